@@ -83,6 +83,18 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   return all;
 }
 
+/// Calls body(flat block of `buffer`, the same block of a logical tensor) for all blocks of a piece.
+inline void for_blocks(const tensor::MeshCoordinates& coordinates, const memory::Piece& piece, const at::Tensor& buffer,
+                       const at::Tensor& logical, const std::function<void(at::Tensor, at::Tensor)>& body) {
+  const auto shape = piece.parameter->spec.local_shape(coordinates);
+  for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, coordinates, piece.part)) {
+    at::Tensor whole = logical;
+    for (size_t d = 0; d < block.size.size(); ++d)
+      whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
+    body(tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block), whole);
+  }
+}
+
 /// The parameters of one rank under a layout, in two shards, with operations for tests.
 struct RankState {
   RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::OffloadStore>& offload = nullptr)
@@ -99,22 +111,10 @@ struct RankState {
     }
   }
 
-  /// Calls body(flat block of `buffer`, the same block of a logical tensor) for all blocks that this rank holds.
-  void for_blocks(const memory::Piece& piece, const at::Tensor& buffer, const at::Tensor& logical,
-                  const std::function<void(at::Tensor, at::Tensor)>& body) {
-    const auto shape = piece.parameter->spec.local_shape(mesh.coordinates());
-    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, mesh.coordinates(), piece.part)) {
-      at::Tensor whole = logical;
-      for (size_t d = 0; d < block.size.size(); ++d)
-        whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
-      body(tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block), whole);
-    }
-  }
-
   void set_gradients(int64_t t, double factor) {
     for (memory::Shard& shard : shards)
       for (const memory::Piece& piece : shard.pieces())
-        for_blocks(piece, shard.lease()->gradients,
+        for_blocks(mesh.coordinates(), piece, shard.lease()->gradients,
                    gradient_of(piece.parameter->name, piece.parameter->spec.shape, t) * factor,
                    [](at::Tensor mine, at::Tensor whole) { mine.copy_(whole); });
   }
@@ -142,12 +142,12 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
         for (memory::Shard& shard : rank.shards)
           for (const memory::Piece& piece : shard.pieces()) {
             const at::Tensor& logical = want.at(piece.parameter->name).w;
-            rank.for_blocks(piece, shard.lease()->values, logical,
-                            [&](const at::Tensor& mine, const at::Tensor& whole) {
-                              test::expect_within(mine.contiguous(), whole.contiguous(),
-                                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
-                                                  concat(piece.parameter->name, " under ", to_string(layout)));
-                            });
+            for_blocks(rank.mesh.coordinates(), piece, shard.lease()->values, logical,
+                       [&](const at::Tensor& mine, const at::Tensor& whole) {
+                         test::expect_within(mine.contiguous(), whole.contiguous(),
+                                             1e-12 * std::max(1.0, logical.abs().max().item<double>()),
+                                             concat(piece.parameter->name, " under ", to_string(layout)));
+                       });
           }
       },
       options);

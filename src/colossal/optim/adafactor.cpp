@@ -27,11 +27,11 @@ void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) 
   const at::Tensor mean_squares =
       tensors().norms({squares_of_values, squares_of_directions}) / tensors().roots_of_sizes();
   const TensorFactors factors(mean_squares[0].clamp_min(1e-3) / mean_squares[1].clamp_min(1.0));
-  for_pieces([&](memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    descend(shard, piece, shard.directions,
+  for_parts([&](memory::Resident& shard, const LogicalTensors::Part& part) {
+    descend(shard, part.piece, shard.directions,
             {.rate = learning_rate,
              .weight_decay = config().weight_decay,
-             .scale = factors.take(of_piece(shard.directions, piece), tensor)});
+             .scale = factors.take(of_piece(shard.directions, part.piece), part.tensor)});
   });
 }
 

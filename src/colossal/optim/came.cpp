@@ -32,11 +32,12 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
   memory::for_leases(shards(), {.states = Access::Write, .places = averages_.places(), .directions = Access::Write},
                      [&](size_t, memory::Resident& shard) {
                        const at::Tensor update = shard.directions, average = averages_.of(shard, 0);
-                       for (const memory::Piece& piece : shard.pieces) {
-                         const at::Tensor own = of_piece(update, piece);
-                         const double factor = factors.take(own, tensors().index(*piece.parameter));
-                         ops::average_(own, factor, of_piece(average, piece), 1 - betas[0]);
-                       }
+                       for (const memory::Piece& piece : shard.pieces)
+                         for (const LogicalTensors::Part& part : tensors().parts(piece)) {
+                           const at::Tensor own = of_piece(update, part.piece);
+                           const double factor = factors.take(own, part.tensor);
+                           ops::average_(own, factor, of_piece(average, part.piece), 1 - betas[0]);
+                         }
                        instability_.add(shard.pieces, update);
                      });
   instability_.update();
@@ -47,7 +48,7 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
         const at::Tensor update = shard.directions, average = averages_.of(shard, 0);
         instability_.divide(shard.pieces, average, 1, update, squares);
         for (const memory::Piece& piece : shard.pieces)
-          descend(shard, piece, FactoredMoments::is_matrix(*piece.parameter) ? update : average,
+          descend(shard, piece, instability_.is_matrix(*piece.parameter) ? update : average,
                   {.rate = learning_rate, .weight_decay = config().weight_decay});
       });
 }

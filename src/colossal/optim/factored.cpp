@@ -12,29 +12,26 @@ constexpr double kRegularization = 1e-30;  // the first epsilon of the papers
 
 }  // namespace
 
-void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::MeshCoordinates& coordinates,
-                       const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body) {
-  const auto shape = piece.parameter->spec.local_shape(coordinates);
-  const at::Tensor flat = of_piece(buffer, piece);
-  for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, coordinates, piece.part))
-    body(tensor::at_local_box(flat, shape, piece.part, block), block.start[0], block.start[1], block.primary);
-}
-
 FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind)
     : tensors_(tensors), kind_(std::move(kind)) {
   int64_t total = 0;
-  for (const LogicalTensors::Entry& entry : tensors.entries()) {
-    const auto& shape = entry.spec.shape;
-    place_.push_back(shape.size() == 2 ? total : -1);
-    if (shape.size() == 2) total += shape[0] + shape[1];
+  for (const Entry& entry : tensors.entries()) {
+    if (!is_matrix(entry)) continue;
+    place_[entry.first] = total;
+    total += static_cast<int64_t>(entry.count) * (entry.shape[0] + entry.shape[1]);
   }
   moments_ = at::zeros({total}, tensors.zeros().options());
-  for (size_t i = 0; i < place_.size(); ++i) {
-    if (place_[i] < 0) continue;
-    const auto& shape = tensors.entries()[i].spec.shape;
-    matrices_.push_back(
-        {i, moments_.narrow(0, place_[i], shape[0]), moments_.narrow(0, place_[i] + shape[0], shape[1])});
-  }
+}
+
+at::Tensor FactoredMoments::rows_of(const at::Tensor& flat, const Entry& entry) const {
+  const auto count = static_cast<int64_t>(entry.count);
+  return flat.narrow(0, place_.at(entry.first), count * entry.shape[0]).view({count, entry.shape[0]});
+}
+
+at::Tensor FactoredMoments::columns_of(const at::Tensor& flat, const Entry& entry) const {
+  const auto count = static_cast<int64_t>(entry.count);
+  return flat.narrow(0, place_.at(entry.first) + count * entry.shape[0], count * entry.shape[1])
+      .view({count, entry.shape[1]});
 }
 
 void FactoredMoments::begin(double scale, double decay, double epsilon) {
@@ -46,14 +43,15 @@ void FactoredMoments::begin(double scale, double decay, double epsilon) {
 
 void FactoredMoments::add(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer) {
   for (const memory::Piece& piece : pieces) {
-    if (!is_matrix(*piece.parameter)) continue;
-    const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
-    for_matrix_blocks(piece, buffer, tensors_.mesh().coordinates(),
-                      [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                        if (!counts) return;
-                        ops::add_square_sums(block, sums_.narrow(0, rows + row, block.size(0)),
-                                             sums_.narrow(0, columns + column, block.size(1)));
-                      });
+    const Entry& entry = tensors_.entry(*piece.parameter);
+    if (!is_matrix(entry)) continue;
+    const at::Tensor rows = rows_of(sums_, entry), columns = columns_of(sums_, entry);
+    for (const LogicalTensors::Block& block : tensors_.blocks(piece)) {
+      if (!block.counts) continue;
+      const auto matrix = static_cast<int64_t>(block.tensor - entry.first);
+      ops::add_square_sums(block.of(buffer), rows.select(0, matrix).narrow(0, block.start[0], block.size[0]),
+                           columns.select(0, matrix).narrow(0, block.start[1], block.size[1]));
+    }
   }
 }
 
@@ -61,51 +59,53 @@ void FactoredMoments::update() {
   sums_.mul_(scale_ * scale_);
   tensors_.mesh().all().all_reduce(sums_, comm::Reduce::Sum).wait();
   moments_.mul_(decay_);
-  for (const Matrix& matrix : matrices_) {
-    const int64_t n = matrix.rows.numel(), m = matrix.columns.numel(), at = place_[matrix.tensor];
-    at::Tensor(matrix.rows).add_(sums_.narrow(0, at, n) / static_cast<double>(m) + epsilon_, 1 - decay_);
-    at::Tensor(matrix.columns).add_(sums_.narrow(0, at + n, m) / static_cast<double>(n) + epsilon_, 1 - decay_);
+  for (const Entry& entry : tensors_.entries()) {
+    if (!is_matrix(entry)) continue;
+    const auto n = static_cast<double>(entry.shape[0]), m = static_cast<double>(entry.shape[1]);
+    rows_of(moments_, entry).add_(rows_of(sums_, entry) / m + epsilon_, 1 - decay_);
+    columns_of(moments_, entry).add_(columns_of(sums_, entry) / n + epsilon_, 1 - decay_);
   }
   sums_.reset();
 }
 
 void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at::Tensor& from, double scale,
                              const at::Tensor& to, at::Tensor& squares) const {
-  const tensor::MeshCoordinates coordinates = tensors_.mesh().coordinates();
+  const auto type = to.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   for (const memory::Piece& piece : pieces) {
-    if (!is_matrix(*piece.parameter)) continue;
-    const size_t tensor = tensors_.index(*piece.parameter);
-    const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensor];
-    const auto type = to.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const at::Tensor rows = moments_.narrow(0, at, n);
-    const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
-                     of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
-    const auto shape = piece.parameter->spec.local_shape(coordinates);
-    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, coordinates, piece.part)) {
-      const auto in = [&](const at::Tensor& buffer) {
-        return tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block);
-      };
-      const at::Tensor sum = ops::scale_rows_columns(in(from), of_rows.narrow(0, block.start[0], block.size[0]),
-                                                     of_columns.narrow(0, block.start[1], block.size[1]), in(to));
-      if (block.primary) squares.select(0, static_cast<int64_t>(tensor)).add_(sum);
+    const Entry& entry = tensors_.entry(*piece.parameter);
+    if (!is_matrix(entry)) continue;
+    const at::Tensor all_rows = rows_of(moments_, entry), all_columns = columns_of(moments_, entry);
+    for (const LogicalTensors::Part& part : tensors_.parts(piece)) {
+      const auto matrix = static_cast<int64_t>(part.tensor - entry.first);
+      const at::Tensor rows = all_rows.select(0, matrix);
+      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
+                       of_columns = all_columns.select(0, matrix).rsqrt().to(type);
+      for (const LogicalTensors::Block& block : tensors_.blocks(part.piece)) {
+        const at::Tensor sum =
+            ops::scale_rows_columns(block.of(from), of_rows.narrow(0, block.start[0], block.size[0]),
+                                    of_columns.narrow(0, block.start[1], block.size[1]), block.of(to));
+        if (block.counts) squares.select(0, static_cast<int64_t>(part.tensor)).add_(sum);
+      }
     }
   }
 }
 
 void FactoredMoments::add_to(std::vector<StateTensor>& tensors) const {
-  for (const Matrix& matrix : matrices_) {
-    const std::string& name = tensors_.entries()[matrix.tensor].name;
-    tensors.push_back(
-        {concat(kind_, "_rows.", name), matrix.rows, tensor::ShardSpec::whole(matrix.rows.sizes().vec()), {}});
-    tensors.push_back(
-        {concat(kind_, "_columns.", name), matrix.columns, tensor::ShardSpec::whole(matrix.columns.sizes().vec()), {}});
+  for (const Entry& entry : tensors_.entries()) {
+    if (!is_matrix(entry)) continue;
+    const auto add = [&](const char* kind, const at::Tensor& means) {
+      const std::vector<int64_t> shape = entry.shape_of_state({means.size(1)});
+      tensors.push_back({concat(kind_, kind, entry.name), means.view(shape), tensor::ShardSpec::whole(shape), {}});
+    };
+    add("_rows.", rows_of(moments_, entry));
+    add("_columns.", columns_of(moments_, entry));
   }
 }
 
 SecondMoments::SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors)
     : tensors_(tensors),
       matrices_(tensors, "factored"),
-      others_(shards, {"exp_avg_sq"}, [](const nn::Parameter& p) { return !FactoredMoments::is_matrix(p); }) {}
+      others_(shards, {"exp_avg_sq"}, [&](const nn::Parameter& p) { return !matrices_.is_matrix(p); }) {}
 
 void SecondMoments::begin(double scale, double decay) {
   matrices_.begin(scale, decay, kRegularization);
@@ -129,8 +129,7 @@ void SecondMoments::divide(size_t index, const memory::Resident& shard, const at
     for (const at::Tensor& moment : others_.of(index, shard, p)) {
       const memory::Piece& piece = shard.pieces[p];
       of_piece(to, piece).copy_(of_piece(from, piece) * moment.rsqrt() * scale);
-      squares.select(0, static_cast<int64_t>(tensors_.index(*piece.parameter)))
-          .add_(memory::counted_squares(to, piece, tensors_.mesh().coordinates()));
+      tensors_.add_squares({piece}, to, squares);
     }
 }
 

@@ -1,6 +1,6 @@
 // Second moments of matrices, stored as the means of their rows and columns (Shazeer and Stern, arXiv:1804.04235).
 #pragma once
-#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,16 +9,17 @@
 
 namespace colossal::optim {
 
-/// Two running means, r [n] and c [m], for each logical matrix [n, m] of the model. They average the squares of the
-/// buffers passed to add(); r c^T / mean(r) approximates the second moment. Every rank holds the means of all matrices:
-/// n + m doubles per matrix.
+/// Two running means, r [n] and c [m], for each logical matrix [n, m] of the model (LogicalTensors). They average the
+/// squares of the buffers passed to add(); r c^T / mean(r) approximates the second moment. Every rank holds the means
+/// of all matrices: n + m doubles per matrix.
 class FactoredMoments {
  public:
-  /// `kind` is the prefix of the states' names: "factored" gives "factored_rows.NAME" and "factored_columns.NAME".
+  /// `kind` is the prefix of the states' names: "factored" gives "factored_rows.NAME" and "factored_columns.NAME". The
+  /// states of a stack are [experts, n] and [experts, m].
   FactoredMoments(const LogicalTensors& tensors, std::string kind);
 
-  /// Returns true for the parameters that this class handles: those with two dimensions.
-  static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
+  /// Returns true for the parameters that this class handles: those whose logical tensors have two dimensions.
+  bool is_matrix(const nn::Parameter& parameter) const { return is_matrix(tensors_.entry(parameter)); }
 
   /// An update in one pass: moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon). The caller
   /// calls begin(), then add() for each shard, then update(). `buffer` is as long as the shard that has `pieces`.
@@ -35,17 +36,21 @@ class FactoredMoments {
   void add_to(std::vector<StateTensor>& tensors) const;
 
  private:
-  struct Matrix {
-    size_t tensor;             ///< number of the tensor in LogicalTensors
-    at::Tensor rows, columns;  ///< views of moments_
-  };
+  using Entry = LogicalTensors::Entry;
+  static bool is_matrix(const Entry& entry) { return entry.shape.size() == 2; }
+  /// Return views of `flat`, a buffer like moments_: the rows [count, n] and columns [count, m] of a parameter's
+  /// matrices.
+  at::Tensor rows_of(const at::Tensor& flat, const Entry& entry) const;
+  at::Tensor columns_of(const at::Tensor& flat, const Entry& entry) const;
+
   const LogicalTensors& tensors_;
   std::string kind_;
-  at::Tensor moments_;  // all rows and columns, concatenated
+  at::Tensor moments_;  // the rows and columns of all parameters, concatenated
   at::Tensor sums_;     // sums of squares in the same order, between begin() and update()
   double scale_ = 1, decay_ = 0, epsilon_ = 0;
-  std::vector<Matrix> matrices_;
-  std::vector<int64_t> place_;  // offset of a tensor's rows in moments_; -1 = not a matrix
+  // For each parameter with matrices, by the number of its first tensor: the offset in moments_ of the rows of all its
+  // matrices, which their columns follow.
+  std::map<size_t, int64_t> place_;
 };
 
 /// Second moments of all parameters: by rows and columns for matrices, element by element for others. They are saved as
@@ -75,10 +80,5 @@ class SecondMoments {
   PieceStates others_;
   double scale_ = 1, decay_ = 0;
 };
-
-/// Calls body(block of `buffer`, logical index of its first row, of its first column, whether this rank counts it) for
-/// each block of a matrix's piece. `buffer` is as long as the piece's shard.
-void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::MeshCoordinates& coordinates,
-                       const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body);
 
 }  // namespace colossal::optim

@@ -12,10 +12,6 @@
 namespace colossal::optim {
 namespace {
 
-bool is_projected(const std::vector<int64_t>& shape, int64_t rank) {
-  return shape.size() == 2 && std::min(shape[0], shape[1]) > rank;
-}
-
 /// Relative tolerance within which magnitudes count as equal to the largest one, because of rounding.
 constexpr double kEqualMagnitudes = 1e-3;
 
@@ -44,49 +40,52 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
       type_(logical.model_type() == at::kDouble ? at::kDouble : at::kFloat),
+      parts_(held_parts()),
       owners_(tensors().mesh().all(), find_matrices()),
       others_(shards, {"exp_avg", "exp_avg_sq"},
-              [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
+              [&](const nn::Parameter& p) { return !is_projected(tensors().entry(p)); }) {
   for (at::Tensor& moment : moments_) moment = at::zeros({total_}, options());
 }
 
 at::TensorOptions Galore::options() const { return tensors().zeros().options().dtype(type_); }
 
+bool Galore::is_projected(const LogicalTensors::Entry& entry) const {
+  return entry.shape.size() == 2 && std::min(entry.shape[0], entry.shape[1]) > config().rank;
+}
+
 std::vector<OwnerComputes::Matrix> Galore::find_matrices() {
-  const std::vector<std::vector<size_t>> holders = shards_of_tensors();
   const int64_t rank = config().rank;
   std::vector<OwnerComputes::Matrix> matrices;
-  place_.assign(tensors().entries().size(), -1);
+  place_.assign(tensors().size(), -1);
   for (const size_t i : tensors().as_declared()) {
-    const auto& shape = tensors().entries()[i].spec.shape;
-    if (!is_projected(shape, rank)) continue;
+    const LogicalTensors::Entry& entry = tensors().entries()[i];
+    if (!is_projected(entry)) continue;
+    const std::vector<int64_t>& shape = entry.shape;
     const bool from_left = shape[0] <= shape[1];
     const int64_t least = std::min(shape[0], shape[1]), most = std::max(shape[0], shape[1]);
     const std::vector<int64_t> low =
         from_left ? std::vector<int64_t>{rank, shape[1]} : std::vector<int64_t>{shape[0], rank};
-    place_[i] = static_cast<int64_t>(matrices_.size());
-    matrices_.push_back({i, from_left, at::zeros({least, rank}, options()), total_, low});
-    total_ += low[0] * low[1];
-    // Cost of the product that is square in the smaller side, and of its eigenvectors.
     const auto n = static_cast<double>(least), m = static_cast<double>(most);
-    matrices.push_back({shape, {least, rank}, 2 * n * n * m + 9 * n * n * n, holders[i]});
+    const at::Tensor& projections =
+        projections_.emplace_back(at::zeros({static_cast<int64_t>(entry.count), least, rank}, options()));
+    for (size_t k = 0; k < entry.count; ++k) {
+      const size_t tensor = entry.first + k;
+      place_[tensor] = static_cast<int64_t>(matrices_.size());
+      matrices_.push_back({tensor, from_left, projections.select(0, static_cast<int64_t>(k)), total_, low});
+      total_ += low[0] * low[1];
+      // Cost of the product that is square in the smaller side, and of its eigenvectors.
+      matrices.push_back({shape, {least, rank}, 2 * n * n * m + 9 * n * n * n, shards_of(parts_[tensor])});
+    }
   }
   return matrices;
 }
 
-const Galore::Matrix* Galore::matrix_of(const nn::Parameter& parameter) const {
-  const int64_t place = place_[tensors().index(parameter)];
-  return place < 0 ? nullptr : &matrices_[static_cast<size_t>(place)];
-}
-
 template <class Body>
-void Galore::for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const {
+void Galore::for_blocks(const memory::Resident& shard, const Body& body) const {
   for (const memory::Piece& piece : shard.pieces)
-    if (const Matrix* matrix = matrix_of(*piece.parameter))
-      for_matrix_blocks(piece, buffer, tensors().mesh().coordinates(),
-                        [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                          body(*matrix, block, row, column, counts);
-                        });
+    if (is_projected(tensors().entry(*piece.parameter)))
+      for (const LogicalTensors::Block& block : tensors().blocks(piece))
+        body(matrices_[static_cast<size_t>(place_[block.tensor])], block);
 }
 
 void Galore::find_projections() {
@@ -95,12 +94,9 @@ void Galore::find_projections() {
       {.needs = {.gradients = Access::Read},
        .collect =
            [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases) {
-             for (const size_t i : owners_.matrices()[k].shards)
-               for_blocks(*leases.at(i), leases.at(i)->gradients,
-                          [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                            if (counts && &matrix == &matrices_[k])
-                              whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
-                          });
+             for (const HeldPart& part : parts_[matrices_[k].tensor])
+               for (const LogicalTensors::Block& block : tensors().blocks(part.piece))
+                 if (block.counts) block.in(whole).copy_(block.of(leases.at(part.shard)->gradients));
            },
        .compute =
            [&](size_t k, const at::Tensor& whole) {
@@ -112,17 +108,17 @@ void Galore::find_projections() {
 at::Tensor Galore::projected() const {
   at::Tensor flat = at::zeros_like(moments_[0]);
   memory::for_leases(shards(), {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
-    for_blocks(shard, shard.gradients.to(type_),
-               [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                 if (!counts) return;
-                 at::Tensor low = matrix.low(flat);
-                 if (matrix.from_left)
-                   low.narrow(1, column, block.size(1))
-                       .add_(ops::matmul_tn(cut(matrix.projection, row, block.size(0)), block));
-                 else
-                   low.narrow(0, row, block.size(0))
-                       .add_(ops::matmul_nn(block, cut(matrix.projection, column, block.size(1))));
-               });
+    const at::Tensor gradients = shard.gradients.to(type_);
+    for_blocks(shard, [&](const Matrix& matrix, const LogicalTensors::Block& block) {
+      if (!block.counts) return;
+      const at::Tensor low = matrix.low(flat), own = block.of(gradients);
+      if (matrix.from_left)
+        low.narrow(1, block.start[1], block.size[1])
+            .add_(ops::matmul_tn(cut(matrix.projection, block.start[0], block.size[0]), own));
+      else
+        low.narrow(0, block.start[0], block.size[0])
+            .add_(ops::matmul_nn(own, cut(matrix.projection, block.start[1], block.size[1])));
+    });
   });
   tensors().mesh().all().all_reduce(flat, comm::Reduce::Sum).wait();
   return flat;
@@ -137,12 +133,14 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   memory::Needs needs = kUpdate;
   needs.directions = Access::Write;
   memory::for_leases(shards(), needs, [&](size_t i, memory::Resident& shard) {
-    for_blocks(shard, shard.directions, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
+    for_blocks(shard, [&](const Matrix& matrix, const LogicalTensors::Block& block) {
+      const auto &start = block.start, &size = block.size;
       const at::Tensor direction = matrix.low(low);
-      block.copy_(
-          matrix.from_left
-              ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
-              : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
+      block.of(shard.directions)
+          .copy_(
+              matrix.from_left
+                  ? ops::matmul_nn(cut(matrix.projection, start[0], size[0]), direction.narrow(1, start[1], size[1]))
+                  : ops::matmul_nt(direction.narrow(0, start[0], size[0]), cut(matrix.projection, start[1], size[1])));
     });
     adam_or_descend(others_, adam, gradient_scale, i, shard,
                     {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
@@ -151,12 +149,19 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
 
 void Galore::add_to(std::vector<StateTensor>& state) const {
   others_.add_to(state, shards());
-  for (const Matrix& matrix : matrices_) {
-    const std::string& name = tensors().entries()[matrix.tensor].name;
-    state.push_back(
-        {"projection." + name, matrix.projection, tensor::ShardSpec::whole(matrix.projection.sizes().vec()), {}});
-    state.push_back({"exp_avg." + name, matrix.low(moments_[0]), tensor::ShardSpec::whole(matrix.low_shape), {}});
-    state.push_back({"exp_avg_sq." + name, matrix.low(moments_[1]), tensor::ShardSpec::whole(matrix.low_shape), {}});
+  size_t parameter = 0;
+  for (const size_t i : tensors().as_declared()) {
+    const LogicalTensors::Entry& entry = tensors().entries()[i];
+    if (!is_projected(entry)) continue;
+    const Matrix& first = matrices_[static_cast<size_t>(place_[entry.first])];  // the others follow it
+    const int64_t size = static_cast<int64_t>(entry.count) * first.low_shape[0] * first.low_shape[1];
+    const auto add = [&](const char* kind, const at::Tensor& values, const std::vector<int64_t>& shape_of_one) {
+      const std::vector<int64_t> shape = entry.shape_of_state(shape_of_one);
+      state.push_back({kind + entry.name, values.view(shape), tensor::ShardSpec::whole(shape), {}});
+    };
+    add("projection.", projections_[parameter++], first.projection.sizes().vec());
+    add("exp_avg.", moments_[0].narrow(0, first.at, size), first.low_shape);
+    add("exp_avg_sq.", moments_[1].narrow(0, first.at, size), first.low_shape);
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace colossal::optim {
 
-/// AdamW in a low-rank space for every matrix [n, m] whose smaller side is larger than `rank`. If n <= m, P holds the
-/// leading left singular vectors [n, rank] of its gradient:
+/// AdamW in a low-rank space for every matrix [n, m] (LogicalTensors) whose smaller side is larger than `rank`. If
+/// n <= m, P holds the leading left singular vectors [n, rank] of its gradient:
 ///
 ///   R = P^T G;  N = Adam's direction for R;  w -= learning_rate (projection_scale P N + weight_decay w)
 ///
@@ -33,25 +33,27 @@ class Galore : public TensorwiseOptimizer {
   struct Matrix {
     size_t tensor;  ///< number of the tensor in LogicalTensors
     bool from_left;
-    at::Tensor projection;  ///< [smaller side, rank]
+    at::Tensor projection;  ///< [smaller side, rank], a view of projections_
     int64_t at;             ///< offset of its R in the flat buffers of all R
     std::vector<int64_t> low_shape;
     at::Tensor low(const at::Tensor& flat) const {
       return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
     }
   };
-  const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// Calls body(matrix, block of `buffer`, its first row and column, whether this rank counts it) for the parts of
-  /// matrices that a shard holds.
+  /// Calls body(matrix, block) for the blocks of matrices that a shard holds.
   template <class Body>
-  void for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const;
+  void for_blocks(const memory::Resident& shard, const Body& body) const;
+  bool is_projected(const LogicalTensors::Entry& entry) const;
   std::vector<OwnerComputes::Matrix> find_matrices();
   void find_projections();
   at::Tensor projected() const;
   at::TensorOptions options() const;  // type_, on the device of the values
 
-  at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
+  at::ScalarType type_;                       ///< fp64 for fp64 values, else fp32
+  std::vector<std::vector<HeldPart>> parts_;  ///< parts of each tensor
   std::vector<Matrix> matrices_;
+  /// One tensor [matrices, smaller side, rank] for each parameter with matrices, in the order of their declaration
+  std::vector<at::Tensor> projections_;
   std::vector<int64_t> place_;  ///< index of a tensor in matrices_; -1 = not projected
   int64_t total_ = 0;           ///< elements of all R
   OwnerComputes owners_;        ///< owners of matrices_, among all ranks

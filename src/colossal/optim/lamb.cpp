@@ -26,9 +26,9 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
       });
   const at::Tensor norms = tensors().norms({squares_of_values, squares_of_directions});
   const TensorFactors trust(at::where((norms[0] > 0).logical_and(norms[1] > 0), norms[0] / norms[1], 1.0));
-  for_pieces([&](memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    descend(shard, piece, shard.directions,
-            {.rate = learning_rate, .weight_decay = 0, .scale = trust.take(of_piece(shard.directions, piece), tensor)});
+  for_parts([&](memory::Resident& shard, const LogicalTensors::Part& part) {
+    const double scale = trust.take(of_piece(shard.directions, part.piece), part.tensor);
+    descend(shard, part.piece, shard.directions, {.rate = learning_rate, .weight_decay = 0, .scale = scale});
   });
 }
 

@@ -40,9 +40,10 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::Tensor norms = tensors().norms({squares_of_values, squares_of_gradients});
   const at::Tensor of_values = norms[0], of_gradients = norms[1] * gradient_scale;
   memory::for_leases(shards(), kUpdate, [&](size_t, memory::Resident& shard) {
-    for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
-      const auto tensor = static_cast<int64_t>(tensors().index(run.first));
-      const bool adapts = run.first.spec.shape.size() > 1;
+    const auto update = [&](const LogicalTensors::Part& part) {
+      const Run run = run_of(config(), shard, part.piece, step, gradient_scale);
+      const auto tensor = static_cast<int64_t>(part.tensor);
+      const bool adapts = tensors().entry(run.first).shape.size() > 1;
       const at::Tensor rate =
           adapts ? local_rates(of_values[tensor], of_gradients[tensor], config().trust, run.weight_decay)
                  : at::Tensor();
@@ -55,10 +56,12 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
       const auto states = states_.of(shard, run.offset, run.size);
       const auto momentum = [](const auto& of) { return of.empty() ? at::Tensor() : of[0]; };
       if (on_host) return ops::sgd_(run.update, momentum(states), sgd);
-      ops::in_slices(run.update, states, [&](const ops::FlatUpdate& part, const auto& part_states) {
-        ops::sgd_(rated(part, rate, run.weight_decay), momentum(part_states), sgd);
+      ops::in_slices(run.update, states, [&](const ops::FlatUpdate& slice, const auto& slice_states) {
+        ops::sgd_(rated(slice, rate, run.weight_decay), momentum(slice_states), sgd);
       });
-    });
+    };
+    for (const memory::Piece& piece : shard.pieces)
+      for (const LogicalTensors::Part& part : tensors().parts(piece)) update(part);
   });
 }
 

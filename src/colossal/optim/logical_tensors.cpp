@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/reduce.h"
@@ -27,40 +29,108 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
   }
   for (const auto& [name, parameter] : trained) {
     index_[name] = entries_.size();
-    entries_.push_back({name, parameter->spec, parameter->hidden_matrix});
+    Entry& entry = entries_.emplace_back(Entry{name, parameter->spec, parameter->hidden_matrix, parameter->is_stack});
+    entry.shape = entry.spec.shape;
+    entry.first = size_;
+    if (entry.is_stack) {
+      entry.count = static_cast<size_t>(entry.shape.front());
+      entry.shape.erase(entry.shape.begin());
+    }
+    size_ += entry.count;
   }
   for (const nn::Parameter& p : parameters.declared())
     if (trained.count(p.name)) as_declared_.push_back(index_.at(p.name));
   std::vector<double> roots;
-  for (const Entry& entry : entries_) {
-    int64_t elements = 1;
-    for (const int64_t length : entry.spec.shape) elements *= length;
-    roots.push_back(std::sqrt(static_cast<double>(elements)));
-  }
+  for (const Entry& entry : entries_)
+    roots.insert(roots.end(), entry.count, std::sqrt(static_cast<double>(c10::multiply_integers(entry.shape))));
   roots_of_sizes_ = at::tensor(roots, at::kDouble).to(device_);
 }
 
 at::Tensor LogicalTensors::zeros() const {
-  return at::zeros({static_cast<int64_t>(entries_.size())}, at::dtype(at::kDouble).device(device_));
+  return at::zeros({static_cast<int64_t>(size_)}, at::dtype(at::kDouble).device(device_));
+}
+
+std::vector<int64_t> LogicalTensors::Entry::shape_of_state(std::vector<int64_t> shape) const {
+  if (is_stack) shape.insert(shape.begin(), static_cast<int64_t>(count));
+  return shape;
+}
+
+std::vector<LogicalTensors::Part> LogicalTensors::parts(const memory::Piece& piece) const {
+  const Entry& of = entry(*piece.parameter);
+  if (!of.is_stack) return {{of.first, piece}};
+  const tensor::FlatPart& flat = piece.part;
+  const std::vector<int64_t> local = of.spec.local_shape(mesh_.coordinates());
+  const int64_t numel = c10::multiply_integers(local.begin() + 1, local.end());  // of a slice, in this rank's part
+  const tensor::ShardSpec slices{.shape = {of.spec.shape[0]}, .splits = {of.spec.splits[0]}, .gradient_axes = {}};
+  std::vector<Part> parts;
+  for (const tensor::LocalBox& run : slices.local_boxes(mesh_.coordinates())) {
+    const int64_t begin = run.local_start[0], end = begin + run.size[0];
+    for (int64_t slice = std::max(begin, flat.first / numel); slice < end; ++slice) {
+      const int64_t first = std::max(slice * numel, flat.first);
+      const int64_t last = std::min((slice + 1) * numel, flat.first + flat.size);
+      if (first >= last) break;
+      parts.push_back({of.first + static_cast<size_t>(run.start[0] + slice - begin),
+                       {piece.parameter, piece.offset + first - flat.first, {first, last - first, flat.counts}}});
+    }
+  }
+  return parts;
+}
+
+std::vector<LogicalTensors::Block> LogicalTensors::blocks(const memory::Piece& piece, Counting counting) const {
+  const tensor::MeshCoordinates& coordinates = mesh_.coordinates();
+  const tensor::ShardSpec* spec = &piece.parameter->spec;
+  tensor::ShardSpec of_stage;
+  if (counting == Counting::InStage && !spec->stages.empty()) {
+    of_stage = *spec;
+    of_stage.stages = {coordinates.index("pipeline")};
+    spec = &of_stage;
+  }
+  const std::vector<int64_t> local = spec->local_shape(coordinates);
+  std::vector<Block> blocks;
+  for (const Part& part : parts(piece))
+    for (tensor::LocalBox& box : tensor::local_boxes(*spec, coordinates, part.piece.part)) {
+      Block& block = blocks.emplace_back();
+      block.tensor = part.tensor;
+      block.is_in_stack_ = piece.parameter->is_stack;
+      block.start.assign(box.start.begin() + block.is_in_stack_, box.start.end());
+      block.size.assign(box.size.begin() + block.is_in_stack_, box.size.end());
+      block.counts = box.primary;
+      block.piece_ = part.piece;
+      block.local_shape_ = local;
+      block.box_ = std::move(box);
+    }
+  return blocks;
+}
+
+at::Tensor LogicalTensors::Block::of(const at::Tensor& buffer) const {
+  const at::Tensor flat = buffer.narrow(0, piece_.offset, piece_.part.size);
+  const at::Tensor box = tensor::at_local_box(flat, local_shape_, piece_.part, box_);
+  return is_in_stack_ ? box.select(0, 0) : box;
+}
+
+at::Tensor LogicalTensors::Block::in(const at::Tensor& whole) const {
+  at::Tensor box = whole;
+  for (size_t d = 0; d < size.size(); ++d) box = box.narrow(static_cast<int64_t>(d), start[d], size[d]);
+  return box;
 }
 
 void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer,
                                  at::Tensor& squares) const {
-  const auto of_tensor = [&](const memory::Piece& piece) {
-    return squares.select(0, static_cast<int64_t>(index(*piece.parameter)));
-  };
-  if (!ops::sums_at_once(buffer)) {
-    for (const memory::Piece& piece : pieces)
-      of_tensor(piece).add_(memory::counted_squares(buffer, piece, mesh_.coordinates()));
-    return;
-  }
-  std::vector<at::Tensor> parts, sums;
+  const bool at_once = ops::sums_at_once(buffer);
+  std::vector<at::Tensor> counted, sums;
   for (const memory::Piece& piece : pieces)
-    for (const at::Tensor& part : memory::counted_parts(buffer, piece, mesh_.coordinates())) {
-      parts.push_back(part);
-      sums.push_back(of_tensor(piece));
+    for (const Part& part : parts(piece)) {
+      const at::Tensor sum = squares.select(0, static_cast<int64_t>(part.tensor));
+      if (!at_once) {
+        sum.add_(memory::counted_squares(buffer, part.piece, mesh_.coordinates()));
+        continue;
+      }
+      for (const at::Tensor& elements : memory::counted_parts(buffer, part.piece, mesh_.coordinates())) {
+        counted.push_back(elements);
+        sums.push_back(sum);
+      }
     }
-  const std::vector<at::Tensor> norms = ops::norms(parts, 2);
+  const std::vector<at::Tensor> norms = ops::norms(counted, 2);
   for (size_t i = 0; i < norms.size(); ++i) sums[i].addcmul_(norms[i], norms[i]);
 }
 

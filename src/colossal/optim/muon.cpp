@@ -51,6 +51,7 @@ at::Tensor newton_schulz(const at::Tensor& x) {
 Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
       options_(exchange_options(shards, logical.model_device())),
+      parts_(held_parts()),
       owners_(tensors().mesh().all_but("pipeline"), find_matrices()),
       momentum_(shards, {"momentum"}, [](const nn::Parameter& p) { return p.hidden_matrix; }),
       others_(shards, {"exp_avg", "exp_avg_sq"}, [](const nn::Parameter& p) { return !p.hidden_matrix; }) {}
@@ -58,57 +59,43 @@ Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 /// Returns the matrices of this stage, the same on all of its ranks.
 std::vector<OwnerComputes::Matrix> Muon::find_matrices() {
   const int stage = tensors().mesh().index("pipeline");
-  const std::vector<std::vector<size_t>> holders = shards_of_tensors();
   std::vector<OwnerComputes::Matrix> matrices;
-  for (const size_t tensor : tensors().as_declared()) {
-    const auto& [name, spec, is_matrix] = tensors().entries()[tensor];
-    const auto& stages = spec.stages;
-    if (!is_matrix || (!stages.empty() && std::find(stages.begin(), stages.end(), stage) == stages.end())) continue;
-    int64_t row = 0;
-    for (const tensor::Segment& segment : spec.splits[0].segments) {
-      std::vector<int64_t> shape = spec.shape;
-      shape[0] = segment.size;
-      matrices.push_back({shape, shape, cost_of(segment.size, columns_of(shape)), holders[tensor]});
-      segments_.push_back({tensor, row});
-      row += segment.size;
+  for (const size_t i : tensors().as_declared()) {
+    const LogicalTensors::Entry& entry = tensors().entries()[i];
+    const std::vector<int>& stages = entry.spec.stages;
+    if (!entry.hidden_matrix) continue;
+    if (!stages.empty() && std::find(stages.begin(), stages.end(), stage) == stages.end()) continue;
+    for (size_t tensor = entry.first; tensor < entry.first + entry.count; ++tensor) {
+      int64_t row = 0;
+      for (const tensor::Segment& segment : entry.segments()) {
+        std::vector<int64_t> shape = entry.shape;
+        shape[0] = segment.size;
+        matrices.push_back({shape, shape, cost_of(segment.size, columns_of(shape)), shards_of(parts_[tensor])});
+        segments_.push_back({tensor, row});
+        row += segment.size;
+      }
     }
   }
   return matrices;
 }
 
 template <class Body>
-void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
-                      const Body& body) const {
-  const tensor::MeshCoordinates& coordinates = tensors().mesh().coordinates();
-  for (const memory::Piece& piece : shard.pieces) {
-    if (tensors().index(*piece.parameter) != segments_[k].tensor) continue;
-    tensor::ShardSpec spec = piece.parameter->spec;
-    // A stage that two ranks of a pipeline hold is gathered on each of them, from its own parts.
-    if (!spec.stages.empty()) spec.stages = {coordinates.index("pipeline")};
-    const auto shape = spec.local_shape(coordinates);
-    for (const tensor::LocalBox& block : tensor::local_boxes(spec, coordinates, piece.part)) {
-      const int64_t row = block.start[0] - segments_[k].first_row;  // blocks are inside one segment
-      if (row < 0 || row >= whole.size(0)) continue;
-      at::Tensor same = whole.narrow(0, row, block.size[0]);
-      for (size_t d = 1; d < block.size.size(); ++d)
-        same = same.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
-      body(tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block), same, block.primary);
+void Muon::for_blocks(size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const Body& body) const {
+  for (const HeldPart& part : parts_[segments_[k].tensor])
+    // A tensor that two stages of a pipeline hold is gathered on each of them, from its own parts.
+    for (LogicalTensors::Block& block : tensors().blocks(part.piece, LogicalTensors::Counting::InStage)) {
+      block.start[0] -= segments_[k].first_row;  // blocks are inside one segment
+      if (block.start[0] < 0 || block.start[0] >= whole.size(0)) continue;
+      body(block.of(leases.at(part.shard)->directions), block.in(whole), block.counts);
     }
-  }
 }
 
 void Muon::orthogonalize() const {
-  const auto for_parts = [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const auto& body) {
-    for (const size_t i : owners_.matrices()[k].shards) {
-      const memory::Resident& shard = *leases.at(i);
-      for_blocks(k, shard, shard.directions, whole, body);
-    }
-  };
   owners_.run(shards(), options_,
               {.needs = {.directions = Access::Write},
                .collect =
                    [&](size_t k, const at::Tensor& whole, const auto& leases) {
-                     for_parts(k, whole, leases, [](const at::Tensor& mine, at::Tensor same, bool counts) {
+                     for_blocks(k, whole, leases, [](const at::Tensor& mine, at::Tensor same, bool counts) {
                        if (counts) same.copy_(mine);
                      });
                    },
@@ -120,8 +107,8 @@ void Muon::orthogonalize() const {
                    },
                .hand_out =
                    [&](size_t k, const at::Tensor& result, const auto& leases) {
-                     for_parts(k, result, leases,
-                               [](at::Tensor mine, const at::Tensor& same, bool) { mine.copy_(same); });
+                     for_blocks(k, result, leases,
+                                [](at::Tensor mine, const at::Tensor& same, bool) { mine.copy_(same); });
                    }});
 }
 

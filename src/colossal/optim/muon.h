@@ -15,8 +15,8 @@ namespace colossal::optim {
 /// (Liu et al. 2025, arXiv:2502.16982). With step_scale = "spectral", s = sqrt(max(1, n / m)) (Jordan). Other
 /// parameters (vectors, tables, heads: nn::Parameter::hidden_matrix) get AdamW with b1, b2. In a module that the caller
 /// supplies (train::initialize), the head cannot be distinguished from other matrices. It is orthogonalized like them,
-/// unless it is tied to a table. Each segment of a fused weight (q, k, v; gate, up) is a matrix of its own. A
-/// convolution's kernel counts as [n, product of its other sizes].
+/// unless it is tied to a table. Each slice of a stack (LogicalTensors) is a matrix of its own, as is each segment of a
+/// fused weight (q, k, v; gate, up). A convolution's kernel counts as [n, product of its other sizes].
 ///
 /// Layouts: matrices are logical ones under every layout and sharding. Each is gathered on one rank of its stage, which
 ///          orthogonalizes it and sends the result to all ranks of the stage. These ranks share the matrices.
@@ -42,16 +42,16 @@ class Muon : public TensorwiseOptimizer {
     int64_t first_row;  ///< first row in dimension 0 of the tensor
   };
   std::vector<OwnerComputes::Matrix> find_matrices();
-  /// Calls body(block of `buffer`, the same block of `whole`, whether this rank counts it) for the parts that a shard
-  /// holds of `whole`, the matrix number k.
+  /// Calls body(block of a shard's directions, the same block of `whole`, whether this rank counts it) for the parts
+  /// that this rank's shards hold of `whole`, the matrix number k.
   template <class Body>
-  void for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
-                  const Body& body) const;
+  void for_blocks(size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const Body& body) const;
   void orthogonalize() const;
 
-  at::TensorOptions options_;      ///< dtype and device in which matrices are exchanged and multiplied
-  std::vector<Segment> segments_;  ///< segment of each matrix
-  OwnerComputes owners_;           ///< owners among the ranks of this stage
+  at::TensorOptions options_;                 ///< dtype and device in which matrices are exchanged and multiplied
+  std::vector<std::vector<HeldPart>> parts_;  ///< parts of each tensor
+  std::vector<Segment> segments_;             ///< segment of each matrix
+  OwnerComputes owners_;                      ///< owners among the ranks of this stage
   PieceStates momentum_, others_;
 };
 

@@ -12,6 +12,21 @@ at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
   return flat.defined() ? flat.narrow(0, offset, size) : flat;
 }
 
+/// Returns the run of elements [offset, offset + size) of a shard, whose parameters have the rate and decay of `first`.
+Run run_between(const OptimizerConfig& config, const memory::Resident& shard, double gradient_scale,
+                const nn::Parameter& first, int64_t offset, int64_t size,
+                std::optional<ops::FlatUpdate::Chance> chance) {
+  at::Tensor gradients = narrowed(shard.gradients, offset, size);
+  // bf16 values without master weights may have gradients in fp32, the sums of several micro-batches.
+  if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
+  return {{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
+          offset,
+          size,
+          first.rate,
+          first.decay * config.weight_decay,
+          first};
+}
+
 /// Returns a handle to elements [offset, offset + size) of the state at `place`.
 tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t offset, int64_t size) {
   return {shard.options(),
@@ -85,34 +100,28 @@ void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<me
     }
 }
 
+Run run_of(const OptimizerConfig& config, const memory::Resident& shard, const memory::Piece& piece, int64_t step,
+           double gradient_scale) {
+  const auto& [parameter, offset, part] = piece;
+  std::optional<ops::FlatUpdate::Chance> chance;
+  if (config.stochastic_rounding) {
+    const uint64_t seed = derive_seed(derive_seed(0, "stochastic rounding"), static_cast<uint64_t>(step));
+    chance = {derive_seed(seed, parameter->name), static_cast<uint64_t>(part.first)};
+  }
+  return run_between(config, shard, gradient_scale, *parameter, offset, part.size, chance);
+}
+
 void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body) {
-  const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size,
-                       std::optional<ops::FlatUpdate::Chance> chance) {
-    at::Tensor gradients = narrowed(shard.gradients, offset, size);
-    // bf16 values without master weights may have gradients in fp32, the sums of several micro-batches.
-    if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
-    body({{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
-          offset,
-          size,
-          first.rate,
-          first.decay * config.weight_decay,
-          first});
-  };
   if (apart || config.stochastic_rounding) {
-    const uint64_t seed = derive_seed(derive_seed(0, "stochastic rounding"), static_cast<uint64_t>(step));
-    for (const auto& [parameter, offset, part] : shard.pieces) {
-      std::optional<ops::FlatUpdate::Chance> chance;
-      if (config.stochastic_rounding) chance = {derive_seed(seed, parameter->name), static_cast<uint64_t>(part.first)};
-      run(*parameter, offset, part.size, chance);
-    }
+    for (const memory::Piece& piece : shard.pieces) body(run_of(config, shard, piece, step, gradient_scale));
     return;
   }
   size_t piece = 0;  // first piece of the run
   const auto factors = [](const nn::Parameter& p) { return std::pair(p.rate, p.decay); };
   memory::for_runs(shard.pieces, factors, [&](const auto&, int64_t offset, int64_t size) {
     while (shard.pieces[piece].offset < offset) ++piece;
-    run(*shard.pieces[piece].parameter, offset, size, {});
+    body(run_between(config, shard, gradient_scale, *shard.pieces[piece].parameter, offset, size, {}));
   });
 }
 

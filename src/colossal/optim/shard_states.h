@@ -60,9 +60,13 @@ struct Run {
   const nn::Parameter& first;  ///< first of its parameters; the only one with `apart`
 };
 
-/// Calls body(run) for all pieces of a shard. If `apart`, each piece is a run of its own. The random bits of
-/// config.stochastic_rounding depend on the step, the parameter's name and the element's index in its local tensor. So
-/// replicas round identically, however they shard the states.
+/// Returns the run of one piece of a shard, or of a part of a piece. The random bits of config.stochastic_rounding
+/// depend on the step, the parameter's name and the element's index in its local tensor. So replicas round identically,
+/// however they shard the states.
+Run run_of(const OptimizerConfig& config, const memory::Resident& shard, const memory::Piece& piece, int64_t step,
+           double gradient_scale);
+
+/// Calls body(run) for all pieces of a shard. If `apart`, each piece is a run of its own, as run_of() returns it.
 void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body);
 

@@ -18,4 +18,19 @@ void TensorwiseOptimizer::adam_or_descend(const PieceStates& others, ops::AdamSt
   });
 }
 
+std::vector<std::vector<TensorwiseOptimizer::HeldPart>> TensorwiseOptimizer::held_parts() const {
+  std::vector<std::vector<HeldPart>> held(tensors_.size());
+  for (size_t i = 0; i < shards_.size(); ++i)
+    for (const memory::Piece& piece : shards_[i].pieces())
+      for (const LogicalTensors::Part& part : tensors_.parts(piece)) held[part.tensor].push_back({i, part.piece});
+  return held;
+}
+
+std::vector<size_t> TensorwiseOptimizer::shards_of(const std::vector<HeldPart>& parts) {
+  std::vector<size_t> numbers;
+  for (const HeldPart& part : parts)
+    if (numbers.empty() || numbers.back() != part.shard) numbers.push_back(part.shard);
+  return numbers;
+}
+
 }  // namespace colossal::optim

@@ -23,14 +23,14 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// Calls body(lease of the shard, piece, number of its tensor) for all pieces. Values may be written, and directions
-  /// may be read.
+  /// Calls body(lease of the shard, part) for the parts of all pieces. Values may be written, and directions may be
+  /// read.
   template <class Body>
-  void for_pieces(const Body& body) const {
+  void for_parts(const Body& body) const {
     memory::for_leases(shards_, {.values = Access::Write, .directions = Access::Read},
                        [&](size_t, memory::Resident& shard) {
                          for (const memory::Piece& piece : shard.pieces)
-                           body(shard, piece, tensors_.index(*piece.parameter));
+                           for (const LogicalTensors::Part& part : tensors_.parts(piece)) body(shard, part);
                        });
   }
 
@@ -40,13 +40,15 @@ class TensorwiseOptimizer : public Optimizer {
   void adam_or_descend(const PieceStates& others, ops::AdamStep adam, double gradient_scale, size_t index,
                        memory::Resident& shard, const Descent& descent) const;
 
-  /// Returns for each tensor the numbers of this rank's shards that hold parts of it, ascending.
-  std::vector<std::vector<size_t>> shards_of_tensors() const {
-    std::vector<std::vector<size_t>> holders(tensors_.entries().size());
-    for (size_t i = 0; i < shards_.size(); ++i)
-      for (const memory::Piece& piece : shards_[i].pieces()) holders[tensors_.index(*piece.parameter)].push_back(i);
-    return holders;
-  }
+  /// A part of a logical tensor in one of this rank's shards.
+  struct HeldPart {
+    size_t shard;
+    memory::Piece piece;
+  };
+  /// Returns for each tensor the parts that this rank's shards hold, ordered by shard.
+  std::vector<std::vector<HeldPart>> held_parts() const;
+  /// Returns the numbers of the shards of `parts`, ascending.
+  static std::vector<size_t> shards_of(const std::vector<HeldPart>& parts);
 
  private:
   /// Appends the tensors that state() returns.
