@@ -66,6 +66,18 @@ TEST(Initialize, RefusesExpertRanksForADenseModelBeforeMessages) {
   });
 }
 
+TEST(Initialize, RefusesExpertsThatDoNotDivideBeforeMessages) {
+  const auto mixture =
+      models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=6"})});
+  comm::run_ranks(4, [&](comm::World& world) {
+    run::Config config = config_of(1, 1, 4);
+    config.parallel.expert.size = 4;
+    EXPECT_EQ(test::thrown_message([&] { initialize(world, config, mixture); }),
+              "[experts] count must divide by parallel.expert.size: got 6 experts on 4 ranks; the nearest are 4 and 8");
+    EXPECT_EQ(world.traffic().total().calls, 0);
+  });
+}
+
 TEST(Initialize, NamesExpertRanksInTheProduct) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(2, [](comm::World& world) {
