@@ -14,7 +14,9 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
+#include "colossal/models/config.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/decoding.h"
@@ -129,6 +131,25 @@ TEST_P(SpreadDecoding, EqualsOneProcess) {
   for (const ModelShape& shape : {gpt2(), llama(), mistral(), biased()})
     for (const int64_t ranks : {2, 3, 4}) EXPECT_NO_THROW(check(shape, {.sequence = of(ranks)}, {7})) << ranks;
   EXPECT_NO_THROW(check(llama(), {.sequence = of(1)}, {7}));
+}
+
+// Ranks of parallel.expert generate the same tokens and divide the experts.
+TEST(ExpertDecoding, EqualsOneProcess) {
+  models::ModelConfig config{.name = "llama-tiny"};
+  config.vocabulary = 43;
+  config.own = models::own_keys({"experts.count=4", "experts.used=2"});
+  const ModelShape shape = models::built_in().resolve(config);
+  const std::vector<ParallelConfig> layouts{{.expert = {.size = 2}},
+                                            {.expert = {.size = 4}},
+                                            {.data = 2, .expert = {.size = 2}},
+                                            {.expert = {.size = 2}, .tensor = {.size = 2}},
+                                            {.expert = {.size = 2, .tensor = "split"}, .tensor = {.size = 2}},
+                                            {.expert = {.size = 2}, .sequence = {2, "gather"}},
+                                            {.expert = {.size = 2}, .tensor = {.size = 2, .sequence = true}},
+                                            {.expert = {.size = 2}, .pipeline = {.size = 2}}};
+  for (const ParallelConfig& layout : layouts)
+    EXPECT_NO_THROW(check(shape, layout, {1, 7})) << "expert " << layout.expert.size << ", tensor "
+                                                  << name_of(layout.tensor) << ", sequence " << layout.sequence.size;
 }
 
 TEST_P(SpreadDecoding, EqualsOneProcessWithTensorParallelismAndInAPipeline) {

@@ -80,14 +80,18 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   else
     parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
   training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
-  if (training_.layout.outside.sequence.empty()) return;
+  const bool has_experts = config.expert.size > 1;
+  if (training_.layout.outside.sequence.empty() && !has_experts) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   ParallelConfig whole = config;
   whole.tensor.sequence = false;
-  decoding_ =
-      make_runner(with_spread_cache(tensor_layout_of(whole, mesh), config.sequence), shape, plan.schedule);
-  if (config.tensor.sequence && config.sequence.size > 1)
-    prompting_ = make_runner(layout_of(whole, mesh), shape, plan.schedule);
+  const auto make_generating = [&](parallel::Layout layout) {
+    layout.has_expert_copies = has_experts;
+    return make_runner(std::move(layout), shape, plan.schedule);
+  };
+  decoding_ = make_generating(with_spread_cache(tensor_layout_of(whole, mesh), config.sequence));
+  if (config.sequence.size > 1 && (config.tensor.sequence || has_experts))
+    prompting_ = make_generating(layout_of(whole, mesh));
 }
 
 DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, const models::ModelShape& shape,

@@ -121,8 +121,9 @@ class DistributedModel {
   const std::string& name() const { return name_; }
   models::Model& model() { return training_.model; }
   /// Returns layers over the same parameters that accept sequences of any length. These are the layers of model(),
-  /// unless parallel.sequence or tensor.sequence splits tokens over ranks. Then the layers have the layout without
-  /// these options: each rank has all tokens, and parallel.sequence splits only the keys and values of a cache.
+  /// unless parallel.sequence or tensor.sequence splits tokens over ranks, or parallel.expert splits rows. Then the
+  /// layers have a layout in which each rank has all tokens: parallel.sequence splits only the keys and values of a
+  /// cache, and parallel.expert only the experts and their work.
   const models::Model& decoding_model() const { return decoding().model; }
   /// Returns the number of ranks that share the keys and values of a sequence's cache.
   int64_t cache_ranks() const { return sequence_.size; }
@@ -175,8 +176,11 @@ class DistributedModel {
   std::shared_ptr<nn::Parameters> parameters_;
   std::vector<int64_t> cuts_;
   Runner training_;
-  std::optional<Runner> decoding_;  // set if training splits tokens over ranks
-  // Set if both parallel.sequence and tensor.sequence split tokens, because tensor.sequence needs lengths that divide.
+  // Set if training splits tokens over ranks, or if ranks of parallel.expert, which train on other rows, generate the
+  // same tokens.
+  std::optional<Runner> decoding_;
+  // Set if parallel.sequence splits tokens and tensor.sequence does, too, which needs lengths that divide; also with
+  // parallel.expert, as above.
   std::optional<Runner> prompting_;
   std::function<void()> end_of_pass_;
 };
