@@ -97,7 +97,7 @@ bool uses_grouped_operator(const at::Tensor& x, int64_t n, int64_t k) {
 }
 
 at::Tensor ends_on_device(const GroupEnds& ends, const at::Tensor& x) {
-  return at::tensor(ends, at::kInt).to(x.device(), /*non_blocking=*/true);
+  return at::tensor(ends, at::kInt).pin_memory().to(x.device(), /*non_blocking=*/true);
 }
 
 /// The product of the rows with stacked matrices [E, in, out], and the bias.
