@@ -33,8 +33,8 @@ at::Tensor grouped_nt(const at::Tensor& x /*[R,K]*/, const at::Tensor& w /*[E,N,
 /// Returns dy(e) W(e): [R, K].
 at::Tensor grouped_nn(const at::Tensor& dy /*[R,N]*/, const at::Tensor& w /*[E,N,K]*/, const GroupEnds& ends);
 /// Returns dy(e)t x(e): [E, N, K], zeros for empty groups. Adds it to `sum` in place and returns `sum`, if given. `sum`
-/// may be fp32 if the operands are bf16 or fp16. at::_grouped_mm, and CPUs that multiply bf16 for large groups, then round the
-/// product of a group to bf16 before it is added.
+/// may be fp32 if the operands are bf16 or fp16. Two paths round the product of a group to bf16 before they add it:
+/// at::_grouped_mm, and large groups on a CPU that multiplies bf16.
 at::Tensor grouped_tn(const at::Tensor& dy /*[R,N]*/, const at::Tensor& x /*[R,K]*/, const GroupEnds& ends,
                       at::Tensor sum = {} /*[E,N,K]*/);
 /// Returns the sum of the rows of each group: [E, N], zeros for empty groups. It is the gradient of the bias.
