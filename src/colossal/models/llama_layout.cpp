@@ -69,7 +69,7 @@ ModelShape read_llama_layout(const FolderConfig& c, const LlamaLayoutDefaults& d
           .head_dim = c.value("head_dim", hidden / std::max<int64_t>(1, heads)),
           .ffn = c.at<int64_t>("intermediate_size"),
           .positions = c.at<int64_t>("max_position_embeddings"),
-          .norm_epsilon = c.value("rms_norm_eps", 1e-6),
+          .norm_epsilon = c.value("rms_norm_eps", defaults.norm_epsilon),
           .tied = c.value("tie_word_embeddings", defaults.tied)};
 }
 

@@ -46,6 +46,7 @@ struct LlamaLayoutDefaults {
   int64_t kv_heads = 0;  ///< 0 = as many as heads
   /// True = a num_key_value_heads of null means as many as heads; false = null is refused
   bool null_means_all_heads = true;
+  double norm_epsilon = 1e-6;
 };
 /// Reads the sizes that config.json has in all of these families, without own keys.
 ModelShape read_llama_layout(const FolderConfig& config, const LlamaLayoutDefaults& defaults = {});

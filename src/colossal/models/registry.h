@@ -77,7 +77,7 @@ struct HuggingFace {
   /// Returns tensors that a folder may contain, and that belong to a part which this architecture does not have. A user
   /// is told that they are left out. Null = none.
   std::vector<IgnoredTensor> (*left_out)(const ModelShape&) = nullptr;
-  /// Endings of names, each with the ending that folders of older versions have instead.
+  /// Endings of names, each with the ending that folders of other versions have instead.
   std::vector<std::pair<std::string, std::string>> old_endings{};
   /// Own keys that may differ from the folder's values, because they change only the head. If there are any, parameters
   /// "head.*" that the folder lacks keep their initial values. Empty = none may differ.

@@ -128,7 +128,7 @@ RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading)
   for (const char* layers : {"full_attention", "sliding_attention"})
     require(!c.has(layers), "model", name, " of ", with_article(config.family()),
             " must be the same for all layers: got separate keys for ", layers);
-  RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", 10000.0)),
+  RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", reading.theta)),
                   .type = c.value("rope_type", c.value("type", "default").c_str())};
   for (const auto& [theirs, ours] : reading.renamed)
     if (keys.type == theirs) keys.type = ours;

@@ -45,6 +45,7 @@ struct RotaryReading {
   bool whole = false;  ///< true = whole heads are rotated, so partial_rotary_factor must be 1
   /// original_max_position_embeddings, in tokens, if config.json has none outside the rotary object; 0 = the object's
   int64_t original = 0;
+  double theta = 10000;  ///< base of the rotary frequencies if config.json has none
 };
 
 /// Returns the key of the rotary object, the object of config.json that has the scaling. It is rope_scaling

@@ -34,7 +34,7 @@ struct ExternalNames {
   /// Patterns of our parameters that keep their values if one of their tensors is missing or has another shape: e.g. a
   /// new head on trained layers.
   std::vector<std::string> may_lack{};
-  /// Endings of names, each with the ending that older folders use: {"LayerNorm.weight", "LayerNorm.gamma"}.
+  /// Endings of names, each with the ending in folders of other versions: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};
   /// Tensors that a folder may hold twice; both must be equal. Example: if a model's head is its embedding,
   /// "lm_head.weight" is a copy of "model.embed_tokens.weight".

@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/ops/activation.h"
@@ -48,6 +49,7 @@ std::vector<Preset> presets() {
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  require_dense_form(s.own.as<Gpt2Sizes>().experts, "gpt2");
   return names_in_folder(s, {.outside = {{"embedding", {"transformer.wte"}},
                                          {"positions", {"transformer.wpe"}},
                                          {"norm", {"transformer.ln_f"}},
@@ -80,6 +82,7 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Gpt2Sizes>();
+  require_dense_form(own.experts, "gpt2");
   nlohmann::json j{{"architectures", {"GPT2LMHeadModel"}},
                    {"model_type", "gpt2"},
                    {"vocab_size", s.vocabulary},

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {
@@ -65,9 +66,32 @@ std::vector<Preset> presets() {
           {"mixtral-8x7b", llama_layout({32000, 4096, 32, 32, 8, 14336, 32768}, mixture(8, 2))}};
 }
 
-std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names_in_folder(s, llama_layout_names()); }
+/// Checks that a Mixtral can have the keys of a model with experts.
+void require_mixtral(const LlamaSizes& own) {
+  require_mixtral_form(own.experts);
+  for (const auto& [key, bias] : {std::pair{"attention_bias", own.attention_bias}, {"mlp_bias", own.mlp_bias}})
+    require(!bias, "model", key, " must be false to write a model with experts as a mixtral, which has no biases: got ",
+            "true; use the run folder or its checkpoints instead");
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  const auto own = s.own.as<LlamaSizes>();
+  if (own.experts.count == 0) return names_in_folder(s, llama_layout_names());
+  require_mixtral(own);
+  return names_in_folder(s, llama_layout_names(mixtral_names()));
+}
+
+ModelShape mixtral_from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Mixtral");
+  ModelShape s = read_llama_layout(c, {.kv_heads = 8, .norm_epsilon = 1e-5});
+  s.own = LlamaSizes{.layout = read_llama_keys(c, {.whole = true, .theta = 1e6}),
+                     .window = c.value("sliding_window", int64_t{0}),
+                     .experts = read_mixtral_experts(c)};
+  return s;
+}
 
 ModelShape from_json(const nlohmann::json& j) {
+  if (j.at("model_type") == "mixtral") return mixtral_from_json(j);
   const bool is_mistral = j.at("model_type") == "mistral";
   const FolderConfig c(j, is_mistral ? "Mistral" : "LLaMA");
   ModelShape s = read_llama_layout(
@@ -83,8 +107,17 @@ ModelShape from_json(const nlohmann::json& j) {
   return s;
 }
 
+nlohmann::json mixtral_to_json(const ModelShape& s, const LlamaSizes& own) {
+  require_mixtral(own);
+  nlohmann::json j = write_llama_layout(s, own.layout, "mixtral", "MixtralForCausalLM");
+  j["sliding_window"] = own.window > 0 ? nlohmann::json(own.window) : nlohmann::json();
+  write_mixtral_experts(s, own.experts, j);
+  return j;
+}
+
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<LlamaSizes>();
+  if (own.experts.count > 0) return mixtral_to_json(s, own);
   const bool is_mistral = own.window > 0;
   nlohmann::json j = write_llama_layout(s, own.layout, is_mistral ? "mistral" : "llama",
                                         is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM");
@@ -105,13 +138,14 @@ Architecture llama_architecture() {
           .make = make,
           .settle = settle,
           .hugging_face = {.model_type = "llama",
-                           .also = {"mistral"},
+                           .also = {"mistral", "mixtral"},
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
                            .head = "lm_head.weight",
                            .ignored = {rotary_table()},
+                           .old_endings = {{"block_sparse_moe.gate.weight", "mlp.gate.weight"}},
                            .own_training = expert_training_keys()}};
 }
 

@@ -1,7 +1,10 @@
 #include "colossal/models/families/qwen3.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/error.h"
+#include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {
@@ -48,9 +51,35 @@ std::vector<Preset> presets() {
            sized({151936, 2048, 48, 32, 4, 6144, 40960, false, 128}, {.count = 128, .used = 8, .ffn = 768})}};
 }
 
-std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names_in_folder(s, llama_layout_names()); }
+/// Checks that a Qwen3-MoE can have the keys of a model with experts. All its layers have the window, or none.
+void require_qwen_moe(const Qwen3Sizes& own) {
+  require_qwen_moe_form(own.experts);
+  const std::vector<std::string>& types = own.windows.layer_types;
+  require(std::all_of(types.begin(), types.end(), [&](const std::string& type) { return type == types.front(); }),
+          "model", "layer_types must all be equal to write a model with experts as a qwen3_moe: got a window in some ",
+          "layers alone; use the run folder or its checkpoints instead");
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  const auto own = s.own.as<Qwen3Sizes>();
+  if (own.experts.count > 0) require_qwen_moe(own);
+  return names_in_folder(s, llama_layout_names(qwen_moe_names()));
+}
+
+ModelShape moe_from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Qwen3-MoE");
+  ModelShape s = read_llama_layout(c, {.kv_heads = 4, .null_means_all_heads = false});
+  // The class does not read max_window_layers and layer_types.
+  const bool slides = c.value("use_sliding_window", false) && !c.says_null("sliding_window");
+  s.own = Qwen3Sizes{.layout = read_llama_keys(c),
+                     .attention_bias = c.value("attention_bias", false),
+                     .windows = {.window = slides ? c.value("sliding_window", int64_t{4096}) : 0},
+                     .experts = read_qwen_moe_experts(c, s.layers)};
+  return s;
+}
 
 ModelShape from_json(const nlohmann::json& j) {
+  if (j.at("model_type") == "qwen3_moe") return moe_from_json(j);
   const FolderConfig c(j, "Qwen3");
   ModelShape s = read_llama_layout(c, {.kv_heads = 32});
   if (!c.has("head_dim")) s.head_dim = 128;
@@ -62,9 +91,15 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Qwen3Sizes>();
-  nlohmann::json j = write_llama_layout(s, own.layout, "qwen3", "Qwen3ForCausalLM");
+  const bool is_mixture = own.experts.count > 0;
+  if (is_mixture) require_qwen_moe(own);
+  nlohmann::json j = write_llama_layout(s, own.layout, is_mixture ? "qwen3_moe" : "qwen3",
+                                        is_mixture ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM");
   j["attention_bias"] = own.attention_bias;
   write_qwen_windows(own.windows, s.layers, j);
+  if (!is_mixture) return j;
+  for (const char* unread : {"max_window_layers", "layer_types"}) j.erase(unread);
+  write_qwen_moe_experts(s, own.experts, j);
   return j;
 }
 
@@ -78,6 +113,7 @@ Architecture qwen3_architecture() {
           .make = make,
           .settle = settle,
           .hugging_face = {.model_type = "qwen3",
+                           .also = {"qwen3_moe"},
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
