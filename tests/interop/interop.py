@@ -70,12 +70,13 @@ def rounding(model, inputs, roundoff=2**-52):
     return 2 * model.config.num_hidden_layers * max(inputs.numel(), *(max(p.shape) for p in model.parameters())) * roundoff
 
 
-def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52, renamed=None):
+def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52, renamed=None,
+                  joined=None):
     """Compares loss, logits and every gradient under each of our layouts (flags) with `model`, which holds the folder in fp64 and
     computed `loss` and `logits`. `roundoff` is the rounding error of the coarsest dtype in which it computes anything. A gradient
     may be off by rounding of its own largest value. A gradient that is zero up to rounding (a key's bias: sums of differences that
     cancel out) may be off by rounding of the largest of all. `renamed` maps names of parameters in folders to different names in
-    `model`. Returns a folder that we wrote."""
+    `model`; `joined` makes the tensors of `model` from those of a folder. Returns a folder that we wrote."""
     model.zero_grad()
     loss.backward()
     wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
@@ -87,6 +88,7 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
         off = (our_logits.view(logits.shape) - logits).abs().max().item()
         assert off <= limit * logits.abs().max().item(), (name, flags, "logits", off)
         gradients = {(renamed or {}).get(key, key): gradient for key, gradient in gradients.items()}
+        gradients = joined(gradients) if joined else gradients
         assert gradients.keys() == wanted.keys(), (name, flags, gradients.keys() ^ wanted.keys())
         for key, gradient in gradients.items():
             off = (gradient - wanted[key]).abs().max().item()
