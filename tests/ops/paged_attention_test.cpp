@@ -314,5 +314,31 @@ TEST(PagedAttention, RefusesMismatchedInputs) {
   EXPECT_THROW(partial_paged_attention(q, c.pages, part, {3}, {}), Error);
 }
 
+// Values that are the keys are stored once. Scores then read the same numbers from a tile that was reordered.
+TEST(PagedAttention, JointPagesEqualPagesOfEqualKeysAndValues) {
+  const std::vector<int64_t> lengths{150, 7, 1};
+  const std::vector<PagedSequence> sequences{{.pages = {3, 0, 4, 9, 1, 2, 11, 8, 5, 7}}, {.pages = {6}}, {.pages = {10}}};
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const std::optional<at::ScalarType> codes :
+         {std::optional<at::ScalarType>(), std::optional(at::kChar), std::optional(at::kFloat8_e4m3fn)}) {
+      const at::Tensor k = normal({158, 1, 20}, 3).to(type), q = normal({158, 6, 20}, 4).to(type);
+      const auto options = at::TensorOptions().dtype(codes.value_or(type));
+      Pages both = make_pages(12, 16, 1, 20, options), joint = make_pages(12, 16, 1, 20, options, true);
+      EXPECT_FALSE(joint.k.defined());
+      write_pages(both, sequences, k, k, lengths);
+      write_pages(joint, sequences, k, {}, lengths);
+      for (const PagedMask& mask : {PagedMask{}, PagedMask{.scale = 0.3, .window = 70}}) {
+        EXPECT_TRUE(at::equal(paged_attention(q, both, sequences, lengths, mask),
+                              paged_attention(q, joint, sequences, lengths, mask)))
+            << type;
+        EXPECT_TRUE(at::equal(paged_attention_reference(q, both, sequences, lengths, mask).out,
+                              paged_attention_reference(q, joint, sequences, lengths, mask).out))
+            << type;
+      }
+    }
+  Pages joint = make_pages(12, 16, 1, 20, at::TensorOptions(), true);
+  EXPECT_THROW(write_pages(joint, sequences, at::zeros({158, 1, 20}), at::zeros({158, 1, 20}), lengths), Error);
+}
+
 }  // namespace
 }  // namespace colossal::ops::paged_attention_test

@@ -223,7 +223,8 @@ struct PagedTask {
   int64_t heads, kv_heads, size, padded;  ///< padded: row length of values in elements
   int64_t page;                           ///< tokens per page
   PageCodes codes;
-  /// [pages, kv_heads, size, page], [pages, kv_heads, page, padded]: T or quantized values
+  /// [pages, kv_heads, size, page], [pages, kv_heads, page, padded]: T or quantized values. k: null = the values are
+  /// the keys, too
   const void *k, *v;
   const float *k_scales, *v_scales;  ///< [pages, kv_heads, page]: scales of quantized values
   const T* q;

@@ -22,7 +22,7 @@ namespace {
 bool has_kernel_for(const at::Tensor& tokens) { return has_paged_attention(tokens.device(), tokens.scalar_type()); }
 
 PageCodes codes_of(const Pages& pages) {
-  return !pages.has_codes() ? PageCodes::None : pages.k.scalar_type() == at::kChar ? PageCodes::Int8 : PageCodes::Fp8;
+  return !pages.has_codes() ? PageCodes::None : pages.dtype() == at::kChar ? PageCodes::Int8 : PageCodes::Fp8;
 }
 
 PagePositions places_of(const Pages& pages, const PagedSequence& s) {
@@ -36,11 +36,11 @@ struct PagedTokens {
 
 PagedTokens tokens_for(const Pages& pages, const at::Tensor& x) {
   if (!pages.has_codes()) return {x.contiguous(), {}};
-  RowCodes coded = encode_rows(x, pages.k.scalar_type());
+  RowCodes coded = encode_rows(x, pages.dtype());
   return {coded.codes.contiguous(), coded.scales.contiguous()};
 }
 
-/// Writes one head of `count` tokens of the step, from token `first` on. T is the element type of the pages, or a byte
+/// Writes one head of `count` tokens of the step, from token `first` on. Joint pages take the values only. T is the element type of the pages, or a byte
 /// for quantized values.
 template <class T>
 void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k, const PagedTokens& v, int64_t first,
@@ -51,13 +51,14 @@ void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k
     if (!places.has(s.held + t)) continue;
     const int64_t key = places.keys_before(s.held + t), page = s.pages[key / tokens] * heads + head;
     const int64_t from = (first + t) * heads + head;
-    const T *key_from = pointer<T>(k.numbers) + from * size, *value_from = pointer<T>(v.numbers) + from * size;
+    const int64_t place = page * tokens + key % tokens;
+    std::copy_n(pointer<T>(v.numbers) + from * size, size, pointer<T>(pages.v) + place * padded);
+    if (pages.has_codes()) pointer<float>(pages.v_scales)[place] = pointer<float>(v.scales)[from];
+    if (pages.are_joint()) continue;
+    const T* key_from = pointer<T>(k.numbers) + from * size;
     T* keys = pointer<T>(pages.k) + page * size * tokens + key % tokens;
     for (int64_t d = 0; d < size; ++d) keys[d * tokens] = key_from[d];
-    std::copy_n(value_from, size, pointer<T>(pages.v) + (page * tokens + key % tokens) * padded);
-    if (!pages.has_codes()) continue;
-    pointer<float>(pages.k_scales)[page * tokens + key % tokens] = pointer<float>(k.scales)[from];
-    pointer<float>(pages.v_scales)[page * tokens + key % tokens] = pointer<float>(v.scales)[from];
+    if (pages.has_codes()) pointer<float>(pages.k_scales)[place] = pointer<float>(k.scales)[from];
   }
 }
 
@@ -71,7 +72,7 @@ void write_heads(const Pages& pages, const std::vector<PagedSequence>& sequences
     for (size_t i = 0; i < sequences.size(); first += lengths[i++])
       write_head<T>(pages, sequences[i], k, v, first, lengths[i], head);
   };
-  if (k.numbers.size(0) > kGrain) return ThreadTeam::of_this_thread().run(heads, write);
+  if (v.numbers.size(0) > kGrain) return ThreadTeam::of_this_thread().run(heads, write);
   for (int64_t head = 0; head < heads; ++head) write(head);
 }
 
@@ -198,7 +199,7 @@ void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask,
         pages.v.size(3),
         pages.tokens(),
         codes_of(pages),
-        pages.k.const_data_ptr(),
+        pages.are_joint() ? nullptr : pages.k.const_data_ptr(),
         pages.v.const_data_ptr(),
         pointer<float>(pages.k_scales),
         pointer<float>(pages.v_scales),
@@ -233,7 +234,8 @@ bool has_paged_attention(at::Device device, at::ScalarType dtype) {
   return device.is_cpu() && (dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16);
 }
 
-Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options) {
+Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options,
+                 bool joint) {
   require(tokens > 0 && tokens % kPageUnit == 0, "paged_attention", "pages must have a multiple of ", kPageUnit,
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
@@ -241,11 +243,13 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
   const auto made = [](at::IntArrayRef shape, const at::TensorOptions& of) {
     return of.device().is_cpu() ? lazy_zeros(shape, of) : at::zeros(shape, of);
   };
-  Pages pages{made({count, kv_heads, size, tokens}, options), made({count, kv_heads, tokens, padded}, options), size};
+  Pages pages{joint ? at::Tensor() : made({count, kv_heads, size, tokens}, options),
+              made({count, kv_heads, tokens, padded}, options), size};
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   if (type == at::kChar || type == at::kFloat8_e4m3fn) {
     const at::TensorOptions scales = options.dtype(at::kFloat);
-    pages.k_scales = made({count, kv_heads, tokens}, scales), pages.v_scales = made({count, kv_heads, tokens}, scales);
+    if (!joint) pages.k_scales = made({count, kv_heads, tokens}, scales);
+    pages.v_scales = made({count, kv_heads, tokens}, scales);
   }
   return pages;
 }
@@ -253,12 +257,9 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths) {
   if (!has_kernel_for(k)) return write_pages_reference(pages, sequences, k, v, lengths);
-  check_paged_tokens(pages, sequences, k, lengths);
-  check_paged_tokens(pages, sequences, v, lengths);
-  const int64_t heads = pages.kv_heads();
-  require(k.size(1) == heads && v.size(1) == heads, "paged_attention", "keys and values must have the pages' ", heads,
-          " heads: got ", k.size(1), " and ", v.size(1));
-  const PagedTokens keys = tokens_for(pages, k), values = tokens_for(pages, v);
+  check_written_tokens(pages, sequences, k, v, lengths);
+  const PagedTokens keys = pages.are_joint() ? PagedTokens() : tokens_for(pages, k),
+                    values = tokens_for(pages, pages.are_joint() ? k : v);
   if (pages.has_codes()) return write_heads<uint8_t>(pages, sequences, keys, values, lengths);
   with_element_type(k, [&](auto element) { write_heads<decltype(element)>(pages, sequences, keys, values, lengths); });
 }

@@ -22,16 +22,18 @@ namespace colossal::ops {
 constexpr int64_t kPageUnit = 16;
 
 struct Pages {
-  at::Tensor k;      ///< [pages, N_kv, D, tokens]
+  at::Tensor k;      ///< [pages, N_kv, D, tokens]; undefined = the values are the keys, too
   at::Tensor v;      ///< [pages, N_kv, tokens, D padded to kPageUnit]
   int64_t size = 0;  ///< D
   at::Tensor k_scales{},
       v_scales{};  ///< scales of quantized values: fp32 [pages, N_kv, tokens], one per token and head
 
-  int64_t count() const { return k.size(0); }
-  int64_t kv_heads() const { return k.size(1); }
-  int64_t tokens() const { return k.size(3); }  ///< tokens per page
-  bool has_codes() const { return k_scales.defined(); }
+  int64_t count() const { return v.size(0); }
+  int64_t kv_heads() const { return v.size(1); }
+  int64_t tokens() const { return v.size(2); }  ///< tokens per page
+  at::ScalarType dtype() const { return v.scalar_type(); }
+  bool has_codes() const { return v_scales.defined(); }
+  bool are_joint() const { return !k.defined(); }  ///< the values are the keys, too
 };
 
 /// Returns true if our kernel supports these tensors: on the CPU, in fp64, fp32 and bf16. For other tensors, the
@@ -40,9 +42,11 @@ bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Makes pages of zeros. A page on the CPU takes memory only once tokens are written to it (ops/lazy_zeros.h). The
 /// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales
-/// (ops/products/row_codes.h), for tokens of any dtype.
+/// (ops/products/row_codes.h), for tokens of any dtype. `joint`: each token is stored once, as key and as value; this
+/// halves the memory of attention whose values are its keys (nn/latent_heads.h).
 /// Errors ("paged_attention"): the number of tokens per page is not a multiple of kPageUnit.
-Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
+Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options,
+                 bool joint = false);
 
 /// A sequence whose tokens are stored in these pages, all of them or a part. Page i of the table stores the tokens from
 /// (first_page + i page_stride) * Pages::tokens() on. If n ranks share a sequence page by page, rank r has
@@ -63,7 +67,7 @@ struct PagedMask {
 
 /// Writes the tokens of a step to the pages, after the tokens that each sequence already holds. k and v are [T, N_kv,
 /// D]: the first lengths[0] tokens belong to sequence 0, the next ones to sequence 1, and so on. If the pages hold only
-/// a part of a sequence, only the tokens of that part are written.
+/// a part of a sequence, only the tokens of that part are written. Joint pages take k; v is undefined.
 /// Errors ("paged_attention"): shapes, dtypes or tables that do not fit together.
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths);

@@ -51,7 +51,8 @@ int64_t paged_state(const PagedTask<T>& a) {
   return whole_lines<W>(max_paged_rows(a) * a.padded) + 2 * whole_lines<W>(max_paged_rows(a));
 }
 
-/// Scratch memory of a thread: queries, scores, and the states of one part and of all parts before it.
+/// Scratch memory of a thread: queries, scores, the states of one part and of all parts before it, and for joint pages
+/// a tile of keys by feature.
 template <class T>
 struct PagedMemory {
   using W = WideOf<T>;
@@ -59,13 +60,16 @@ struct PagedMemory {
       : q(scratch),
         scores(q + whole_lines<W>(max_paged_rows(a) * a.size)),
         part(scores + max_paged_rows(a) * kPagedKeys),
-        whole(part + paged_state(a)) {}
-  W *q, *scores, *part, *whole;
+        whole(part + paged_state(a)),
+        keys(whole + paged_state(a)) {}
+  W *q, *scores, *part, *whole, *keys;
 };
 
 template <class T>
 int64_t paged_scratch(const PagedTask<T>& a) {
-  return whole_lines<WideOf<T>>(max_paged_rows(a) * a.size) + max_paged_rows(a) * kPagedKeys + 2 * paged_state(a);
+  const int64_t joint_keys = a.k ? 0 : a.padded * kPagedKeys;
+  return whole_lines<WideOf<T>>(max_paged_rows(a) * a.size) + max_paged_rows(a) * kPagedKeys + 2 * paged_state(a) +
+         joint_keys;
 }
 
 template <class W>
@@ -177,6 +181,20 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   take(std::integral_constant<int, 1>());
 }
 
+// Writes the values of `count` keys by feature, [padded, kPagedKeys], so that a vector holds neighbouring keys.
+template <class W, class P>
+inline void keys_of_values(const P* const* values, int64_t count, int64_t padded, W* keys) {
+  constexpr int64_t kWidth = kLanes<W>;
+  for (int64_t j = 0; j < count; ++j)
+    for (int64_t d = 0; d < padded; d += kWidth) {
+      const Vec<W> features = page_vector<W>(values[j] + d);
+      for (int64_t lane = 0; lane < kWidth; ++lane) keys[(d + lane) * kPagedKeys + j] = features[lane];
+    }
+  // the rest of the last vector, whose scores are not used
+  for (int64_t j = count; j < (count + kWidth - 1) / kWidth * kWidth; ++j)
+    for (int64_t d = 0; d < padded; ++d) keys[d * kPagedKeys + j] = 0;
+}
+
 /// Keys [from, to) of the stored ones that a row sees. A row is a pair of a query and a head.
 struct PagedRow {
   int64_t head, position, from, to;
@@ -263,19 +281,31 @@ void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory
     const float *key_scales[kPagedKeys], *value_scales[kPagedKeys];
     const int64_t vectors = (count + kLanes<W> - 1) / kLanes<W>;
     const auto page_of = [&](int64_t key) { return rows.s.table[key / a.page] * a.kv_heads + rows.kv_head; };
-    for (int64_t v = 0; v < vectors; ++v) {
+    for (int64_t v = 0; a.k && v < vectors; ++v) {
       const int64_t key = tile + v * kLanes<W>;
       keys[v] = static_cast<const P*>(a.k) + page_of(key) * a.size * a.page + key % a.page;
     }
     for (int64_t j = 0; j < count; ++j) {
       const int64_t place = page_of(tile + j) * a.page + (tile + j) % a.page;
       values[j] = static_cast<const P*>(a.v) + place * a.padded;
-      if constexpr (kHasCodes) key_scales[j] = a.k_scales + place, value_scales[j] = a.v_scales + place;
+      if constexpr (kHasCodes) key_scales[j] = (a.k ? a.k_scales : a.v_scales) + place;
+      if constexpr (kHasCodes) value_scales[j] = a.v_scales + place;
     }
-    for_paged_parts(rows.count(), vectors, [&](int64_t row, auto r, int64_t v, auto width) {
-      score_part<W, P, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, keys + v, a.page,
-                                                                   memory.scores + row * kPagedKeys + v * kLanes<W>);
-    });
+    const auto score = [&]<class Q>(const Q* const* columns, int64_t stride) {
+      for_paged_parts(rows.count(), vectors, [&](int64_t row, auto r, int64_t v, auto width) {
+        score_part<W, Q, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, columns + v,
+                                                                     stride,
+                                                                     memory.scores + row * kPagedKeys + v * kLanes<W>);
+      });
+    };
+    if (a.k) {
+      score(keys, a.page);
+    } else {
+      keys_of_values<W>(values, count, a.padded, memory.keys);
+      const W* columns[kPagedKeys];
+      for (int64_t v = 0; v < vectors; ++v) columns[v] = memory.keys + v * kLanes<W>;
+      score(columns, kPagedKeys);
+    }
     if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, key_scales, memory.scores);
     paged_weights(rows, tile, count, memory.scores, state);
     if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, value_scales, memory.scores);

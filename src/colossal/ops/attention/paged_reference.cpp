@@ -21,7 +21,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 /// Returns values of the host as a tensor [n] on the device of the pages.
 at::Tensor numbers_there(const std::vector<int64_t>& numbers, const Pages& pages) {
-  return at::tensor(numbers, at::kLong).to(pages.k.device());
+  return at::tensor(numbers, at::kLong).to(pages.v.device());
 }
 
 /// Sequences with equally many queries.
@@ -72,11 +72,10 @@ struct GatheredPages {
     const auto gathered = [&](const at::Tensor& x) {
       return x.index_select(0, ids).unflatten(0, {count, most}).to(wide);
     };
-    k = gathered(pages.k), v = gathered(pages.v.narrow(3, 0, pages.size));
-    if (pages.has_codes()) {
-      k.mul_(gathered(pages.k_scales).unsqueeze(3));
-      v.mul_(gathered(pages.v_scales).unsqueeze(4));
-    }
+    v = gathered(pages.v.narrow(3, 0, pages.size));
+    if (pages.has_codes()) v.mul_(gathered(pages.v_scales).unsqueeze(4));
+    k = pages.are_joint() ? v.transpose(3, 4) : gathered(pages.k);
+    if (pages.k_scales.defined()) k.mul_(gathered(pages.k_scales).unsqueeze(3));
     k = k.permute({0, 2, 3, 1, 4}).flatten(3);
     v = v.permute({0, 2, 1, 3, 4}).flatten(2, 3);
     positions = numbers_there(places, pages).unflatten(0, {count, most * tokens});
@@ -111,10 +110,10 @@ PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const 
 
 void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& tokens,
                         const std::vector<int64_t>& lengths) {
-  require((pages.has_codes() || tokens.scalar_type() == pages.k.scalar_type()) && tokens.device() == pages.k.device(),
+  require((pages.has_codes() || tokens.scalar_type() == pages.dtype()) && tokens.device() == pages.v.device(),
           "paged_attention", "pages and tokens must be of one dtype on one device: got ",
           toString(tokens.scalar_type()), " on ", tokens.device().str(), " and pages of ",
-          toString(pages.k.scalar_type()), " on ", pages.k.device().str());
+          toString(pages.dtype()), " on ", pages.v.device().str());
   require(lengths.size() == sequences.size() && tokens.dim() == 3 && tokens.size(2) == pages.size &&
               std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == tokens.size(0),
           "paged_attention", "tokens must be [T, heads, ", pages.size, "] with a length for each of ", sequences.size(),
@@ -135,12 +134,22 @@ void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& se
   }
 }
 
+void check_written_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k,
+                          const at::Tensor& v, const std::vector<int64_t>& lengths) {
+  require(v.defined() != pages.are_joint(), "paged_attention",
+          "tokens must have values, except for joint pages, which store each key as its value: got ",
+          v.defined() ? "values for joint pages" : "none");
+  for (const at::Tensor* x : {&k, &v}) {
+    if (!x->defined()) continue;
+    check_paged_tokens(pages, sequences, *x, lengths);
+    require(x->size(1) == pages.kv_heads(), "paged_attention", "keys and values must have the pages' ",
+            pages.kv_heads(), " heads: got ", k.size(1), " and ", v.defined() ? v.size(1) : k.size(1));
+  }
+}
+
 void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k,
                            const at::Tensor& v, const std::vector<int64_t>& lengths) {
-  check_paged_tokens(pages, sequences, k, lengths);
-  check_paged_tokens(pages, sequences, v, lengths);
-  require(k.size(1) == pages.kv_heads() && v.size(1) == pages.kv_heads(), "paged_attention",
-          "keys and values must have the pages' ", pages.kv_heads(), " heads: got ", k.size(1), " and ", v.size(1));
+  check_written_tokens(pages, sequences, k, v, lengths);
   const int64_t tokens = pages.tokens();
   std::vector<int64_t> rows, page, slot;
   int64_t row = 0;
@@ -161,12 +170,13 @@ void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& seque
       where.index_put_(places, x);
       return;
     }
-    const RowCodes coded = encode_rows(x, pages.k.scalar_type());
+    const RowCodes coded = encode_rows(x, pages.dtype());
     where.view(at::kByte).index_put_(places, coded.codes.view(at::kByte));
     where_scales.transpose(1, 2).index_put_(places, coded.scales);
   };
-  put(pages.k.permute({0, 3, 1, 2}), pages.k_scales, k.index_select(0, own));
-  put(pages.v.narrow(3, 0, pages.size).transpose(1, 2), pages.v_scales, v.index_select(0, own));
+  if (!pages.are_joint()) put(pages.k.permute({0, 3, 1, 2}), pages.k_scales, k.index_select(0, own));
+  put(pages.v.narrow(3, 0, pages.size).transpose(1, 2), pages.v_scales,
+      (pages.are_joint() ? k : v).index_select(0, own));
 }
 
 PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pages,

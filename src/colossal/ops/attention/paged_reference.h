@@ -19,6 +19,9 @@ namespace colossal::ops {
 /// pages; tokens, lengths and tables do not fit together or do not fit the pages.
 void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& tokens,
                         const std::vector<int64_t>& lengths);
+/// Checks keys and values for write_pages().
+void check_written_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k,
+                          const at::Tensor& v, const std::vector<int64_t>& lengths);
 
 /// Does the same as write_pages(), on every device and in every dtype.
 void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k,
