@@ -34,6 +34,11 @@ TEST(Deepseek, MatchesPublishedParameterCounts) {
   EXPECT_EQ(count("deepseek-v2-lite"), (std::pair<int64_t, int64_t>{15706484224, 0}));
 }
 
+TEST(Deepseek, CachesOneLatentOfAToken) {
+  const ModelShape v3 = preset("deepseek-v3");
+  EXPECT_EQ(v3.layers * v3.cached_latent * 2, 70272) << "bytes in bf16";
+}
+
 ModelShape with(const DeepseekSizes& own) {
   ModelShape s = preset("deepseek-tiny");
   s.own = own;

@@ -13,6 +13,7 @@
 #include "base/complaint.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/kv_cache.h"
+#include "colossal/nn/paged_cache.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/rotary.h"
 #include "support/tolerance.h"
@@ -124,17 +125,53 @@ TEST(LatentHeads, EqualThePlainFormula) {
         EXPECT_NO_THROW(check(q_rank, interleaved, scale)) << q_rank << " " << interleaved << " " << scale;
 }
 
+/// A cache that stores keys and values separately.
+class SeparateCache final : public AttentionCache {
+ public:
+  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) override {
+    EXPECT_TRUE(v.defined());
+    return cache_.append(layer, k, v, step);
+  }
+  void advance(const ForwardContext& step, int64_t tokens) override { cache_.advance(step, tokens); }
+  const std::vector<int64_t>& lengths() const override { return cache_.lengths(); }
+
+ private:
+  KvCache cache_{kSequence};
+};
+
 TEST(LatentHeads, DecodeWithACacheAsInOnePass) {
   const at::NoGradGuard no_grad;
-  Layer layer(options_of(6, true));
   const at::Tensor x = values({kBatch, kSequence, kShape.hidden}, "x");
-  const at::Tensor want = layer.forward(x, {.positions = positions(0, kSequence)});
-  KvCache cache(kSequence);
-  for (int64_t from = 0, to = 4; from < kSequence; from = to, ++to) {
-    const ForwardContext step{.positions = positions(from, to), .cache = &cache};
-    test::expect_close(layer.forward(x.slice(1, from, to), step), want.slice(1, from, to), kTerms, "decoded");
-    cache.advance(step, to - from);
+  for (const int64_t q_rank : {6, 0}) {
+    Layer layer(options_of(q_rank, true));
+    const at::Tensor want = layer.forward(x, {.positions = positions(0, kSequence)});
+    const auto check_cache = [&](AttentionCache& cache, const at::Tensor& given, const at::Tensor& wanted) {
+      for (int64_t from = 0, to = 4; from < kSequence; from = to, ++to) {
+        const ForwardContext step{.positions = positions(from, to).narrow(0, 0, given.size(0)), .cache = &cache};
+        test::expect_close(layer.forward(given.slice(1, from, to), step), wanted.slice(1, from, to), kTerms, "decoded");
+        cache.advance(step, to - from);
+      }
+    };
+    KvCache latents(kSequence);
+    SeparateCache separate;
+    EXPECT_NO_THROW(check_cache(latents, x, want));
+    EXPECT_NO_THROW(check_cache(separate, x, want));
+    const auto pages = PagedCache::of_one_sequence(kSequence);
+    EXPECT_NO_THROW(check_cache(*pages, x.narrow(0, 0, 1), want.narrow(0, 0, 1)));
   }
+}
+
+TEST(LatentHeads, CacheOneLatentForAllHeads) {
+  const at::NoGradGuard no_grad;
+  Layer layer(options_of(6, true));
+  KvCache cache(kSequence);
+  const ForwardContext step{.positions = positions(0, 3), .cache = &cache};
+  const at::Tensor x = values({kBatch, 3, kShape.hidden}, "x");
+  const Heads heads = layer.heads->forward(x, step);
+  EXPECT_EQ(heads.k.sizes(), (at::IntArrayRef{kBatch, 3, 1, kKvRank + kRotated}));
+  EXPECT_FALSE(heads.v.defined());
+  const KeysValues held = cache.append(0, heads.k, heads.v, step);
+  EXPECT_TRUE(held.v.is_same(held.k)) << "stored once";
 }
 
 TEST(LatentHeads, RefusesSizesThatDoNotFit) {

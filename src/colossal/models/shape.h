@@ -33,6 +33,10 @@ struct ModelShape {
   /// Number of experts of a mixture layer; 0 = the model is dense. Set by Architecture::settle
   int64_t experts = 0;
 
+  /// Elements of a token and layer in a cache of latents (nn/latent_heads.h); 0 = keys and values of each kv head are
+  /// cached. Set by Architecture::settle
+  int64_t cached_latent = 0;
+
   /// Returns true if both have the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;
 

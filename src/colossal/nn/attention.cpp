@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/batch_documents.h"
@@ -22,7 +23,10 @@ bool all_equal(const std::vector<int64_t>& numbers) {
 class WholeAttention final : public Attention {
  public:
   WholeAttention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options)
-      : layer_(layer), heads_(shape.heads), options_(options) {}
+      : layer_(layer), heads_(shape.heads), options_(options) {
+    // of the shape's heads, because heads that read latents have more features
+    if (options_.scale == 0) options_.scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  }
 
   Inside forward(const Heads& heads, const ForwardContext& step) override {
     require(heads.tokens.sequence.is_all(), "parallel",
@@ -40,10 +44,11 @@ class WholeAttention final : public Attention {
     require(!held.part, "parallel",
             "attention of whole sequences needs all keys of a cache: got some of them, of a cache that ranks share; "
             "use a nn::KvCache, or layers that merge the ranks' parts (DistributedModel::decoding_model)");
-    if (held.paged.pages) return {to_pages(heads.q[0], held.paged, lengths).unsqueeze(0).flatten(2)};
-    const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
-                                              : one_by_one(heads, documents, held, lengths);
-    return {out.flatten(2)};
+    const at::Tensor out = held.paged.pages ? to_pages(heads.q[0], held.paged, lengths).unsqueeze(0)
+                           : all_equal(lengths)
+                               ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
+                               : one_by_one(heads, documents, held, lengths);
+    return {heads.finish ? heads.finish(out) : out.flatten(2)};
   }
 
  private:
@@ -114,6 +119,7 @@ class PaddedValues final : public Attention {
       : inner_(std::move(inner)), head_dim_(head_dim), value_dim_(value_dim) {}
 
   Inside forward(const Heads& heads, const ForwardContext& step) override {
+    if (heads.finish) return inner_->forward(heads, step);
     Heads padded = heads;
     padded.v = at::constant_pad_nd(heads.v, {0, head_dim_ - value_dim_});
     const at::Tensor out = inner_->forward(padded, step).tensor.unflatten(-1, {-1, head_dim_});

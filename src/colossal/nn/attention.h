@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,9 +33,12 @@ struct ForwardContext;
 struct Heads {
   /// [B_local, S, N_local, D]; k and v have the local kv heads, and v AttentionShape::value_dim() features
   at::Tensor q, k, v;
-  Tokens tokens;       ///< the tokens of the batch that q, k and v belong to
+  Tokens tokens;  ///< the tokens of the batch that q, k and v belong to
   /// Logical index of the first head of q. Heads with index AttentionShape::heads or more are padding (see HeadSplit).
   int64_t first_head = 0;
+  /// Function of the result of attention [B, S, N_local, D], to [B, S, N_local value_dim]. With it v is undefined,
+  /// because the values are the keys, and step.cache must join them (AttentionCache::joins_values). Empty = none
+  std::function<at::Tensor(const at::Tensor&)> finish{};
 };
 
 /// Splits [B, S, (N_local + 2 N_kv_local) D] into heads.

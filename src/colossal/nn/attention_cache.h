@@ -71,6 +71,9 @@ class AttentionCache {
   /// tensors may be views, which the next append changes.
   /// Errors: no more room; another number of rows or sequences than before; a cut that the cache cannot store.
   virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) = 0;
+  /// Returns true if the cache can store values that are their keys once (nn/latent_heads.h): append() then also takes
+  /// an undefined v, in every step of a layer, and what it returns as v are the keys.
+  virtual bool joins_values() const { return false; }
   /// Ends a step of rows of `tokens` tokens. The caller that runs the model (distributed::DistributedModel::forward)
   /// calls it once, after every layer has appended.
   virtual void advance(const ForwardContext& step, int64_t tokens) = 0;

@@ -33,7 +33,7 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
     const std::vector<int64_t> shape{rows * count, capacity_, k.size(2), k.size(3)};
     // Zero-filled, because masked values are multiplied by 0, and 0 * NaN would be NaN.
     keys_[layer] = at::zeros(shape, k.options().requires_grad(false));
-    values_[layer] = at::zeros(shape, v.options().requires_grad(false));
+    if (v.defined()) values_[layer] = at::zeros(shape, v.options().requires_grad(false));
   }
   require(keys_[layer].size(0) == rows * count, "kv_cache", "every step must have as many rows as the first, ",
           keys_[layer].size(0) / count, ": got ", rows);
@@ -43,7 +43,8 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
       by_row.select(1, i).narrow(1, all[i] - added[i], added[i]).copy_(x.narrow(1, start, added[i]));
     return store.narrow(1, 0, *std::max_element(all.begin(), all.end()));
   };
-  KeysValues held{put(keys_[layer], k), put(values_[layer], v), {}};
+  KeysValues held{put(keys_[layer], k), {}, {}};
+  held.v = v.defined() ? put(values_[layer], v) : held.k;
   for (int64_t row = 0; row < rows; ++row) held.lengths.insert(held.lengths.end(), all.begin(), all.end());
   return held;
 }

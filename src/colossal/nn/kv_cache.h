@@ -10,13 +10,14 @@ namespace colossal::nn {
 /// A cache for up to `capacity` tokens of each sequence. append() returns views.
 ///
 /// Errors ("kv_cache"): the errors of append(); a step whose tokens are split over ranks (ForwardContext::cut).
-/// Memory:        two tensors [sequences, capacity, N_kv, D] per layer, allocated when the layer first appends. A
+/// Memory:        two tensors [sequences, capacity, N_kv, D] per layer (one if the values are the keys), allocated when the layer first appends. A
 ///                pipeline stage allocates only the tensors of its layers.
 /// Thread safety: none.
 class KvCache final : public AttentionCache {
  public:
   explicit KvCache(int64_t capacity) : capacity_(capacity) {}
   KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) override;
+  bool joins_values() const override { return true; }
   void advance(const ForwardContext& step, int64_t tokens) override;
   const std::vector<int64_t>& lengths() const override { return lengths_; }
 

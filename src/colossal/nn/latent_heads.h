@@ -72,6 +72,9 @@ class LatentLinears {
   virtual ~LatentLinears() = default;
   /// Returns [.., q_rows + kv_rank + rope_dim] of the tokens that a rank has inside, in the order of the sequence.
   virtual at::Tensor down(const at::Tensor& x, const ForwardContext& step) = 0;
+  /// Returns the weight of kv_up, [heads_local (D - R + V), kv_rank], or an undefined tensor if kv_up computes with more
+  /// than this weight, as adapters do.
+  virtual at::Tensor kv_weight() const = 0;
   /// Return this rank's heads, [.., heads_local D] and [.., heads_local (D - R + V)], from whole latents.
   virtual at::Tensor q_up(const at::Tensor& latent) = 0;
   virtual at::Tensor kv_up(const at::Tensor& latent) = 0;
@@ -82,6 +85,11 @@ class LatentLinears {
 };
 
 /// Returns the projection over `linears`, whose norms come from `make`. Its heads are already rotated.
+///
+/// With a cache that joins keys and values (AttentionCache::joins_values) the heads read latents: the keys are the
+/// latent of keys and values and the rotated key, one head of kv_rank + R features, and they are the values, too.
+/// kv_up is then multiplied into the queries and into the results (DeepSeek-V2, section 2.1.2). Scores and results are
+/// equal up to rounding. A cache holds kv_rank + R elements of a token and layer.
 std::unique_ptr<HeadProjection> make_latent_heads(Layers& make, const std::string& name, const AttentionShape& shape,
                                                   const LatentOptions& options,
                                                   std::unique_ptr<LatentLinears> linears);

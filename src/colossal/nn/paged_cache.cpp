@@ -44,10 +44,10 @@ KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tens
   require(k.size(0) == 1, "paged_cache", "a step must have one row that holds all sequences: got ", k.size(0));
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   ops::Pages& pages = layers_[layer];
-  if (!pages.k.defined())
+  if (!pages.v.defined())
     pages = ops::make_pages(count_, page_tokens_, k.size(2), k.size(3),
-                            k.options().requires_grad(false).dtype(dtype_.value_or(k.scalar_type())));
-  ops::write_pages(pages, sequences_, k[0], v[0], added(step, k.size(1)));
+                            k.options().requires_grad(false).dtype(dtype_.value_or(k.scalar_type())), !v.defined());
+  ops::write_pages(pages, sequences_, k[0], v.defined() ? v[0] : v, added(step, k.size(1)));
   KeysValues held;
   if (ranks_ > 1) held.part.emplace();
   held.paged = {&pages, &sequences_};

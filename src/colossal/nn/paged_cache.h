@@ -23,7 +23,7 @@ namespace colossal::nn {
 ///
 /// Errors ("paged_cache"): a step of more than one row, with a ForwardContext::cut, or with another number of sequences
 ///                         than take() was given; those of ops::write_pages.
-/// Memory:        two pools [pages, page tokens, N_kv, D] per layer, allocated when the layer first appends. Memory of
+/// Memory:        two pools [pages, page tokens, N_kv, D] per layer (one if the values are the keys), allocated when the layer first appends. Memory of
 ///                a page is touched when the page is written.
 /// Thread safety: none.
 class PagedCache final : public AttentionCache {
@@ -42,6 +42,7 @@ class PagedCache final : public AttentionCache {
   /// first_page and page_stride itself.
   void take(std::vector<ops::PagedSequence> sequences);
   KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) override;
+  bool joins_values() const override { return ranks_ == 1; }
   void advance(const ForwardContext& step, int64_t tokens) override;
   const std::vector<int64_t>& lengths() const override { return lengths_; }
 

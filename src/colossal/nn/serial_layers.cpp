@@ -107,6 +107,7 @@ struct SerialLatents : LatentLinears {
                     {.bias = false, .deviation = o.deviation, .segments = split.down}),
         kv_linear(p, name + ".kv_up", o.kv_rank, split.kv_up.size,
                   {.bias = false, .deviation = o.deviation, .segments = {split.kv_up}}) {
+    kv_linear.weight.looked_up = true;  // kv_weight() reads it, also if its product packs it
     if (o.q_rank > 0)
       q_linear.emplace(p, name + ".q_up", o.q_rank, split.q.size,
                        LinearOptions{.bias = false, .deviation = o.deviation, .segments = {split.q}});
@@ -114,6 +115,9 @@ struct SerialLatents : LatentLinears {
   at::Tensor down(const at::Tensor& x, const ForwardContext&) override { return down_linear.forward(x); }
   at::Tensor q_up(const at::Tensor& x) override { return q_linear->forward(x); }
   at::Tensor kv_up(const at::Tensor& x) override { return kv_linear.forward(x); }
+  at::Tensor kv_weight() const override {
+    return kv_linear.product->parameters().empty() ? kv_linear.weight.value : at::Tensor();
+  }
   void place(Heads&, const ForwardContext&) const override {}
   BlockLinear down_linear, kv_linear;
   std::optional<BlockLinear> q_linear;

@@ -27,10 +27,11 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
 
 int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype) {
   const models::ModelShape& s = model.decoding_model().shape;
-  const int64_t unit = ops::kPageUnit, padded = (s.head_dim + unit - 1) / unit * unit;
+  const auto padded = [](int64_t size) { return (size + ops::kPageUnit - 1) / ops::kPageUnit * ops::kPageUnit; };
   const auto item = static_cast<int64_t>(c10::elementSize(dtype.value_or(model.parameters().options().dtype)));
   const int64_t scales = dtype ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
-  return s.layers * s.kv_heads * ((s.head_dim + padded) * item + scales);
+  if (s.cached_latent > 0 && model.cache_ranks() == 1) return s.layers * (padded(s.cached_latent) * item + scales / 2);
+  return s.layers * s.kv_heads * ((s.head_dim + padded(s.head_dim)) * item + scales);
 }
 
 ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache)

@@ -51,6 +51,7 @@ void settle(ModelShape& s) {
           s.kv_heads, " and ", s.heads, "; remove kv_heads from [model]");
   require(own.v_dim <= s.head_dim, "model", "v_dim must be at most nope_dim + rope_dim: got ", own.v_dim, " and ",
           s.head_dim);
+  s.cached_latent = own.kv_rank + own.rope_dim;
   settle_rotary(own.layout.rotary, own.rope_dim, s);
   settle_experts(own.experts, s);
 }

@@ -14,6 +14,7 @@ TensorLatents::TensorLatents(nn::Parameters& p, std::shared_ptr<const Layout> la
   };
   down_ = TensorLinear::expand(p, layout_, name + ".latent", s.hidden, split.down_size(), options(split.down));
   kv_up_ = TensorLinear::inside(p, layout_, name + ".kv_up", o.kv_rank, split.kv_up.size, options({split.kv_up}));
+  kv_up_->keep_weight();
   if (o.q_rank > 0)
     q_up_ = TensorLinear::inside(p, layout_, name + ".q_up", o.q_rank, split.q.size, options({split.q}));
 }
@@ -25,6 +26,8 @@ at::Tensor TensorLatents::down(const at::Tensor& x, const nn::ForwardContext& st
 at::Tensor TensorLatents::q_up(const at::Tensor& latent) { return q_up_->forward(latent); }
 
 at::Tensor TensorLatents::kv_up(const at::Tensor& latent) { return kv_up_->forward(latent); }
+
+at::Tensor TensorLatents::kv_weight() const { return kv_up_->plain_weight(); }
 
 void TensorLatents::place(nn::Heads& heads, const nn::ForwardContext& step) const {
   heads.tokens = tokens_of(*layout_, layout_->inside, step);

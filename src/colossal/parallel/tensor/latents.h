@@ -20,6 +20,7 @@ class TensorLatents : public nn::LatentLinears {
   at::Tensor down(const at::Tensor& x, const nn::ForwardContext& step) override;
   at::Tensor q_up(const at::Tensor& latent) override;
   at::Tensor kv_up(const at::Tensor& latent) override;
+  at::Tensor kv_weight() const override;
   void place(nn::Heads& heads, const nn::ForwardContext& step) const override;
 
  private:

@@ -30,6 +30,10 @@ class TensorLinear {
   /// Computes an expand whose output rows from `first` on are copies that all ranks of `copies` hold. Each rank uses
   /// its copy for other heads, so their gradients are summed over `copies`.
   at::Tensor forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const;
+  /// Keeps the weight in its dtype if the product packs it.
+  void keep_weight() { weight_.looked_up = true; }
+  /// Returns the local weight, or an undefined tensor if the product has parameters of its own, as adapters have.
+  at::Tensor plain_weight() const { return product_->parameters().empty() ? weight_.value : at::Tensor(); }
 
  private:
   TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
