@@ -317,7 +317,8 @@ TEST(PagedAttention, RefusesMismatchedInputs) {
 // Values that are the keys are stored once. Scores then read the same numbers from a tile that was reordered.
 TEST(PagedAttention, JointPagesEqualPagesOfEqualKeysAndValues) {
   const std::vector<int64_t> lengths{150, 7, 1};
-  const std::vector<PagedSequence> sequences{{.pages = {3, 0, 4, 9, 1, 2, 11, 8, 5, 7}}, {.pages = {6}}, {.pages = {10}}};
+  const std::vector<PagedSequence> sequences{
+      {.pages = {3, 0, 4, 9, 1, 2, 11, 8, 5, 7}}, {.pages = {6}}, {.pages = {10}}};
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::optional<at::ScalarType> codes :
          {std::optional<at::ScalarType>(), std::optional(at::kChar), std::optional(at::kFloat8_e4m3fn)}) {

@@ -10,8 +10,8 @@ namespace colossal::nn {
 /// A cache for up to `capacity` tokens of each sequence. append() returns views.
 ///
 /// Errors ("kv_cache"): the errors of append(); a step whose tokens are split over ranks (ForwardContext::cut).
-/// Memory:        two tensors [sequences, capacity, N_kv, D] per layer (one if the values are the keys), allocated when the layer first appends. A
-///                pipeline stage allocates only the tensors of its layers.
+/// Memory:        two tensors [sequences, capacity, N_kv, D] per layer (one if the values are the keys), allocated when
+///                the layer first appends. A pipeline stage allocates only the tensors of its layers.
 /// Thread safety: none.
 class KvCache final : public AttentionCache {
  public:

@@ -41,7 +41,8 @@ class LatentHeads final : public HeadProjection {
   Heads forward(const at::Tensor& x, const ForwardContext& step) override {
     const int64_t rotated = options_.rope_dim, plain = shape_.head_dim - rotated, heads = linears_->split.heads_local;
     // One split, not narrows: the backward of each narrow would fill a zero gradient of the whole and add them up.
-    const auto parts = linears_->down(x, step).split_with_sizes({linears_->split.q_rows, options_.kv_rank, rotated}, -1);
+    const auto parts =
+        linears_->down(x, step).split_with_sizes({linears_->split.q_rows, options_.kv_rank, rotated}, -1);
     const at::Tensor q = q_norm_ ? linears_->q_up(q_norm_->forward(parts[0])) : parts[0];
     const auto of_q = q.unflatten(-1, {heads, shape_.head_dim}).split_with_sizes({plain, rotated}, -1);
     const at::Tensor latent = kv_norm_->forward(parts[1]);
@@ -62,7 +63,8 @@ class LatentHeads final : public HeadProjection {
   }
 
  private:
-  /// Returns the heads that read latents. q [B, S, N, D - R], latent [B, S, kv_rank]; `turned` has the rotated features.
+  /// Returns the heads that read latents. q [B, S, N, D - R], latent [B, S, kv_rank]; `turned` has the rotated
+  /// features.
   Heads of_latents(const at::Tensor& q, Heads turned, const at::Tensor& latent, const at::Tensor& weight) const {
     const int64_t heads = linears_->split.heads_local, rank = options_.kv_rank;
     const auto of_kv = weight.unflatten(0, {heads, -1}).split_with_sizes({q.size(-1), shape_.value_dim()}, 1);

@@ -72,8 +72,8 @@ class LatentLinears {
   virtual ~LatentLinears() = default;
   /// Returns [.., q_rows + kv_rank + rope_dim] of the tokens that a rank has inside, in the order of the sequence.
   virtual at::Tensor down(const at::Tensor& x, const ForwardContext& step) = 0;
-  /// Returns the weight of kv_up, [heads_local (D - R + V), kv_rank], or an undefined tensor if kv_up computes with more
-  /// than this weight, as adapters do.
+  /// Returns the weight of kv_up, [heads_local (D - R + V), kv_rank], or an undefined tensor if kv_up computes with
+  /// more than this weight, as adapters do.
   virtual at::Tensor kv_weight() const = 0;
   /// Return this rank's heads, [.., heads_local D] and [.., heads_local (D - R + V)], from whole latents.
   virtual at::Tensor q_up(const at::Tensor& latent) = 0;

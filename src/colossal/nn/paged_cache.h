@@ -23,8 +23,8 @@ namespace colossal::nn {
 ///
 /// Errors ("paged_cache"): a step of more than one row, with a ForwardContext::cut, or with another number of sequences
 ///                         than take() was given; those of ops::write_pages.
-/// Memory:        two pools [pages, page tokens, N_kv, D] per layer (one if the values are the keys), allocated when the layer first appends. Memory of
-///                a page is touched when the page is written.
+/// Memory:        two pools [pages, page tokens, N_kv, D] per layer (one if the values are the keys), allocated when
+///                the layer first appends. Memory of a page is touched when the page is written.
 /// Thread safety: none.
 class PagedCache final : public AttentionCache {
  public:

@@ -59,8 +59,8 @@ struct Parameter {
   /// model. False for a table, a head or a vector. Rules for matrices (optim/muon) apply only to these. For an adopted
   /// module (adopt()) it is a guess, which is also true for a head
   bool hidden_matrix = false;
-  /// True if it is read outside of its product, which then keeps it: the table of an embedding, even if a tied head also
-  /// multiplies with it
+  /// True if it is read outside of its product, which then keeps it: the table of an embedding, even if a tied head
+  /// also multiplies with it; the projection from latents (nn/latent_heads.h)
   bool looked_up = false;
   /// True if dimension 0 counts matrices of their own: the experts of a mixture. Each of them is a matrix for optimizers
   bool is_stack = false;

@@ -23,6 +23,16 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   return model;
 }
 
+/// Returns true if the attention of the model caches latents (nn/latent_heads.h). With adapters, or in caches that ranks
+/// share, it caches keys and values.
+bool caches_latents(distributed::DistributedModel& model) {
+  const std::deque<nn::Parameter>& all = model.parameters().declared();
+  return model.decoding_model().shape.cached_latent > 0 && model.cache_ranks() == 1 &&
+         std::none_of(all.begin(), all.end(), [](const nn::Parameter& p) {
+           return p.is_added && p.name.find(".kv_up.") != std::string::npos;
+         });
+}
+
 }  // namespace
 
 int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype) {
@@ -30,7 +40,7 @@ int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::o
   const auto padded = [](int64_t size) { return (size + ops::kPageUnit - 1) / ops::kPageUnit * ops::kPageUnit; };
   const auto item = static_cast<int64_t>(c10::elementSize(dtype.value_or(model.parameters().options().dtype)));
   const int64_t scales = dtype ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
-  if (s.cached_latent > 0 && model.cache_ranks() == 1) return s.layers * (padded(s.cached_latent) * item + scales / 2);
+  if (caches_latents(model)) return s.layers * (padded(s.cached_latent) * item + scales / 2);
   return s.layers * s.kv_heads * ((s.head_dim + padded(s.head_dim)) * item + scales);
 }
 

@@ -95,8 +95,9 @@ std::vector<Preset> presets() {
                       .balance_loss = 0,
                       .bias = true,
                       .bias_rate = 0.001};
-  return {{"deepseek-tiny", sized({257, 128, 4, 8, 8, 352, 512, true},
-                                  {.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16, .experts = tiny})},
+  return {{"deepseek-tiny",
+           sized({257, 128, 4, 8, 8, 352, 512, true},
+                 {.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16, .experts = tiny})},
           {"deepseek-v2-lite",
            sized({102400, 2048, 27, 16, 16, 10944, 163840}, {.layout = extended(0.707), .experts = lite})},
           {"deepseek-v3", sized({129280, 7168, 61, 128, 128, 18432, 163840},

@@ -40,8 +40,8 @@ PagedTokens tokens_for(const Pages& pages, const at::Tensor& x) {
   return {coded.codes.contiguous(), coded.scales.contiguous()};
 }
 
-/// Writes one head of `count` tokens of the step, from token `first` on. Joint pages take the values only. T is the element type of the pages, or a byte
-/// for quantized values.
+/// Writes one head of `count` tokens of the step, from token `first` on. Joint pages take the values only. T is the
+/// element type of the pages, or a byte for quantized values.
 template <class T>
 void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k, const PagedTokens& v, int64_t first,
                 int64_t count, int64_t head) {
