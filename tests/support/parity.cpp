@@ -28,6 +28,8 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
   config.precision.mode = "fp64";
   if (!is_serial) {
     config.parallel.data = c.data;
+    config.parallel.expert.size = c.expert;
+    if (c.splits_experts) config.parallel.expert.tensor = "split";
     config.parallel.tensor = c.tensor;
     config.parallel.pipeline = c.pipeline;
     config.parallel.sequence = c.sequences;

@@ -18,6 +18,8 @@ namespace colossal::test {
 struct ParityCase {
   models::ModelShape shape;
   int data = 1;
+  int expert = 1;
+  bool splits_experts = false;  ///< parallel.expert.tensor = "split"
   parallel::TensorConfig tensor;
   parallel::SequenceConfig sequences;
   parallel::PipelineConfig pipeline;

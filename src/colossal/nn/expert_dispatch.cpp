@@ -16,13 +16,18 @@ using torch::autograd::variable_list;
 
 bool has_dropped(const at::Tensor& place, int64_t assignments) { return place.numel() > assignments; }
 
-/// Returns rows.index_select(0, place of each token's j-th assignment), zeros for dropped ones.
+/// Returns the rows of x with those indices. LibTorch has no C++ version of index_select for tensors on meta.
+at::Tensor picked(const at::Tensor& x, const at::Tensor& index) {
+  return x.is_meta() ? at::empty({index.size(0), x.size(1)}, x.options()) : x.index_select(0, index);
+}
+
+/// Returns the rows at the places of each token's j-th assignment, zeros for dropped ones.
 at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& place, int64_t j) {
   const at::Tensor at = place.select(1, j);
-  if (!has_dropped(place, rows.size(0))) return rows.index_select(0, at);
+  if (!has_dropped(place, rows.size(0))) return picked(rows, at);
   const int64_t last = rows.size(0);
   if (last == 0) return at::zeros({at.size(0), rows.size(1)}, rows.options());
-  return rows.index_select(0, at.clamp_max(last - 1)).masked_fill_((at == last).unsqueeze(1), 0);
+  return picked(rows, at.clamp_max(last - 1)).masked_fill_((at == last).unsqueeze(1), 0);
 }
 
 at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -32,7 +37,7 @@ struct ToRows : torch::autograd::Function<ToRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& token_of,
                             const at::Tensor& place) {
     context->save_for_backward({place});
-    return x.index_select(0, token_of);
+    return picked(x, token_of);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor place = context->get_saved_variables()[0], &drows = gradients[0];
@@ -65,7 +70,7 @@ struct FromRows : torch::autograd::Function<FromRows> {
     at::Tensor sorted = at::zeros({rows.size(0) + 1}, weights.options().dtype(type));
     sorted.index_copy_(0, place.flatten(), weights.to(type).flatten());
     const at::Tensor drows =
-        dy.index_select(0, token_of).mul_(sorted.narrow(0, 0, rows.size(0)).unsqueeze(1)).to(rows.scalar_type());
+        picked(dy, token_of).mul_(sorted.narrow(0, 0, rows.size(0)).unsqueeze(1)).to(rows.scalar_type());
     return {drows, dweights.to(weights.scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
@@ -75,10 +80,10 @@ struct Reorder : torch::autograd::Function<Reorder> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& order,
                             const at::Tensor& back) {
     context->save_for_backward({back});
-    return rows.index_select(0, order);
+    return picked(rows, order);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {gradients[0].index_select(0, context->get_saved_variables()[0]), at::Tensor(), at::Tensor()};
+    return {picked(gradients[0], context->get_saved_variables()[0]), at::Tensor(), at::Tensor()};
   }
 };
 

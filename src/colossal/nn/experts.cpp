@@ -59,7 +59,9 @@ std::vector<tensor::Segment> one_each(int64_t size) { return {{size, 1}}; }
 tensor::ShardSpec stack_spec(const ExpertRanks& ranks, const std::vector<int64_t>& shape, int64_t features,
                              const std::vector<tensor::Segment>& segments) {
   auto spec = tensor::ShardSpec::split(shape, 0, ranks.expert_axes(), one_each(shape[0]));
-  if (features >= 0)
+  if (features < 0)
+    spec.gradient_axes = ranks.feature_axes();  // the first of the ranks of an expert adds the bias
+  else
     spec.splits[features] = tensor::ShardSpec::split(shape, features, ranks.feature_axes(), segments).splits[features];
   return spec;
 }
@@ -82,11 +84,7 @@ class Mixture final : public Experts {
     if (o.linear_bias) up_bias_ = &stack(p, up + ".bias", {o.count, width}, 1, inside, 0);
     down_ = &stack(p, down + ".weight", {o.count, hidden, o.ffn}, 2, {{o.ffn}}, o.down_deviation);
     down_product_ = grouped_product(p, *down_);
-    if (o.linear_bias) {
-      down_bias_ = &stack(p, down + ".bias", {o.count, hidden}, -1, {}, 0);
-      // All ranks of one expert add to its results, and the first of them the bias.
-      for (const std::string& axis : ranks_->feature_axes()) down_bias_->spec.gradient_axes.push_back(axis);
-    }
+    if (o.linear_bias) down_bias_ = &stack(p, down + ".bias", {o.count, hidden}, -1, {}, 0);
     load_ = reports.add({.name = name + ".load", .size = o.count, .over = Over::Same});
     computed_ = reports.add({.name = name + ".computed", .size = o.count, .over = Over::Same});
     if (o.balance_loss != 0) balance_ = reports.add_loss({.name = name + ".balance", .over = Over::Same, .has_row = false});
