@@ -169,7 +169,8 @@ models::ModelShape tiny_deepseek() {
           .positions = 16,
           .tied = false,
           .own = models::DeepseekSizes{
-              .q_rank = 10, .kv_rank = 8, .nope_dim = 4, .rope_dim = 2, .v_dim = 5, .experts = experts}};
+              .q_rank = 10, .kv_rank = 8, .nope_dim = 4, .rope_dim = 2, .v_dim = 5, .experts = experts},
+          .experts = experts.count};
 }
 
 models::ModelShape tiny_vit() {

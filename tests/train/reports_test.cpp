@@ -348,7 +348,7 @@ models::Model make_row_report(const models::ModelShape& s, nn::Layers& layers) {
       models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
   const nn::Report seen = layers.reports().add({.name = "seen", .size = kRows});
   model.blocks[0] = [inner = model.blocks[0], seen](const at::Tensor& x, const nn::ForwardContext& step) {
-    at::Tensor tokens = at::zeros({kRows}, at::kDouble);
+    at::Tensor tokens = at::zeros({kRows}, x.options().dtype(at::kDouble));
     const at::Tensor first = step.batch->at("ids").select(1, 0);
     tokens.narrow(0, step.first_row, first.size(0)).copy_(first);
     step.report(seen, tokens);

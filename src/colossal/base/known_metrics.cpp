@@ -43,7 +43,7 @@ constexpr std::array kKnown{
                 "copied %s"},
     KnownMetric{"stall_seconds", "s", "", "", "speed/stall_seconds", ""},
     KnownMetric{"expert_load", "", "Load of experts", "busiest expert", "experts/expert_load", "load %.2f"},
-    KnownMetric{"rank_load", "", "Load of experts", "busiest rank", "experts/rank_load", ""},
+    KnownMetric{"rank_load", "", "Load of experts", "busiest rank", "experts/rank_load", "of ranks %.2f"},
     KnownMetric{"dropped_share", "share", "Dropped assignments", "dropped", "experts/dropped_share", "dropped %.1f %%"},
     KnownMetric{"balance_loss", "", "Balance loss", "balance loss", "experts/balance_loss", "balance %.4f"},
     KnownMetric{"eval_loss", "nats", "Loss", "evaluation loss", "eval/loss", "held-out %.4f"},
