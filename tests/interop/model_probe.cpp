@@ -66,8 +66,8 @@ void write_folder(const std::string& path, const models::ModelShape& shape, cons
     for (nn::Parameter& p : parameters) p.value.copy_(tensors.at(p.name));
     for (nn::Buffer& b : parameters.buffers())
       if (tensors.contains(b.name)) b.value.copy_(tensors.at(b.name));
-    checkpoint::export_weights(path, parameters, run::external_names(shape), shape.architecture->hugging_face.to_json(shape),
-                               mesh.group("data"));
+    checkpoint::export_weights(path, parameters, run::external_names(shape),
+                               shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
   });
 }
 

@@ -239,7 +239,8 @@ TEST(Experts, KeepTheChoiceOfTheFirstPass) {
   const at::Tensor second = layer.experts->forward(layer.x, layer.step);
   EXPECT_EQ(layer.reported("load"), load) << "loads count once";
   expect_close(second.flatten(0, 1).detach(),
-               dense_experts(layer.rows(), layer.weights(), layer.options, true, experts).y.detach(), kHidden * kFfn, "y");
+               dense_experts(layer.rows(), layer.weights(), layer.options, true, experts).y.detach(), kHidden * kFfn,
+               "y");
 }
 
 TEST(Experts, MoveBalanceBiasesUntilTheLoadIsEven) {
@@ -273,7 +274,8 @@ TEST(Experts, MoveBalanceBiasesUntilTheLoadIsEven) {
 }
 
 TEST(Experts, AddTheirMetrics) {
-  nn::ExpertMetrics metrics{.expert_load = 2, .rank_load = 1.5, .dropped = 1, .assigned = 4, .balance_loss = 6, .layers = 3};
+  nn::ExpertMetrics metrics{
+      .expert_load = 2, .rank_load = 1.5, .dropped = 1, .assigned = 4, .balance_loss = 6, .layers = 3};
   std::vector<Metric> rows;
   nn::add_rows(metrics, rows);
   std::vector<std::pair<std::string, double>> got;
@@ -289,7 +291,8 @@ TEST(Experts, RefuseImpossibleOptions) {
     return thrown_message([&] { nn::check_options("mlp", o); });
   };
   EXPECT_THAT(message([](auto& o) { o.used = 7; }), HasSubstr("[experts] used must be from 1 to count: got 7 of 6"));
-  EXPECT_THAT(message([](auto& o) { o.groups = 4; }), HasSubstr("[experts] groups must divide count: got 4 groups of 6"));
+  EXPECT_THAT(message([](auto& o) { o.groups = 4; }),
+              HasSubstr("[experts] groups must divide count: got 4 groups of 6"));
   EXPECT_THAT(message([](auto& o) { o.groups = 3, o.used = 3; }),
               HasSubstr("[experts] used must not be above the experts of the groups used: got 3 of 2"));
   EXPECT_THAT(message([](auto& o) { o.groups_used = 2; }), HasSubstr("[experts] groups_used must be from 1 to groups"));

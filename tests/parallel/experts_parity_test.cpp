@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tensor4_2d", 1, 1, {.size = 4, .mode = "2d"}},
                     Case{"expert2_tensor4_2d", 1, 2, {.size = 4, .mode = "2d"}},
                     Case{"tensor8_2_5d", 1, 1, {.size = 8, .mode = "2.5d", .depth = 2}},
-                    Case{"tensor8_3d", 1, 1, {.size = 8, .mode = "3d"}},
-                    Case{"split2", 1, 1, {.size = 2}, true}, Case{"expert2_split2", 1, 2, {.size = 2}, true},
+                    Case{"tensor8_3d", 1, 1, {.size = 8, .mode = "3d"}}, Case{"split2", 1, 1, {.size = 2}, true},
+                    Case{"expert2_split2", 1, 2, {.size = 2}, true},
                     Case{"data2_expert2_split2_sequence", 2, 2, {.size = 2, .sequence = true}, true}),
     testing::PrintToStringParamName());
 

@@ -14,8 +14,8 @@ struct ExpertWeights {
 };
 
 struct DenseExperts {
-  at::Tensor y;             ///< [T, hidden]
-  at::Tensor balance, z;    ///< scalars
+  at::Tensor y;                         ///< [T, hidden]
+  at::Tensor balance, z;                ///< scalars
   std::vector<int64_t> load, computed;  ///< assignments of each expert before and after dropping
 };
 

@@ -130,8 +130,11 @@ TEST(MixtureRuns, ReportLoadsAndLossOfOneProcess) {
 
 // Weights, states and biases are equal bit for bit, whatever the numbers of ranks that save and load.
 TEST(MixtureRuns, LoadCheckpointsOfOtherNumbersOfExpertRanks) {
-  const Layout layouts[] = {{"expert4", 1, 4, 1, 1, 1}, {"expert2_tensor2", 1, 2, 2}, {"one"},
-                            {"data2_expert2_zero3", 2, 2, 1, 1, 3}, {"tensor3", 1, 1, 3}};
+  const Layout layouts[] = {{"expert4", 1, 4, 1, 1, 1},
+                            {"expert2_tensor2", 1, 2, 2},
+                            {"one"},
+                            {"data2_expert2_zero3", 2, 2, 1, 1, 3},
+                            {"tensor3", 1, 1, 3}};
   const auto values = [](Engine& engine) {
     std::map<std::string, at::Tensor> all;
     for (const checkpoint::NamedTensor& t : engine.state().tensors) test::put_part(all[t.name], t);
@@ -169,7 +172,8 @@ TEST(MixtureRuns, NeverWaitWhenExpertsGoEmpty) {
     config.parallel.chunk_mib = 0.002;
     config.training.steps = 70;
     config.optimizer.learning_rate = 0.05;  // the router moves a lot
-    const auto losses = on_ranks(config, mixture(8, 1), [](Engine& engine) { return test::train(engine, 0, 70, kText); });
+    const auto losses =
+        on_ranks(config, mixture(8, 1), [](Engine& engine) { return test::train(engine, 0, 70, kText); });
     EXPECT_TRUE(std::isfinite(losses.back())) << layout.name;
   }
 }

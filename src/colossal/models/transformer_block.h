@@ -68,7 +68,7 @@ struct BlockVariant {
   nn::ExpertOptions experts{};
   int64_t shared_ffn = 0;  ///< features of the shared expert beside `experts`; 0 = none
   bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
-  /// Projection of heads through latents (DeepSeek-V2); kv_rank 0 = off. Its table is `rotary`, its deviation kDeviation
+  /// Projection of heads through latents (DeepSeek-V2); kv_rank 0 = off. Its table is `rotary`
   nn::LatentOptions latent{};
   int64_t v_head_dim = 0;  ///< features of a head of v, with `latent` only; 0 = head_dim
   nn::AttentionOptions attention{};

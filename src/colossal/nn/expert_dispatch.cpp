@@ -64,8 +64,7 @@ struct FromRows : torch::autograd::Function<FromRows> {
     const auto type = sum_type(rows);
     const at::Tensor dy = gradients[0].to(type);
     at::Tensor dweights = at::empty(weights.sizes(), weights.options().dtype(type));
-    for (int64_t j = 0; j < place.size(1); ++j)
-      dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
+    for (int64_t j = 0; j < place.size(1); ++j) dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
     // The weight of each sorted assignment. The row behind the last one takes those of dropped assignments.
     at::Tensor sorted = at::zeros({rows.size(0) + 1}, weights.options().dtype(type));
     sorted.index_copy_(0, place.flatten(), weights.to(type).flatten());
@@ -90,8 +89,7 @@ struct Reorder : torch::autograd::Function<Reorder> {
 /// Returns the numbers of assignments of each expert if they were even.
 std::vector<int64_t> even_counts(int64_t assignments, int64_t count) {
   std::vector<int64_t> counts;
-  for (int64_t e = 0; e < count; ++e)
-    counts.push_back(assignments * (e + 1) / count - assignments * e / count);
+  for (int64_t e = 0; e < count; ++e) counts.push_back(assignments * (e + 1) / count - assignments * e / count);
   return counts;
 }
 
@@ -130,7 +128,9 @@ void ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts, int64_t
   const int64_t ranks = ranks_.ranks(), here = (count + ranks - 1) / ranks;
   std::vector<int64_t> padded = counts;
   padded.resize(static_cast<size_t>(ranks * here), 0);
-  const auto total = [](const int64_t* first, int64_t size) { return std::accumulate(first, first + size, int64_t{0}); };
+  const auto total = [](const int64_t* first, int64_t size) {
+    return std::accumulate(first, first + size, int64_t{0});
+  };
   for (int64_t r = 0; r < ranks; ++r) sent_.push_back(total(padded.data() + r * here, here));
   std::vector<int64_t> arriving = padded;  // [ranks, here] by source
   if (ranks > 1) {
@@ -171,9 +171,9 @@ at::Tensor ExpertDispatch::dispatch(const at::Tensor& x) const {
 }
 
 at::Tensor ExpertDispatch::combine(const at::Tensor& results, const at::Tensor& weights) const {
-  const at::Tensor rows =
-      ranks_.ranks() == 1 ? results
-                          : ranks_.exchange(Reorder::apply(results, by_source_, by_expert_), sent_, received_);
+  const at::Tensor rows = ranks_.ranks() == 1
+                              ? results
+                              : ranks_.exchange(Reorder::apply(results, by_source_, by_expert_), sent_, received_);
   return FromRows::apply(rows, weights, token_of_, place_);
 }
 

@@ -37,8 +37,8 @@ class ExpertDispatch {
 
   const ExpertRanks& ranks_;
   int64_t tokens_ = 0, used_ = 0;
-  at::Tensor token_of_;  // [A] the token of each sorted assignment
-  at::Tensor place_;     // [T, used] the place of each assignment in that order; A = dropped
+  at::Tensor token_of_;                   // [A] the token of each sorted assignment
+  at::Tensor place_;                      // [T, used] the place of each assignment in that order; A = dropped
   std::vector<int64_t> sent_, received_;  // rows to and from each rank
   at::Tensor by_expert_, by_source_;      // permutations between the order of arrival and that of experts
   ops::GroupEnds ends_;

@@ -87,15 +87,15 @@ class Mixture final : public Experts {
     if (o.linear_bias) down_bias_ = &stack(p, down + ".bias", {o.count, hidden}, -1, {}, 0);
     load_ = reports.add({.name = name + ".load", .size = o.count, .over = Over::Same});
     computed_ = reports.add({.name = name + ".computed", .size = o.count, .over = Over::Same});
-    if (o.balance_loss != 0) balance_ = reports.add_loss({.name = name + ".balance", .over = Over::Same, .has_row = false});
+    if (o.balance_loss != 0)
+      balance_ = reports.add_loss({.name = name + ".balance", .over = Over::Same, .has_row = false});
     if (o.z_loss != 0) z_ = reports.add_loss({.name = name + ".z", .over = Over::Same, .has_row = false});
   }
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& step,
                      const std::function<at::Tensor()>& beside) override {
     const at::Tensor own = ranks_->enter(x);
-    const at::Tensor logits =
-        linear(router_product(), own, router_->value, {}, options_.count, &deferred_);
+    const at::Tensor logits = linear(router_product(), own, router_->value, {}, options_.count, &deferred_);
     const at::Tensor scores = scores_of(logits, options_);
     const ExpertChoice choice = choose(x, logits.detach(), scores.detach(), step);
     const ExpertDispatch way(choice.experts, choice.kept, options_.count, *ranks_);
@@ -174,7 +174,8 @@ class Mixture final : public Experts {
   /// Returns balance_loss x count x sum of (share of assignments x share of scores), of `tokens` tokens.
   at::Tensor balance(const at::Tensor& counts, const at::Tensor& score_sums, const at::Tensor& tokens) const {
     const at::Tensor some = tokens.clamp_min(1);
-    const double factor = options_.balance_loss * static_cast<double>(options_.count) / static_cast<double>(options_.used);
+    const double factor =
+        options_.balance_loss * static_cast<double>(options_.count) / static_cast<double>(options_.used);
     return ((counts / some * (factor / some)).to(score_sums.scalar_type()) * score_sums).sum();
   }
 
@@ -184,8 +185,8 @@ class Mixture final : public Experts {
     const at::Tensor counts = counts_of(experts), of_scores = shares_of(scores).sum(0).to(at::kDouble);
     const at::Tensor tokens = at::full({}, static_cast<double>(scores.size(0)), counts.options());
     const at::Tensor loss = balance(counts, of_scores, tokens);
-    return at::cat({counts, of_scores,
-                    at::stack({tokens, squares_of(logits).to(at::kDouble), loss, at::ones_like(tokens)})});
+    return at::cat(
+        {counts, of_scores, at::stack({tokens, squares_of(logits).to(at::kDouble), loss, at::ones_like(tokens)})});
   }
 
   at::Tensor with_losses(const at::Tensor& y, const at::Tensor& logits, const at::Tensor& scores,
@@ -232,8 +233,8 @@ class Mixture final : public Experts {
     }
     all.index_copy_(0, own, choice.experts.cpu());
     all = ranks_->sum(all.to(choice.experts.device())).cpu();
-    const auto limit = static_cast<int64_t>(std::ceil(options_.capacity * static_cast<double>(used * tokens) /
-                                                      static_cast<double>(options_.count)));
+    const auto limit = static_cast<int64_t>(
+        std::ceil(options_.capacity * static_cast<double>(used * tokens) / static_cast<double>(options_.count)));
     at::Tensor kept = at::empty({tokens, used}, at::kBool);
     std::vector<int64_t> load(static_cast<size_t>(options_.count));
     const int64_t* expert = all.const_data_ptr<int64_t>();
@@ -248,8 +249,8 @@ class Mixture final : public Experts {
     const auto ranks = static_cast<size_t>(ranks_->ranks()), here = (computed.size() + ranks - 1) / ranks;
     double most = 0, all = 0;
     for (size_t first = 0; first < computed.size(); first += here) {
-      const double sum = std::accumulate(computed.begin() + first,
-                                         computed.begin() + std::min(computed.size(), first + here), 0.0);
+      const double sum =
+          std::accumulate(computed.begin() + first, computed.begin() + std::min(computed.size(), first + here), 0.0);
       most = std::max(most, sum);
       all += sum;
     }
@@ -287,9 +288,8 @@ void add_rows(const ExpertMetrics& metrics, std::vector<Metric>& rows) {
   rows.push_back(known_metric("balance_loss", metrics.balance_loss / static_cast<double>(metrics.layers)));
 }
 
-std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name,
-                                      int64_t hidden, const ExpertOptions& options,
-                                      std::shared_ptr<const ExpertRanks> ranks) {
+std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name, int64_t hidden,
+                                      const ExpertOptions& options, std::shared_ptr<const ExpertRanks> ranks) {
   return std::make_unique<Mixture>(parameters, reports, name, hidden, options, std::move(ranks));
 }
 

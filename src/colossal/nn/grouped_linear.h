@@ -1,6 +1,6 @@
 // The linear layers of the experts of a mixture, with autograd: each group of rows has a matrix of its own.
 //
-//   const at::Tensor y = nn::grouped_linear(product, rows, weight, {}, {3, 3, 8}, nullptr);   // rows 0-2, none, rows 3-7
+//   const at::Tensor y = nn::grouped_linear(product, rows, weight, {}, {3, 3, 8}, nullptr);   // rows 0-2, none, 3-7
 #pragma once
 #include <ATen/core/Tensor.h>
 

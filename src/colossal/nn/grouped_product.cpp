@@ -71,8 +71,7 @@ at::Tensor GroupedProduct::forward(const at::Tensor& x, const at::Tensor& weight
   return ops::grouped_nt(x, weight, ends, bias);
 }
 
-at::Tensor GroupedProduct::input_gradient(const at::Tensor& dy, const Saved& saved,
-                                          const ops::GroupEnds& ends) const {
+at::Tensor GroupedProduct::input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const {
   return ops::grouped_nn(dy, saved.weight, ends);
 }
 
@@ -99,9 +98,8 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
     const bool is_here = stack.value.defined() && e >= first && e < first + here;
     expert.value = is_here ? without_memory(stack.value.sizes().slice(1), stack.value.options()) : at::Tensor();
     const auto product = parameters.product_for(expert, plain);
-    require(product->parameters().empty(), "experts",
-            "adapters do not reach the experts of a mixture: got one for ", expert.name,
-            "; return the product unchanged where Parameter::stack is set");
+    require(product->parameters().empty(), "experts", "adapters do not reach the experts of a mixture: got one for ",
+            expert.name, "; return the product unchanged where Parameter::stack is set");
     is_plain = is_plain && product == plain;
     if (e >= first && e < first + here) products.push_back(product);
   }

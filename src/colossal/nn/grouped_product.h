@@ -30,7 +30,8 @@ class GroupedProduct {
                              Saved* saved) const;
   /// Returns dx [R, in].
   virtual at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const;
-  /// Returns dW [E, out, in], zeros for experts without rows; if `sum` is defined, dW is added to it and it is returned.
+  /// Returns dW [E, out, in], zeros for experts without rows. If `sum` is defined, dW is added to it, and it is the
+  /// result.
   virtual at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
                                      at::Tensor sum) const;
 };

@@ -62,7 +62,7 @@ struct Parameter {
   /// True if it is read outside of its product, which then keeps it: the table of an embedding, even if a tied head
   /// also multiplies with it; the projection from latents (nn/latent_heads.h)
   bool looked_up = false;
-  /// True if dimension 0 counts matrices of their own: the experts of a mixture. Each of them is a matrix for optimizers
+  /// True if dimension 0 counts matrices of their own, the experts of a mixture. Optimizers treat each as a matrix
   bool is_stack = false;
   /// The stack of which this is one matrix, if it is passed to a wrapper of products (nn/grouped_product.h); null = it
   /// is a parameter of its own. A wrapper that declares parameters returns the product of such a matrix unchanged

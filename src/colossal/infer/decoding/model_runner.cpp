@@ -23,8 +23,8 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   return model;
 }
 
-/// Returns true if the attention of the model caches latents (nn/latent_heads.h). With adapters, or in caches that ranks
-/// share, it caches keys and values.
+/// Returns true if the attention of the model caches latents (nn/latent_heads.h). With adapters, or in caches that
+/// ranks share, it caches keys and values.
 bool caches_latents(distributed::DistributedModel& model) {
   const std::deque<nn::Parameter>& all = model.parameters().declared();
   return model.decoding_model().shape.cached_latent > 0 && model.cache_ranks() == 1 &&

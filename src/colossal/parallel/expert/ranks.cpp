@@ -41,8 +41,7 @@ at::Tensor all_runs(const at::Tensor& own, int64_t rows, comm::Group& ranks) {
 std::vector<int64_t> run_sizes(int64_t rows, const comm::Group& ranks) {
   const int64_t each = padded_size(rows, ranks.size()) / ranks.size();
   std::vector<int64_t> sizes;
-  for (int64_t r = 0; r < ranks.size(); ++r)
-    sizes.push_back(std::min(rows, (r + 1) * each) - std::min(rows, r * each));
+  for (int64_t r = 0; r < ranks.size(); ++r) sizes.push_back(std::min(rows, (r + 1) * each) - std::min(rows, r * each));
   return sizes;
 }
 

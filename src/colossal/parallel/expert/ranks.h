@@ -1,4 +1,4 @@
-// The ranks of a mesh among which a mixture of experts is divided (nn/expert_ranks.h). They are the ranks along the axis
+// The ranks of a mesh among which a mixture of experts is divided (nn/expert_ranks.h): the ranks along the axis
 // "expert", times those of the tensor mode unless these split each expert (Layout::splits_experts).
 //
 //   nn::make_experts(parameters, reports, "blocks.0.mlp", 64, options, std::make_shared<MeshExpertRanks>(layout));
@@ -41,12 +41,12 @@ class MeshExpertRanks final : public nn::ExpertRanks {
  private:
   std::shared_ptr<const Layout> layout_;
   std::vector<std::string> tensor_axes_, expert_axes_, feature_axes_;
-  bool gathers_ = false;         // with splits_experts: ranks hold other tokens of the sequence outside
-  comm::Group* experts_;         // ranks with other experts
-  comm::Group* features_;        // ranks that split each expert
-  comm::Group* columns_;         // ranks that split the features of hidden states
-  comm::Group* same_;            // ranks that hold the same hidden states, of which each routes a run
-  comm::Group* others_;          // ranks that route other tokens
+  bool gathers_ = false;   // with splits_experts: ranks hold other tokens of the sequence outside
+  comm::Group* experts_;   // ranks with other experts
+  comm::Group* features_;  // ranks that split each expert
+  comm::Group* columns_;   // ranks that split the features of hidden states
+  comm::Group* same_;      // ranks that hold the same hidden states, of which each routes a run
+  comm::Group* others_;    // ranks that route other tokens
 };
 
 }  // namespace colossal::parallel

@@ -90,7 +90,8 @@ std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::share
                                                    const std::string& name, int64_t in, int64_t out,
                                                    const nn::LinearOptions& o) {
   auto spec = tensor::ShardSpec::split({out, in}, 0, layout->inside.columns, o.segments);
-  for (const auto* axes : {&layout->inside.batch, &layout->inside.sequence})  // axes along which ranks hold other tokens
+  for (const auto* axes :
+       {&layout->inside.batch, &layout->inside.sequence})  // axes along which ranks hold other tokens
     spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
   nn::Parameter& weight = p.add(name + ".weight", std::move(spec), nn::Init::normal(o.deviation), true);
   weight.hidden_matrix = true;
