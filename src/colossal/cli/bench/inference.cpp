@@ -61,9 +61,10 @@ struct Pass {
 Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t requests, int64_t seed, int64_t words) {
   infer::LoadOptions options = load;
   options.rate = 1, options.requests = requests, options.seed = seed;
+  options.prompt_tokens = 2 * load.prompt_tokens;  // the shortest prompt has half of this, and longer ones are cut
   std::vector<infer::Event> events;  // events of one step
   for (infer::Arrival& arrival : infer::random_arrivals(options, words)) {
-    arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens), words / 2);
+    arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens));
     arrival.request.options.max_tokens = load.new_tokens + 1;
     engine.add(arrival.request, [&events](const infer::Event& event) { events.push_back(event); });
   }
