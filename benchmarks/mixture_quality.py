@@ -1,13 +1,13 @@
 """Quality of a mixture of experts against the dense model of equal operations: their losses on text that was held out.
 
-    .venv/bin/python benchmarks/mixture_quality.py [--data FILE] [--steps 1000] [--seeds 1 2] [--rate 3e-3] [--jobs 2]
+    .venv/bin/python benchmarks/mixture_quality.py [--data FILE] [--steps 1500] [--seeds 1 2] [--rate 3e-3] [--jobs 2]
 
 Both are llama-tiny (4 layers of 128) and differ in the feed-forward layers alone: the dense one has 352 features, the
 mixture 8 experts of 176, of which a token uses 2. So a token costs the same operations, but for the router's 1,024 per
 layer. Each seed trains both on the same batches for the same steps, at the same learning rate. Losses are natural
 logarithms per byte, on the same held-out samples.
 Each run has one thread; --jobs run at a time. Losses do not depend on what else the machine does. Prints a table; exits
-with status 1 if a mixture's loss is not below the dense model's of its seed. About 15 minutes on two cores.
+with status 1 if a mixture's loss is not below the dense model's of its seed. About 10 minutes on two cores.
 Needs ./colossal.sh build; without --data the text is the project's own.
 """
 
@@ -67,7 +67,7 @@ def print_table(options, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="builtin", help="text file or folder; builtin: the text of this project")
-    parser.add_argument("--steps", type=int, default=1000, help=f"of {BATCH} samples of {SEQUENCE} bytes")
+    parser.add_argument("--steps", type=int, default=1500, help=f"of {BATCH} samples of {SEQUENCE} bytes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of initial weights and of the order of data")
     parser.add_argument("--rate", default="3e-3", help="learning rate after the warm-up, of both models")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
