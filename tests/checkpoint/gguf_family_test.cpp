@@ -33,6 +33,28 @@ json llama_config() {
           {"rope_scaling", nullptr}};
 }
 
+json mixtral_config() {
+  json config = llama_config();
+  for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
+  config.update({{"model_type", "mixtral"}, {"num_local_experts", 3}, {"num_experts_per_tok", 2}});
+  config["sliding_window"] = nullptr;
+  return config;
+}
+
+json qwen_moe_config() {
+  json config = llama_config();
+  config.erase("mlp_bias");
+  config.update({{"model_type", "qwen3_moe"},
+                 {"num_experts", 3},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 32},
+                 {"norm_topk_prob", true},
+                 {"decoder_sparse_step", 1},
+                 {"use_sliding_window", false}});
+  config["mlp_only_layers"] = json::array();
+  return config;
+}
+
 /// Writes a file with these values and an embedding; `more` adds tensors of 32 zeros with the given types.
 std::string write(const test::TemporaryFolder& folder, const formats::GgufValues& values,
                   const std::vector<std::pair<std::string, const char*>>& more = {},
@@ -101,6 +123,24 @@ TEST(GgufFamily, RefusesConfigsThatAFileCannotStore) {
   EXPECT_THAT(said("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), HasSubstr("rope_type dynamic"));
 }
 
+TEST(GgufFamily, RoundTripsConfigsOfMixtures) {
+  expect_kept(mixtral_config(), read_back(mixtral_config()));
+  expect_kept(qwen_moe_config(), read_back(qwen_moe_config()));
+  EXPECT_EQ(gguf_of_config(mixtral_config()).values.at("general.architecture"), formats::GgufValue::text("llama"));
+  EXPECT_EQ(gguf_of_config(qwen_moe_config()).values.at("qwen3moe.expert_feed_forward_length"),
+            formats::GgufValue::integer(32));
+}
+
+TEST(GgufFamily, RefusesMixturesThatAFileCannotStore) {
+  const auto said = [](json config, const char* key, const json& value) {
+    config[key] = value;
+    return test::complaint([&] { gguf_of_config(config); });
+  };
+  EXPECT_THAT(said(mixtral_config(), "sliding_window", 7), HasSubstr("can store only sliding_window = null: got 7"));
+  EXPECT_THAT(said(qwen_moe_config(), "norm_topk_prob", false), HasSubstr("norm_topk_prob = true: got false"));
+  EXPECT_THAT(said(qwen_moe_config(), "mlp_only_layers", {0}), HasSubstr("mlp_only_layers = []: got [0]"));
+}
+
 TEST(GgufFamily, RefusesUnsupportedFiles) {
   const auto said = [](const std::string& key, const formats::GgufValue& value,
                        std::vector<std::pair<std::string, const char*>> tensors = {}) {
@@ -115,7 +155,7 @@ TEST(GgufFamily, RefusesUnsupportedFiles) {
   };
   EXPECT_THAT(said("general.architecture", formats::GgufValue::text("mamba")),
               testing::AllOf(HasSubstr("the architecture must be one of llama, qwen2"), HasSubstr(": got mamba")));
-  EXPECT_THAT(said("llama.expert_count", formats::GgufValue::integer(8)), HasSubstr("expert_count must be 0"));
+  EXPECT_THAT(said("llama.expert_count", formats::GgufValue::integer(8)), HasSubstr("llama.expert_used_count"));
   EXPECT_THAT(said("llama.logit_scale", formats::GgufValue::real(2)), HasSubstr("llama.logit_scale is not supported"));
   EXPECT_THAT(said("llama.attention.causal", formats::GgufValue::flag(false)), HasSubstr("causal must be true"));
   EXPECT_THAT(said("llama.rope.scaling.type", formats::GgufValue::text("su")), HasSubstr("none, linear or yarn"));
@@ -128,20 +168,40 @@ TEST(GgufFamily, RefusesUnsupportedFiles) {
 TEST(GgufFamily, MapsNamesInBothDirections) {
   test::TemporaryFolder folder;
   const formats::GgufFile file(write(folder, {{"general.architecture", formats::GgufValue::text("llama")}}));
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "gptneox", "bloom", "falcon"}) {
-    const GgufFamily& family = family_of_architecture(architecture, "x");
-    EXPECT_EQ(family_of_model_type(family.model_type), &family);
+  for (const char* model_type :
+       {"llama", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "phi3", "gpt2", "gpt_neox", "bloom", "falcon"}) {
+    ASSERT_NE(family_of_model_type(model_type), nullptr) << model_type;
+    const GgufFamily& family = *family_of_model_type(model_type);
+    EXPECT_EQ(&family_of_architecture(family.architecture, "x", family.has_experts), &family);
     for (const bool inside : {false, true})
       for (const GgufName& row : inside ? family.in_block : family.outside) {
         const std::string name = concat(inside ? "blk.17." : "", row.gguf, ".weight");
         const auto place = folder_place(family, name, file);
         ASSERT_TRUE(place) << name;
-        EXPECT_EQ(gguf_place(family, place->name)->name, name);
+        const bool is_stack = is_stack_name(place->name);
+        const auto back = gguf_place(family, is_stack ? name_of_entry(place->name, 12) : place->name);
+        ASSERT_TRUE(back) << name;
+        EXPECT_EQ(back->name, name);
+        EXPECT_EQ(back->entry, is_stack ? 12 : -1);
       }
     EXPECT_FALSE(folder_place(family, "blk.x.attn_q.weight", file));
     EXPECT_FALSE(folder_place(family, "blk.1.attn_q.scale", file));
     EXPECT_FALSE(folder_place(family, "nothing.weight", file));
   }
+}
+
+TEST(GgufFamily, DistinguishesArchitecturesByTheirExperts) {
+  EXPECT_STREQ(family_of_architecture("llama", "x", true).model_type, "mixtral");
+  EXPECT_THAT(test::complaint([] { family_of_architecture("gemma2", "x", true); }),
+              HasSubstr("x: gemma2.expert_count must be 0"));
+  EXPECT_THAT(test::complaint([] { family_of_architecture("qwen3moe", "x", false); }),
+              HasSubstr("x: qwen3moe.expert_count must be above 0"));
+  const GgufFamily& family = *family_of_model_type("mixtral");
+  EXPECT_EQ(gguf_place(family, "model.layers.3.block_sparse_moe.experts.12.w3.weight")->name,
+            "blk.3.ffn_up_exps.weight");
+  for (const char* name : {"model.layers.3.block_sparse_moe.experts.x.w3.weight", "model.layers.3.mlp.up_proj.weight",
+                           "model.layers.3.block_sparse_moe.experts..w3.weight"})
+    EXPECT_FALSE(gguf_place(family, name)) << name;
 }
 
 TEST(GgufFamily, MapsOtherNamesForFalconsWithTwoNorms) {
@@ -185,6 +245,49 @@ TEST(GgufWeights, HaveTheNamesOfTheFolder) {
   EXPECT_EQ(weights.file().bytes(*weights.raw("model.layers.0.mlp.down_proj.weight")).size(), 34u);
   EXPECT_EQ(weights.raw("x"), nullptr);
   EXPECT_NE(dynamic_cast<GgufWeights*>(open_weights(path).get()), nullptr);
+}
+
+/// Writes a Mixtral with one tensor, blk.0.ffn_down_exps of shape [count, 2, 32], of these values.
+std::string write_stack(const test::TemporaryFolder& folder, const at::Tensor& values, const char* type) {
+  const std::vector<formats::GgufTensor> tensors{
+      {"token_embd.weight", {5, 8}, formats::gguf_type("F32")},
+      {"blk.0.ffn_down_exps.weight", values.sizes().vec(), formats::gguf_type(type)}};
+  std::string blocks(static_cast<size_t>(tensors[1].bytes()), '\0');
+  encode_gguf(*tensors[1].type, values.const_data_ptr<float>(), values.numel(), blocks.data());
+  formats::GgufWriter writer(folder / "a.gguf", gguf_of_config(mixtral_config()).values, tensors);
+  writer.write(std::string(5 * 8 * 4, '\0'));
+  const size_t half = blocks.size() / 2;
+  writer.write_part(std::string_view(blocks).substr(0, half));
+  writer.write_part(std::string_view(blocks).substr(half));
+  writer.finish();
+  return folder / "a.gguf";
+}
+
+TEST(GgufWeights, HaveATensorForEachExpert) {
+  test::TemporaryFolder folder;
+  const at::Tensor values = at::linspace(-1, 1, 3 * 2 * 32, at::kFloat).view({3, 2, 32});
+  const std::string front = "model.layers.0.block_sparse_moe.experts.", end = ".w2.weight";
+  for (const char* type : {"F32", "Q8_0"}) {
+    const GgufWeights weights(write_stack(folder, values, type));
+    EXPECT_EQ(weights.entries().size(), 4u);
+    for (int64_t e = 0; e < 3; ++e) {
+      const std::string name = concat(front, e, end);
+      ASSERT_TRUE(weights.entries().contains(name)) << name;
+      EXPECT_EQ(weights.entries().at(name)->shape, (std::vector<int64_t>{2, 32}));
+      // Values of Q8_0 are rounded to multiples, at most 127, of a scale: the largest magnitude, at most 1, over 127.
+      // The scale is rounded to binary16.
+      const double bound = std::string(type) == "F32" ? 0 : (0.5 + 127 * 0x1p-11) / 127;
+      EXPECT_LE((weights.tensor(name) - values[e]).abs().max().item<double>(), bound);
+      const auto codes = weights.codes(name);
+      ASSERT_EQ(codes.has_value(), std::string(type) == "Q8_0");
+      const at::Tensor near = codes ? codes->values() : weights.tensor(name);
+      EXPECT_LE((near - values[e]).abs().max().item<double>(), bound);
+    }
+    EXPECT_EQ(weights.raw(front + "2" + end)->name, "blk.0.ffn_down_exps.weight");
+  }
+  const std::string path = write_stack(folder, values.narrow(0, 0, 2).contiguous(), "F32");
+  EXPECT_THAT(test::complaint([&] { GgufWeights weights(path); }),
+              HasSubstr("blk.0.ffn_down_exps.weight must have a matrix for each of 3 experts: got 2"));
 }
 
 }  // namespace

@@ -180,5 +180,21 @@ TEST(GgufFile, ReadsOrRefusesMutatedFiles) {
   EXPECT_GT(refused, count / 4);
 }
 
+TEST(GgufWriter, WritesATensorInParts) {
+  test::TemporaryFolder folder;
+  const std::string want = sample(folder / "whole.gguf"), row(34, '\1'), list(3 * 4, '\2');
+  GgufWriter writer(folder / "parts.gguf", sample_values(),
+                    {{"list", {3}, gguf_type("F32")}, {"matrix", {2, 32}, gguf_type("q8_0")}});
+  writer.write_part(list);
+  writer.write_part(row);
+  EXPECT_THAT(test::complaint([&] { writer.write(row + row); }), HasSubstr("not the size of matrix"));
+  EXPECT_THAT(test::complaint([&] { writer.write_part(row + row); }),
+              HasSubstr("68 bytes of a part of matrix, of which 34 are left"));
+  EXPECT_THAT(test::complaint([&] { writer.finish(); }), HasSubstr("1 tensors were not written, matrix first"));
+  writer.write_part(row);
+  writer.finish();
+  EXPECT_EQ(test::read_all(folder / "parts.gguf"), want);
+}
+
 }  // namespace
 }  // namespace colossal::formats::gguf_file_test

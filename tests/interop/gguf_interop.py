@@ -1,11 +1,13 @@
 """Compares GGUF files. In the files that we write from random models of every family, the package gguf finds the tensors and values
-that it expects. Read back here, they are the same model: logits equal transformers' in fp64. transformers' own reader and
+that it expects. Read back here, they are the same model: logits equal transformers' in fp64. Mixtures of experts, which the package
+writes with one tensor for all experts, also continue a prompt with transformers' tokens. transformers' own reader and
 llama.cpp, if it is installed (llama-cpp-python), get the same results from a file as from the folder. We also read files that the
 package writes. Each dequantized value equals the package's, and Q8_0 and Q4_0 have the same bytes."""
 
 import contextlib
 import importlib.util
 import io
+import re
 
 import interop
 
@@ -34,6 +36,9 @@ ROWS = [
     ("yarn", "LLAMA", "Llama", dict(SIZES, rope_parameters=ROPE | dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
     ("qwen2", "QWEN2", "Qwen2", dict(SIZES, rope_parameters=ROPE)),
     ("qwen3", "QWEN3", "Qwen3", dict(SIZES, head_dim=24, tie_word_embeddings=True)),
+    ("mixtral", "LLAMA", "Mixtral", dict(SIZES, num_local_experts=5, num_experts_per_tok=2, sliding_window=None, rope_parameters=ROPE)),
+    ("qwen3_moe", "QWEN3MOE", "Qwen3Moe", dict(SIZES, head_dim=24, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64,
+                                               norm_topk_prob=True, tie_word_embeddings=True)),
     ("gemma2", "GEMMA2", "Gemma2", dict(SIZES, head_dim=24, query_pre_attn_scalar=24, sliding_window=5, attn_logit_softcapping=2.0,
                                         final_logit_softcapping=3.0)),
     ("phi3", "PHI3", "Phi3", dict(SIZES, max_position_embeddings=512, original_max_position_embeddings=256,
@@ -52,8 +57,13 @@ ROWS = [
 # Files for which transformers' reader gives other results than for their folder, and the reason.
 NOT_TRANSFORMERS = {"llama3": "it does not read rope_freqs", "yarn": "it does not read rope.scaling", "phi3": "nor factors of frequencies",
                     "gpt_neox": "it does not know gptneox", "falcon_new": "it does not read attn_norm_2",
-                    "gemma2": "it does not read attention.sliding_window", "llama": "nor biases", "qwen3": "nor attention.key_length"}
+                    "gemma2": "it does not read attention.sliding_window", "llama": "nor biases", "qwen3": "nor attention.key_length",
+                    "mixtral": "it takes it for a LLaMA", "qwen3_moe": "it does not read expert_feed_forward_length"}
 NEARLY = {"gemma2", "gpt2", "bloom", "gpt_neox", "falcon", "falcon_new"}  # llama.cpp uses a table of GELU's tanh approximation
+
+
+MIXTURES = {"mixtral", "qwen3_moe"}
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
 
 
 def make(name, cls, arguments):
@@ -77,6 +87,28 @@ def folder_of(path):
     """Returns the folder that we write from a file."""
     interop.colossal("export", "--from", path, "--to", path.with_suffix(".folder"))
     return path.with_suffix(".folder")
+
+
+def place(key):
+    """Returns the name of a tensor of a folder without the number of an expert, and the number or None."""
+    match = EXPERT.fullmatch(key)
+    return (match[1] + match[3], int(match[2])) if match else (key, None)
+
+
+def their_tokens(model, count=20):
+    """Returns the tokens with which transformers continues the prompt, up to the end of the text."""
+    tokens = list(PROMPT.encode())
+    for _ in range(count):
+        following = int(logits_of(model, tokens)[-1].argmax())
+        if following == TOKENS["eos_token_id"]:
+            break
+        tokens.append(following)
+    return tokens[len(PROMPT):]
+
+
+def our_tokens(path, *flags, count=20):
+    printed = interop.colossal("generate", "--from", path, "--prompt", PROMPT, "--temperature", 0, "--max-tokens", count, "--ids", *flags)
+    return [int(line) for line in printed.split() if int(line) != TOKENS["eos_token_id"]]
 
 
 def read(path):
@@ -108,16 +140,20 @@ for name, arch, cls, arguments in ROWS:
     reader, tensors = read(path)
     known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch], 2)
     for key, value in load_file(folder / "model.safetensors").items():
+        key, expert = place(key)
         theirs = next(filter(None, (known.get_name(k, try_suffixes=(".weight", ".bias")) for k in (key, key.removeprefix("transformer.")))))
         if key.endswith("lm_head.weight") and theirs not in tensors:
             continue  # tied weights
         stored = torch.from_numpy(tensors[theirs].copy()) - (1 if name == "gemma2" and "norm" in key else 0)
+        stored = stored if expert is None else stored[expert]
         assert stored.numel() == value.numel(), (name, key, theirs)
         assert torch.allclose(stored.flatten().sort()[0], value.flatten().sort()[0], rtol=0, atol=1e-6), (name, key, theirs)
     wanted, before, after = logits_of(model.double(), ids), our_logits(folder, ids), our_logits(folder_of(path), ids)
     assert off(before, wanted) <= 1e-5, (name, "ours", off(before, wanted))  # their frequencies are fp32
     assert off(after, before) <= (1e-6 if name == "gemma2" else 0), (name, "ours", off(after, before))  # for gemma2, 1 + w was rounded
     compared = ["ours"]
+    if name in MIXTURES:
+        assert our_tokens(path) == their_tokens(model), (name, our_tokens(path), their_tokens(model))
     if has_accelerate and name not in NOT_TRANSFORMERS:
         again = type(model).from_pretrained(interop.temp_dir, gguf_file=path.name).double().eval()
         assert off(logits_of(again, ids), wanted) <= 1e-5, (name, "transformers", off(logits_of(again, ids), wanted))
@@ -174,6 +210,53 @@ for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5
     for key, value in wanted.items():
         assert torch.equal(ours[key], torch.from_numpy(value.copy())), (name, key)
 print("blocks of the package are read to the bit")
+
+def mixture_by_the_package(name, arch, cls, arguments):
+    """Writes a mixture as the package does. Returns transformers' model and the file."""
+    model, folder = make(f"{name}-by-the-package", cls, arguments)
+    path, architecture = interop.temp_dir / f"package-{name}.gguf", gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[arch]]
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch], arguments["num_hidden_layers"])
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    head_dim = arguments.get("head_dim", config.hidden_size // config.num_attention_heads)
+    for key, value in dict(context_length=config.max_position_embeddings, embedding_length=config.hidden_size,
+                           block_count=config.num_hidden_layers, feed_forward_length=config.intermediate_size,
+                           head_count=config.num_attention_heads, head_count_kv=config.num_key_value_heads,
+                           layer_norm_rms_eps=config.rms_norm_eps, rope_dimension_count=head_dim, key_length=head_dim,
+                           value_length=head_dim, rope_freq_base=config.rope_parameters["rope_theta"],
+                           expert_count=arguments.get("num_experts", arguments.get("num_local_experts")),
+                           expert_used_count=config.num_experts_per_tok).items():
+        getattr(writer, f"add_{key}")(value)
+    if name == "qwen3_moe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    tensors = {}
+    for key, value in load_file(folder / "model.safetensors").items():
+        key, expert = place(key)
+        value = value.float().numpy()
+        heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+        for kind, count in heads.items():
+            if name == "mixtral" and key.endswith(f"{kind}_proj.weight"):  # pairs of features are adjacent in llama.cpp
+                value = value.reshape(count, 2, head_dim // 2, -1).swapaxes(1, 2).reshape(value.shape)
+        theirs = known.get_name(key, try_suffixes=(".weight", ".bias"))
+        tensors.setdefault(theirs, {})[expert or 0] = value
+    for key, parts in tensors.items():
+        stack = [parts[index] for index in range(len(parts))]
+        writer.add_tensor(key, np.ascontiguousarray(np.stack(stack) if "_exps" in key else stack[0]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model.double(), path
+
+
+for name, arch, cls, arguments in ROWS:
+    if name not in MIXTURES:
+        continue
+    model, path = mixture_by_the_package(name, arch, cls, arguments)
+    wanted, ours = logits_of(model, ids), our_logits(folder_of(path), ids)
+    assert off(ours, wanted) <= 1e-5, (name, "written by the package", off(ours, wanted))
+    assert our_tokens(path, "--tokenizer", "bytes") == their_tokens(model), name
+print("mixtures of the package are read, too")
 
 model, folder = make("large", "Llama", dict(SIZES, hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2))
 floats = {key: value.numpy() for key, value in load_file(folder / "model.safetensors").items()}

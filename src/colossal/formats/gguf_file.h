@@ -115,8 +115,8 @@ class GgufFile {
 /// A writer of files of version 3, tensor by tensor. finish() gives the file its name, complete and flushed.
 ///
 /// Errors: throws Error("gguf", path and reason) for tensors and alignments that GgufFile refuses, for blocks that do
-///         not have the size of the next tensor, and at finish() for a missing tensor. Throws Error("file", ...) on any
-///         failed write.
+///         not have the size of the next tensor or exceed it in parts, and at finish() for a missing tensor. Throws
+///         Error("file", ...) on any failed write.
 class GgufWriter {
  public:
   /// Computes the offsets of `tensors` and writes the header. general.architecture is the first value, as readers
@@ -130,6 +130,8 @@ class GgufWriter {
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   /// Writes the blocks of the next tensor.
   void write(std::string_view blocks);
+  /// Writes the next blocks of the next tensor. It is complete when all of its blocks were written.
+  void write_part(std::string_view blocks);
   /// Commits the file, after all tensors were written.
   void finish();
 
@@ -138,6 +140,7 @@ class GgufWriter {
   std::vector<GgufTensor> tensors_;
   uint64_t alignment_ = 32;
   size_t next_ = 0;
+  int64_t written_ = 0;  // bytes of the next tensor
   std::unique_ptr<AtomicFile> file_;
 };
 

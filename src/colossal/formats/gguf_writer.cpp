@@ -94,12 +94,22 @@ GgufWriter::GgufWriter(const std::string& path, const GgufValues& values, std::v
 GgufWriter::~GgufWriter() = default;
 
 void GgufWriter::write(std::string_view blocks) {
-  require(next_ < tensors_.size() && static_cast<int64_t>(blocks.size()) == tensors_[next_].bytes(), "gguf", path_,
-          ": got ", blocks.size(), " bytes, which is not the size of ",
+  require(next_ < tensors_.size() && written_ == 0 && static_cast<int64_t>(blocks.size()) == tensors_[next_].bytes(),
+          "gguf", path_, ": got ", blocks.size(), " bytes, which is not the size of ",
           next_ < tensors_.size() ? tensors_[next_].name : std::string("any remaining tensor"));
+  write_part(blocks);
+}
+
+void GgufWriter::write_part(std::string_view blocks) {
+  const int64_t left = next_ < tensors_.size() ? tensors_[next_].bytes() - written_ : 0;
+  require(static_cast<int64_t>(blocks.size()) <= left, "gguf", path_, ": got ", blocks.size(), " bytes of a part of ",
+          next_ < tensors_.size() ? tensors_[next_].name : std::string("no tensor"), ", of which ", left, " are left");
   file_->write(blocks);
-  const uint64_t rest = blocks.size() % alignment_;
+  written_ += static_cast<int64_t>(blocks.size());
+  if (static_cast<int64_t>(blocks.size()) < left) return;
+  const uint64_t rest = static_cast<uint64_t>(written_) % alignment_;
   if (rest > 0) file_->write(std::string(alignment_ - rest, '\0'));
+  written_ = 0;
   ++next_;
 }
 

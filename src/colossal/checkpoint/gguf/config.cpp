@@ -51,8 +51,6 @@ void refuse_unknown_keys(const formats::GgufFile& file, const GgufFamily& family
   }
   require(file.integer("split.count", 1) <= 1, "gguf", file.path(),
           ": is a part of a split file; join the parts with llama-gguf-split --merge");
-  require(file.integer(prefix + "expert_count", 0) == 0, "gguf", file.path(), ": ", prefix,
-          "expert_count must be 0: mixture-of-experts layers are not supported");
   require(file.integer(prefix + "attention.causal", 1) == 1, "gguf", file.path(), ": ", prefix,
           "attention.causal must be true");
 }
@@ -62,8 +60,9 @@ void refuse_unknown_keys(const formats::GgufFile& file, const GgufFamily& family
 void read_particular(const formats::GgufFile& file, const GgufFamily& family, json& config) {
   const std::string name = family.architecture, prefix = name + ".";
   const auto has = [&](const char* tensor) { return find_tensor(file, tensor) != nullptr; };
-  if (name == "llama" || name == "qwen3") config["attention_bias"] = has("blk.0.attn_q.bias");
-  if (name == "llama") config["mlp_bias"] = has("blk.0.ffn_up.bias");
+  const bool is_dense_llama = name == "llama" && !family.has_experts;  // a Mixtral has no biases
+  if (is_dense_llama || name.starts_with("qwen3")) config["attention_bias"] = has("blk.0.attn_q.bias");
+  if (is_dense_llama) config["mlp_bias"] = has("blk.0.ffn_up.bias");
   if (name == "phi3") {
     const int64_t window = file.integer(prefix + "attention.sliding_window", 0);
     config["sliding_window"] = window > 0 ? json(window) : json();
@@ -130,7 +129,7 @@ formats::GgufValue written(const json& value, const GgufKey& key) {
 }  // namespace
 
 json config_of_gguf(const formats::GgufFile& file) {
-  const GgufFamily& family = family_of_architecture(file.text("general.architecture"), file.path());
+  const GgufFamily& family = family_of(file);
   refuse_unknown_keys(file, family);
   const std::string prefix = concat(family.architecture, ".");
   json config = family.fixed;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/gguf/blocks.h"
@@ -29,14 +30,15 @@ constexpr FileType kFileTypes[] = {{"F32", 0},  {"F16", 1},   {"BF16", 32}, {"Q8
 struct Planned {
   formats::GgufTensor tensor;
   GgufChange change = GgufChange::None;
-  Parts parts;                 ///< parts of the folder's tensor; empty = use `factors`
+  /// Parts of the folder's tensor; of a stack those of each entry in order. Empty = use `factors`
+  std::vector<Parts> entries;
   std::vector<float> factors;  ///< values from config.json
 };
 
-/// Returns the type to store a tensor in. One-dimensional tensors and tables that are only looked up need more
+/// Returns the type to store a tensor in. One-dimensional tensors, routers and tables that are only looked up need more
 /// precision.
 const formats::GgufType* type_of(const formats::GgufTensor& tensor, const std::string& wanted) {
-  if (tensor.shape.size() < 2) return formats::gguf_type("F32");
+  if (tensor.shape.size() < 2 || tensor.name.ends_with(".ffn_gate_inp.weight")) return formats::gguf_type("F32");
   const formats::GgufType* type = formats::gguf_type(wanted);
   const bool is_outside = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
   if (is_outside && (wanted == "Q4_0" || wanted == "Q4_K")) type = formats::gguf_type("Q6_K");
@@ -54,29 +56,38 @@ std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFami
   for (const auto& [name, factors] : model.tensors)
     all.push_back({{name, {static_cast<int64_t>(factors.size())}, formats::gguf_type("F32")}, {}, {}, factors});
   for (const ExternalPart& part : parts) {
-    const auto [found, is_new] = by_name.emplace(part.name, all.size());
+    const std::optional<GgufPlace> place = gguf_place(family, part.name);
+    require(place.has_value(), "gguf", "GGUF files of ", family.architecture, " have no name for ", part.name);
+    const auto [found, is_new] = by_name.emplace(place->name, all.size());
     if (is_new) {
-      const std::optional<GgufPlace> place = gguf_place(family, part.name);
-      require(place.has_value(), "gguf", "GGUF files of ", family.architecture, " have no name for ", part.name);
       Planned planned{{place->name, part.external_shape(), nullptr}, place->change, {}, {}};
+      if (place->entry >= 0) planned.tensor.shape.insert(planned.tensor.shape.begin(), 0);
       if (place->change == GgufChange::Transposed)
         std::reverse(planned.tensor.shape.begin(), planned.tensor.shape.end());
       planned.tensor.type = type_of(planned.tensor, type);
       all.push_back(std::move(planned));
     }
-    all[found->second].parts.push_back(&part);
+    Planned& planned = all[found->second];
+    const auto entry = static_cast<size_t>(std::max<int64_t>(0, place->entry));
+    if (entry == planned.entries.size()) {
+      planned.entries.emplace_back();
+      if (place->entry >= 0) ++planned.tensor.shape.front();
+    }
+    planned.entries.at(entry).push_back(&part);
   }
   return all;
 }
 
-std::string encoded(const Planned& planned, const at::Tensor& whole, const GgufHeads& heads) {
+/// Returns the blocks of a tensor, or of one entry of a stack, of which `part` is a part.
+std::string encoded(const Planned& planned, const ExternalPart& part, const at::Tensor& whole, const GgufHeads& heads) {
   const formats::GgufTensor& tensor = planned.tensor;
-  const at::Tensor theirs = planned.parts.front()->to_theirs(whole).to(at::kFloat);
+  const at::Tensor theirs = part.to_theirs(whole).to(at::kFloat);
   const at::Tensor numbers = to_gguf(theirs, planned.change, heads).contiguous();
   require(tensor.type->block == 1 || numbers.isfinite().all().item<bool>(), "gguf", tensor.name,
           " has values that are not finite, which ", tensor.type->name, " cannot store; write f32");
-  std::string blocks(static_cast<size_t>(tensor.bytes()), '\0');
-  encode_gguf(*tensor.type, numbers.const_data_ptr<float>(), tensor.numbers(), blocks.data());
+  const int64_t count = numbers.numel();
+  std::string blocks(static_cast<size_t>(count / tensor.type->block * tensor.type->bytes), '\0');
+  encode_gguf(*tensor.type, numbers.const_data_ptr<float>(), count, blocks.data());
   return blocks;
 }
 
@@ -125,15 +136,23 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
   });
   // A failed write must not throw here: the other ranks continue to send, so rank 0 must continue to receive.
   std::exception_ptr failure;
-  for (const Planned& planned : all) {
-    const at::Tensor whole = planned.parts.empty() ? at::Tensor() : gather(planned.parts, parameters, world);
-    if (world.rank() != 0 || failure) continue;
+  const auto write = [&](const auto& blocks) {
+    if (world.rank() != 0 || failure) return;
     try {
-      const auto* factors = reinterpret_cast<const char*>(planned.factors.data());
-      writer->write(planned.parts.empty() ? std::string(factors, planned.factors.size() * sizeof(float))
-                                          : encoded(planned, whole, heads));
+      writer->write_part(blocks());
     } catch (...) {
       failure = std::current_exception();
+    }
+  };
+  for (const Planned& planned : all) {
+    if (planned.entries.empty())
+      write([&] {
+        return std::string_view(reinterpret_cast<const char*>(planned.factors.data()),
+                                planned.factors.size() * sizeof(float));
+      });
+    for (const Parts& entry : planned.entries) {
+      const at::Tensor whole = gather(entry, parameters, world);
+      write([&] { return encoded(planned, *entry.front(), whole, heads); });
     }
   }
   comm::agree(world, device, [&] {

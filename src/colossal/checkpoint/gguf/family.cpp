@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <set>
+#include <string_view>
+
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 
@@ -65,6 +68,34 @@ GgufFamily llama_family() {
           {"rope.dimension_count"}};
 }
 
+/// Returns the rows of a layer whose feed-forward layer is a mixture of experts, with the names of the mixture and of
+/// the matrices of an expert. The rows of `particular` come first.
+std::vector<GgufName> mixture_block_names(const char* router, const char* gate, const char* up, const char* down,
+                                          std::vector<GgufName> particular = {}) {
+  particular.insert(particular.end(),
+                    {{"ffn_gate_inp", router}, {"ffn_gate_exps", gate}, {"ffn_up_exps", up}, {"ffn_down_exps", down}});
+  std::vector<GgufName> names = llama_block_names(std::move(particular));
+  const std::set<std::string> dense{"ffn_gate", "ffn_up", "ffn_down"};
+  std::erase_if(names, [&](const GgufName& name) { return dense.contains(name.gguf); });
+  return names;
+}
+
+/// llama.cpp has one architecture for LLaMA and Mixtral, which has no window there. It divides the weights of the used
+/// experts by their sum, as Mixtral does.
+GgufFamily mixtral_family() {
+  GgufFamily family = llama_family();
+  family.model_type = "mixtral";
+  family.in_block = mixture_block_names(
+      "block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
+      "block_sparse_moe.experts.{}.w2",
+      {{"attn_q", "self_attn.q_proj", Change::QueryPairs}, {"attn_k", "self_attn.k_proj", Change::KeyPairs}});
+  family.keys.push_back({"expert_count", "num_local_experts"});
+  family.keys.push_back({"expert_used_count", "num_experts_per_tok"});
+  family.fixed["sliding_window"] = nullptr;
+  family.has_experts = true;
+  return family;
+}
+
 /// Qwen 2 and 3 share one table.
 GgufFamily qwen_family(const char* name) {
   return {name,
@@ -75,6 +106,22 @@ GgufFamily qwen_family(const char* name) {
           llama_keys({kHeadDim}),
           {{"hidden_act", "silu"}, {"use_sliding_window", false}},
           {"rope.dimension_count"}};
+}
+
+/// llama.cpp computes a mixture in every layer, and divides the weights of the used experts by their sum.
+GgufFamily qwen_moe_family() {
+  GgufFamily family = qwen_family("qwen3moe");
+  family.model_type = "qwen3_moe";
+  family.in_block = mixture_block_names("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj",
+                                        "mlp.experts.{}.down_proj");
+  family.keys.push_back({"expert_count", "num_experts"});
+  family.keys.push_back({"expert_used_count", "num_experts_per_tok"});
+  family.keys.push_back({"expert_feed_forward_length", "moe_intermediate_size"});
+  family.fixed["norm_topk_prob"] = true;
+  family.fixed["decoder_sparse_step"] = 1;
+  family.fixed["mlp_only_layers"] = nlohmann::json::array();
+  family.has_experts = true;
+  return family;
 }
 
 GgufFamily gemma2_family() {
@@ -188,8 +235,9 @@ GgufFamily falcon_family() {
 }
 
 std::vector<GgufFamily> make_families() {
-  return {llama_family(), qwen_family("qwen2"), qwen_family("qwen3"), gemma2_family(), phi3_family(),
-          gpt2_family(),  gpt_neox_family(),    bloom_family(),       falcon_family()};
+  return {llama_family(),    mixtral_family(), qwen_family("qwen2"), qwen_family("qwen3"),
+          qwen_moe_family(), gemma2_family(),  phi3_family(),        gpt2_family(),
+          gpt_neox_family(), bloom_family(),   falcon_family()};
 }
 
 const std::vector<GgufFamily>& families() {
@@ -203,6 +251,25 @@ std::optional<std::string> ending_behind(const std::string& name, const std::str
   const std::string ending = name.substr(front.size());
   if (ending != ".weight" && ending != ".bias") return {};
   return ending;
+}
+
+constexpr std::string_view kEntry = "{}";
+
+/// Returns the ending of a folder's name whose front is `pattern`, and the index in place of `{}` if it has one; none
+/// if the name does not fit.
+std::optional<std::pair<std::string, int64_t>> ending_and_entry(const std::string& name, const std::string& pattern) {
+  const size_t hole = pattern.find(kEntry);
+  if (hole == std::string::npos) {
+    const std::optional<std::string> ending = ending_behind(name, pattern);
+    return ending ? std::optional(std::pair(*ending, int64_t{-1})) : std::nullopt;
+  }
+  const size_t end = name.find('.', hole);
+  if (name.compare(0, hole, pattern, 0, hole) != 0) return {};
+  if (end == std::string::npos || end == hole || end - hole > 6) return {};
+  const std::string number = name.substr(hole, end - hole);
+  if (number.find_first_not_of("0123456789") != std::string::npos) return {};
+  const std::optional<std::string> ending = ending_behind(name.substr(end), pattern.substr(hole + kEntry.size()));
+  return ending ? std::optional(std::pair(*ending, static_cast<int64_t>(std::stoll(number)))) : std::nullopt;
 }
 
 /// Returns the rest of a layer tensor's name after `front`, a layer number and a dot; none if it has another form.
@@ -249,13 +316,31 @@ at::Tensor turn_pairs(const at::Tensor& tensor, int64_t heads, bool to_halves) {
 
 }  // namespace
 
-const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path) {
+const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path, bool has_experts) {
   std::string known;
+  const GgufFamily* other = nullptr;
   for (const GgufFamily& family : families()) {
-    if (architecture == family.architecture) return family;
-    known += (known.empty() ? "" : ", ") + std::string(family.architecture);
+    if (architecture == family.architecture) {
+      if (family.has_experts == has_experts) return family;
+      other = &family;
+    }
+    if (!known.ends_with(family.architecture)) known += (known.empty() ? "" : ", ") + std::string(family.architecture);
   }
-  throw Error("gguf", concat(path, ": the architecture must be one of ", known, ": got ", printable(architecture)));
+  require(other, "gguf", path, ": the architecture must be one of ", known, ": got ", printable(architecture));
+  throw Error("gguf", concat(path, ": ", architecture, ".expert_count must be ",
+                             has_experts ? "0, because models of this architecture have no experts: got more"
+                                         : "above 0, because layers of this architecture are mixtures of experts"));
+}
+
+const GgufFamily& family_of(const formats::GgufFile& file) {
+  const std::string& architecture = file.text("general.architecture");
+  return family_of_architecture(architecture, file.path(), file.integer(architecture + ".expert_count", 0) > 0);
+}
+
+bool is_stack_name(const std::string& name) { return name.find(kEntry) != std::string::npos; }
+
+std::string name_of_entry(std::string name, int64_t entry) {
+  return name.replace(name.find(kEntry), kEntry.size(), std::to_string(entry));
 }
 
 const GgufFamily* family_of_model_type(const std::string& model_type) {
@@ -285,8 +370,9 @@ std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string&
   std::string number;
   const std::optional<std::string> inside = behind_number(folder_name, family.blocks, number);
   for (const GgufName& row : inside ? family.in_block : family.outside)
-    if (const std::optional<std::string> ending = ending_behind(inside.value_or(folder_name), row.folder))
-      return GgufPlace{concat(inside ? kBlocks + number + "." : std::string(), row.gguf, *ending), row.change};
+    if (const auto found = ending_and_entry(inside.value_or(folder_name), row.folder))
+      return GgufPlace{concat(inside ? kBlocks + number + "." : std::string(), row.gguf, found->first), row.change,
+                       found->second};
   return {};
 }
 

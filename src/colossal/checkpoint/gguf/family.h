@@ -25,7 +25,8 @@ enum class GgufChange {
   Groups,      ///< the folder interleaves q, k and v by head group; the file has all q, all k, all v
 };
 
-/// Names of one tensor without the ending ".weight" or ".bias".
+/// Names of one tensor without the ending ".weight" or ".bias". If `folder` has `{}`, the file has a stack:
+/// the folder has a tensor for each index of its dimension 0, such as an expert, with the index in place of `{}`.
 struct GgufName {
   const char *gguf, *folder;
   GgufChange change = GgufChange::None;
@@ -41,7 +42,7 @@ struct GgufKey {
 };
 
 struct GgufFamily {
-  const char* architecture;  ///< general.architecture
+  const char* architecture;  ///< general.architecture; two families may share it, of which one has experts
   const char* model_type;    ///< model_type in config.json
   const char* blocks;        ///< prefix of a layer's number in a folder's names; in a file it is "blk."
   /// Tensors outside the layers, and tensors of one layer.
@@ -52,16 +53,22 @@ struct GgufFamily {
   nlohmann::json fixed;
   /// Keys of a file whose values follow from other keys.
   std::vector<std::string> implied;
+  bool has_experts = false;  ///< the layers of its models are mixtures of experts
 };
 
-/// Returns the family of an architecture. Errors: throws Error("gguf", ...) that lists the known ones.
-const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path);
+/// Returns the family of an architecture with or without experts. Errors: throws Error("gguf", ...) that lists the
+/// known architectures, or names the key expert_count.
+const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path,
+                                         bool has_experts = false);
+/// Returns the family of a file, which has experts if its expert_count is above 0. Errors: as above.
+const GgufFamily& family_of(const formats::GgufFile& file);
 /// Returns the family of a model_type, or null if such a folder cannot be written as a file.
 const GgufFamily* family_of_model_type(const std::string& model_type);
 
 /// Returns the config.json of the folder that corresponds to `file`.
 /// Errors: throws Error("gguf", ...) with the file and key: an architecture that is not in the table, a key that is
-///         missing, of another kind, or unknown (it might change results), parts of a split file, experts.
+///         missing, of another kind, or unknown (it might change results), parts of a split file, experts in an
+///         architecture that has none here.
 nlohmann::json config_of_gguf(const formats::GgufFile& file);
 
 /// Content of a file for a model: its values without those of the tokenizer, and fp32 tensors that a folder stores in
@@ -75,13 +82,17 @@ struct GgufModel {
 GgufModel gguf_of_config(const nlohmann::json& config);
 
 struct GgufPlace {
-  std::string name;
+  std::string name;  ///< if the tensor is a stack of a file: the name in the folder, with `{}` for the index
   GgufChange change = GgufChange::None;
+  int64_t entry = -1;  ///< index in the stack of the file; -1 = the tensor is no entry of a stack
 };
 /// Return the name of a tensor in the other format and the conversion it needs; none = the table does not have it.
 std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name,
                                       const formats::GgufFile& file);
 std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name);
+/// Returns true if a name in a folder stands for the entries of a stack, and the name of one of them.
+bool is_stack_name(const std::string& name);
+std::string name_of_entry(std::string name, int64_t entry);
 
 /// Numbers of attention heads, which conversions need.
 struct GgufHeads {

@@ -20,23 +20,10 @@ at::ScalarType dtype_of(const formats::GgufType& type) {
   return name == "F16" ? at::kHalf : name == "BF16" ? at::kBFloat16 : at::kFloat;
 }
 
-/// Returns the values in the order of the file: a view of it if they are stored as plain numbers.
-at::Tensor read(const formats::GgufFile& file, const formats::GgufTensor& tensor) {
-  const at::ScalarType dtype = dtype_of(*tensor.type);
-  const char* blocks = file.bytes(tensor).data();
-  if (tensor.type->block == 1)
-    return at::from_blob(
-        const_cast<char*>(blocks), tensor.shape, [mapping = file.mapping()](void*) {},
-        at::TensorOptions().dtype(dtype));
-  const at::Tensor numbers = at::empty(tensor.shape, at::kFloat);
-  decode_gguf(*tensor.type, blocks, tensor.numbers(), numbers.mutable_data_ptr<float>());
-  return numbers;
-}
-
 }  // namespace
 
 GgufWeights::GgufWeights(const std::string& path) : file_(path) {
-  const GgufFamily& family = family_of_architecture(file_.text("general.architecture"), path);
+  const GgufFamily& family = family_of(file_);
   const std::string prefix = concat(family.architecture, ".attention.head_count");
   heads_.heads = file_.integer(prefix);
   heads_.kv_heads = file_.integer(prefix + "_kv", heads_.heads);
@@ -45,28 +32,64 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
     require(can_decode(*tensor.type), "gguf", path, ": ", printable(tensor.name), " has type ", tensor.type->name,
             ", which is not supported; convert the file to one of Q8_0, Q6_K, Q5_K, Q4_K, F16, BF16, F32");
     const GgufPlace place = folder_place(family, tensor.name, file_).value_or(GgufPlace{tensor.name});
-    TensorEntry entry{place.name, dtype_of(*tensor.type), tensor.shape};
-    if (place.change == GgufChange::Transposed) std::reverse(entry.shape.begin(), entry.shape.end());
-    const bool is_new = places_.emplace(place.name, Place{&tensor, place.change, std::move(entry)}).second;
-    require(is_new, "gguf", path, ": ", printable(tensor.name), " is stored under another name, too");
+    if (!is_stack_name(place.name) || place.name == tensor.name) {
+      add(tensor, place);
+      continue;
+    }
+    const int64_t count = file_.integer(concat(family.architecture, ".expert_count"));
+    require(tensor.shape.size() > 1 && tensor.shape.front() == count, "gguf", path, ": ", printable(tensor.name),
+            " must have a matrix for each of ", count, " experts: got ", tensor.shape.front());
+    for (int64_t entry = 0; entry < count; ++entry)
+      add(tensor, {name_of_entry(place.name, entry), place.change, entry});
   }
   for (const auto& [name, place] : places_) entries_[name] = &place.entry;
 }
 
+void GgufWeights::add(const formats::GgufTensor& tensor, const GgufPlace& place) {
+  TensorEntry entry{place.name, dtype_of(*tensor.type), tensor.shape};
+  if (place.entry >= 0) entry.shape.erase(entry.shape.begin());
+  if (place.change == GgufChange::Transposed) std::reverse(entry.shape.begin(), entry.shape.end());
+  const bool is_new =
+      places_.emplace(place.name, Place{&tensor, place.change, std::move(entry), place.entry}).second;
+  require(is_new, "gguf", file_.path(), ": ", printable(tensor.name), " is stored under another name, too");
+}
+
+/// Returns the blocks of a tensor of the folder. The rows of a stack are whole blocks, so those of an entry are too.
+std::string_view GgufWeights::blocks(const Place& place) const {
+  const std::string_view all = file_.bytes(*place.tensor);
+  if (place.index < 0) return all;
+  const size_t size = all.size() / static_cast<size_t>(place.tensor->shape.front());
+  return all.substr(static_cast<size_t>(place.index) * size, size);
+}
+
+/// Returns the values in the order of the file: a view of it if they are stored as plain numbers.
+at::Tensor GgufWeights::read(const Place& place) const {
+  const formats::GgufType& type = *place.tensor->type;
+  const at::IntArrayRef whole = place.tensor->shape, shape = place.index < 0 ? whole : whole.slice(1);
+  const char* own = blocks(place).data();
+  if (type.block == 1)
+    return at::from_blob(
+        const_cast<char*>(own), shape, [mapping = file_.mapping()](void*) {},
+        at::TensorOptions().dtype(dtype_of(type)));
+  const at::Tensor numbers = at::empty(shape, at::kFloat);
+  decode_gguf(type, own, numbers.numel(), numbers.mutable_data_ptr<float>());
+  return numbers;
+}
+
 at::Tensor GgufWeights::tensor(const std::string& name) const {
   const Place& place = places_.at(name);
-  const at::Tensor numbers = read(file_, *place.tensor);
+  const at::Tensor numbers = read(place);
   // A sum in 16 bits would be rounded once more.
   return to_folder(place.change == GgufChange::OneMore ? numbers.to(at::kFloat) : numbers, place.change, heads_);
 }
 
 std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const {
   const Place& place = places_.at(name);
-  const formats::GgufTensor& tensor = *place.tensor;
-  if (tensor.shape.size() != 2 || place.change == GgufChange::Transposed || place.change == GgufChange::OneMore)
+  const std::vector<int64_t>& shape = place.entry.shape;
+  if (shape.size() != 2 || place.change == GgufChange::Transposed || place.change == GgufChange::OneMore)
     return std::nullopt;
   std::optional<ops::GroupCodes> codes =
-      codes_of_gguf(*tensor.type, file_.bytes(tensor).data(), tensor.shape[0], tensor.shape[1]);
+      codes_of_gguf(*place.tensor->type, blocks(place).data(), shape[0], shape[1]);
   if (!codes) return codes;
   for (at::Tensor* part : {&codes->codes, &codes->scales, &codes->minima})
     if (part->defined()) *part = to_folder(*part, place.change, heads_);

@@ -1,5 +1,7 @@
 // Reads a GGUF file as if it were the corresponding Hugging Face folder.
 #pragma once
+#include <string_view>
+
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
@@ -8,10 +10,11 @@ namespace colossal::checkpoint {
 
 /// The weights of a GGUF file, under the names of a Hugging Face folder. Tensors that the family's table does not have
 /// keep their names, so that import_weights reports them as unexpected. F32, F16 and BF16 are read as they are.
-/// Other types are decoded to fp32 on each call of tensor().
+/// Other types are decoded to fp32 on each call of tensor(). A stack of experts is a tensor for each expert here, which
+/// is read and decoded by itself.
 ///
 /// Errors: throws Error("gguf", ...) for files that formats::GgufFile or config_of_gguf() refuse, and for a tensor of a
-///         type that cannot be decoded, with its name.
+///         type that cannot be decoded, or a stack of another number of experts, with its name.
 class GgufWeights final : public WeightSource {
  public:
   explicit GgufWeights(const std::string& path);
@@ -22,7 +25,8 @@ class GgufWeights final : public WeightSource {
   void leave(const std::string& name) const override { file_.leave(*places_.at(name).tensor); }
 
   const formats::GgufFile& file() const { return file_; }
-  /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes().
+  /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes(). For
+  /// an expert it is the stack.
   const formats::GgufTensor* raw(const std::string& name) const;
 
  private:
@@ -30,7 +34,12 @@ class GgufWeights final : public WeightSource {
     const formats::GgufTensor* tensor;
     GgufChange change;
     TensorEntry entry;
+    int64_t index = -1;  // of the entry of a stack; -1 = the whole tensor
   };
+  void add(const formats::GgufTensor& tensor, const GgufPlace& place);
+  std::string_view blocks(const Place& place) const;
+  at::Tensor read(const Place& place) const;
+
   formats::GgufFile file_;
   GgufHeads heads_;
   std::map<std::string, Place> places_;
