@@ -289,6 +289,71 @@ TEST(QuantizedExport, LoadsShardsOfQuantizedValues) {
   }
 }
 
+/// Names of a stack of four experts, which the folder stores expert by expert.
+ExternalNames stack_names() {
+  return {.names = {{.ours = "experts.gate_up.weight",
+                     .parts = {"e.{}.gate.weight", "e.{}.up.weight"},
+                     .stacked = true}}};
+}
+
+nn::Parameters stack_model(const tensor::MeshCoordinates& coordinates) {
+  nn::Parameters parameters(coordinates, {});
+  const std::vector<int64_t> shape{4, 16, 32};
+  const std::vector<tensor::Segment> each{tensor::Segment{4, 1}}, halves(2, tensor::Segment{8});
+  auto spec = tensor::ShardSpec::split(shape, 0, {"expert"}, each);
+  spec.splits[1] = tensor::ShardSpec::split(shape, 1, {"tensor"}, halves).splits[1];
+  nn::Parameter& stack = parameters.add("experts.gate_up.weight", spec, nn::Init::normal(1), true);
+  stack.is_stack = stack.hidden_matrix = true;
+  return parameters;
+}
+
+TEST(QuantizedExport, RoundTripsEachExpertOfAStack) {
+  const TemporaryFolder folder;
+  nn::Parameters whole = stack_model(tensor::MeshCoordinates({{"expert", 1, 0}, {"tensor", 1, 0}}));
+  const at::Tensor value = (*whole.begin()).value.detach();
+  CodesByName written;
+  for (int64_t e = 0; e < 4; ++e)
+    written[concat("experts.gate_up.weight.", e)] = ops::round_to_codes(value[e], {.bits = 4, .group = 16});
+  export_gptq(folder.path(), whole, written, stack_names(), {{"hidden_size", 32}}, at::kFloat);
+  for (const int expert : {0, 1})
+    for (const int tensor : {0, 1}) {
+      nn::Parameters own = stack_model(tensor::MeshCoordinates({{"expert", 2, expert}, {"tensor", 2, tensor}}));
+      std::vector<NamedTensor> values;
+      for (const nn::Parameter& p : own) values.push_back({p.name, p.value.detach(), p.spec, {}});
+      CodesByName read;
+      import_weights(folder.path(), own, values, stack_names(),
+                     [&](const std::string& name, const ops::GroupCodes& its) { return read[name] = its, false; });
+      ASSERT_EQ(read.size(), 2u);
+      for (const int64_t e : {2 * expert, 2 * expert + 1}) {
+        const at::Tensor all = written.at(concat("experts.gate_up.weight.", e)).values();
+        const at::Tensor want = at::cat({all.narrow(0, 4 * tensor, 4), all.narrow(0, 8 + 4 * tensor, 4)});
+        const std::string name = concat("experts.gate_up.weight.", e);
+        ASSERT_TRUE(read.contains(name)) << name;
+        EXPECT_TRUE(at::equal(read.at(name).values(), want)) << name << " " << tensor;
+        EXPECT_TRUE(at::equal(values.front().value.read().value[e - 2 * expert], want)) << "decoded " << name;
+      }
+    }
+}
+
+TEST(QuantizedExport, LeavesExpertsThatAreTakenUnread) {
+  const TemporaryFolder folder;
+  const tensor::MeshCoordinates one({{"expert", 1, 0}, {"tensor", 1, 0}});
+  nn::Parameters whole = stack_model(one);
+  CodesByName written;
+  for (int64_t e = 0; e < 4; ++e)
+    written[concat("experts.gate_up.weight.", e)] =
+        ops::round_to_codes((*whole.begin()).value.detach()[e], {.bits = 8, .group = 16});
+  export_gptq(folder.path(), whole, written, stack_names(), {{"hidden_size", 32}}, at::kFloat);
+  for (const bool takes_all : {true, false}) {
+    const at::Tensor value = at::full({4, 16, 32}, 7, at::kFloat);
+    const std::vector<NamedTensor> values{{"experts.gate_up.weight", value, (*whole.begin()).spec, {}}};
+    import_weights(folder.path(), whole, values, stack_names(), [&](const std::string& name, const ops::GroupCodes&) {
+      return takes_all || name != "experts.gate_up.weight.2";
+    });
+    EXPECT_EQ(at::equal(value, at::full_like(value, 7)), takes_all);
+  }
+}
+
 TEST(QuantizedExport, RefusesUnsupportedQuantizedValues) {
   nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
   const at::Tensor weight = sample_values({16, 64}, at::kFloat, 5);

@@ -44,6 +44,19 @@ TEST(Gguf, GeneratesTheSameTokensAsTheFolder) {
   }
 }
 
+TEST(Gguf, GeneratesTheSameTokensOfMixtures) {
+  for (const char* name : {"mixtral-tiny", "qwen3-moe-tiny"}) {
+    SCOPED_TRACE(name);
+    test::TemporaryFolder folder;
+    test::write_model(folder, name);
+    const std::vector<int64_t> wanted = test::generated({folder / "hf"}).tokens;
+    write_gguf(folder / "hf", folder / "a.gguf", "f32");
+    EXPECT_EQ(test::generated({folder / "a.gguf"}).tokens, wanted);
+    EXPECT_EQ(test::generated({.from = folder / "a.gguf", .layout = {.expert = {.size = 2}}}).tokens, wanted);
+    EXPECT_EQ(test::generated({folder / "a.gguf", test::in_tiers(4 << 20, folder / "disk")}).tokens, wanted);
+  }
+}
+
 // Matrix products use the blocks of a file directly: 8 or 4 bits per value, and a scale of 2 bytes per 32 values.
 TEST(Gguf, MultipliesWithQuantizedBlocks) {
   test::TemporaryFolder folder;
@@ -86,11 +99,49 @@ TEST(Gguf, MultipliesWithQuantizedBlocks) {
   }
 }
 
+/// Returns the bytes of the packed weights of a model on one rank.
+int64_t packed_bytes(const std::string& from) {
+  int64_t bytes = 0;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const distributed::ParallelConfig layout;
+    comm::Mesh mesh(world, layout.axes());
+    run::Loading loading{.tokenizer = "none"};
+    loading.packing.emplace();
+    bytes = run::load_model(from, mesh, layout, at::kCPU, loading).packed->bytes();
+  });
+  return bytes;
+}
+
+// The blocks of each expert are multiplied directly. If rows of down are not whole blocks they are F16: a third of the
+// experts. All other weights have 8 or 4 bits and a scale of at most 32 bits for 32 values.
+TEST(Gguf, KeepsQuantizedBlocksOfExperts) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "mixtral-tiny");
+  write_gguf(folder / "hf", folder / "f32.gguf", "f32");
+  const auto wide = static_cast<double>(packed_bytes(folder / "f32.gguf"));
+  for (const auto& [type, bits] : {std::pair{"q8_0", 9.0}, {"q4_0", 5.0}}) {
+    write_gguf(folder / "hf", folder / "a.gguf", type);
+    const auto bytes = static_cast<double>(packed_bytes(folder / "a.gguf"));
+    // The embedding of q4_0 is Q6_K, which is packed as fp32: less than a tenth of this model.
+    EXPECT_LT(bytes, wide * (1.0 / 3 + 2.0 / 3 * bits / 32 + 0.1)) << type;
+    EXPECT_EQ(test::generated({.from = folder / "a.gguf", .packing = nn::WeightPacking{}}).tokens.size(),
+              static_cast<size_t>(test::kNew));
+  }
+}
+
 TEST(Gguf, WritesOneFileFromManyRanks) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   write_gguf(folder / "run", folder / "one.gguf", "q8_0");
   write_gguf(folder / "run", folder / "two.gguf", "q8_0", {.tensor = {.size = 2}});
+  EXPECT_EQ(test::read_all(folder / "one.gguf"), test::read_all(folder / "two.gguf"));
+}
+
+TEST(Gguf, WritesOneFileFromManyRanksOfExperts) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "mixtral-tiny");
+  write_gguf(folder / "run", folder / "one.gguf", "q8_0");
+  write_gguf(folder / "run", folder / "two.gguf", "q8_0", {.expert = {.size = 2}});
   EXPECT_EQ(test::read_all(folder / "one.gguf"), test::read_all(folder / "two.gguf"));
 }
 

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/base/error.h"
+#include "colossal/nn/grouped_product.h"
 #include "colossal/nn/linear.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -80,6 +82,54 @@ TEST(PrepackedLayers, RefuseGradientsAndRepackWithoutValues) {
   for (const bool releases : {false, true})
     EXPECT_THAT(test::thrown_message([&] { releases ? layer.layers.release() : layer.layers.repack(); }),
                 HasSubstr("cannot be packed again: set WeightPacking::keeps_values"));
+}
+
+/// A stack of three matrices [32, 16] without memory, whose products are packed.
+struct PackedStack {
+  explicit PackedStack(const WeightPacking& packing)
+      : layers(packing),
+        parameters(tensor::MeshCoordinates(),
+                   {.without_memory = true,
+                    .products = {[this](std::shared_ptr<const Product> product, const Parameter& weight, Parameters&) {
+                      return layers.wrap(std::move(product), weight);
+                    }}}),
+        stack(parameters.add("w", tensor::ShardSpec::whole({3, 32, 16}), Init::normal(1), true)) {
+    stack.is_stack = stack.hidden_matrix = true;
+    product = grouped_product(parameters, stack);
+  }
+  void load(const at::Tensor& values) {
+    const at::NoGradGuard no_grad;
+    tensor::Held held;
+    layers.loaded(stack).write_into(held);
+    held.value.copy_(values);
+    layers.finish();
+  }
+  at::Tensor operator()(const at::Tensor& x) const {
+    const at::NoGradGuard no_grad;
+    return product->forward(x, stack.value, {}, {1, 3, 4}, nullptr);
+  }
+  PrepackedLayers layers;
+  Parameters parameters;
+  Parameter& stack;
+  std::shared_ptr<const GroupedProduct> product;
+};
+
+TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
+  const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
+  PackedStack rounded({.bits = 8, .group = 16}), taken({}), some({});
+  rounded.load(values);
+  for (int64_t e = 0; e < 3; ++e) {
+    const ops::GroupCodes codes = ops::round_to_codes(values[e], {.bits = 8, .group = 16});
+    EXPECT_TRUE(taken.layers.take(concat("w.", e), codes));
+    EXPECT_EQ(e == 1 && some.layers.take("w.1", codes), e == 1);
+  }
+  EXPECT_FALSE(taken.layers.take("w", ops::round_to_codes(values[0], {.bits = 8, .group = 16})));
+  EXPECT_TRUE(at::equal(taken(input()), rounded(input())));
+  EXPECT_EQ(taken.layers.bytes(), rounded.layers.bytes());
+  some.load(values);  // packs the matrices that were not taken
+  const at::Tensor got = some(input()), want = rounded(input());
+  EXPECT_TRUE(at::equal(got.narrow(0, 1, 2), want.narrow(0, 1, 2)));
+  EXPECT_FALSE(at::equal(got, want));
 }
 
 }  // namespace

@@ -87,11 +87,11 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
           }};
 }
 
-bool PrepackedLayers::take(const Parameter& parameter, const ops::GroupCodes& codes) {
-  const auto found = packed_.find(parameter.name);
+bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& codes) {
+  const auto found = packed_.find(weight);
   if (found == packed_.end() || packing_.bits != 0) return false;
   *found->second.packed = ops::PrepackedMatrix(codes);
-  return !parameter.looked_up && !packing_.keeps_values;
+  return !found->second.parameter->looked_up && !packing_.keeps_values;
 }
 
 void PrepackedLayers::finish() {

@@ -72,10 +72,12 @@ class PrepackedLayers {
   /// Returns the value of a parameter without memory, to be written once. Opening it packs the parameter that was
   /// opened before.
   tensor::Stored loaded(Parameter& parameter);
-  /// Takes a weight as quantized values instead of its value. Returns true if the value is not needed then. Returns
-  /// false if the caller must fill loaded(): the weight is not packed, it is quantized on loading
-  /// (WeightPacking::bits), rows of it are looked up, too, or keeps_values is set.
-  bool take(const Parameter& parameter, const ops::GroupCodes& codes);
+  /// Takes a weight as quantized values instead of its value. `weight` is the name that wrap() was given:
+  /// "<stack>.<index>" for one matrix of a stack. Returns true if the value is not needed then. Returns false if the
+  /// caller must fill loaded(): the weight is not packed, it is quantized on loading (WeightPacking::bits), rows of it
+  /// are looked up, too, or keeps_values is set. If one matrix of a stack is not taken, loaded() of the whole stack
+  /// packs only the matrices that were not.
+  bool take(const std::string& weight, const ops::GroupCodes& codes);
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
   /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an

@@ -141,7 +141,7 @@ void import_folder(const std::string& folder, const Description& about, const Lo
   checkpoint::TakeCodes take;
   if (saved.packed)
     take = [&](const std::string& name, const ops::GroupCodes& codes) {
-      return saved.packed->take(parameters.at(name), codes);
+      return saved.packed->take(name, codes);
     };
   const std::vector<std::string> may_lack =
       loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};

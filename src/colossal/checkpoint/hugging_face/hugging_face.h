@@ -64,12 +64,14 @@ std::optional<std::string> find_tensor(const std::string& folder, const std::str
 ///         damaged files, and for an index that points outside the folder.
 /// Cost: every rank reads whole copies that the folder holds, and their originals.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
-/// Function that may take the quantized values of this rank's part of a parameter. Returns true if it did.
+/// Function that may take the quantized values of this rank's part of a parameter. Returns true if the value is not
+/// needed then. A stack is passed matrix by matrix, with the names "<stack>.<index>".
 using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
 /// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
 /// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
 /// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form
-/// and this rank's inputs are cut between groups. If it returns true, the value is left as it is.
+/// and this rank's inputs are cut between groups. If it returns true, for a stack of each matrix, the value is left as
+/// it is.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {});

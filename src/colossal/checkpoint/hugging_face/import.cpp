@@ -157,6 +157,21 @@ void copy_parts(const std::vector<const PartSource*>& sources, const WeightSourc
   if (!open.empty()) files.leave(open);
 }
 
+/// Passes the quantized values of a value to `take`, those of a stack matrix by matrix. Returns true if it took all, so
+/// that the value itself is not needed.
+bool take_codes(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
+                const tensor::MeshCoordinates& coordinates, const TakeCodes& take) {
+  const auto takes = [&](const std::string& name, int64_t entry) {
+    const std::optional<ops::GroupCodes> codes = local_codes(sources, files, value, coordinates, entry);
+    return codes && take(name, *codes);
+  };
+  if (sources.front()->part->stack == Stack::None) return takes(value.name, -1);
+  if (sources.front()->part->stack == Stack::Joint || value.part) return false;
+  bool all = true;
+  for (const int64_t entry : local_entries(value, coordinates)) all &= takes(concat(value.name, ".", entry), entry);
+  return all;
+}
+
 }  // namespace
 
 nlohmann::json read_config(const std::string& folder) {
@@ -204,10 +219,7 @@ std::vector<std::string> import_weights(const WeightSource& files, const std::st
   for (const NamedTensor& value : values) {
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
-    if (take) {
-      const std::optional<ops::GroupCodes> codes = local_codes(own->second, files, value, parameters.coordinates());
-      if (codes && take(value.name, *codes)) continue;
-    }
+    if (take && take_codes(own->second, files, value, parameters.coordinates(), take)) continue;
     value.value.write_into(held);
     held.value.detach().zero_();  // for padding
     copy_parts(own->second, files, value, held.value, parameters.coordinates());

@@ -35,17 +35,38 @@ struct CommonForm {
   bool minima = false;
 };
 
+/// Returns the name that the quantized values of a part have: that of the parameter, or of one matrix of a stack.
+std::string matrix_of(const ExternalPart& part) {
+  return part.stack == Stack::None ? part.parameter->name : concat(part.parameter->name, ".", part.box.start[0]);
+}
+
+/// Returns outputs and inputs of the folder's tensor of a part.
+std::vector<int64_t> matrix_shape(const ExternalPart& part) {
+  return part.stack == Stack::Separate ? part.external_shape() : part.shape();
+}
+
+/// Returns the shapes of all parameters of this rank, and of the matrices of stacks.
+std::map<std::string, std::vector<int64_t>> known_shapes(const nn::Parameters& parameters) {
+  std::map<std::string, std::vector<int64_t>> known;
+  for (const nn::Parameter& p : parameters) {
+    const std::vector<int64_t>& shape = p.spec.shape;
+    known[p.name] = shape;
+    for (int64_t e = 0; p.is_stack && e < shape[0]; ++e)
+      known[concat(p.name, ".", e)].assign(shape.begin() + 1, shape.end());
+  }
+  return known;
+}
+
 CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameters) {
   require(!codes.empty(), kExport, "at least one weight must be quantized");
   const ops::GroupCodes& first = codes.begin()->second;
   const CommonForm form{first.bits, first.group, first.minima.defined()};
-  std::map<std::string, const nn::Parameter*> known;
-  for (const nn::Parameter& p : parameters) known[p.name] = &p;
+  const std::map<std::string, std::vector<int64_t>> known = known_shapes(parameters);
   for (const auto& [name, its] : codes) {
     its.check();
     require(known.count(name) > 0, kExport, "quantized values must belong to a parameter of this rank: got ", name);
-    require(its.codes.sizes() == known[name]->spec.shape, kExport, "quantized values of ", name, " must be ",
-            describe(known[name]->spec.shape), ": got ", describe(its.codes.sizes().vec()));
+    require(its.codes.sizes() == known.at(name), kExport, "quantized values of ", name, " must be ",
+            describe(known.at(name)), ": got ", describe(its.codes.sizes().vec()));
     require(its.bits == form.bits && its.group == form.group && its.minima.defined() == form.minima, kExport,
             "all weights of a folder must be quantized alike: ", name, " and ", codes.begin()->first,
             " differ in bits, group or minima");
@@ -62,7 +83,9 @@ CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameter
 at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::*field) {
   at::Tensor whole;
   for (const ExternalPart* part : parts) {
-    const at::Tensor rows = (codes.at(part->parameter->name).*field).narrow(0, part->box.start[0], part->box.size[0]);
+    const size_t d = part->stack == Stack::None ? 0 : 1;  // the dimension of outputs
+    const at::Tensor rows = (codes.at(matrix_of(*part)).*field).narrow(0, part->box.start[d], part->box.size[d]);
+    if (d == 1) return rows;  // a tensor of an expert holds rows of one matrix
     if (!whole.defined()) whole = at::empty({part->rows, rows.size(1)}, rows.options());
     part->rows_of(whole).copy_(rows);
   }
@@ -102,9 +125,9 @@ struct Planned {
 
 bool has_codes(const std::string& name, const Parts& parts, const CodesByName& codes) {
   size_t with = 0;
-  for (const ExternalPart* part : parts) with += codes.count(part->parameter->name);
+  for (const ExternalPart* part : parts) with += codes.count(matrix_of(*part));
   require(with == 0 || with == parts.size(), kExport, "rows of ", name, " must be all quantized or none");
-  const bool is_matrix = parts.front()->leading_ones == 0 && parts.front()->stack == Stack::None;
+  const bool is_matrix = parts.front()->leading_ones == 0 && parts.front()->stack != Stack::Joint;
   require(with == 0 || (name.ends_with(".weight") && is_matrix), kExport, name,
           " cannot be quantized in a folder");
   return with > 0;
@@ -117,10 +140,12 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
   const std::set<std::string> names(matrices.begin(), matrices.end());
   const int64_t in_word = 32 / bits;
   for (const ExternalPart& part : external_parts(parameters, external.names, external.model))
-    if (names.contains(part.parameter->name))
-      require(part.rows % in_word == 0 && part.shape()[1] % in_word == 0, kExport, part.name,
+    if (names.contains(matrix_of(part))) {
+      const std::vector<int64_t> shape = matrix_shape(part);
+      require(shape[0] % in_word == 0 && shape[1] % in_word == 0, kExport, part.name,
               " must have outputs and inputs in multiples of ", in_word, " to be quantized to ", bits,
-              " bits in a folder: got ", part.rows, " and ", part.shape()[1], "; use 8 bits, or do not quantize");
+              " bits in a folder: got ", shape[0], " and ", shape[1], "; use 8 bits, or do not quantize");
+    }
 }
 
 void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
@@ -148,7 +173,8 @@ void export_gptq(const std::string& folder, const nn::Parameters& parameters, co
       continue;
     }
     const std::string base = name.substr(0, name.size() - std::string(".weight").size());
-    const int64_t in_word = 32 / form.bits, outputs = own.front()->shape()[0], inputs = own.front()->shape()[1];
+    const std::vector<int64_t> shape = matrix_shape(*own.front());
+    const int64_t in_word = 32 / form.bits, outputs = shape[0], inputs = shape[1];
     const int64_t groups = (inputs + form.group - 1) / form.group;
     for (const char* end : {".qweight", ".qzeros", ".scales", ".g_idx"}) planned[base + end] = {own, base};
     entries.push_back({base + ".qweight", at::kInt, {inputs / in_word, outputs}});

@@ -19,10 +19,10 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
 /// Writes config.json (`config` with quantization_config) and model.safetensors. For a quantized weight "x.weight" the
 /// folder holds x.qweight, x.qzeros, x.scales and x.g_idx. All other tensors are rounded to `dtype`.
 ///
-/// `codes` maps names of our parameters ("blocks.0.attention.qkv.weight") to quantized values. All must have the same
-/// bits and group, and either all or none have minima. If a tensor of the folder holds rows of several parameters, all
-/// or none of them must be quantized. Other readers expect that all linear layers of all blocks are quantized, and
-/// nothing else except the head.
+/// `codes` maps names of our parameters ("blocks.0.attention.qkv.weight") to quantized values, and "<stack>.<index>" to
+/// those of an expert's matrix. All must have the same bits and group, and either all or none have minima. If a tensor
+/// of the folder holds rows of several parameters, all or none of them must be quantized. Other readers expect that all
+/// linear layers of all blocks are quantized, and nothing else except the head.
 ///
 /// Numerics: quantized values are written unchanged. Scales are rounded to binary16. For scales of ops::round_to_codes
 ///           this is exact from 2^-14 on, and at most 2^-25 off below. Minima must be whole multiples of scales:
