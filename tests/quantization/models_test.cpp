@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
@@ -89,6 +91,55 @@ INSTANTIATE_TEST_SUITE_P(Decoders, QuantizeFamily,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// With equal scores all tokens choose the first two of 8 experts, so 6 of them see no token in each of two blocks.
+TEST(Quantize, RoundsExpertsWithoutTokensToNearest) {
+  const models::ModelShape shape = shape_named("mixtral-tiny");
+  const at::Tensor ids = (at::arange(64).reshape({4, 16}) * 7).remainder(96);
+  const ops::RoundingOptions rounding{.bits = 4, .group = 32};
+  for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant}) {
+    Made made(shape);
+    std::map<std::string, at::Tensor> before;
+    {
+      const at::NoGradGuard no_grad;
+      for (const char* block : {"0", "1"})
+        made.parameters.at(concat("blocks.", block, ".mlp.router.weight")).value.zero_();
+      for (const nn::Parameter& p : made.parameters) before[p.name] = p.value.detach().clone();
+    }
+    const Quantized done = quantize(shape, made.parameters, ids, {.method = method, .rounding = rounding});
+    const bool looks = method == Method::Gptq;
+    EXPECT_EQ(done.experts, 16);
+    EXPECT_EQ(done.experts_without_tokens, looks ? 12 : 0);
+    EXPECT_EQ(done.codes.size(), 2U * (2 + 8 * 2));  // attention, and two matrices of each expert
+    for (const char* name : {"blocks.1.mlp.experts.gate_up.weight", "blocks.1.mlp.experts.down.weight"})
+      for (int64_t e = 0; e < 8; ++e) {
+        const at::Tensor near = ops::round_to_codes(before.at(name)[e], rounding).values();
+        const at::Tensor got = done.codes.at(concat(name, ".", e)).values();
+        EXPECT_EQ(at::equal(got, near), !looks || e > 1) << name << " " << e;
+        EXPECT_TRUE(at::equal(made.parameters.at(name).value.detach()[e], got.to(at::kDouble))) << name << " " << e;
+      }
+    const char* router = "blocks.1.mlp.router.weight";
+    EXPECT_TRUE(at::equal(made.parameters.at(router).value, before.at(router)));
+  }
+}
+
+TEST(Quantize, ObservesTheTokensOfEachExpert) {
+  const models::ModelShape shape = shape_named("mixtral-tiny");
+  const at::Tensor ids = (at::arange(256).reshape({16, 16}) * 7).remainder(96);
+  const ops::RoundingOptions rounding{.bits = 4, .group = 32};
+  const auto off = [&](Method method) {
+    Made made(shape);
+    {
+      const at::NoGradGuard no_grad;  // rounding then changes no choice of experts
+      for (const char* block : {"0", "1"})
+        made.parameters.at(concat("blocks.", block, ".mlp.router.weight")).value.zero_();
+    }
+    const at::Tensor want = made.logits(ids);
+    quantize(shape, made.parameters, ids, {.method = method, .rounding = rounding});
+    return ((made.logits(ids) - want).norm() / want.norm()).item<double>();
+  };
+  EXPECT_LT(off(Method::Gptq), off(Method::Rtn));
+}
 
 TEST(Quantize, RefusesInvalidSamples) {
   const models::ModelShape shape = shape_named("gpt2-tiny");

@@ -81,6 +81,9 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
       shape, saved.model->parameters(), samples, {.method = quantization::method_of(r.method), .rounding = r.rounding});
   if (!done.without_factors.empty())
     say("quantized without factors, because no layer in front can absorb them: " + listed(done.without_factors));
+  if (done.experts_without_tokens > 0)
+    say(concat("no token of --data chose ", done.experts_without_tokens, " of ", done.experts,
+               " experts: they are rounded to nearest"));
   print_perplexity("after");
   if (r.as_numbers)
     checkpoint::export_weights(r.to, saved.model->parameters(), names, form.to_json(shape), mesh.group("data"));

@@ -53,10 +53,15 @@ void InputRecorder::watch(std::set<std::string> weights) {
 }
 
 const LayerInputs& InputRecorder::of(const std::string& weight) const {
-  const auto found = state_->inputs.find(weight);
-  require(found != state_->inputs.end(), "quantization", "no sample reached the layer of ", weight,
+  const LayerInputs* inputs = find(weight);
+  require(inputs, "quantization", "no sample reached the layer of ", weight,
           ": its method calibrates on layer inputs");
-  return found->second;
+  return *inputs;
+}
+
+const LayerInputs* InputRecorder::find(const std::string& weight) const {
+  const auto found = state_->inputs.find(weight);
+  return found == state_->inputs.end() ? nullptr : &found->second;
 }
 
 }  // namespace colossal::quantization

@@ -24,7 +24,8 @@ struct LayerInputs {
   void add(const at::Tensor& x);
 };
 
-/// Records the inputs of the linear layers of a model. The model's Parameters::Options::products must call wrap().
+/// Records the inputs of the linear layers of a model, and of each expert of its mixtures. The model's
+/// Parameters::Options::products must call wrap().
 /// Memory: 8 in^2 bytes for each layer that is watched.
 class InputRecorder {
  public:
@@ -34,8 +35,11 @@ class InputRecorder {
   std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight);
   /// Watches the layers of these weights, and no others, from now on. All statistics recorded before are deleted.
   void watch(std::set<std::string> weights);
-  /// Returns the statistics of a watched layer. Errors ("quantization"): no row has reached the layer.
+  /// Returns the statistics of a watched layer. The matrices of a stack are layers of their own, "<stack>.<index>".
+  /// Errors ("quantization"): no row has reached the layer.
   const LayerInputs& of(const std::string& weight) const;
+  /// Returns them, or null if no row has reached the layer, as of an expert that no token chose.
+  const LayerInputs* find(const std::string& weight) const;
 
   struct State {
     std::set<std::string> watched;

@@ -27,6 +27,25 @@ nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& 
   return options;
 }
 
+/// Returns true if quantize() rounds this parameter of a block: a matrix, or a stack of them.
+bool is_rounded(const nn::Parameter& p) {
+  return p.hidden_matrix && p.spec.shape.size() == (p.is_stack ? 3U : 2U) && p.name.starts_with("blocks.");
+}
+
+/// A matrix to round: a parameter, or one expert's matrix of a stack.
+struct Matrix {
+  std::string name;
+  at::Tensor value;  ///< [out, in], a view of the parameter
+};
+
+std::vector<Matrix> matrices_of(const nn::Parameter& p) {
+  if (!p.is_stack) return {{p.name, p.value}};
+  std::vector<Matrix> all;
+  for (int64_t e = 0; e < p.spec.shape[0]; ++e)
+    all.push_back({concat(p.name, ".", e), p.value.defined() ? p.value[e] : at::Tensor()});
+  return all;
+}
+
 /// Returns all states as one tensor.
 at::Tensor values_of(const models::States& states) {
   std::vector<at::Tensor> values;
@@ -45,6 +64,9 @@ class Passage {
         layers_(parameters_),
         model_(models::make_model(shape, layers_)) {
     for (nn::Parameter& p : parameters_) p.value.set_data(values.at(p.name).value.detach());
+    for (nn::Buffer& b : parameters_.buffers())
+      for (const nn::Buffer& own : values.buffers())
+        if (own.name == b.name) b.value = own.value;
     if (!samples.defined()) return;
     const int64_t rows = std::max<int64_t>(1, options.tokens_at_once / samples.size(1));
     for (const at::Tensor& part : samples.split(rows)) {
@@ -91,8 +113,8 @@ class Passage {
         folds.push_back(std::move(fold));
       }
     }
-    for (const std::string& name : matrices(block))
-      if (!weights.contains(name)) without_factors.push_back(name);
+    for (const nn::Parameter* p : rounded_in(block))
+      if (!weights.contains(p->name)) without_factors.push_back(p->name);
     record(block, weights);
     for (const Fold& fold : folds) {
       std::vector<at::Tensor> readers;
@@ -105,23 +127,44 @@ class Passage {
   }
 
   void round(int64_t block, Quantized& done) {
-    for (const std::string& name : matrices(block)) {
-      const at::Tensor value = parameters_.at(name).value;
-      if (options_.method == Method::Gptq) record(block, {name});
-      ops::GroupCodes codes = options_.method == Method::Gptq
-                                  ? gptq(value.detach(), recorder_.of(name).moments, options_.rounding)
-                                  : ops::round_to_codes(value.detach(), options_.rounding);
-      value.copy_(codes.values());
-      done.codes.emplace(name, std::move(codes));
+    int64_t experts = 0;
+    std::set<int64_t> unseen;  // indices of the block's experts that no token chose
+    for (const nn::Parameter* p : rounded_in(block)) {
+      const std::vector<Matrix> matrices = matrices_of(*p);
+      if (options_.method == Method::Gptq) {
+        std::set<std::string> names;
+        for (const Matrix& matrix : matrices) names.insert(matrix.name);
+        record(block, std::move(names));
+      }
+      if (p->is_stack) experts = p->spec.shape[0];
+      for (size_t i = 0; i < matrices.size(); ++i) {
+        if (!round(matrices[i], p->is_stack, done)) unseen.insert(static_cast<int64_t>(i));
+      }
     }
+    done.experts += experts;
+    done.experts_without_tokens += static_cast<int64_t>(unseen.size());
   }
 
-  /// Returns the names of a block's matrices in order of creation, which is the order in which the block uses them.
-  std::vector<std::string> matrices(int64_t block) const {
-    std::vector<std::string> names = matrices_of_blocks(parameters_);
-    std::erase_if(names,
-                  [prefix = concat("blocks.", block, ".")](const std::string& n) { return !n.starts_with(prefix); });
-    return names;
+  /// Rounds a matrix. Returns false if it is an expert's, no token chose the expert, and the method needs tokens.
+  bool round(const Matrix& matrix, bool is_expert, Quantized& done) {
+    const bool looks = options_.method == Method::Gptq;
+    const LayerInputs* inputs = looks ? recorder_.find(matrix.name) : nullptr;
+    const at::Tensor value = matrix.value.detach();
+    if (looks && !is_expert) inputs = &recorder_.of(matrix.name);
+    ops::GroupCodes codes =
+        inputs ? gptq(value, inputs->moments, options_.rounding) : ops::round_to_codes(value, options_.rounding);
+    value.copy_(codes.values());
+    done.codes.emplace(matrix.name, std::move(codes));
+    return !looks || inputs;
+  }
+
+  /// Returns a block's matrices and stacks in order of creation, which is the order in which the block uses them.
+  std::vector<const nn::Parameter*> rounded_in(int64_t block) const {
+    std::vector<const nn::Parameter*> found;
+    const std::string prefix = concat("blocks.", block, ".");
+    for (const nn::Parameter& p : parameters_)
+      if (is_rounded(p) && p.name.starts_with(prefix)) found.push_back(&p);
+    return found;
   }
 
   const QuantizeOptions& options_;
@@ -152,7 +195,8 @@ const std::vector<std::string>& method_names() {
 std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters)
-    if (p.hidden_matrix && p.spec.shape.size() == 2 && p.name.starts_with("blocks.")) names.push_back(p.name);
+    if (is_rounded(p))
+      for (Matrix& matrix : matrices_of(p)) names.push_back(std::move(matrix.name));
   return names;
 }
 

@@ -35,12 +35,16 @@ struct QuantizeOptions {
 };
 
 struct Quantized {
-  std::map<std::string, ops::GroupCodes> codes;  ///< quantized weights by name; empty if `rounds` is false
-  std::vector<std::string> without_factors;      ///< names of weights that AWQ or SmoothQuant rounded without factors
+  /// Quantized weights by name, the matrices of a stack by "<stack>.<index>"; empty if `rounds` is false
+  std::map<std::string, ops::GroupCodes> codes;
+  /// Names of the parameters that AWQ or SmoothQuant rounded without factors
+  std::vector<std::string> without_factors;
+  /// Experts of all blocks, and those of them that Gptq rounded to nearest because no token of the samples chose them
+  int64_t experts = 0, experts_without_tokens = 0;
 };
 
-/// Returns the names of the hidden matrices of a model's blocks, which quantize() rounds. They are in the order in
-/// which they were created.
+/// Returns the names of the hidden matrices of a model's blocks, which quantize() rounds: of a mixture each matrix of
+/// each expert, "<stack>.<index>". They are in the order in which they were created.
 std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters);
 
 /// Quantizes the hidden matrices of the blocks of a model of `shape`. `parameters` must be whole, with values, on the
@@ -50,7 +54,9 @@ std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters);
 ///
 /// Numbers: the inputs of a block are the outputs of the quantized blocks before it. With Gptq the inputs of a layer
 ///          also are the outputs of the quantized layers before it.
-/// Memory:  hidden states of all samples, and the second moments of one block's inputs (with Gptq of one layer's).
+///          An expert is observed on the tokens that choose it. Without any, Gptq rounds it to nearest.
+/// Memory:  hidden states of all samples, and the second moments of one block's inputs (with Gptq of one layer's, or of
+///          all experts of one stack).
 /// Errors ("quantization"): a model that does not predict the next token. For methods with samples: none, more tokens
 ///          than the model's positions, or ids outside its vocabulary. The errors of ops::round_to_codes.
 Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, const at::Tensor& samples,
