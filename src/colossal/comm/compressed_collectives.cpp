@@ -105,6 +105,20 @@ int64_t compressed_bytes(int64_t numel, const Compression& compression) {
   return count * (kScaleBytes + size);
 }
 
+at::Tensor compressed_rows(const at::Tensor& x, const Compression& compression) {
+  const at::NoGradGuard no_grad;
+  if (x.is_meta() || x.size(0) == 0)
+    return at::empty({x.size(0), compressed_bytes(x.size(1), compression)}, x.options().dtype(at::kByte));
+  return compress(x, compression);
+}
+
+at::Tensor restored_rows(const at::Tensor& messages, int64_t k, const Compression& compression, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  if (messages.is_meta() || messages.size(0) == 0)
+    return at::empty({messages.size(0), k}, messages.options().dtype(dtype));
+  return decompress(messages, k, compression).to(dtype);
+}
+
 Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group, const Compression& compression) {
   check(in, "the input of an all_gather", compression);
   check(out, "the output of an all_gather", compression);

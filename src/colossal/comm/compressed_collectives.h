@@ -13,6 +13,13 @@ namespace colossal::comm {
 /// 4 + numel with block 0.
 int64_t compressed_bytes(int64_t numel, const Compression& compression);
 
+/// Returns a message of compressed_bytes(k) bytes for each row of x [n, k]: its scales, then its quantized values. The
+/// last block of a row is padded. A block with a number that is not finite arrives as NaN. No autograd.
+/// Shapes: any n, also 0; fp64, fp32, bf16 or fp16; computed in fp32. On meta the result has no values.
+at::Tensor compressed_rows(const at::Tensor& x, const Compression& compression);
+/// Returns the rows [n, k] of those messages. E4m3: values are exact in `dtype`, bf16 too, as far as its range goes.
+at::Tensor restored_rows(const at::Tensor& messages, int64_t k, const Compression& compression, at::ScalarType dtype);
+
 // The three functions below have in common:
 //
 // Shapes: contiguous; fp64, fp32, bf16 or fp16; computed in fp32. A block with a number that is not finite arrives as
