@@ -31,6 +31,14 @@ TEST(ExpertConfig, ReadsASizeAlone) {
   ConfigDocument::parse("[parallel]\nexpert = { size = 2, tensor = \"split\" }\n", "x.toml").read(config);
   EXPECT_EQ(config.parallel.expert.size, 2);
   EXPECT_TRUE(config.parallel.expert.splits());
+  EXPECT_FALSE(config.parallel.expert.compresses());
+  ConfigDocument::parse("[parallel]\nexpert = { size = 8, compress = \"fp8\", node = 4 }\n", "x.toml").read(config);
+  EXPECT_TRUE(config.parallel.expert.compresses());
+  EXPECT_EQ(config.parallel.expert.node, 4);
+  EXPECT_THAT(test::thrown_message([&] {
+                ConfigDocument::parse("[parallel.expert]\ncompress = \"int8\"\n", "x.toml").read(config);
+              }),
+              HasSubstr("fp8"));
   EXPECT_THAT(test::thrown_message([&] {
                 ConfigDocument::parse("[parallel.expert]\ntensor = \"whole\"\n", "x.toml").read(config);
               }),
@@ -131,6 +139,30 @@ TEST(ExpertConfig, RefusesToSplitExpertsInOtherTensorModes) {
     config.training.batch_size = 16;
     EXPECT_EQ(test::thrown_message([&] { config.validate(); }), want);
   }
+}
+
+TEST(ExpertConfig, RefusesNodesThatDoNotDivideTheRanksWithOtherExperts) {
+  const auto refusal = [](const ExpertConfig& expert, const TensorConfig& tensor) {
+    return test::thrown_message([&] { check_expert_node(expert, tensor); });
+  };
+  const std::string rule =
+      "[parallel] expert.node must be at least 2 and divide the ranks that hold different experts: ";
+  EXPECT_EQ(refusal({.size = 8, .node = 3}, {}), rule + "got 3 for 8 ranks; the nearest are 2 and 4");
+  EXPECT_EQ(refusal({.size = 8, .node = 1}, {}), rule + "got 1 for 8 ranks; the nearest is 2");
+  EXPECT_EQ(refusal({.size = 8, .node = 16}, {}), rule + "got 16 for 8 ranks; the nearest is 8");
+  EXPECT_EQ(refusal({.size = 2, .node = 4}, {.size = 3}), rule + "got 4 for 6 ranks; the nearest are 3 and 6");
+  EXPECT_EQ(refusal({.size = 2, .tensor = "split", .node = 4}, {.size = 4}),
+            rule + "got 4 for 2 ranks; the nearest is 2");
+  EXPECT_EQ(refusal({.node = 2}, {}),
+            "[parallel] expert.node needs several ranks that hold different experts: got node 2 for 1 rank; leave it "
+            "out");
+  EXPECT_NO_THROW(check_expert_node({.size = 8, .node = 4}, {}));
+  EXPECT_NO_THROW(check_expert_node({.node = 2}, {.size = 4, .mode = "2d"}));
+  EXPECT_NO_THROW(check_expert_node({.size = 3}, {}));
+  run::Config config;
+  config.parallel.expert = {.size = 4, .node = 3};
+  config.training.batch_size = 16;
+  EXPECT_EQ(test::thrown_message([&] { config.validate(); }), rule + "got 3 for 4 ranks; the nearest are 2 and 4");
 }
 
 TEST(ExpertConfig, RefusesBatchSizesThatDoNotDivide) {

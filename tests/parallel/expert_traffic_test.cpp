@@ -33,6 +33,26 @@ TEST(ExpertTraffic, SendsHiddenStatesFourOrSixTimes) {
   EXPECT_EQ(hidden_states_sent(0, 64, true), 0);
 }
 
+TEST(ExpertTraffic, CountsRowsOfBothHops) {
+  // Four ranks in two nodes; token t and experts 2 t and 2 t + 1 are on rank t.
+  const std::vector<int64_t> chosen{
+      0, 4, 6,  // rank 0: node 1 once for two assignments; expert 6 is at the other position
+      2, 3, 4,  // rank 1: node 1 once; expert 4 is at the other position
+      4, 5, 7,  // rank 2: expert 7 is at the other position of its own node
+      0, 1, 2,  // rank 3: node 0 once for three assignments; experts 0 and 1 are at the other position
+  };
+  const NodeRows rows = node_rows(chosen, 3, 8, 4, 2);
+  EXPECT_EQ(rows.tokens, 3);
+  EXPECT_EQ(rows.to_nodes, 2 + 1 + 0 + 3);
+  EXPECT_EQ(rows.inside, 1 + 1 + 1 + 2);
+  EXPECT_EQ(hidden_states_sent(rows, 10, false), 10 * (3 + 3 * 6 + 4 * 5));
+  EXPECT_EQ(hidden_states_sent(rows, 10, true), 10 * (2 * 3 + 4 * 6 + 6 * 5));
+  const NodeRows one = node_rows(chosen, 3, 8, 4, 4);
+  EXPECT_EQ(one.tokens, 0);
+  EXPECT_EQ(one.to_nodes, 0);
+  EXPECT_EQ(one.inside, remote_assignments(chosen, 3, 8, 4));
+}
+
 TEST(ExpertTraffic, RefusesSizesThatDoNotDivide) {
   const std::vector<int64_t> chosen{0, 1, 2, 3};
   EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 1, 6, 4); }),
@@ -40,6 +60,8 @@ TEST(ExpertTraffic, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 2, 8, 4); }),
               HasSubstr("[experts] the tokens must be divisible by the ranks: got 4 assignments of 2 experts per token "
                         "on 4 ranks"));
+  EXPECT_THAT(test::complaint([&] { node_rows(chosen, 1, 4, 4, 3); }),
+              HasSubstr("[experts] the ranks must be divisible by those of a node: got 4 ranks, 3 in a node"));
   EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 1, 2, 2); }),
               HasSubstr("[experts] an expert must be in [0, 2): got 2"));
 }

@@ -29,6 +29,8 @@ struct Case {
   int data, expert;
   parallel::TensorConfig tensor{};
   bool splits = false;
+  int64_t node = 0;
+  bool compresses = false;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -51,6 +53,12 @@ struct Result {
   at::Tensor reports;
 };
 
+/// Returns multiples of 1/8 below 2. They have the four significant bits of e4m3, whatever the scale of their block.
+at::Tensor exact_in_fp8(at::IntArrayRef sizes) {
+  auto generator = at::detail::createCPUGenerator(8);
+  return at::randint(-15, 16, sizes, generator, at::kDouble).div_(8);
+}
+
 at::Tensor random(const char* what, at::IntArrayRef sizes) {
   auto generator = at::detail::createCPUGenerator(what[0]);
   return at::randn(sizes, generator, at::kDouble);
@@ -59,9 +67,10 @@ at::Tensor random(const char* what, at::IntArrayRef sizes) {
 /// Runs the layer forward and backward. `part` cuts this rank's part of whole hidden states.
 template <class Part>
 Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, nn::ForwardContext step,
-           const Part& part) {
+           bool compresses, const Part& part) {
   const auto experts = make.experts("mlp", kHidden, options);
-  const at::Tensor whole = random("x", {kRows, kSequence, kHidden}), g = random("g", {kRows, kSequence, kHidden});
+  const std::vector<int64_t> sizes{kRows, kSequence, kHidden};
+  const at::Tensor whole = compresses ? exact_in_fp8(sizes) : random("x", sizes), g = random("g", sizes);
   const at::Tensor x = part(whole).clone().requires_grad_();
   const auto reports = std::make_shared<nn::ReportAccumulator>(make.reports(), at::kCPU);
   step.training = true;
@@ -73,10 +82,10 @@ Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& op
   return result;
 }
 
-Result serial(const ExpertOptions& options) {
+Result serial(const ExpertOptions& options, bool compresses) {
   nn::Parameters parameters({}, {.dtype = at::kDouble, .seed = 4});
   nn::SerialLayers make(parameters);
-  return run(parameters, make, options, {}, [](const at::Tensor& x) { return x; });
+  return run(parameters, make, options, {}, compresses, [](const at::Tensor& x) { return x; });
 }
 
 void compare(comm::World& world, const Case& c, const ExpertOptions& options, const Result& want) {
@@ -85,13 +94,15 @@ void compare(comm::World& world, const Case& c, const ExpertOptions& options, co
   comm::Mesh mesh(world, axes);
   Layout layout = parallel::make_layout(c.tensor, mesh);
   layout.splits_experts = c.splits;
+  layout.expert_node = c.node;
+  layout.compresses_tokens = c.compresses;
   nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 4});
   parallel::TensorLayers make(parameters, layout);
   const int64_t replicas = c.data * c.expert, replica = mesh.coordinates().index(mesh.coordinates().row_axes());
   const auto part = [&](const at::Tensor& whole) {
     return parallel::part_of(layout, layout.outside, whole.narrow(0, replica * kRows / replicas, kRows / replicas));
   };
-  const Result got = run(parameters, make, options, {}, part);
+  const Result got = run(parameters, make, options, {}, c.compresses, part);
   const int64_t terms = kRows * kSequence * kHidden * kFfn;
   expect_close(got.y, part(want.y), terms, "y");
   expect_close(got.dx, part(want.dx), terms, "dx");
@@ -114,7 +125,7 @@ TEST_P(ExpertsParity, EqualsOneProcess) {
   variants[2].capacity = 0.7;
   for (size_t i = 0; i < variants.size(); ++i) {
     SCOPED_TRACE(i);
-    const Result want = serial(variants[i]);
+    const Result want = serial(variants[i], c.compresses);
     const auto all = [&](comm::World& world) { compare(world, c, variants[i], want); };
     EXPECT_NO_THROW(comm::run_ranks(ranks, all));
     if (ranks > 1) {
@@ -137,6 +148,46 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tensor8_3d", 1, 1, {.size = 8, .mode = "3d"}}, Case{"split2", 1, 1, {.size = 2}, true},
                     Case{"expert2_split2", 1, 2, {.size = 2}, true},
                     Case{"data2_expert2_split2_sequence", 2, 2, {.size = 2, .sequence = true}, true}),
+    testing::PrintToStringParamName());
+
+Case with_node(Case c, int64_t node) {
+  c.name += "_node" + std::to_string(node);
+  c.node = node;
+  return c;
+}
+
+Case in_fp8(Case c) {
+  c.name += "_fp8";
+  c.compresses = true;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Nodes, ExpertsParity,
+    testing::Values(with_node({"expert2", 1, 2}, 2), with_node({"expert4", 1, 4}, 2), with_node({"expert4", 1, 4}, 4),
+                    with_node({"data2_expert2", 2, 2}, 2), with_node({"expert8", 1, 8}, 2),
+                    with_node({"expert8", 1, 8}, 4), with_node({"tensor2", 1, 1, {.size = 2}}, 2),
+                    with_node({"tensor3", 1, 1, {.size = 3}}, 3),
+                    with_node({"expert2_tensor2", 1, 2, {.size = 2}}, 2),
+                    with_node({"data2_expert2_tensor2", 2, 2, {.size = 2}}, 2),
+                    with_node({"sequence_form", 2, 1, {.size = 2, .sequence = true}}, 2),
+                    with_node({"expert2_sequence_form", 1, 2, {.size = 3, .sequence = true}}, 2),
+                    with_node({"tensor4_2d", 1, 1, {.size = 4, .mode = "2d"}}, 2),
+                    with_node({"expert2_tensor4_2d", 1, 2, {.size = 4, .mode = "2d"}}, 2),
+                    with_node({"tensor8_2_5d", 1, 1, {.size = 8, .mode = "2.5d", .depth = 2}}, 2),
+                    with_node({"tensor8_3d", 1, 1, {.size = 8, .mode = "3d"}}, 2),
+                    with_node({"expert2_split2", 1, 2, {.size = 2}, true}, 2),
+                    with_node({"data2_expert2_split2_sequence", 2, 2, {.size = 2, .sequence = true}, true}, 2)),
+    testing::PrintToStringParamName());
+
+// Hidden states that e4m3 holds exactly: compression must change nothing, and one process is the reference.
+INSTANTIATE_TEST_SUITE_P(
+    Fp8, ExpertsParity,
+    testing::Values(in_fp8({"one", 1, 1}), in_fp8({"expert4", 1, 4}), in_fp8(with_node({"expert8", 1, 8}, 2)),
+                    in_fp8({"expert2_tensor2", 1, 2, {.size = 2}}),
+                    in_fp8(with_node({"expert2_sequence_form", 1, 2, {.size = 3, .sequence = true}}, 3)),
+                    in_fp8({"expert2_tensor4_2d", 1, 2, {.size = 4, .mode = "2d"}}),
+                    in_fp8({"expert2_split2", 1, 2, {.size = 2}, true})),
     testing::PrintToStringParamName());
 
 }  // namespace

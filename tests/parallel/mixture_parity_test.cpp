@@ -71,6 +71,9 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, MixtureParity,
     testing::Values(
         Layout{"data2", {.data = 2}}, Layout{"expert2", {.expert = 2}}, Layout{"expert4", {.expert = 4}},
+        Layout{"expert4_node2", {.expert = 4, .expert_node = 2}},
+        Layout{"expert2_tensor2_node2_block",
+               {.expert = 2, .expert_node = 2, .tensor = {.size = 2}, .recompute = "block"}},
         Layout{"data2_expert2_zero3", {.data = 2, .expert = 2, .zero = 3}},
         Layout{"data2_expert2_zero2_block", {.data = 2, .expert = 2, .zero = 2, .recompute = "block"}},
         Layout{"expert2_zero1_selective", {.expert = 2, .zero = 1, .recompute = "selective"}},

@@ -29,6 +29,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
   if (!is_serial) {
     config.parallel.data = c.data;
     config.parallel.expert.size = c.expert;
+    config.parallel.expert.node = c.expert_node;
     if (c.splits_experts) config.parallel.expert.tensor = "split";
     config.parallel.tensor = c.tensor;
     config.parallel.pipeline = c.pipeline;

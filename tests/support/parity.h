@@ -20,6 +20,7 @@ struct ParityCase {
   int data = 1;
   int expert = 1;
   bool splits_experts = false;  ///< parallel.expert.tensor = "split"
+  int64_t expert_node = 0;      ///< parallel.expert.node
   parallel::TensorConfig tensor;
   parallel::SequenceConfig sequences;
   parallel::PipelineConfig pipeline;

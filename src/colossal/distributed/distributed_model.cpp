@@ -26,6 +26,8 @@ namespace {
 parallel::Layout tensor_layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   parallel::Layout layout = parallel::make_layout(config.tensor, mesh);
   layout.splits_experts = config.expert.splits();
+  layout.expert_node = config.expert.node;
+  layout.compresses_tokens = config.expert.compresses();
   return layout;
 }
 
@@ -50,6 +52,7 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
 
 void check_experts(const ParallelConfig& config, const models::ModelShape& shape) {
   parallel::check_expert_tensor(config.expert, config.tensor);
+  parallel::check_expert_node(config.expert, config.tensor);
   parallel::check_experts(shape.experts, config.expert);
 }
 

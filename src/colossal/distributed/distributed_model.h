@@ -189,8 +189,8 @@ class DistributedModel {
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
-/// Checks the experts of the model (ModelShape::experts). It does not communicate. Errors: as parallel::check_experts()
-/// and parallel::check_expert_tensor().
+/// Checks the experts of the model (ModelShape::experts). It does not communicate. Errors: as
+/// parallel::check_experts(), parallel::check_expert_tensor() and parallel::check_expert_node().
 void check_experts(const ParallelConfig& config, const models::ModelShape& shape);
 
 }  // namespace colossal::distributed

@@ -1,49 +1,98 @@
 #include "colossal/nn/expert_dispatch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
-#include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
 
-#include "colossal/base/error.h"
+#include "colossal/nn/expert_hops.h"
 
 namespace colossal::nn {
+
+/// The route of a micro-batch. Nodes of autograd share it, because backward takes the same way.
+struct ExpertDispatch::Route {
+  at::Tensor token_of;  // [A] the token of each assignment in order of experts
+  at::Tensor place;     // [T, used] the place of each assignment in that order; A = dropped
+  std::optional<NodeHop> first;
+  std::optional<ExpertHop> last;
+  bool is_alone = true;  // this rank has all experts
+
+  /// Starts the way of x [T, H]. With nodes the hop within the node is made in the arrival.
+  ExpertRanks::Arrival begin(const at::Tensor& x) const {
+    if (!first) return last->begin(picked_rows(x, token_of), /*may_round=*/true);
+    return [this, arrival = first->begin(x, /*may_round=*/true)] {
+      return last->begin(arrival(), /*may_round=*/true)();
+    };
+  }
+  /// Returns rows [R, H] of this rank's experts from a row for each of its tokens' assignments, and the opposite.
+  at::Tensor forth(const at::Tensor& rows) const { return last->forth(first ? first->forth(rows) : rows); }
+  at::Tensor back(const at::Tensor& rows) const {
+    return first ? first->back(last->back(rows)) : last->back(rows);
+  }
+};
+
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using Route = ExpertDispatch::Route;
+
+/// Keeps the route in the saved data of an autograd node, which holds IValues.
+struct RouteCapsule : torch::CustomClassHolder {
+  explicit RouteCapsule(std::shared_ptr<const Route> route) : route(std::move(route)) {}
+  std::shared_ptr<const Route> route;
+};
+
+void save_route(AutogradContext* context, const std::shared_ptr<const Route>& route) {
+  context->saved_data["route"] = c10::IValue::make_capsule(c10::make_intrusive<RouteCapsule>(route));
+}
+
+const Route& saved_route(AutogradContext* context) {
+  return *static_cast<const RouteCapsule*>(context->saved_data["route"].toCapsule().get())->route;
+}
 
 bool has_dropped(const at::Tensor& place, int64_t assignments) { return place.numel() > assignments; }
-
-/// Returns the rows of x with those indices. LibTorch has no C++ version of index_select for tensors on meta.
-at::Tensor picked(const at::Tensor& x, const at::Tensor& index) {
-  return x.is_meta() ? at::empty({index.size(0), x.size(1)}, x.options()) : x.index_select(0, index);
-}
 
 /// Returns the rows at the places of each token's j-th assignment, zeros for dropped ones.
 at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& place, int64_t j) {
   const at::Tensor at = place.select(1, j);
-  if (!has_dropped(place, rows.size(0))) return picked(rows, at);
+  if (!has_dropped(place, rows.size(0))) return picked_rows(rows, at);
   const int64_t last = rows.size(0);
   if (last == 0) return at::zeros({at.size(0), rows.size(1)}, rows.options());
-  return picked(rows, at.clamp_max(last - 1)).masked_fill_((at == last).unsqueeze(1), 0);
+  return picked_rows(rows, at.clamp_max(last - 1)).masked_fill_((at == last).unsqueeze(1), 0);
 }
 
 at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// x [T, H] -> rows [A, H], one of each assignment.
-struct ToRows : torch::autograd::Function<ToRows> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& token_of,
-                            const at::Tensor& place) {
-    context->save_for_backward({place});
-    return picked(x, token_of);
+/// x [T, H] -> rows [R, H] of this rank's experts, which have arrived.
+struct ToExperts : torch::autograd::Function<ToExperts> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor&,
+                            const std::shared_ptr<const Route>& route, const ExpertRanks::Arrival& arrival) {
+    save_route(context, route);
+    return arrival();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor place = context->get_saved_variables()[0], &drows = gradients[0];
-    at::Tensor dx = rows_at(drows, place, 0).to(sum_type(drows));
-    for (int64_t j = 1; j < place.size(1); ++j) dx.add_(rows_at(drows, place, j));
+    const Route& route = saved_route(context);
+    const at::Tensor drows = route.back(gradients[0]);
+    at::Tensor dx = rows_at(drows, route.place, 0).to(sum_type(drows));
+    for (int64_t j = 1; j < route.place.size(1); ++j) dx.add_(rows_at(drows, route.place, j));
     return {dx.to(drows.scalar_type()), at::Tensor(), at::Tensor()};
+  }
+};
+
+/// rows [R, H] of this rank's experts -> rows [A, H], one of each assignment.
+struct FromExperts : torch::autograd::Function<FromExperts> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
+                            const std::shared_ptr<const Route>& route) {
+    save_route(context, route);
+    return route->back(rows);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {saved_route(context).forth(gradients[0]), at::Tensor()};
   }
 };
 
@@ -64,117 +113,70 @@ struct FromRows : torch::autograd::Function<FromRows> {
     const auto type = sum_type(rows);
     const at::Tensor dy = gradients[0].to(type);
     at::Tensor dweights = at::empty(weights.sizes(), weights.options().dtype(type));
-    for (int64_t j = 0; j < place.size(1); ++j) dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
+    for (int64_t j = 0; j < place.size(1); ++j)
+      dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
     // The weight of each sorted assignment. The row behind the last one takes those of dropped assignments.
     at::Tensor sorted = at::zeros({rows.size(0) + 1}, weights.options().dtype(type));
     sorted.index_copy_(0, place.flatten(), weights.to(type).flatten());
     const at::Tensor drows =
-        picked(dy, token_of).mul_(sorted.narrow(0, 0, rows.size(0)).unsqueeze(1)).to(rows.scalar_type());
+        picked_rows(dy, token_of).mul_(sorted.narrow(0, 0, rows.size(0)).unsqueeze(1)).to(rows.scalar_type());
     return {drows, dweights.to(weights.scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
 
-/// rows -> rows in another order, given both permutations.
-struct Reorder : torch::autograd::Function<Reorder> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& order,
-                            const at::Tensor& back) {
-    context->save_for_backward({back});
-    return picked(rows, order);
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {picked(gradients[0], context->get_saved_variables()[0]), at::Tensor(), at::Tensor()};
-  }
-};
-
-/// Returns the numbers of assignments of each expert if they were even.
-std::vector<int64_t> even_counts(int64_t assignments, int64_t count) {
-  std::vector<int64_t> counts;
-  for (int64_t e = 0; e < count; ++e) counts.push_back(assignments * (e + 1) / count - assignments * e / count);
-  return counts;
-}
-
-at::Tensor index_on(const std::vector<int64_t>& values, const at::Tensor& like) {
-  return at::tensor(values, at::kLong).to(like.device());
+/// Returns the assignments in order of experts; `counts` gets the number of each expert.
+at::Tensor sorted_assignments(const at::Tensor& experts, const at::Tensor& kept, int64_t count,
+                              std::vector<int64_t>& counts) {
+  const at::Tensor flat = experts.flatten();
+  const at::Tensor of = kept.defined() ? flat.masked_fill(kept.flatten().logical_not(), count) : flat;
+  const at::Tensor in_order = at::bincount(of, {}, count + 1).cpu();
+  counts.assign(in_order.const_data_ptr<int64_t>(), in_order.const_data_ptr<int64_t>() + count);
+  const at::Tensor order = std::get<1>(at::sort(of, /*stable=*/true, 0, /*descending=*/false));
+  return order.narrow(0, 0, std::accumulate(counts.begin(), counts.end(), int64_t{0}));
 }
 
 }  // namespace
 
 ExpertDispatch::ExpertDispatch(const at::Tensor& experts, const at::Tensor& kept, int64_t count,
-                               const ExpertRanks& ranks)
-    : ranks_(ranks), tokens_(experts.size(0)), used_(experts.size(1)) {
-  const int64_t all = tokens_ * used_;
+                               const std::shared_ptr<const ExpertRanks>& ranks) {
+  const int64_t tokens = experts.size(0), used = experts.size(1), all = tokens * used;
+  const auto route = std::make_shared<Route>();
   std::vector<int64_t> counts;
   if (experts.is_meta()) {
     counts = even_counts(all, count);
-    token_of_ = at::empty({all}, experts.options());
-    place_ = at::empty({tokens_, used_}, experts.options());
+    route->token_of = at::empty({all}, experts.options());
+    route->place = at::empty({tokens, used}, experts.options());
   } else {
-    const at::Tensor flat = experts.flatten();
-    const at::Tensor of = kept.defined() ? flat.masked_fill(kept.flatten().logical_not(), count) : flat;
-    const at::Tensor in_order = at::bincount(of, {}, count + 1).cpu();
-    counts.assign(in_order.const_data_ptr<int64_t>(), in_order.const_data_ptr<int64_t>() + count);
-    const int64_t assignments = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    const at::Tensor order = std::get<1>(at::sort(of, /*stable=*/true, 0, /*descending=*/false));
-    const at::Tensor sorted = order.narrow(0, 0, assignments);
-    token_of_ = at::floor_divide(sorted, used_);
-    place_ = at::full({all}, assignments, experts.options())
-                 .index_copy_(0, sorted, at::arange(assignments, experts.options()))
-                 .view({tokens_, used_});
+    const at::Tensor sorted = sorted_assignments(experts, kept, count, counts);
+    const int64_t assignments = sorted.size(0);
+    route->token_of = at::floor_divide(sorted, used);
+    route->place = at::full({all}, assignments, experts.options())
+                       .index_copy_(0, sorted, at::arange(assignments, experts.options()))
+                       .view({tokens, used});
   }
-  exchange_counts(counts, count);
+  const int64_t here = (count + ranks->ranks() - 1) / ranks->ranks();
+  const at::TensorOptions index = experts.options().dtype(at::kLong);
+  if (ranks->node() > 0) {
+    route->first.emplace(experts, route->place, route->token_of.size(0), count, here, ranks);
+    route->last.emplace(route->first->counts(), here, ranks, ExpertRanks::Among::SameNode, index);
+  } else {
+    counts.resize(static_cast<size_t>(ranks->ranks() * here), 0);
+    route->last.emplace(counts, here, ranks, ExpertRanks::Among::All, index);
+  }
+  route->is_alone = ranks->ranks() == 1;
+  route_ = route;
 }
 
-void ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts, int64_t count) {
-  const int64_t ranks = ranks_.ranks(), here = (count + ranks - 1) / ranks;
-  std::vector<int64_t> padded = counts;
-  padded.resize(static_cast<size_t>(ranks * here), 0);
-  const auto total = [](const int64_t* first, int64_t size) {
-    return std::accumulate(first, first + size, int64_t{0});
-  };
-  for (int64_t r = 0; r < ranks; ++r) sent_.push_back(total(padded.data() + r * here, here));
-  std::vector<int64_t> arriving = padded;  // [ranks, here] by source
-  if (ranks > 1) {
-    const bool is_meta = token_of_.is_meta();
-    const at::Tensor own = at::tensor(padded, at::kLong).to(token_of_.device());
-    const at::Tensor theirs =
-        ranks_.exchange(own, std::vector<int64_t>(ranks, here), std::vector<int64_t>(ranks, here));
-    if (is_meta) {
-      for (int64_t r = 0; r < ranks; ++r)
-        std::copy_n(padded.begin() + ranks_.rank() * here, here, arriving.begin() + r * here);
-    } else {
-      const at::Tensor on_host = theirs.cpu();
-      std::copy_n(on_host.const_data_ptr<int64_t>(), arriving.size(), arriving.begin());
-    }
-  }
-  for (int64_t r = 0; r < ranks; ++r) received_.push_back(total(arriving.data() + r * here, here));
-  int64_t end = 0;
-  for (int64_t e = 0; e < here; ++e) {
-    for (int64_t r = 0; r < ranks; ++r) end += arriving[r * here + e];
-    ends_.push_back(end);
-  }
-  if (ranks == 1) return;
-  // Rows arrive source by source, and within a source expert by expert.
-  std::vector<int64_t> first(arriving.size()), by_expert, by_source(static_cast<size_t>(end));
-  std::exclusive_scan(arriving.begin(), arriving.end(), first.begin(), int64_t{0});
-  for (int64_t e = 0; e < here; ++e)
-    for (int64_t r = 0; r < ranks; ++r)
-      for (int64_t i = 0; i < arriving[r * here + e]; ++i) by_expert.push_back(first[r * here + e] + i);
-  for (size_t i = 0; i < by_expert.size(); ++i) by_source[by_expert[i]] = static_cast<int64_t>(i);
-  by_expert_ = index_on(by_expert, token_of_);
-  by_source_ = index_on(by_source, token_of_);
-}
+const ops::GroupEnds& ExpertDispatch::ends() const { return route_->last->ends(); }
 
-at::Tensor ExpertDispatch::dispatch(const at::Tensor& x) const {
-  const at::Tensor rows = ToRows::apply(x, token_of_, place_);
-  if (ranks_.ranks() == 1) return rows;
-  return Reorder::apply(ranks_.exchange(rows, received_, sent_), by_expert_, by_source_);
+ExpertRanks::Arrival ExpertDispatch::begin_dispatch(const at::Tensor& x) const {
+  const at::NoGradGuard no_grad;  // ToExperts has the gradient
+  return [x, route = route_, arrival = route_->begin(x)] { return ToExperts::apply(x, route, arrival); };
 }
 
 at::Tensor ExpertDispatch::combine(const at::Tensor& results, const at::Tensor& weights) const {
-  const at::Tensor rows = ranks_.ranks() == 1
-                              ? results
-                              : ranks_.exchange(Reorder::apply(results, by_source_, by_expert_), sent_, received_);
-  return FromRows::apply(rows, weights, token_of_, place_);
+  const at::Tensor rows = route_->is_alone ? results : FromExperts::apply(results, route_);
+  return FromRows::apply(rows, weights, route_->token_of, route_->place);
 }
 
 }  // namespace colossal::nn

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,24 @@ struct ForwardContext;
 /// One process: it has all tokens and all experts.
 class ExpertRanks {
  public:
+  /// The ranks that exchange rows with each other.
+  enum class Among : uint8_t {
+    All,       ///< all ranks that hold different experts
+    SameNode,  ///< those of this rank's node
+    Nodes,     ///< those at this rank's position in each node
+  };
+  /// Waits for an exchange and returns the received rows. It must be called exactly once, and before the ranks end.
+  using Arrival = std::function<at::Tensor()>;
+
   virtual ~ExpertRanks() = default;
   /// Returns the number of ranks that hold different experts. The first ceil(count / ranks()) experts are on the first
   /// rank, and so on; the last ranks may have fewer, or none.
   virtual int64_t ranks() const { return 1; }
   /// Returns this rank's index among them.
   virtual int64_t rank() const { return 0; }
+  /// Returns the number of ranks of a node, if a token is sent to each node once and passed on there. Node n has the
+  /// ranks from n x node(). Equal on all ranks; at least 2, and a divisor of ranks(). 0 = tokens go straight to ranks.
+  virtual int64_t node() const { return 0; }
 
   /// Returns the tokens that this rank routes, [T, hidden] with whole features, from its hidden states between blocks.
   /// Every token of the micro-batch is routed by one rank, or by several that compute the same. With autograd.
@@ -32,10 +45,17 @@ class ExpertRanks {
   /// Sets `tokens` to the number of tokens of the micro-batch.
   virtual at::Tensor positions(const at::Tensor& x, const ForwardContext& step, int64_t& tokens) const;
 
-  /// Returns rows [sum of in_rows[<r], ...) to rank r, and gets out_rows[r] from it, with autograd (comm::all_to_all).
-  virtual at::Tensor exchange(const at::Tensor& rows, const std::vector<int64_t>& /*out_rows*/,
-                              const std::vector<int64_t>& /*in_rows*/) const {
-    return rows;
+  /// Starts to send in_rows[r] rows to each rank r of `among`, in rank order, and to receive out_rows[r] rows from it.
+  /// If `may_round`, rows that leave this rank may be sent with fewer bits. Without autograd. `rows` may be released,
+  /// but not written to, before the arrival.
+  virtual Arrival begin_exchange(const at::Tensor& rows, const std::vector<int64_t>& /*out_rows*/,
+                                 const std::vector<int64_t>& /*in_rows*/, Among /*among*/, bool /*may_round*/) const {
+    return [rows] { return rows; };
+  }
+  /// Returns the rows received in an exchange that rounds nothing.
+  at::Tensor exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
+                      const std::vector<int64_t>& in_rows, Among among) const {
+    return begin_exchange(rows, out_rows, in_rows, among, /*may_round=*/false)();
   }
   /// Returns the sum of x over all ranks that route other tokens of the micro-batch; may overwrite x.
   virtual at::Tensor sum(at::Tensor x) const { return x; }

@@ -98,9 +98,10 @@ class Mixture final : public Experts {
     const at::Tensor logits = linear(router_product(), own, router_->value, {}, options_.count, &deferred_);
     const at::Tensor scores = scores_of(logits, options_);
     const ExpertChoice choice = choose(x, logits.detach(), scores.detach(), step);
-    const ExpertDispatch way(choice.experts, choice.kept, options_.count, *ranks_);
-    const at::Tensor rows = way.dispatch(own);
+    const ExpertDispatch way(choice.experts, choice.kept, options_.count, ranks_);
+    const ExpertRanks::Arrival arrival = way.begin_dispatch(own);
     const at::Tensor other = beside ? beside() : at::Tensor();
+    const at::Tensor rows = arrival();
     at::Tensor y = way.combine(results_of(rows, way.ends(), step), weights_of(scores, choice.experts, options_));
     y = with_losses(y, logits, scores, choice, step);
     y = ranks_->leave(y, x);

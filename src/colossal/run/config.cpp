@@ -271,6 +271,7 @@ void Config::validate() const {
           below > 0 ? concat(below, " and ") : "", below + parts);
   parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
   parallel::check_expert_tensor(parallel.expert, parallel.tensor);
+  parallel::check_expert_node(parallel.expert, parallel.tensor);
   parallel::check_sequence(parallel.sequence, data.sequence, parallel::sequence_parts(parallel.tensor));
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);

@@ -126,7 +126,8 @@ struct Config {
   /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone.
   /// Errors: a batch_size that is not divisible by data * expert.size * accumulate * the ranks of a replica that split
   ///         its rows (the message names the nearest sizes that are); a tensor.size that its mode does not support;
-  ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d;
+  ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d; an
+  ///         expert.node that does not divide the ranks with other experts;
   ///         training.cuda_graph if passes cannot be recorded; memory.device if parameters stay whole; a warm-up longer
   ///         than the run; values that are not UTF-8; other keys that exclude or need one another, in [data],
   ///         [parallel], [precision], [memory] and [optimizer].

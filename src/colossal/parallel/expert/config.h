@@ -19,7 +19,10 @@ namespace colossal::parallel {
 struct ExpertConfig {
   int64_t size = 1;             ///< ranks that divide the experts of a layer; they read other rows of the batch
   std::string tensor = "deal";  ///< "deal": the ranks of a tensor group hold different experts; "split": parts of each
+  std::string compress = "none";  ///< format of hidden states that a forward pass sends to experts: "none" or "fp8"
+  int64_t node = 0;  ///< ranks of a node, to which a token is sent once and passed on there; 0 = straight to each rank
   void fields(Fields& f);
+  bool compresses() const { return compress != "none"; }
   bool splits() const { return tensor == "split"; }
 };
 
@@ -34,5 +37,10 @@ void check_experts(int64_t count, const ExpertConfig& config);
 
 /// Checks expert.tensor against the mode of tensor parallelism. Errors ("parallel"): "split" in another mode than 1d.
 void check_expert_tensor(const ExpertConfig& config, const TensorConfig& tensor);
+
+/// Checks expert.node against the ranks that hold different experts: expert.size, times the ranks of a tensor group
+/// unless these split experts. It does not communicate. Errors ("parallel"): node = 1; a node for one such rank; a node
+/// that does not divide them. The message names the nearest numbers that do.
+void check_expert_node(const ExpertConfig& config, const TensorConfig& tensor);
 
 }  // namespace colossal::parallel

@@ -1,10 +1,16 @@
 #include "colossal/parallel/expert/ranks.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
+#include "colossal/comm/compressed_collectives.h"
 #include "colossal/parallel/tensor/activations.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::parallel {
 namespace {
@@ -63,7 +69,48 @@ at::Tensor split_features(const at::Tensor& y, int64_t rows, comm::Group& column
   return comm::all_to_all(parts, sizes, std::vector<int64_t>(n, own), columns);
 }
 
+using Arrival = nn::ExpertRanks::Arrival;
+using RowCounts = std::vector<int64_t>;
+
+int64_t sum_of(const RowCounts& rows, int first, int last) {
+  return std::accumulate(rows.begin() + first, rows.begin() + last, int64_t{0});
+}
+
+/// Starts an all_to_all of whole rows.
+Arrival begin_all_to_all(const at::Tensor& x, const RowCounts& out_rows, const RowCounts& in_rows, comm::Group& group) {
+  const tensor::ReadScope read({x});
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.at(0) = sum_of(out_rows, 0, group.size());
+  at::Tensor out = at::empty(sizes, x.options());
+  const at::Tensor in = x.contiguous();
+  // The arrival keeps `in`, which other ranks may still read.
+  return [in, out, work = group.all_to_all(out, in, out_rows, in_rows)]() mutable {
+    work.wait();
+    return out;
+  };
+}
+
+/// Starts an all_to_all of compressed rows. Rows that this rank keeps are not compressed.
+Arrival begin_compressed(const at::Tensor& x, RowCounts out_rows, RowCounts in_rows, comm::Group& group) {
+  const int rank = group.rank(), after = rank + 1, n = group.size();
+  const int64_t first = sum_of(in_rows, 0, rank), kept = in_rows[rank], rest = sum_of(in_rows, after, n);
+  const at::Tensor leaving = at::cat({x.narrow(0, 0, first), x.narrow(0, first + kept, rest)});
+  const comm::Compression format = row_compression(x.size(1));
+  in_rows[rank] = out_rows[rank] = 0;
+  const int64_t before = sum_of(out_rows, 0, rank), behind = sum_of(out_rows, after, n);
+  return [own = x.narrow(0, first, kept), format, before, behind,
+          arrival = begin_all_to_all(comm::compressed_rows(leaving, format), out_rows, in_rows, group)] {
+    const at::Tensor others = comm::restored_rows(arrival(), own.size(1), format, own.scalar_type());
+    return at::cat({others.narrow(0, 0, before), own, others.narrow(0, before, behind)});
+  };
+}
+
 }  // namespace
+
+comm::Compression row_compression(int64_t hidden) {
+  constexpr int64_t kBlock = 128;
+  return {comm::Compression::Format::E4m3, std::min(kBlock, hidden)};
+}
 
 MeshExpertRanks::MeshExpertRanks(std::shared_ptr<const Layout> layout) : layout_(std::move(layout)) {
   comm::Mesh& mesh = *layout_->mesh;
@@ -92,6 +139,12 @@ MeshExpertRanks::MeshExpertRanks(std::shared_ptr<const Layout> layout) : layout_
   columns_ = &mesh.group(layout_->outside.columns);
   same_ = &mesh.group(same);
   others_ = &mesh.group(routing);
+  const int64_t node = layout_->expert_node;
+  if (node == 0) return;
+  require(node > 1 && ranks() % node == 0, "experts", "a node must have at least 2 ranks and divide those with other "
+          "experts: got ", node, " of ", ranks(), "; change parallel.expert.node");
+  node_ = &mesh.neighbours(expert_axes_, static_cast<int>(node));
+  nodes_ = &mesh.counterparts(expert_axes_, static_cast<int>(node));
 }
 
 at::Tensor MeshExpertRanks::enter(const at::Tensor& x) const {
@@ -132,9 +185,14 @@ at::Tensor MeshExpertRanks::positions(const at::Tensor& x, const nn::ForwardCont
   return run(run(here, *columns_), *same_).contiguous();
 }
 
-at::Tensor MeshExpertRanks::exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
-                                     const std::vector<int64_t>& in_rows) const {
-  return comm::all_to_all(rows, out_rows, in_rows, *experts_);
+Arrival MeshExpertRanks::begin_exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
+                                        const std::vector<int64_t>& in_rows, Among among, bool may_round) const {
+  const at::NoGradGuard no_grad;
+  comm::Group& group = among == Among::All ? *experts_ : among == Among::SameNode ? *node_ : *nodes_;
+  if (group.size() == 1) return [rows] { return rows; };
+  const bool compresses = may_round && layout_->compresses_tokens;
+  return compresses ? begin_compressed(rows, out_rows, in_rows, group)
+                    : begin_all_to_all(rows, out_rows, in_rows, group);
 }
 
 at::Tensor MeshExpertRanks::sum(at::Tensor x) const {

@@ -34,4 +34,25 @@ int64_t remote_assignments(const std::vector<int64_t>& chosen, int64_t used, int
 /// that a capacity drops is not sent and must not be counted.
 int64_t hidden_states_sent(int64_t remote, int64_t hidden, bool recomputes_blocks);
 
+/// The rows that cross a rank's border in the two hops of a mixture with nodes (ExpertConfig::node).
+struct NodeRows {
+  int64_t tokens = 0;    ///< pairs of a token and another node that has one of its experts: rows of the dispatch
+  int64_t to_nodes = 0;  ///< assignments to another node than the token's
+  int64_t inside = 0;    ///< assignments whose expert's rank is at another position of its node than the token's rank
+};
+
+/// Returns those rows of a micro-batch. Rank r is at position r % node of node r / node. `chosen`, `used`, `count` and
+/// `ranks` are as in remote_assignments(); the experts of a token are distinct. Errors ("experts"): a `node` that does
+/// not divide `ranks`; errors of remote_assignments().
+NodeRows node_rows(const std::vector<int64_t>& chosen, int64_t used, int64_t count, int64_t ranks, int64_t node);
+
+/// Returns the number of elements of hidden states that all ranks together send with nodes, forward and backward:
+/// hidden x (tokens + 3 to_nodes + 4 inside).
+///
+/// Forward:   the dispatch sends a token to each node once, and inside the node a row for each assignment. Combine
+///            returns a row for each assignment in both hops, because a token adds its results in order of experts.
+/// Backward:  gradients of results and of hidden states have a row for each assignment in both hops.
+/// Recomputation of blocks: hidden x (2 tokens + 4 to_nodes + 6 inside).
+int64_t hidden_states_sent(const NodeRows& rows, int64_t hidden, bool recomputes_blocks);
+
 }  // namespace colossal::parallel

@@ -68,6 +68,10 @@ struct Layout {
   bool splits_experts = false;
   /// true = the ranks along the mesh axis "expert" hold the same tokens, as in generation; false = other rows
   bool has_expert_copies = false;
+  /// ranks of a node, to which a token of a mixture is sent once (ExpertConfig::node); 0 = straight to each rank
+  int64_t expert_node = 0;
+  /// true = a forward pass sends tokens to experts in fp8 (ExpertConfig::compress)
+  bool compresses_tokens = false;
   /// returns the split of the `tokens` of each row of a batch over outside.sequence. It is planned for each batch from
   /// its step and for the layers that `attention` has made, and equal on every rank; null = equal runs. Products that
   /// gather tokens need equally many from each rank. A pipeline needs equally many of a rank in each micro-batch of a
