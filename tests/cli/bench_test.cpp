@@ -148,6 +148,18 @@ TEST(BenchExperts, PrintsRowsThatAgreeWithTheFormula) {
   EXPECT_EQ(result["rows"][0]["rank_load"], 1);
 }
 
+TEST(BenchExperts, SendsTokensByWayOfNodes) {
+  const auto outcome = bench({"experts", "--hidden", "16", "--ffn", "8", "--batch", "4", "--sequence", "16", "--rounds",
+                              "1", "--ranks", "1,4", "--node", "2", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result["node"], 2);
+  ASSERT_EQ(result["left_out"].size(), 1U) << "one rank has no nodes";
+  EXPECT_THAT(result["left_out"][0].get<std::string>(), HasSubstr("expert.node"));
+  ASSERT_EQ(result["rows"].size(), 2U);
+  for (const auto& row : result["rows"]) EXPECT_EQ(row["sent"], row["formula"]) << row;
+}
+
 TEST(BenchExperts, PrintsATableAndWritesTheReport) {
   const test::TemporaryFolder folder;
   const auto outcome = bench({"experts", "--hidden", "8", "--ffn", "8", "--experts", "6", "--batch", "4", "--sequence",

@@ -51,6 +51,27 @@ TEST(ExpertLayer, SendsTheFormulaOnEveryNumberOfRanks) {
   }
 }
 
+// Counts: two for each other node, one for each assignment to another node, and one for each expert of another rank of
+// the node.
+TEST(ExpertLayer, SendsTheFormulaByWayOfNodes) {
+  constexpr int64_t kRanks = 4;
+  for (const int64_t node : {2, 4}) {
+    for (const bool is_recomputed : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "nodes of " << node << ", recompute " << is_recomputed);
+      ExpertWorkload work = kSmallLayer;
+      work.node = node;
+      const ExpertLayerCost cost =
+          measured_expert_layer(work, kRanks, is_recomputed ? Recompute::Block : Recompute::None);
+      EXPECT_EQ(cost.sent, parallel::hidden_states_sent(cost.node_rows, work.hidden, is_recomputed));
+      EXPECT_EQ(cost.other, 0) << "all traffic is in a column";
+      const int64_t counts = kRanks * 2 * (kRanks / node - 1) + cost.node_rows.to_nodes +
+                             kRanks * (node - 1) * work.experts / kRanks;
+      EXPECT_EQ(cost.counts, (is_recomputed ? 2 : 1) * counts);
+      EXPECT_EQ(cost.node_rows.tokens < cost.node_rows.to_nodes, node == 2) << "tokens use several experts of a node";
+    }
+  }
+}
+
 // Each rank sends every other rank one count for each of its experts, in both passes of a recomputed block. The second
 // pass uses the choices of the first one, so it sums nothing.
 TEST(ExpertLayer, SendsCountsInEveryPassAndSumsOnce) {
@@ -99,6 +120,7 @@ TEST(ExpertLayer, RefusesSizesThatDoNotDivide) {
               HasSubstr("[experts] the rows of a batch must be divisible by the ranks: got 4 rows on 3 ranks"));
   EXPECT_THAT(refusal({.experts = 6, .batch = 4}, 4),
               HasSubstr("[experts] the experts must be divisible by the ranks: got 6 experts on 4 ranks"));
+  EXPECT_THAT(refusal({.batch = 4, .node = 3}, 4), HasSubstr("[parallel] expert.node must be at least 2 and divide"));
   EXPECT_THAT(refusal({.experts = 2, .used = 3}, 1),
               HasSubstr("[experts] the used experts must be from 1 to all experts: got 3 of 2"));
 }

@@ -39,6 +39,14 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
                  "what the ranks of a tensor group hold: whole experts (deal), or parts of each (split)")
       ->capture_default_str()
       ->check(CLI::IsMember({"deal", "split"}));
+  app.add_option("--parallel.expert.compress", layout.expert.compress,
+                 "format of hidden states on their way to experts of other ranks; none = uncompressed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "fp8"}));
+  app.add_option("--parallel.expert.node", layout.expert.node,
+                 "number of ranks of a node, to which a token is sent once; 0 = straight to each rank")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
                  "number of ranks that split the prompt's tokens and the KV cache")
       ->capture_default_str()
@@ -167,6 +175,7 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
 void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
   parallel::check_expert_tensor(options.layout.expert, options.layout.tensor);
+  parallel::check_expert_node(options.layout.expert, options.layout.tensor);
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
           "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   const distributed::ParallelConfig& layout = options.layout;

@@ -18,7 +18,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/model.h"
 #include "colossal/ops/activation.h"
-#include "colossal/parallel/expert/traffic.h"
+#include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "colossal/train/step_reports.h"
 
@@ -42,11 +42,17 @@ at::Tensor multiples(at::IntArrayRef sizes, uint64_t bound, double unit, uint64_
   return x;
 }
 
+parallel::Layout layout_of_experts(comm::Mesh& mesh, int64_t node) {
+  parallel::Layout layout = parallel::make_layout({}, mesh);
+  layout.expert_node = node;
+  return layout;
+}
+
 /// A model of one block: the layer of a rank with its reports. Blocks are recomputed as in a run.
 class LayerOfRank {
  public:
   LayerOfRank(comm::Mesh& mesh, const ExpertWorkload& work, const ExactInputs& inputs)
-      : parameters_(mesh.coordinates(), {}), layers_(parameters_, parallel::make_layout({}, mesh)) {
+      : parameters_(mesh.coordinates(), {}), layers_(parameters_, layout_of_experts(mesh, work.node)) {
     layer_ = layers_.experts(kExpertLayer, work.hidden,
                              {.count = work.experts,
                               .used = work.used,
@@ -183,9 +189,12 @@ ExpertLayerCost measured_expert_layer(const ExpertWorkload& work, int64_t ranks,
           "the used experts must be from 1 to all experts: got ", work.used, " of ", work.experts);
   require(work.batch % ranks == 0, "experts", "the rows of a batch must be divisible by the ranks: got ", work.batch,
           " rows on ", ranks, " ranks");
+  parallel::check_expert_node({.size = ranks, .node = work.node}, {});
   const ExactInputs inputs(work);
+  const std::vector<int64_t> chosen = chosen_experts(inputs, work.used);
   ExpertLayerCost cost;
-  cost.remote = parallel::remote_assignments(chosen_experts(inputs, work.used), work.used, work.experts, ranks);
+  cost.remote = parallel::remote_assignments(chosen, work.used, work.experts, ranks);
+  if (work.node > 0) cost.node_rows = parallel::node_rows(chosen, work.used, work.experts, ranks, work.node);
   std::vector<double> slowest(static_cast<size_t>(work.rounds));
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(ranks),

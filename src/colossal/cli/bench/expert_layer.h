@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/nn/recompute.h"
+#include "colossal/parallel/expert/traffic.h"
 
 namespace colossal::cli {
 
@@ -19,6 +20,7 @@ struct ExpertWorkload {
   int64_t experts = 8, used = 2;
   int64_t batch = 8, sequence = 64;
   int64_t rounds = 3;  ///< number of timed steps
+  int64_t node = 0;    ///< ranks of a node (parallel::ExpertConfig::node); 0 = tokens go straight to each rank
 
   int64_t assignments() const { return batch * sequence * used; }
 };
@@ -26,6 +28,7 @@ struct ExpertWorkload {
 /// Cost of a forward and a backward pass of the layer. Traffic is the sum over all ranks.
 struct ExpertLayerCost {
   int64_t remote = 0;  ///< assignments whose expert is on another rank than the token, from chosen_experts()
+  parallel::NodeRows node_rows;  ///< rows of both hops from chosen_experts(); zeros without nodes
   int64_t sent = 0;    ///< elements of hidden states and their gradients, in dispatch and combine
   int64_t counts = 0;  ///< integers: numbers of tokens
   int64_t sums = 0;    ///< elements of all_reduces: loads and scores for the balance loss
@@ -52,7 +55,7 @@ std::vector<int64_t> chosen_experts(const ExactInputs& inputs, int64_t used);
 ///
 /// Threads: one thread of LibTorch for each rank.
 /// Errors ("experts"): experts or rows that the ranks do not divide, before any thread is started; errors of
-///                     nn::check_options().
+///                     nn::check_options(). ("parallel"): parallel::check_expert_node().
 ExpertLayerCost measured_expert_layer(const ExpertWorkload& work, int64_t ranks, nn::Recompute recompute);
 
 }  // namespace colossal::cli

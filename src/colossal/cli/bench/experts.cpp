@@ -55,14 +55,15 @@ const ExpertColumn kExpertColumns[] = {
 
 constexpr const char* kExpertLegend =
     "One mixture of experts in fp32, forward and backward. Sent: elements of hidden states in dispatch and combine; "
-    "formula:\n4 x hidden x remote assignments, with recomputation of blocks 6 x. Remote: assignments whose expert is "
-    "on another rank\nthan the token, counted without the layer. Counts: numbers of tokens. Sums: elements of "
-    "all_reduces for the balance\nloss. All these are sums over the ranks. Calls: of the rank with most. Step: median "
-    "of the slowest rank. Loads: the\nbusiest expert or rank over the mean.\n";
+    "formula:\n4 x hidden x remote assignments, with recomputation of blocks 6 x (with nodes: see --help). Remote: "
+    "assignments whose\nexpert is on another rank than the token, counted without the layer. Counts: numbers of tokens "
+    "and of experts. Sums:\nelements of all_reduces for the balance loss. All these are sums over the ranks. Calls: of "
+    "the rank with most.\nStep: median of the slowest rank. Loads: the busiest expert or rank over the mean.\n";
 
 std::string title_of_experts(const ExpertWorkload& w) {
   return concat("hidden ", w.hidden, ", ", w.used, " of ", w.experts, " experts of ", w.ffn, ", batch ", w.batch,
-                ", sequence ", w.sequence, ": ", w.assignments(), " assignments");
+                ", sequence ", w.sequence, w.node > 0 ? concat(", nodes of ", w.node) : "", ": ", w.assignments(),
+                " assignments");
 }
 
 std::string shown_value(const ExpertColumn& column, const ExpertRow& row) {
@@ -93,6 +94,7 @@ nlohmann::ordered_json json_of(const ExpertWorkload& work, const std::vector<Exp
                              {"used", work.used},
                              {"batch", work.batch},
                              {"sequence", work.sequence},
+                             {"node", work.node},
                              {"assignments", work.assignments()},
                              {"rows", nlohmann::ordered_json::array()},
                              {"left_out", left_out}};
@@ -153,7 +155,8 @@ std::vector<ExpertRow> rows_of_ranks(const ExpertWorkload& work, int64_t ranks) 
   for (const bool is_recomputed : {false, true}) {
     ExpertRow row{.ranks = ranks, .is_recomputed = is_recomputed};
     row.cost = measured_expert_layer(work, ranks, is_recomputed ? nn::Recompute::Block : nn::Recompute::None);
-    row.formula = parallel::hidden_states_sent(row.cost.remote, work.hidden, is_recomputed);
+    row.formula = work.node > 0 ? parallel::hidden_states_sent(row.cost.node_rows, work.hidden, is_recomputed)
+                                : parallel::hidden_states_sent(row.cost.remote, work.hidden, is_recomputed);
     rows.push_back(row);
   }
   return rows;
@@ -180,6 +183,12 @@ int bench_experts(const Arguments& arguments) {
   size("--batch", work.batch, "number of rows of the whole batch", 1 << 16);
   size("--sequence", work.sequence, "tokens per row", 1 << 20);
   size("--rounds", work.rounds, "timed steps per row; the median is reported", 1000);
+  app.add_option("--node", work.node,
+                 "ranks of a node: a token is sent to each node once; formula: hidden x (tokens to other nodes + 3 x "
+                 "assignments to other nodes + 4 x assignments to other positions in a node); 0 = straight to each "
+                 "rank")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
   app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
       ->delimiter(',')
       ->capture_default_str()
