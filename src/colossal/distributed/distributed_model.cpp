@@ -7,6 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/models/multi_token.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/encoder_decoder_cache.h"
@@ -141,18 +142,29 @@ std::vector<tensor::TokenRun> DistributedModel::tokens_read(int64_t tokens) cons
   const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
   std::vector<tensor::TokenRun> runs;
   if (own.is_all()) return runs;
-  for (const ops::PositionRun& run : parallel::runs_of(own, tokens)) runs.push_back({run.first, run.size});
+  const int64_t ahead = training_.model.tokens_ahead;
+  for (const ops::PositionRun& run : parallel::runs_of(own, tokens)) {
+    const int64_t end = std::min(tokens, run.first + run.size + ahead);
+    tensor::TokenRun* const last = runs.empty() ? nullptr : &runs.back();
+    if (last && ahead > 0 && run.first <= last->first + last->size)
+      last->size = std::max(last->first + last->size, end) - last->first;
+    else
+      runs.push_back({run.first, end - run.first});
+  }
   return runs;
 }
 
 nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::ForwardContext& micro_batch) const {
   require(micro_batch.batch != nullptr, "model",
           "a pass must have the micro-batch in its step: got none; nn::step_of() makes it");
-  const tensor::Batch& batch = *micro_batch.batch;
-  models::check_fields(runner.model, batch);
-  const int64_t tokens = batch.tokens();
-  nn::ForwardContext step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, batch));
+  models::check_fields(runner.model, *micro_batch.batch);
+  const int64_t tokens = micro_batch.batch->tokens();
+  nn::ForwardContext step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, *micro_batch.batch));
   const nn::Share own = step.cut && tokens > 0 ? runner.layout.tokens_read(step) : nn::Share{};
+  // Tokens of other ranks that layers read must become fields of their own before the rows are cut.
+  const tensor::Batch batch = own.is_all()
+                                  ? *micro_batch.batch
+                                  : models::with_tokens_ahead(*micro_batch.batch, runner.model.tokens_ahead);
   const at::Device device = parameters_->options().device;
   const auto is_there = [&](const tensor::Batch::Named& named) {
     const at::Tensor& t = named.field.tensor;

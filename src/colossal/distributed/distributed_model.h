@@ -86,8 +86,8 @@ class DistributedModel {
   /// Returns true if ready() keeps only some tokens of such a batch: ranks split sequences, and a field has a dimension
   /// tensor::Dim::Token.
   bool cuts_tokens(const tensor::Batch& batch) const;
-  /// Returns the tokens that ready() keeps from rows of `tokens` tokens without documents, in order. Adjacent runs are
-  /// merged. Empty = all tokens.
+  /// Returns the tokens that ready() reads from rows of `tokens` tokens without documents, in order: those that it
+  /// keeps, and the Model::tokens_ahead tokens after each run. Adjacent runs are merged. Empty = all tokens.
   std::vector<tensor::TokenRun> tokens_read(int64_t tokens) const;
   /// Returns the batch on the device, except fields with `stays_whole`, which are on the host.
   tensor::Batch on_device(const tensor::Batch& batch) const;

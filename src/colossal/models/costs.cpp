@@ -41,7 +41,9 @@ Costs announced(const ModelShape& shape, const tensor::Batch& example, const Los
     check_sizes(model, states, step, i);
   }
   costs.last = cost_of([&] {
-    run({.first = blocks, .last = blocks, .embeds = false});
+    nn::ForwardContext training = step;
+    training.training = true;  // multi-token layers run in training alone
+    states = run_stage(model, {.first = blocks, .last = blocks, .embeds = false}, std::move(states), training);
     if (loss)
       loss(model, states, step);
     else if (model.head)

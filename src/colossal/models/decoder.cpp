@@ -46,6 +46,18 @@ Embed make_embedding(const ModelShape& s, const DecoderVariant& variant, std::sh
   };
 }
 
+void add_multi_token_layers(Model& model, const ModelShape& s, const DecoderVariant& variant,
+                            const std::shared_ptr<nn::Embedding>& tokens, nn::Layers& layers) {
+  MultiTokenOptions options = variant.multi_token;
+  if (!options.block) options.block = variant.blocks;
+  if (!options.block) options.block = [block = variant.block](int64_t) { return block; };
+  const auto extra = std::make_shared<const MultiTokenLayers>(s, options, tokens, model.head, layers, model.mixtures);
+  model.tokens_ahead = options.layers;
+  model.norm = [extra, norm = model.norm](const at::Tensor& x, const nn::ForwardContext& step) {
+    return extra->with_loss(norm(x, step), step);
+  };
+}
+
 }  // namespace
 
 ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
@@ -83,6 +95,7 @@ Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layer
                                .tied = s.tied ? tokens.get() : nullptr,
                                .bias = variant.head_bias,
                                .soft_cap = variant.soft_cap});
+  if (variant.multi_token.layers > 0) add_multi_token_layers(model, s, variant, tokens, layers);
   return model;
 }
 

@@ -5,6 +5,7 @@
 //     return make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);      // GPT-2
 //   }
 #pragma once
+#include "colossal/models/multi_token.h"
 #include "colossal/models/transformer_block.h"
 
 namespace colossal::models {
@@ -28,15 +29,18 @@ struct DecoderVariant {
   bool head_bias = false;  ///< one bias per token of the vocabulary (GPT-J)
   double head_scale = 1;   ///< factor of the logits (PaLM)
   double soft_cap = 0;     ///< nn::LmHeadOptions::soft_cap (Gemma 2); 0 = off
+  /// Multi-token layers; null `block` = the variants of the blocks. They read rows of the embedding as they are stored,
+  /// so the options that change these rows must be off
+  MultiTokenOptions multi_token{};
 };
 
 /// Returns a shape with the usual sizes of the GPT families: as many kv heads as heads, head_dim = hidden / heads, and
 /// ffn = 4 x hidden.
 ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions = 2048);
 
-/// Builds the model of `shape` in that variant. In addition to the parameters of the blocks it has embedding,
-/// positions, embedding_projection, embedding_norm, norm, head.projection, and `head` if the shape is not `tied` or has
-/// a head bias.
+/// Builds the model of `shape` in that variant, whose multi_token.layers must be those of the shape. In addition to the
+/// parameters of the blocks it has embedding, positions, embedding_projection, embedding_norm, norm, head.projection,
+/// `head` if the shape is not `tied` or has a head bias, and those of multi-token layers.
 Model make_decoder(const ModelShape& shape, const DecoderVariant& variant, nn::Layers& layers);
 
 }  // namespace colossal::models

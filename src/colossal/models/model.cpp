@@ -292,7 +292,7 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
         if (cuts[stage] < blocks->second && cuts[stage + 1] > blocks->first) stages.push_back(stage);
       return stages;
     }
-  if (parameter.starts_with("embedding.") && shape.tied && last > 0) return {0, last};
+  if (parameter.starts_with("embedding.") && (shape.tied || shape.multi_token_layers > 0) && last > 0) return {0, last};
   return {0};
 }
 

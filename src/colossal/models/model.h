@@ -29,7 +29,8 @@
 //                           }});
 //
 // The names of parameters show which part of the model uses them, and thereby which pipeline stage holds them:
-// "blocks.<i>." = block i, "norm." and "head." = the end, all others = the beginning; a tied "embedding." = both ends.
+// "blocks.<i>." = block i, "norm." and "head." = the end, all others = the beginning; "embedding." = both ends if it is
+// tied or if there are multi-token layers.
 // make_model() refuses names that do not show this.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -126,6 +127,9 @@ struct Embed {
 /// the metrics of the step, the same on all ranks. It is not called if the step throws.
 using EndStep = std::function<void(const nn::Reported& reported, std::vector<Metric>& rows)>;
 
+/// Mixtures of experts, in the order in which a pass runs them.
+using Mixtures = std::vector<std::shared_ptr<nn::Experts>>;
+
 /// A model with its layers. make_model() builds it.
 struct Model {
   ModelShape shape;
@@ -144,6 +148,9 @@ struct Model {
   /// Number by which the rows of every batch must be divisible (nn::Layers::batch_parts() of the layout)
   int64_t batch_parts = 1;
   EndStep end_step{};     ///< null = no action at the end of a step
+  Mixtures mixtures{};    ///< make_model() lets end_step end their step and add their rows, after its own action
+  /// Number of tokens after a token whose ids and labels the norm reads in training (models/multi_token.h)
+  int64_t tokens_ahead = 0;
   nn::Reports reports{};  ///< reports of the model's layers (nn::Layers::reports()); set by make_model()
 };
 
@@ -189,8 +196,8 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 
 /// Returns the stages of a chain that use the parameter of that name. Stage k has blocks [cuts[k], cuts[k+1]).
 /// "blocks.<i>...." is used by the stage with that block, "norm...." and "head...." by the last, other names by the
-/// first. A tied embedding is used by the first and the last, and a parameter that blocks share (Architecture::shared)
-/// by all stages that have one of these blocks.
+/// first. An embedding that is tied, or that multi-token layers read, is used by the first and the last. A parameter that
+/// blocks share (Architecture::shared) is used by all stages that have one of these blocks.
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 

@@ -136,6 +136,18 @@ void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
   }
 }
 
+/// Lets the end of a step reach the model's mixtures of experts.
+void end_steps_of_mixtures(Model& model) {
+  if (model.mixtures.empty()) return;
+  model.end_step = [mixtures = model.mixtures, before = model.end_step](const nn::Reported& reported,
+                                                                        std::vector<Metric>& rows) {
+    if (before) before(reported, rows);
+    nn::ExpertMetrics metrics;
+    for (const auto& experts : mixtures) experts->end_step(reported, metrics);
+    nn::add_rows(metrics, rows);
+  };
+}
+
 }  // namespace
 
 Model make_model(const ModelShape& shape, nn::Layers& layers) {
@@ -144,6 +156,7 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   model.shape = shape;
   model.batch_parts = layers.batch_parts();
   model.reports = layers.reports();
+  end_steps_of_mixtures(model);
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
   const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });

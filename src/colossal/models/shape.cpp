@@ -45,6 +45,7 @@ void ModelShape::validate() const {
   same("positions", positions, settled.positions);
   same("tied", tied, settled.tied);
   same("experts", experts, settled.experts);
+  same("multi_token_layers", multi_token_layers, settled.multi_token_layers);
   require(settled == *this, "model", "a shape of architecture ", architecture->name,
           " must have the sizes that follow from its others; take it from a registry, which sets them");
 }

@@ -33,6 +33,10 @@ struct ModelShape {
   /// Number of experts of a mixture layer; 0 = the model is dense. Set by Architecture::settle
   int64_t experts = 0;
 
+  /// Number of layers after the last block that read the embedding again (models/multi_token.h); 0 = none. Set by
+  /// Architecture::settle
+  int64_t multi_token_layers = 0;
+
   /// Elements of a token and layer in a cache of latents (nn/latent_heads.h); 0 = keys and values of each kv head are
   /// cached. Set by Architecture::settle
   int64_t cached_latent = 0;

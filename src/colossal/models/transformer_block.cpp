@@ -127,12 +127,11 @@ class FeedForwardBranch {
 
 class TransformerBlock {
  public:
-  TransformerBlock(const ModelShape& s, int64_t index, const BlockVariant& variant, nn::Layers& make)
+  TransformerBlock(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
       : norms_after_(variant.placement == Placement::After), branches_(variant.branches) {
     require(branches_ == Branches::InTurn || !norms_after_, "model",
             "the branches of a block with post-norms must be sequential: got parallel branches; place the norms before "
             "or around the branches");
-    const std::string name = concat("blocks.", index);
     norm_1_ = make_norm(name + ".norm_1", variant.norm, s, make);
     attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, variant, make);
     if (branches_ != Branches::OneNorm) norm_2_ = make_norm(name + ".norm_2", variant.norm, s, make);
@@ -167,21 +166,16 @@ std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& 
                                                 : layers.layer_norm(name, s.hidden, variant.options(s));
 }
 
+Block::OfOne make_transformer_block(const std::string& name, const ModelShape& s, const BlockVariant& variant,
+                                    nn::Layers& layers, Mixtures& mixtures) {
+  const auto block = std::make_shared<const TransformerBlock>(name, s, variant, layers);
+  if (block->experts()) mixtures.push_back(block->experts());
+  return [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); };
+}
+
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariants& variants, nn::Layers& layers) {
-  std::vector<std::shared_ptr<nn::Experts>> mixtures;
-  for (int64_t i = 0; i < s.layers; ++i) {
-    const auto block = std::make_shared<const TransformerBlock>(s, i, variants(i), layers);
-    if (block->experts()) mixtures.push_back(block->experts());
-    model.blocks.push_back(
-        [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); });
-  }
-  if (mixtures.empty()) return;
-  model.end_step = [mixtures, before = model.end_step](const nn::Reported& reported, std::vector<Metric>& rows) {
-    if (before) before(reported, rows);
-    nn::ExpertMetrics metrics;
-    for (const auto& experts : mixtures) experts->end_step(reported, metrics);
-    nn::add_rows(metrics, rows);
-  };
+  for (int64_t i = 0; i < s.layers; ++i)
+    model.blocks.push_back(make_transformer_block(concat("blocks.", i), s, variants(i), layers, model.mixtures));
 }
 
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {

@@ -85,12 +85,17 @@ using BlockVariants = std::function<BlockVariant(int64_t layer)>;
 /// "blocks.<index>." and then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm; latent: the names of
 /// nn/latent_heads.h after "attention" in place of qkv), attention.out, norm_2 (OneNorm: none), mlp.up (gated:
 /// mlp.gate_up), mlp.down; with experts those of nn/experts.h under "mlp", and mlp.shared.up (or gate_up) and
-/// mlp.shared.down. The model's end_step then adds the rows of mixtures. Norms Around a branch add
-/// attention.post_norm and mlp.post_norm.
+/// mlp.shared.down, and the mixture is appended to Model::mixtures. Norms Around a branch add attention.post_norm and
+/// mlp.post_norm.
 /// Errors ("model"): Placement::After with branches that both read the block's input.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariants& variants, nn::Layers& layers);
 /// Adds the blocks of a model, all in one variant.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariant& variant, nn::Layers& layers);
+
+/// Makes one block outside Model::blocks in that variant. Its parameters are named "`name`." and then as those of
+/// blocks. Appends its mixture, if it has one, to `mixtures`. Errors: as add_transformer_blocks().
+Block::OfOne make_transformer_block(const std::string& name, const ModelShape& shape, const BlockVariant& variant,
+                                    nn::Layers& layers, Mixtures& mixtures);
 
 /// Refuses grouped queries. A family whose Hugging Face folders do not support them calls it in Architecture::settle.
 /// Errors ("model"): kv_heads that differ from heads.

@@ -24,15 +24,12 @@ struct ExpertDispatch::Route {
   /// Starts the way of x [T, H]. With nodes the hop within the node is made in the arrival.
   ExpertRanks::Arrival begin(const at::Tensor& x) const {
     if (!first) return last->begin(picked_rows(x, token_of), /*may_round=*/true);
-    return [this, arrival = first->begin(x, /*may_round=*/true)] {
-      return last->begin(arrival(), /*may_round=*/true)();
-    };
+    return
+        [this, arrival = first->begin(x, /*may_round=*/true)] { return last->begin(arrival(), /*may_round=*/true)(); };
   }
   /// Returns rows [R, H] of this rank's experts from a row for each of its tokens' assignments, and the opposite.
   at::Tensor forth(const at::Tensor& rows) const { return last->forth(first ? first->forth(rows) : rows); }
-  at::Tensor back(const at::Tensor& rows) const {
-    return first ? first->back(last->back(rows)) : last->back(rows);
-  }
+  at::Tensor back(const at::Tensor& rows) const { return first ? first->back(last->back(rows)) : last->back(rows); }
 };
 
 namespace {
@@ -70,8 +67,8 @@ at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDo
 
 /// x [T, H] -> rows [R, H] of this rank's experts, which have arrived.
 struct ToExperts : torch::autograd::Function<ToExperts> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor&,
-                            const std::shared_ptr<const Route>& route, const ExpertRanks::Arrival& arrival) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor&, const std::shared_ptr<const Route>& route,
+                            const ExpertRanks::Arrival& arrival) {
     save_route(context, route);
     return arrival();
   }
@@ -113,8 +110,7 @@ struct FromRows : torch::autograd::Function<FromRows> {
     const auto type = sum_type(rows);
     const at::Tensor dy = gradients[0].to(type);
     at::Tensor dweights = at::empty(weights.sizes(), weights.options().dtype(type));
-    for (int64_t j = 0; j < place.size(1); ++j)
-      dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
+    for (int64_t j = 0; j < place.size(1); ++j) dweights.select(1, j).copy_((dy * rows_at(rows, place, j)).sum(1));
     // The weight of each sorted assignment. The row behind the last one takes those of dropped assignments.
     at::Tensor sorted = at::zeros({rows.size(0) + 1}, weights.options().dtype(type));
     sorted.index_copy_(0, place.flatten(), weights.to(type).flatten());

@@ -38,8 +38,7 @@ Counts inverse(const Counts& permutation) {
 
 std::vector<int64_t> even_counts(int64_t assignments, int64_t count) {
   Counts counts;
-  for (int64_t e = 0; e < count; ++e)
-    counts.push_back(assignments * (e + 1) / count - assignments * e / count);
+  for (int64_t e = 0; e < count; ++e) counts.push_back(assignments * (e + 1) / count - assignments * e / count);
   return counts;
 }
 

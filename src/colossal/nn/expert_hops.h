@@ -88,10 +88,10 @@ class NodeHop {
   std::vector<int64_t> rows_sent_, rows_received_;          // tokens to and from each node
   std::vector<int64_t> assigned_sent_, assigned_received_;  // their assignments
   std::vector<int64_t> counts_;
-  at::Tensor token_of_;              // the token of each row that is sent
-  at::Tensor by_node_, by_order_;    // permutations between assignments in order of experts and those by node and token
-  at::Tensor row_of_;                // the received row of each assignment to pass on
-  at::Tensor to_pass_, to_return_;   // permutations between received assignments and those to pass on
+  at::Tensor token_of_;             // the token of each row that is sent
+  at::Tensor by_node_, by_order_;   // permutations between assignments in order of experts and those by node and token
+  at::Tensor row_of_;               // the received row of each assignment to pass on
+  at::Tensor to_pass_, to_return_;  // permutations between received assignments and those to pass on
 };
 
 }  // namespace colossal::nn

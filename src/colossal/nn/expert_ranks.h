@@ -53,8 +53,8 @@ class ExpertRanks {
     return [rows] { return rows; };
   }
   /// Returns the rows received in an exchange that rounds nothing.
-  at::Tensor exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
-                      const std::vector<int64_t>& in_rows, Among among) const {
+  at::Tensor exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
+                      Among among) const {
     return begin_exchange(rows, out_rows, in_rows, among, /*may_round=*/false)();
   }
   /// Returns the sum of x over all ranks that route other tokens of the micro-batch; may overwrite x.

@@ -52,23 +52,23 @@ struct ExpertOptions {
   double capacity = 0;
   double balance_loss = 0;  ///< strength of the balance loss; 0 = off
   BalanceOver balance_over = BalanceOver::Batch;
-  double z_loss = 0;  ///< factor of mean(logsumexp(logits)^2); 0 = off
-  bool bias = false;  ///< the buffer router.bias is added to the scores when experts are chosen, not to the weights
+  double z_loss = 0;     ///< factor of mean(logsumexp(logits)^2); 0 = off
+  bool bias = false;     ///< the buffer router.bias is added to the scores when experts are chosen, not to the weights
   double bias_rate = 0;  ///< how far a step moves the balance biases (arXiv:2408.15664)
   /// Activation inside an expert. If `gated`, it maps [T, 2 ffn], gate and up, to [T, ffn]
   Unary activation{};
   bool gated = false;
-  bool linear_bias = false;       ///< biases of the two linear layers of an expert
-  double deviation = 0.02;        ///< standard deviation of the initial weights of the router and of experts.up
-  double down_deviation = 0.02;   ///< of experts.down
+  bool linear_bias = false;      ///< biases of the two linear layers of an expert
+  double deviation = 0.02;       ///< standard deviation of the initial weights of the router and of experts.up
+  double down_deviation = 0.02;  ///< of experts.down
 };
 
 /// Metrics of the mixtures of a model in one step; see Experts::add_to().
 struct ExpertMetrics {
-  double expert_load = 0;    ///< assignments of the busiest expert over the mean of its layer, before dropping
-  double rank_load = 0;      ///< assignments that the busiest rank computes over the mean of the ranks
+  double expert_load = 0;            ///< assignments of the busiest expert over the mean of its layer, before dropping
+  double rank_load = 0;              ///< assignments that the busiest rank computes over the mean of the ranks
   double dropped = 0, assigned = 0;  ///< sums over layers
-  double balance_loss = 0;   ///< sum over layers
+  double balance_loss = 0;           ///< sum over layers
   int64_t layers = 0;
 };
 
@@ -100,8 +100,7 @@ void add_rows(const ExpertMetrics& metrics, std::vector<Metric>& rows);
 /// rank; with ExpertRanks::node() see nn/expert_dispatch.h. In training one all_reduce of 2 count + 4 doubles among all
 /// ranks that route tokens, and with a capacity one of `used` int64 for each token of the micro-batch. Backward makes
 /// the two all_to_all of rows again.
-std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name,
-                                      int64_t hidden, const ExpertOptions& options,
-                                      std::shared_ptr<const ExpertRanks> ranks);
+std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name, int64_t hidden,
+                                      const ExpertOptions& options, std::shared_ptr<const ExpertRanks> ranks);
 
 }  // namespace colossal::nn

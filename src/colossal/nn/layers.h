@@ -273,7 +273,7 @@ using FieldPart = std::function<at::Tensor(const tensor::Field& field, const For
 struct LinearOptions {
   bool bias = true;
   double deviation = 0.02;  ///< standard deviation of the initial weight; biases start at zero
-  /// Segments of the split dimension (out of an Expand, in of a Contract); empty = one segment
+  /// Segments of the split dimension (out of an Expand, in of a Contract or a Dense); empty = one segment
   std::vector<tensor::Segment> segments{};
 };
 

@@ -7,6 +7,11 @@
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {
+namespace {
+
+constexpr int64_t kMaxMultiToken = 64;
+
+}  // namespace
 
 void DeepseekSizes::fields(Fields& f) {
   layout.fields(f);
@@ -17,6 +22,9 @@ void DeepseekSizes::fields(Fields& f) {
             kMaxSize);
   f.integer("v_dim", v_dim, "of each head", "features of v, at most nope_dim + rope_dim", 1, kMaxSize);
   f.flag("rope_interleave", rope_interleave, "rotation of neighbours, 0 and 1, instead of features rope_dim / 2 apart");
+  f.integer("multi_token_layers", multi_token_layers, "layers",
+            "layers after the last block that learn to predict tokens after the next one", 0, kMaxMultiToken);
+  f.number("multi_token_loss", multi_token_loss, "", "training: factor of the loss of the multi-token layers", 0, 1e6);
   expert_table(f, experts);
 }
 
@@ -41,7 +49,11 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                   .interleaved = own.rope_interleave};
   block.v_head_dim = own.v_dim;
   block.attention.scale = score_scale(own, s.head_dim);
-  return make_decoder(s, {.block = block, .blocks = with_experts(block, own.experts, s)}, layers);
+  return make_decoder(s,
+                      {.block = block,
+                       .blocks = with_experts(block, own.experts, s),
+                       .multi_token = {.layers = own.multi_token_layers, .loss = own.multi_token_loss}},
+                      layers);
 }
 
 void settle(ModelShape& s) {
@@ -52,8 +64,16 @@ void settle(ModelShape& s) {
   require(own.v_dim <= s.head_dim, "model", "v_dim must be at most nope_dim + rope_dim: got ", own.v_dim, " and ",
           s.head_dim);
   s.cached_latent = own.kv_rank + own.rope_dim;
+  s.multi_token_layers = own.multi_token_layers;
   settle_rotary(own.layout.rotary, own.rope_dim, s);
   settle_experts(own.experts, s);
+}
+
+/// Returns the own keys that concern training alone.
+std::vector<std::string> training_keys() {
+  std::vector<std::string> keys = expert_training_keys();
+  keys.push_back("multi_token_loss");
+  return keys;
 }
 
 ModelShape sized(LlamaLayoutSizes sizes, const DeepseekSizes& own) {
@@ -277,7 +297,7 @@ Architecture deepseek_architecture() {
                            .head = "lm_head.weight",
                            .ignored = {rotary_table()},
                            .left_out = left_out,
-                           .own_training = expert_training_keys()}};
+                           .own_training = training_keys()}};
 }
 
 }  // namespace colossal::models

@@ -17,6 +17,8 @@ struct DeepseekSizes {
   int64_t nope_dim = 128, rope_dim = 64, v_dim = 128;
   bool rope_interleave = true;  ///< nn::LatentOptions::interleaved
   ExpertKeys experts{};
+  int64_t multi_token_layers = 0;  ///< MultiTokenOptions::layers
+  double multi_token_loss = 0.3;   ///< MultiTokenOptions::loss
 
   void fields(Fields& f);
   bool operator==(const DeepseekSizes&) const = default;

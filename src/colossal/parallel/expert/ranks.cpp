@@ -141,8 +141,10 @@ MeshExpertRanks::MeshExpertRanks(std::shared_ptr<const Layout> layout) : layout_
   others_ = &mesh.group(routing);
   const int64_t node = layout_->expert_node;
   if (node == 0) return;
-  require(node > 1 && ranks() % node == 0, "experts", "a node must have at least 2 ranks and divide those with other "
-          "experts: got ", node, " of ", ranks(), "; change parallel.expert.node");
+  require(node > 1 && ranks() % node == 0, "experts",
+          "a node must have at least 2 ranks and divide those with other "
+          "experts: got ",
+          node, " of ", ranks(), "; change parallel.expert.node");
   node_ = &mesh.neighbours(expert_axes_, static_cast<int>(node));
   nodes_ = &mesh.counterparts(expert_axes_, static_cast<int>(node));
 }

@@ -52,14 +52,14 @@ class MeshExpertRanks final : public nn::ExpertRanks {
  private:
   std::shared_ptr<const Layout> layout_;
   std::vector<std::string> tensor_axes_, expert_axes_, feature_axes_;
-  bool gathers_ = false;         // with splits_experts: ranks hold other tokens of the sequence outside
-  comm::Group* experts_;         // ranks with other experts
-  comm::Group* node_ = nullptr;  // those of this rank's node
+  bool gathers_ = false;          // with splits_experts: ranks hold other tokens of the sequence outside
+  comm::Group* experts_;          // ranks with other experts
+  comm::Group* node_ = nullptr;   // those of this rank's node
   comm::Group* nodes_ = nullptr;  // those at this rank's position in each node
-  comm::Group* features_;        // ranks that split each expert
-  comm::Group* columns_;         // ranks that split the features of hidden states
-  comm::Group* same_;            // ranks that hold the same hidden states, of which each routes a run
-  comm::Group* others_;          // ranks that route other tokens
+  comm::Group* features_;         // ranks that split each expert
+  comm::Group* columns_;          // ranks that split the features of hidden states
+  comm::Group* same_;             // ranks that hold the same hidden states, of which each routes a run
+  comm::Group* others_;           // ranks that route other tokens
 };
 
 }  // namespace colossal::parallel

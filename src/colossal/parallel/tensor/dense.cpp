@@ -11,7 +11,7 @@ TensorDense::TensorDense(nn::Parameters& p, std::shared_ptr<const Layout> layout
                          int64_t out, const nn::LinearOptions& o)
     : features_(layout->mesh->group(layout->outside.columns)),
       weight_(p, *layout, name + ".weight", {out, in}, layout->outside,
-              {.features = 1, .init = nn::Init::normal(o.deviation), .decay = true}) {
+              {.features = 1, .segments = o.segments, .init = nn::Init::normal(o.deviation), .decay = true}) {
   if (o.bias) bias_.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
 }
 
