@@ -196,8 +196,8 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 
 /// Returns the stages of a chain that use the parameter of that name. Stage k has blocks [cuts[k], cuts[k+1]).
 /// "blocks.<i>...." is used by the stage with that block, "norm...." and "head...." by the last, other names by the
-/// first. An embedding that is tied, or that multi-token layers read, is used by the first and the last. A parameter that
-/// blocks share (Architecture::shared) is used by all stages that have one of these blocks.
+/// first. An embedding that is tied, or that multi-token layers read, is used by the first and the last. A parameter
+/// that blocks share (Architecture::shared) is used by all stages that have one of these blocks.
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 

@@ -65,8 +65,8 @@ class MultiTokenLayers {
 
 /// Returns `batch` with further fields for each k in [1, count], both [B, S]: `ids.<k>` with the token k places after
 /// each token, and `labels.<k>` with the label there. The label is ignored if that place is beyond the row, or in
-/// another document, which starts where `positions` do not go on. The batch must have the tokens of whole rows, so it is
-/// called before rows are cut. A batch without labels for each token, or with these fields, is returned as it is.
+/// another document, which starts where `positions` do not go on. The batch must have the tokens of whole rows, so it
+/// is called before rows are cut. A batch without labels for each token, or with these fields, is returned as it is.
 tensor::Batch with_tokens_ahead(const tensor::Batch& batch, int64_t count);
 
 }  // namespace colossal::models

@@ -1,4 +1,4 @@
-// The ranks of a mesh among which a mixture of experts is divided (nn/expert_ranks.h). They are the ranks along the axis
+// The ranks of a mesh among which a mixture of experts is divided (nn/expert_ranks.h): the ranks along the axis
 // "expert", times those of the tensor mode unless these split each expert (Layout::splits_experts).
 //
 //   nn::make_experts(parameters, reports, "blocks.0.mlp", 64, options, std::make_shared<MeshExpertRanks>(layout));
