@@ -8,10 +8,10 @@ The model has the sizes of benchmarks/mixtral_161m.toml and random weights. The 
 Face folder, `colossal export --type q8_0` makes a GGUF file of it, and both programs read this file. With --folder ours
 reads the Hugging Face folder and rounds it to 8 bits in groups of 128 while loading (`--quantize=int8`).
 
-How fast a mixture decodes depends on which experts its tokens choose: 8 sequences that repeat one token read 2 experts of
-a layer, others up to 8. Ours decodes greedily, llama.cpp gets random tokens. So the weights are such that greedy decoding does not
-repeat itself (EMBEDDING_SCALE, ATTENTION_SCALE). The script prints how many different tokens `colossal generate` makes of
-one prompt, and fails if they are fewer than half of all.
+How fast a mixture decodes depends on which experts its tokens choose: 8 sequences that repeat one token read 2 experts
+of a layer, others up to 8. Ours decodes greedily, llama.cpp gets random tokens. So the weights are such that greedy
+decoding does not repeat itself (EMBEDDING_SCALE, ATTENTION_SCALE). The script prints how many different tokens
+`colossal generate` makes of one prompt, and fails if they are fewer than half of all.
 """
 
 import argparse
@@ -28,7 +28,11 @@ VOCABULARY, HIDDEN, LAYERS, HEADS, KV_HEADS, FFN, EXPERTS, USED = 32000, 512, 8,
 PARAMETERS = 161_128_960
 EMBEDDING_SCALE = 0.02  # results of experts are larger, so the last token is not the most probable one
 ATTENTION_SCALE = 0.1  # experts decide: attention to a long text is much the same from token to token
-MEASURES = {"decode 1": ("decode, 1 sequence", 1.2), "decode many": ("decode, {many} sequences", 1.9), "prefill": ("prefill", None)}
+MEASURES = {  # what it is, and the ratio that is wanted
+    "decode 1": ("decode, 1 sequence", 1.2),
+    "decode many": ("decode, {many} sequences", 1.9),
+    "prefill": ("prefill", None),
+}
 
 
 def shapes():
@@ -54,9 +58,10 @@ def write_folder(folder):
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({
-        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
-        "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-        "num_local_experts": EXPERTS, "num_experts_per_tok": USED, "max_position_embeddings": 4096, "hidden_act": "silu",
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS, "num_local_experts": EXPERTS, "num_experts_per_tok": USED,
+        "max_position_embeddings": 4096, "hidden_act": "silu",
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "sliding_window": None,
         "torch_dtype": "bfloat16"}))
     header, end, count = {}, 0, 0
@@ -74,15 +79,17 @@ def write_folder(folder):
             if len(shape) == 1:
                 values = numpy.ones(shape, numpy.float32)
             else:  # products keep the size of their inputs, apart from two
-                scale = EMBEDDING_SCALE if "embed" in name else shape[1] ** -0.5 * (ATTENTION_SCALE if "o_proj" in name else 1)
+                scale = EMBEDDING_SCALE if "embed" in name else shape[1] ** -0.5
+                scale *= ATTENTION_SCALE if "o_proj" in name else 1
                 values = random.standard_normal(shape, numpy.float32) * numpy.float32(scale)
             file.write((values.view(numpy.uint32) >> 16).astype("<u2").tobytes())  # the upper half is a bf16
 
 
 def check_tokens(options, model):
     """Fails if greedy decoding repeats itself, because the two programs would then read different experts."""
-    said = subprocess.run([options.colossal, "generate", "--from", model, "--tokenizer=bytes", "--ids", "--prompt=Once upon",
-                           f"--max-tokens={options.new}"], check=True, capture_output=True, text=True).stdout.split()
+    command = [options.colossal, "generate", "--from", model, "--tokenizer=bytes", "--ids", "--prompt=Once upon",
+               f"--max-tokens={options.new}"]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     print(f"{len(set(said))} different tokens of {len(said)} that ours decodes", file=sys.stderr)
     if 2 * len(set(said)) < len(said):
         sys.exit(f"ours must decode different tokens, like those of llama.cpp: got {' '.join(said)}")
@@ -105,8 +112,8 @@ def main():
     if not (folder / "model.safetensors").exists():
         write_folder(folder)
     if not options.only_ours and not gguf.exists():
-        subprocess.run([options.colossal, "export", "--from", folder, "--tokenizer=bytes", "--to", gguf, "--type", "q8_0"],
-                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([options.colossal, "export", "--from", folder, "--tokenizer=bytes", "--to", gguf, "--type",
+                        "q8_0"], check=True, stdout=subprocess.DEVNULL)
     check_tokens(options, folder)
     reads_folder = options.folder or options.only_ours
     own = (folder, ["--precision=bf16", "--quantize=int8"]) if reads_folder else (gguf, ["--precision=bf16"])
@@ -116,9 +123,11 @@ def main():
         names = ["ours"] if options.only_ours else list(sides)
         rounds.append({name: sides[name]() for name in (names if i % 2 == 0 else names[::-1])})
         print(f"round {i + 1}: {json.dumps(rounds[-1])}", file=sys.stderr, flush=True)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    print(f"Mixtral of {PARAMETERS:,} parameters, {'int8 in groups of 128' if reads_folder else 'Q8_0'} against Q8_0, prompts of "
-          f"{options.prompt} tokens, {options.new} decoded, {options.threads} threads, {options.rounds} rounds, {cpu}\n")
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    weights = "int8 in groups of 128" if reads_folder else "Q8_0"
+    print(f"Mixtral of {PARAMETERS:,} parameters, {weights} against Q8_0, prompts of {options.prompt} tokens, "
+          f"{options.new} decoded, {options.threads} threads, {options.rounds} rounds, {cpu}\n")
     print("| what | llama.cpp, tokens/s | colossal | ratio, by round | wanted |\n|---|---|---|---|---|")
     for measure, (what, wanted) in MEASURES.items():
         our = [sides["ours"][measure] for sides in rounds]

@@ -39,7 +39,8 @@ def held_out_loss(options, name, seed):
                    f"--data.sequence={SEQUENCE}", f"--optimizer.learning_rate={options.rate}",
                    f"--optimizer.warmup_steps={options.steps // 20}", f"--training.steps={options.steps}",
                    f"--training.batch_size={BATCH}", f"--training.seed={seed}",
-                   f"--training.evaluate_every={max(1, options.steps // 2)}", f"--training.evaluate_batches={EVALUATED}"]
+                   f"--training.evaluate_every={max(1, options.steps // 2)}",
+                   f"--training.evaluate_batches={EVALUATED}"]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
@@ -59,8 +60,9 @@ def print_table(options, results):
         dense, mixture = (results[name, seed] for name in ("dense", "mixture"))
         below = mixture["end"] < dense["end"]  # False for a NaN
         lower = lower and below
-        print(f"| {seed} | {dense['middle']:.4f} | {mixture['middle']:.4f} | {dense['end']:.4f} | {mixture['end']:.4f} | "
-              f"{mixture['end'] / dense['end']:.4f}{'' if below else ', not lower'} | {mixture['load']:.2f} x even |")
+        print(f"| {seed} | {dense['middle']:.4f} | {mixture['middle']:.4f} | {dense['end']:.4f} | "
+              f"{mixture['end']:.4f} | {mixture['end'] / dense['end']:.4f}{'' if below else ', not lower'} | "
+              f"{mixture['load']:.2f} x even |")
     return lower
 
 
@@ -68,7 +70,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="builtin", help="text file or folder; builtin: the text of this project")
     parser.add_argument("--steps", type=int, default=1500, help=f"of {BATCH} samples of {SEQUENCE} bytes")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of initial weights and of the order of data")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of weights and order of data")
     parser.add_argument("--rate", default="3e-3", help="learning rate after the warm-up, of both models")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     options = parser.parse_args()

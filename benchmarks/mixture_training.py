@@ -8,12 +8,12 @@ and AdamW, of --batch rows of --length random tokens; 4 x 256 are those of train
 - ours:       one rank of --threads threads;
 - ours, expert 2: the same batch on two ranks that divide the experts, each of --threads / 2 threads;
 - eager, grouped_mm, batched_mm: transformers' MixtralForCausalLM with this `experts_implementation` and torch's fused
-  AdamW. batched_mm gathers the matrices of three projections for every assignment and keeps them for backward: 142 GB for
-  4 x 256 tokens. If they do not fit, it gets one row of 32 tokens, and its row of the table says so.
---only takes the sides whose names contain one of the words, and ours. --before: our program of another commit, as a side.
+  AdamW. batched_mm gathers the matrices of three projections for every assignment and keeps them for backward: 142 GB
+  for 4 x 256 tokens. If they do not fit, it gets one row of 32 tokens, and its row of the table says so.
+--only takes the sides whose names contain one of the words, and ours. --before adds our program of another commit.
 
 A round measures each side once; the figure of a round is the median of its steps, without the first two. The table has
-medians of rounds with their range, and ratios of speed, tokens a second of ours over those of the row, within each round.
+medians of rounds with their range, and ratios of speed within each round: our tokens a second over those of the row.
 Needs ./colossal.sh build, and torch and transformers 5 of .venv.
 """
 
@@ -48,15 +48,16 @@ def run(command, threads):
 
 
 def ours(options, folder, ranks, program=PROGRAM):
-    said = run([program, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin",
-                f"--data.sequence={options.length}", f"--training.batch_size={options.batch}",
-                f"--training.steps={options.steps + WARM_UP}", f"--parallel.expert={ranks}"], options.threads // ranks)
+    said = run([program, "train", MODEL, "--overwrite", f"--run.folder={folder}/run",
+                f"--data.path={folder}/tokens.bin", f"--data.sequence={options.length}",
+                f"--training.batch_size={options.batch}", f"--training.steps={options.steps + WARM_UP}",
+                f"--parallel.expert={ranks}"], options.threads // ranks)
     if f"of {PARAMETERS} parameters" not in said:
         sys.exit(f"our model must have {PARAMETERS} parameters: got\n{said}")
     with open(f"{folder}/run/metrics.jsonl") as lines:
         measured = [json.loads(line) for line in lines][WARM_UP:]
-    return {"ms": statistics.median(line["seconds"] for line in measured) * 1e3, "mb": measured[-1]["peak_bytes"] / 2**20,
-            "tokens": options.batch * options.length}
+    return {"ms": statistics.median(line["seconds"] for line in measured) * 1e3,
+            "mb": measured[-1]["peak_bytes"] / 2**20, "tokens": options.batch * options.length}
 
 
 def peer_here(implementation, options):
@@ -86,7 +87,7 @@ def peer_here(implementation, options):
 
 
 def fits(batch, length):
-    """Whether the expert matrices that batched_mm gathers, in all layers, take at most three quarters of free memory."""
+    """Whether the expert matrices that batched_mm gathers, in all layers, fit into three quarters of free memory."""
     gathered = batch * length * USED * 3 * HIDDEN * FFN * 4 * LAYERS
     with open("/proc/meminfo") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -97,8 +98,8 @@ def peer(options, implementation):
     batch, length, steps = options.batch, options.length, options.steps
     if implementation == "batched_mm" and not fits(batch, length):
         (batch, length), steps = FEW, min(steps, 2)
-    said = run([sys.executable, __file__, "--peer", implementation, "--batch", batch, "--length", length, "--steps", steps,
-                "--threads", options.threads], options.threads)
+    said = run([sys.executable, __file__, "--peer", implementation, "--batch", batch, "--length", length, "--steps",
+                steps, "--threads", options.threads], options.threads)
     return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
 
 
@@ -158,11 +159,12 @@ def main():
         for i in range(options.rounds):  # every other round is in the opposite order, because a machine warms up
             measured = {name: sides[name]() for name in (names if i % 2 == 0 else names[::-1])}
             rounds.append({name: measured[name] for name in names})
-            print(f"round {i + 1}: " + ", ".join(f"{name} {result['ms']:.0f} ms" for name, result in rounds[-1].items()),
-                  file=sys.stderr, flush=True)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    print(f"Mixtral of {PARAMETERS:,} parameters, fp32, {options.batch} x {options.length} tokens, {options.threads} threads, "
-          f"{options.rounds} rounds of {options.steps} steps, {cpu}, {os.cpu_count()} cores\n")
+            said = ", ".join(f"{name} {result['ms']:.0f} ms" for name, result in rounds[-1].items())
+            print(f"round {i + 1}: {said}", file=sys.stderr, flush=True)
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    print(f"Mixtral of {PARAMETERS:,} parameters, fp32, {options.batch} x {options.length} tokens, {options.threads} "
+          f"threads, {options.rounds} rounds of {options.steps} steps, {cpu}, {os.cpu_count()} cores\n")
     print_tables(rounds)
 
 
