@@ -32,7 +32,6 @@ Box groups_of(const Box& box, int64_t group) {
 
 /// Elements of a part of the folder that this rank holds, in two dimensions.
 struct Piece {
-  const PartSource* source;
   Box part;          ///< the whole part, in the parameter
   Box common, here;  ///< these elements in the parameter, and in the matrix of this rank
 };
@@ -43,22 +42,18 @@ Box without_entry(Box box) {
   return box;
 }
 
-std::vector<Piece> pieces_of(const std::vector<const PartSource*>& sources, const NamedTensor& value,
-                             const tensor::MeshCoordinates& coordinates, int64_t entry) {
-  const std::vector<tensor::LocalBox> blocks = local_boxes_of(value, coordinates);
+/// Returns the pieces of a part in the blocks of this rank. `is_entry`: the part is of one entry of a stack.
+std::vector<Piece> pieces_of(const Box& part, const std::vector<tensor::LocalBox>& blocks, bool is_entry) {
   std::vector<Piece> pieces;
-  for (const PartSource* source : sources) {
-    const Box& part = source->part->box;
-    if (entry >= 0 && part.start[0] != entry) continue;
-    for (const tensor::LocalBox& block : blocks) {
-      const std::optional<Box> common = intersect(part, {block.start, block.size});
-      if (!common) continue;
-      Box here = *common;
-      for (size_t d = 0; d < here.start.size(); ++d) here.start[d] += block.local_start[d] - block.start[d];
-      const bool is_entry = entry >= 0;
-      pieces.push_back({source, is_entry ? without_entry(part) : part, is_entry ? without_entry(*common) : *common,
-                        is_entry ? without_entry(here) : here});
-    }
+  for (const tensor::LocalBox& block : blocks) {
+    const std::optional<Box> common = intersect(part, {block.start, block.size});
+    if (!common) continue;
+    Box here = *common;
+    for (size_t d = 0; d < here.start.size(); ++d) here.start[d] += block.local_start[d] - block.start[d];
+    if (is_entry)
+      pieces.push_back({without_entry(part), without_entry(*common), without_entry(here)});
+    else
+      pieces.push_back({part, *common, here});
   }
   return pieces;
 }
@@ -82,32 +77,35 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
                                            int64_t entry) {
   const at::IntArrayRef all = value.value.sizes(), shape = entry < 0 ? all : all.slice(1);
   if (value.part || shape.size() != 2) return {};
+  const std::vector<tensor::LocalBox> blocks = local_boxes_of(value, coordinates);
   std::optional<ops::GroupCodes> local;
   std::map<std::string, ops::GroupCodes> read;  // parts may be rows of one tensor
-  for (const Piece& piece : pieces_of(sources, value, coordinates, entry)) {
-    const std::string& name = piece.source->name;
-    if (!read.count(name)) {
-      std::optional<ops::GroupCodes> codes = codes_of_part(*piece.source, files);
+  for (const PartSource* source : sources) {
+    const ExternalPart& part = *source->part;
+    if (entry >= 0 && part.box.start[0] != entry) continue;
+    if (!read.count(source->name)) {
+      std::optional<ops::GroupCodes> codes = codes_of_part(*source, files);
       if (!codes || (local && !same_form(*codes, *local))) return {};
       if (!local) local = empty_codes(*codes, shape);
-      read[name] = std::move(*codes);
+      read[source->name] = std::move(*codes);
     }
-    const ops::GroupCodes& stored = read[name];
-    const Box &common = piece.common, &here = piece.here;
-    const int64_t group = stored.group, inputs = piece.part.size[1];
-    // Blocks must consist of whole groups on both sides. Only the last group of the weight may be shorter, if it is
-    // also the last one here.
-    const int64_t end = common.start[1] + common.size[1], local_end = here.start[1] + here.size[1];
-    const bool short_end = end == inputs && local_end == shape[1];
-    if (common.start[1] % group || here.start[1] % group || (end % group && !short_end)) return {};
-    const auto copy = [&](const at::Tensor& from, const at::Tensor& to, const Box& in, const Box& out) {
-      const at::Tensor rows = entry < 0 ? piece.source->part->rows_of(from) : from;
-      at_box(to, out).copy_(at_box(rows, in, piece.part.start));
-    };
-    copy(stored.codes, local->codes, common, here);
-    const Box from = groups_of(common, group), to = groups_of(here, group);
-    copy(stored.scales, local->scales, from, to);
-    if (local->minima.defined()) copy(stored.minima, local->minima, from, to);
+    const ops::GroupCodes& stored = read[source->name];
+    const int64_t group = stored.group;
+    for (const Piece& piece : pieces_of(part.box, blocks, entry >= 0)) {
+      const Box &common = piece.common, &here = piece.here;
+      // Blocks must consist of whole groups on both sides. Only the last group of the weight may be shorter, if it is
+      // also the last one here.
+      const int64_t end = common.start[1] + common.size[1], local_end = here.start[1] + here.size[1];
+      const bool short_end = end == piece.part.size[1] && local_end == shape[1];
+      if (common.start[1] % group || here.start[1] % group || (end % group && !short_end)) return {};
+      const auto copy = [&](const at::Tensor& from, const at::Tensor& to, const Box& in, const Box& out) {
+        at_box(to, out).copy_(at_box(entry < 0 ? part.rows_of(from) : from, in, piece.part.start));
+      };
+      copy(stored.codes, local->codes, common, here);
+      const Box from = groups_of(common, group), to = groups_of(here, group);
+      copy(stored.scales, local->scales, from, to);
+      if (local->minima.defined()) copy(stored.minima, local->minima, from, to);
+    }
   }
   for (const auto& [name, codes] : read) files.leave(name);
   return local;
