@@ -130,6 +130,22 @@ TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
   const at::Tensor got = some(input()), want = rounded(input());
   EXPECT_TRUE(at::equal(got.narrow(0, 1, 2), want.narrow(0, 1, 2)));
   EXPECT_FALSE(at::equal(got, want));
+// The stack may be in a released chunk when a deferred gradient is computed, and only ranks with rows would gather it.
+TEST(PrepackedLayers, MakeGradientsOfStacksWithoutTheirValues) {
+  PrepackedLayers layers({.keeps_values = true});
+  Parameters parameters({}, {.products = {[&](auto product, const Parameter& w, Parameters&) {
+                               return layers.wrap(std::move(product), w);
+                             }}});
+  Parameter& stack =
+      parameters.add("stack", tensor::ShardSpec::split({2, 32, 16}, 0, {}, {{2, 1}}), Init::normal(1), true);
+  const auto product = grouped_product(parameters, stack);
+  GroupedProduct::Saved saved;
+  const at::Tensor x = input(), dy = at::ones({4, 32});
+  product->forward(x, stack.value.detach(), {}, {4, 4}, &saved);
+  saved.weight = at::Tensor();
+  const at::Tensor sum = product->weight_gradient(dy, saved, {4, 4}, at::ones({2, 32, 16}));
+  test::expect_close(sum[0], x.sum(0).expand({32, 16}) + 1, 16, "dW");
+  EXPECT_TRUE(at::equal(sum[1], at::ones({32, 16})));
 }
 
 }  // namespace

@@ -45,10 +45,13 @@ class ExpertProducts final : public GroupedProduct {
   }
   at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
                              at::Tensor sum) const override {
-    at::Tensor all = sum.defined() ? sum : at::zeros_like(saved.weight);
+    // No operator reads the stack here: under ZeRO 3 it would be gathered on ranks whose experts have rows, and only
+    // there. dW does not need it.
+    at::Tensor all = sum.defined() ? sum : at::zeros(saved.weight.sizes(), saved.weight.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
-      const auto d = products_[e]->backward(dy.narrow(0, first, rows), of_expert(saved, e), {.x = false});
-      all[e].add_(d.weight);
+      const auto d = products_[e]->backward(dy.narrow(0, first, rows), saved.of_expert[e],
+                                            {.x = false, .sum = sum.defined() ? all[e] : at::Tensor()});
+      if (!sum.defined()) all[e].copy_(d.weight);
     });
     return all;
   }
