@@ -9,6 +9,7 @@
 
 #include "base/complaint.h"
 #include "colossal/models/config.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/nn/serial_layers.h"
 
 namespace colossal::models::deepseek_test {
@@ -47,7 +48,8 @@ ModelShape with(const DeepseekSizes& own) {
   return s;
 }
 
-/// Shapes in which keys of their folders differ from the defaults: V3, V2, V3 without mixtures.
+/// Shapes in which keys of their folders differ from the defaults: V3, V2, V3 without mixtures, V3 with two multi-token
+/// layers after its 4 blocks.
 std::vector<ModelShape> odd_shapes() {
   const RotaryKeys yarn{
       .theta = 700,
@@ -74,7 +76,8 @@ std::vector<ModelShape> odd_shapes() {
                 .v_dim = 8,
                 .rope_interleave = false,
                 .experts = v3}),
-          with({.kv_rank = 10, .nope_dim = 6, .rope_dim = 4, .v_dim = 10, .experts = v2}), with({.kv_rank = 9})};
+          with({.kv_rank = 10, .nope_dim = 6, .rope_dim = 4, .v_dim = 10, .experts = v2}), with({.kv_rank = 9}),
+          with({.kv_rank = 9, .experts = v3, .multi_token_layers = 2})};
 }
 
 TEST(Deepseek, ConvertsToConfigJsonAndBack) {
@@ -106,6 +109,30 @@ TEST(Deepseek, NamesEveryTensorOfAFolder) {
   EXPECT_EQ(s.architecture->hugging_face.left_out(s).at(0).name, "model.layers.4.*");
 }
 
+TEST(Deepseek, NamesMultiTokenLayersAfterTheBlocks) {
+  const ModelShape s = odd_shapes()[3];
+  const HuggingFace& folder = s.architecture->hugging_face;
+  EXPECT_EQ(folder.to_json(s)["num_nextn_predict_layers"], 2);
+  std::map<std::string, std::string> first;
+  for (const nn::ExternalName& name : folder.names(s)) first[name.ours] = name.parts.at(0).name;
+  EXPECT_EQ(first["head.multi_token.0.eh_proj.weight"], "model.layers.4.eh_proj.weight");
+  EXPECT_EQ(first["head.multi_token.1.enorm.weight"], "model.layers.5.enorm.weight");
+  EXPECT_EQ(first["head.multi_token.1.hnorm.weight"], "model.layers.5.hnorm.weight");
+  EXPECT_EQ(first["head.multi_token.1.norm.weight"], "model.layers.5.shared_head.norm.weight");
+  EXPECT_EQ(first["head.multi_token.1.norm_1.weight"], "model.layers.5.input_layernorm.weight");
+  EXPECT_EQ(first["head.multi_token.1.mlp.router.bias"], "model.layers.5.mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(first["head.multi_token.1.mlp.experts.down.weight"], "model.layers.5.mlp.experts.{}.down_proj.weight");
+  EXPECT_EQ(first["head.weight"], "lm_head.weight");
+  std::map<std::string, std::string> copies;
+  for (const nn::ExternalCopy& copy : copies_in_folder(s)) copies[copy.name] = copy.original;
+  EXPECT_EQ(copies, (std::map<std::string, std::string>{
+                        {"model.layers.4.embed_tokens.weight", "model.embed_tokens.weight"},
+                        {"model.layers.4.shared_head.head.weight", "lm_head.weight"},
+                        {"model.layers.5.embed_tokens.weight", "model.embed_tokens.weight"},
+                        {"model.layers.5.shared_head.head.weight", "lm_head.weight"}}));
+  EXPECT_TRUE(folder.left_out(s).empty());
+}
+
 TEST(Deepseek, RefusesFoldersByKey) {
   const ModelShape v3 = odd_shapes()[0], v2 = odd_shapes()[1];
   const auto refusal = [](const ModelShape& s, const json& change) {
@@ -118,7 +145,8 @@ TEST(Deepseek, RefusesFoldersByKey) {
   EXPECT_THAT(refusal(v3, {{"moe_layer_freq", 2}}), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(refusal(v3, {{"attention_bias", true}}), HasSubstr("attention_bias"));
   EXPECT_THAT(refusal(v3, {{"num_key_value_heads", 2}}), HasSubstr("num_key_value_heads"));
-  EXPECT_THAT(refusal(v3, {{"num_nextn_predict_layers", 2}}), HasSubstr("num_nextn_predict_layers"));
+  EXPECT_THAT(refusal(v3, {{"num_nextn_predict_layers", 65}}), HasSubstr("multi_token_layers"));
+  EXPECT_THAT(refusal(v2, {{"num_nextn_predict_layers", 1}}), HasSubstr("num_nextn_predict_layers"));
   EXPECT_THAT(refusal(v3, {{"v_head_dim", 11}}), HasSubstr("v_dim must be at most nope_dim + rope_dim: got 11 and 10"));
   EXPECT_THAT(refusal(v3, {{"n_group", 4}}), HasSubstr("groups must divide count"));
   EXPECT_THAT(refusal(v2, {{"norm_topk_prob", true}}), HasSubstr("norm_topk_prob"));
@@ -143,6 +171,11 @@ TEST(Deepseek, RefusesExportsThatNoFolderCanSay) {
   EXPECT_THAT(refusal([](DeepseekSizes& own) { own.experts.bias = false; }), HasSubstr("experts.bias must be true"));
   EXPECT_THAT(refusal([](DeepseekSizes& own) { own.experts.score = "softmax", own.experts.bias = false; }),
               HasSubstr("rope_interleave must be true"));
+  const ModelShape v2 = odd_shapes()[1];
+  auto own = v2.own.as<DeepseekSizes>();
+  own.multi_token_layers = 1;
+  EXPECT_THAT(test::complaint([&] { v2.architecture->hugging_face.to_json(with(own)); }),
+              HasSubstr("multi_token_layers must be 0 for a folder of deepseek_v2"));
 }
 
 TEST(Deepseek, RefusesHeadsThatShareKeys) {

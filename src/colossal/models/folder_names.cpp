@@ -25,6 +25,17 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
   return {};
 }
 
+/// Returns the names in the folder of the parameter or buffer `name`.
+std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderNames& names, const std::string& name) {
+  if (const std::optional<int64_t> block = block_of(name, shape.layers)) {
+    const std::string ours = concat("blocks.", *block, ".");
+    return find_row(names.in_block, name.substr(ours.size()), concat(names.blocks, *block, "."));
+  }
+  for (const auto& [ours, theirs] : names.further_blocks)
+    if (name.starts_with(ours)) return find_row(names.in_block, name.substr(ours.size()), theirs);
+  return find_row(names.outside, name, "");
+}
+
 }  // namespace
 
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names) {
@@ -33,33 +44,28 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
   make_model(shape, layers);
   std::vector<nn::ExternalName> found;
   for (const nn::Parameter& parameter : parameters.declared()) {
-    std::optional<nn::ExternalName> row;
-    if (const std::optional<int64_t> block = block_of(parameter.name, shape.layers)) {
-      const std::string ours = concat("blocks.", *block, ".");
-      row = find_row(names.in_block, parameter.name.substr(ours.size()), concat(names.blocks, *block, "."));
-    } else {
-      row = find_row(names.outside, parameter.name, "");
-    }
+    std::optional<nn::ExternalName> row = find_name(shape, names, parameter.name);
     require(row.has_value(), "model", "hugging_face.names of ", with_article(shape.architecture->name),
             " must hold every parameter: got none for ", parameter.name);
     row->ours = parameter.name;
     found.push_back(std::move(*row));
   }
-  for (const nn::Buffer& buffer : parameters.buffers())
-    if (const std::optional<int64_t> block = block_of(buffer.name, shape.layers)) {
-      const std::string ours = concat("blocks.", *block, ".");
-      auto row = find_row(names.in_block, buffer.name.substr(ours.size()), concat(names.blocks, *block, "."));
-      if (!row) continue;
-      row->ours = buffer.name;
-      found.push_back(std::move(*row));
-    }
+  for (const nn::Buffer& buffer : parameters.buffers()) {
+    std::optional<nn::ExternalName> row = find_name(shape, names, buffer.name);
+    if (!row) continue;
+    row->ours = buffer.name;
+    found.push_back(std::move(*row));
+  }
   return found;
 }
 
 std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape) {
   const HuggingFace& folder = shape.architecture->hugging_face;
   const bool has_head = shape.tied && !folder.head.empty();
-  if (!has_head && folder.copies.empty()) return {};
+  std::vector<nn::ExternalCopy> further = folder.copies;
+  if (folder.copies_of)
+    for (nn::ExternalCopy& copy : folder.copies_of(shape)) further.push_back(std::move(copy));
+  if (!has_head && further.empty()) return {};
   std::vector<nn::ExternalCopy> copies;
   const std::vector<nn::ExternalName> names = folder.names(shape);
   const auto has = [&](const std::string& tensor) {
@@ -71,7 +77,7 @@ std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape) {
   if (has_head)
     for (const nn::ExternalName& name : names)
       if (name.ours == "embedding.weight") copies.push_back(tied_copy(folder.head, name.parts.at(0).name));
-  for (const nn::ExternalCopy& copy : folder.copies)
+  for (const nn::ExternalCopy& copy : further)
     if (has(copy.original) && !has(copy.name)) copies.push_back(copy);
   return copies;
 }

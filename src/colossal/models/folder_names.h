@@ -25,15 +25,17 @@ struct FolderNames {
   std::string blocks{};                     ///< prefix of a block's number in the folder
   /// Layers of a block; names follow "blocks.<i>." here, and the block's number in the folder
   std::vector<nn::ExternalName> in_block{};
+  /// Blocks outside Model::blocks: the prefix of their parameters here, and in the folder. Rows of in_block name them
+  std::vector<std::pair<std::string, std::string>> further_blocks{};
 };
 
 /// Returns the place of each parameter of a model of `shape` in the folder. Errors ("model"): a parameter without a
-/// row. Buffers of blocks are included if they have a row.
+/// row. Buffers are included if they have a row.
 /// Cost: the model is declared once, without memory.
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
 
 /// Returns further tensors that a folder of `shape` may contain: the head of a model with a tied head, and
-/// HuggingFace::copies.
+/// HuggingFace::copies and copies_of.
 std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape);
 
 /// Returns a copy of `original` for models whose tie_word_embeddings is true.

@@ -73,10 +73,15 @@ struct HuggingFace {
   /// Further tensors that a folder may contain as copies of other tensors. A row applies to shapes whose parameters
   /// include its `original` but not its `name` (copies_in_folder).
   std::vector<nn::ExternalCopy> copies{};
+  /// Returns more rows of `copies` for a shape; null = none.
+  std::vector<nn::ExternalCopy> (*copies_of)(const ModelShape&) = nullptr;
   std::vector<IgnoredTensor> ignored{};
   /// Returns tensors that a folder may contain, and that belong to a part which this architecture does not have. A user
   /// is told that they are left out. Null = none.
   std::vector<IgnoredTensor> (*left_out)(const ModelShape&) = nullptr;
+  /// Patterns of our parameters, with `*` for any characters, that a folder may lack. They keep their initial values,
+  /// and training tells the user.
+  std::vector<std::string> may_lack{};
   /// Endings of names, each with the ending that folders of other versions have instead.
   std::vector<std::pair<std::string, std::string>> old_endings{};
   /// Own keys that may differ from the folder's values, because they change only the head. If there are any, parameters

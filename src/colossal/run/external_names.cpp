@@ -21,6 +21,7 @@ checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::v
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   std::vector<std::string> ignored = folder.ignored_names();
   for (models::IgnoredTensor& part : parts_left_out(shape)) ignored.push_back(std::move(part.name));
+  may_lack.insert(may_lack.end(), folder.may_lack.begin(), folder.may_lack.end());
   return {folder.names(shape), folder.prefix,      std::move(ignored),
           std::move(may_lack), folder.old_endings, models::copies_in_folder(shape)};
 }

@@ -13,7 +13,7 @@
 namespace colossal::run {
 
 /// Returns the names that Hugging Face folders of the architecture of `shape` use for its parameters, and the further
-/// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack. The architecture must have a Hugging Face
+/// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack, in addition to those of the architecture. The architecture must have a Hugging Face
 /// mapping. Cost: the model is declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
 

@@ -72,7 +72,7 @@ void settle(ModelShape& s) {
 /// Returns the own keys that concern training alone.
 std::vector<std::string> training_keys() {
   std::vector<std::string> keys = expert_training_keys();
-  keys.push_back("multi_token_loss");
+  keys.insert(keys.end(), {"multi_token_layers", "multi_token_loss"});
   return keys;
 }
 
@@ -140,6 +140,9 @@ std::vector<nn::ExternalName> mixture_names() {
           {"mlp.shared.down", {"mlp.shared_experts.down_proj"}}};
 }
 
+/// Returns the prefix of multi-token layer k in a folder, where these layers follow the blocks.
+std::string multi_token_prefix(const ModelShape& s, int64_t k) { return concat("model.layers.", s.layers + k, "."); }
+
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   const char* queries = s.own.as<DeepseekSizes>().q_rank > 0 ? "self_attn.q_a_proj" : "self_attn.q_proj";
   std::vector<nn::ExternalName> names{{"attention.latent", {queries, "self_attn.kv_a_proj_with_mqa"}},
@@ -148,10 +151,29 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                       {"attention.kv_norm", {"self_attn.kv_a_layernorm"}},
                                       {"attention.kv_up", {"self_attn.kv_b_proj"}}};
   for (const nn::ExternalName& name : mixture_names()) names.push_back(name);
-  return names_in_folder(s, llama_layout_names(names));
+  for (const char* name : {"enorm", "hnorm", "eh_proj"}) names.push_back({name, {name}});
+  names.push_back({"norm", {"shared_head.norm"}});
+  FolderNames folder = llama_layout_names(names);
+  for (int64_t k = 0; k < s.multi_token_layers; ++k)
+    folder.further_blocks.emplace_back(concat("head.multi_token.", k, "."), multi_token_prefix(s, k));
+  return names_in_folder(s, folder);
+}
+
+/// Returns the copies of the embedding and of the head that folders have in their multi-token layers.
+std::vector<nn::ExternalCopy> multi_token_copies(const ModelShape& s) {
+  const std::string reason = "the multi-token layer",
+                    remedy = "leave the layer out: set num_nextn_predict_layers of config.json to 0";
+  const std::string embedding = "model.embed_tokens.weight", head = s.tied ? embedding : "lm_head.weight";
+  std::vector<nn::ExternalCopy> copies;
+  for (int64_t k = 0; k < s.multi_token_layers; ++k) {
+    copies.push_back({multi_token_prefix(s, k) + "embed_tokens.weight", embedding, reason, remedy});
+    copies.push_back({multi_token_prefix(s, k) + "shared_head.head.weight", head, reason, remedy});
+  }
+  return copies;
 }
 
 std::vector<IgnoredTensor> left_out(const ModelShape& s) {
+  if (s.multi_token_layers > 0) return {};
   return {{concat("model.layers.", s.layers, ".*"), "the multi-token layer, which guesses the token after the next"}};
 }
 
@@ -213,14 +235,17 @@ ModelShape from_json(const nlohmann::json& j) {
   ModelShape s = read_llama_layout(c);
   for (const char* key : {"attention_bias", "mlp_bias"}) c.must_be(key, false);
   c.must_be("num_key_value_heads", s.heads);
-  c.must_be_one_of("num_nextn_predict_layers", {0, 1});
+  if (is_v2) c.must_be("num_nextn_predict_layers", 0);
   DeepseekSizes own{.layout = read_layout(c),
                     .q_rank = c.says_null("q_lora_rank") ? 0 : c.value("q_lora_rank", int64_t{1536}),
                     .kv_rank = c.value("kv_lora_rank", int64_t{512}),
                     .nope_dim = c.value("qk_nope_head_dim", int64_t{128}),
                     .rope_dim = c.value("qk_rope_head_dim", int64_t{64}),
                     .v_dim = c.value("v_head_dim", int64_t{128})};
-  if (!is_v2) own.rope_interleave = c.value("rope_interleave", true);
+  if (!is_v2) {
+    own.rope_interleave = c.value("rope_interleave", true);
+    own.multi_token_layers = c.value("num_nextn_predict_layers", int64_t{0});
+  }
   own.experts = is_v2 ? read_v2_experts(c, s.layers) : read_v3_experts(c, s.layers);
   s.head_dim = own.nope_dim + own.rope_dim;
   s.own = own;
@@ -265,6 +290,8 @@ nlohmann::json to_json(const ModelShape& s) {
   if (e.count > 0) check_folder(e, is_v2 ? kV2 : kV3);
   require(!is_v2 || own.rope_interleave, "model", "rope_interleave must be true for a folder of ", kV2,
           ", because its config.json has no key for it: got false");
+  require(!is_v2 || own.multi_token_layers == 0, "model", "multi_token_layers must be 0 for a folder of ", kV2,
+          ", because its config.json has no key for it: got ", own.multi_token_layers);
   nlohmann::json j = write_llama_layout(s, own.layout, is_v2 ? kV2 : kV3,
                                         is_v2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM");
   j.update({{"kv_lora_rank", own.kv_rank},
@@ -274,7 +301,8 @@ nlohmann::json to_json(const ModelShape& s) {
             {"head_dim", own.rope_dim},
             {"attention_bias", false}});
   j["q_lora_rank"] = own.q_rank > 0 ? nlohmann::json(own.q_rank) : nlohmann::json();
-  if (!is_v2) j.update({{"rope_interleave", own.rope_interleave}, {"num_nextn_predict_layers", 0}});
+  if (!is_v2)
+    j.update({{"rope_interleave", own.rope_interleave}, {"num_nextn_predict_layers", own.multi_token_layers}});
   write_experts(e, s, is_v2, j);
   return j;
 }
@@ -295,8 +323,10 @@ Architecture deepseek_architecture() {
                            .to_json = to_json,
                            .prefix = "model.",
                            .head = "lm_head.weight",
+                           .copies_of = multi_token_copies,
                            .ignored = {rotary_table()},
                            .left_out = left_out,
+                           .may_lack = {"head.multi_token.*"},
                            .own_training = training_keys()}};
 }
 

@@ -1,6 +1,6 @@
 // DeepSeek-V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): LLaMA's blocks with latent attention, and mixtures of
 // experts with shared experts. Folders of model_type deepseek_v3 have sigmoid scores and balance biases, those of
-// deepseek_v2 softmax scores. A folder's multi-token layer is not read.
+// deepseek_v2 softmax scores. Multi-token layers (models/multi_token.h) follow the blocks in a folder.
 #pragma once
 #include "colossal/models/expert_keys.h"
 #include "colossal/models/llama_layout.h"
