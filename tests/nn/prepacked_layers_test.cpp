@@ -130,6 +130,8 @@ TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
   const at::Tensor got = some(input()), want = rounded(input());
   EXPECT_TRUE(at::equal(got.narrow(0, 1, 2), want.narrow(0, 1, 2)));
   EXPECT_FALSE(at::equal(got, want));
+}
+
 // The stack may be in a released chunk when a deferred gradient is computed, and only ranks with rows would gather it.
 TEST(PrepackedLayers, MakeGradientsOfStacksWithoutTheirValues) {
   PrepackedLayers layers({.keeps_values = true});

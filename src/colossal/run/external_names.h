@@ -13,8 +13,8 @@
 namespace colossal::run {
 
 /// Returns the names that Hugging Face folders of the architecture of `shape` use for its parameters, and the further
-/// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack, in addition to those of the architecture. The
-/// architecture must have a Hugging Face mapping. Cost: the model is declared once, without memory.
+/// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack, in addition to those of the architecture,
+/// which must have a Hugging Face mapping. Cost: the model is declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
 
 /// Returns a notice if the folder holds tensors of a part that the architecture does not have (HuggingFace::left_out).
