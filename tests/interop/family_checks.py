@@ -82,7 +82,7 @@ def rope(kind, **more):
 
 def logits_with(row, model, ids, changes):
     """Returns transformers' logits for the same weights with another config."""
-    other = row.model(row.config(**(model.config.to_dict() | changes))).double().eval()
+    other = interop.in_fp64(row.model(row.config(**(model.config.to_dict() | changes)))).eval()
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         return other(ids).logits
@@ -121,7 +121,7 @@ def check_shape(row, index):
     wanted = copy.deepcopy(model).generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
     check_many_prompts(name, model, folder)
-    model.double()
+    interop.in_fp64(model)
     logits = model(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     # transformers computes norms and rotations in fp32 for any dtype.
@@ -132,7 +132,7 @@ def check_shape(row, index):
         difference = (logits_with(row, model, ids[:, :-1], {key: value}) - logits).abs().max().item()
         assert difference > 1e-3, (name, key, "changes nothing", difference)
     again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float32, output_loading_info=True)
-    again = again.double().eval()  # like `model`, whose values other than weights are fp32
+    again = interop.in_fp64(again).eval()  # like `model`, whose values other than weights are fp32
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items()), name
     off = (again(ids[:, :-1]).logits - logits).abs().max().item()

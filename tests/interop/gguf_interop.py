@@ -148,14 +148,14 @@ for name, arch, cls, arguments in ROWS:
         stored = stored if expert is None else stored[expert]
         assert stored.numel() == value.numel(), (name, key, theirs)
         assert torch.allclose(stored.flatten().sort()[0], value.flatten().sort()[0], rtol=0, atol=1e-6), (name, key, theirs)
-    wanted, before, after = logits_of(model.double(), ids), our_logits(folder, ids), our_logits(folder_of(path), ids)
+    wanted, before, after = logits_of(interop.in_fp64(model), ids), our_logits(folder, ids), our_logits(folder_of(path), ids)
     assert off(before, wanted) <= 1e-5, (name, "ours", off(before, wanted))  # their frequencies are fp32
     assert off(after, before) <= (1e-6 if name == "gemma2" else 0), (name, "ours", off(after, before))  # for gemma2, 1 + w was rounded
     compared = ["ours"]
     if name in MIXTURES:
         assert our_tokens(path) == their_tokens(model), (name, our_tokens(path), their_tokens(model))
     if has_accelerate and name not in NOT_TRANSFORMERS:
-        again = type(model).from_pretrained(interop.temp_dir, gguf_file=path.name).double().eval()
+        again = interop.in_fp64(type(model).from_pretrained(interop.temp_dir, gguf_file=path.name)).eval()
         assert off(logits_of(again, ids), wanted) <= 1e-5, (name, "transformers", off(logits_of(again, ids), wanted))
         compared.append("transformers")
     if llama_cpp:
@@ -246,7 +246,7 @@ def mixture_by_the_package(name, arch, cls, arguments):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return model.double(), path
+    return interop.in_fp64(model), path
 
 
 for name, arch, cls, arguments in ROWS:

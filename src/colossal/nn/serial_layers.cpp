@@ -335,7 +335,7 @@ std::unique_ptr<Dropout> SerialLayers::dropout(const std::string& name, int64_t,
 }
 
 std::unique_ptr<Dense> SerialLayers::dense(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
-  return std::make_unique<SerialDense>(parameters(), name, in, out, o);
+  return std::make_unique<SerialDense>(parameters(), name, in, out, with_segments(o, {}));  // they are of the inputs
 }
 
 std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
