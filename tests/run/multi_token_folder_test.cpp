@@ -28,8 +28,10 @@ models::ModelShape tiny(int64_t layers) {
   models::ModelShape shape = models::built_in().resolve({.name = "deepseek-tiny", .hidden = 32, .layers = 2});
   auto own = shape.own.as<models::DeepseekSizes>();
   own.multi_token_layers = layers;
+  own.experts.bias_rate = 0;  // a folder says nothing of training
   shape.own = own;
   shape.multi_token_layers = layers;
+  shape.tied = false;
   return shape;
 }
 
