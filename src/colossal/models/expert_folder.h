@@ -35,7 +35,7 @@ void write_qwen_moe_experts(const ModelShape& shape, const ExpertKeys& keys, nlo
 /// Errors ("experts"): the first key that the folder's format lacks, with its value.
 void require_mixtral_form(const ExpertKeys& keys);
 void require_qwen_moe_form(const ExpertKeys& keys);
-/// The same for folders of `model_type`, which have no experts.
+/// Refuses every key of experts for folders of `model_type`, which have no experts.
 void require_dense_form(const ExpertKeys& keys, const std::string& model_type);
 
 }  // namespace colossal::models

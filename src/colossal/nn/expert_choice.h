@@ -25,7 +25,7 @@ at::Tensor chosen_experts(const at::Tensor& scores /*[T, E]*/, const at::Tensor&
 /// options.scale. With autograd.
 at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options);
 
-/// What a mixture chose in the first pass of a block, so that the second pass of a recomputed block uses the same.
+/// The choice of a mixture in the first pass of a block. The second pass of a recomputed block uses it again.
 struct ExpertChoice {
   at::Tensor experts;  ///< [T, used], ascending
   at::Tensor kept;     ///< [T, used] bool, false = dropped; undefined = none is dropped

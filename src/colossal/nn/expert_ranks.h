@@ -18,8 +18,8 @@ class ExpertRanks {
   /// The ranks that exchange rows with each other.
   enum class Among : uint8_t {
     All,       ///< all ranks that hold different experts
-    SameNode,  ///< those of this rank's node
-    Nodes,     ///< those at this rank's position in each node
+    SameNode,  ///< the ranks of this rank's node
+    Nodes,     ///< the ranks at this rank's position in each node
   };
   /// Waits for an exchange and returns the received rows. It must be called exactly once, and before the ranks end.
   using Arrival = std::function<at::Tensor()>;

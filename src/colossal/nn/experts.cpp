@@ -50,15 +50,13 @@ const Product& router_product() {
 
 /// Where the values are in the vector of sums that ranks join: the assignments of each expert, the sums of its scores,
 /// and then these.
-enum After : uint8_t { kTokens, kSquares, kRankLoss, kRanks, kAfterCount };
-
-std::vector<tensor::Segment> one_each(int64_t size) { return {{size, 1}}; }
+enum After : uint8_t { kTokens, kSquares, kRankLoss, kRanks };
 
 /// Returns the spec of a stack whose dimension 0 is split over the ranks of experts. `features`: the dimension that the
 /// ranks of one expert split, in those segments; -1 = none.
 tensor::ShardSpec stack_spec(const ExpertRanks& ranks, const std::vector<int64_t>& shape, int64_t features,
                              const std::vector<tensor::Segment>& segments) {
-  auto spec = tensor::ShardSpec::split(shape, 0, ranks.expert_axes(), one_each(shape[0]));
+  auto spec = tensor::ShardSpec::split(shape, 0, ranks.expert_axes());
   if (features < 0)
     spec.gradient_axes = ranks.feature_axes();  // the first of the ranks of an expert adds the bias
   else

@@ -60,7 +60,7 @@ struct ExpertOptions {
   bool gated = false;
   bool linear_bias = false;      ///< biases of the two linear layers of an expert
   double deviation = 0.02;       ///< standard deviation of the initial weights of the router and of experts.up
-  double down_deviation = 0.02;  ///< of experts.down
+  double down_deviation = 0.02;  ///< standard deviation of the initial weights of experts.down
 };
 
 /// Metrics of the mixtures of a model in one step; see Experts::add_to().

@@ -34,7 +34,7 @@ class GgufWeights final : public WeightSource {
     const formats::GgufTensor* tensor;
     GgufChange change;
     TensorEntry entry;
-    int64_t index = -1;  // of the entry of a stack; -1 = the whole tensor
+    int64_t index = -1;  // index of the entry of a stack; -1 = the whole tensor
   };
   void add(const formats::GgufTensor& tensor, const GgufPlace& place);
   std::string_view blocks(const Place& place) const;

@@ -84,7 +84,7 @@ class LayerOfRank {
   }
 
   const models::Model& model() const { return model_; }
-  nn::ExpertMetrics metrics;  // of the last step that ended
+  nn::ExpertMetrics metrics;  // metrics of the last step that ended
 
  private:
   nn::Parameters parameters_;

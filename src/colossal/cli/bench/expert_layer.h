@@ -35,7 +35,7 @@ struct ExpertLayerCost {
   int64_t other = 0;   ///< elements of all other calls
   int64_t calls = 0;   ///< largest number of collectives of a rank
   double seconds = 0;  ///< time of the slowest rank; median over the rounds
-  double expert_load = 0, rank_load = 0;  ///< of the layer's own metrics (nn::ExpertMetrics)
+  double expert_load = 0, rank_load = 0;  ///< as the layer reports them (nn::ExpertMetrics)
 };
 
 /// Input and router of the measured layer. All values are small multiples of a power of two. So every logit is exact in
