@@ -84,7 +84,7 @@ void choose_all(const at::Tensor& scores, const at::Tensor& bias, const ExpertOp
   });
 }
 
-/// Returns what choose_all() writes, by operators of accelerators. A stable sort keeps the lower of equal experts first.
+/// Returns what choose_all() writes, by operators of accelerators. A stable sort keeps the lower of equal experts.
 at::Tensor chosen_by_sort(const at::Tensor& scores, const at::Tensor& bias, const ExpertOptions& options) {
   const auto best = [](const at::Tensor& x, int64_t count) {
     return std::get<1>(at::sort(x, /*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count);
