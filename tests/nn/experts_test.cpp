@@ -168,6 +168,25 @@ TEST(Experts, ChooseTheLowerOfEqualExpertsAndKeepNaN) {
   EXPECT_FALSE(y[0].isnan().any().item<bool>());
 }
 
+TEST(Experts, StayFiniteIfAllSigmoidsOfATokenAreZero) {
+  const ExpertOptions options{.count = 3, .used = 2, .score = ExpertOptions::Score::Sigmoid};
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor logits = at::full({2, 3}, -2000, at::TensorOptions().dtype(dtype));
+    logits.select(0, 1).zero_();
+    const at::Tensor inputs = logits.requires_grad_();
+    const at::Tensor scores = nn::scores_of(inputs, options);
+    ASSERT_EQ(scores[0].max().item<double>(), 0) << "underflow";
+    const at::Tensor experts = nn::chosen_experts(scores.detach(), {}, options);
+    const at::Tensor shares = nn::shares_of(scores, options), weights = nn::weights_of(scores, experts, options);
+    EXPECT_EQ(shares[0].abs().max().item<double>(), 0);
+    EXPECT_EQ(weights[0].abs().max().item<double>(), 0);
+    EXPECT_NO_THROW(expect_close(shares[1].detach(), at::full_like(shares[1].detach(), 1.0 / 3), 3, "shares"));
+    EXPECT_TRUE(at::equal(weights[1], at::full_like(weights[1], 0.5)));
+    torch::autograd::backward({(shares.select(1, 0) + weights.select(1, 0)).sum()}, {});
+    EXPECT_TRUE(inputs.grad().isfinite().all().item<bool>());
+  }
+}
+
 TEST(Experts, HaveTheBalanceLossOfItsStrengthAtEvenLoad) {
   ExpertOptions options = mixture(4, 2);
   options.balance_loss = 0.25;

@@ -15,6 +15,7 @@ namespace colossal::nn {
 namespace {
 
 constexpr int64_t kTokensPerChunk = 64;
+constexpr double kSmallestSum = 1e-20;  // all sigmoids of a token may be 0; DeepSeek adds the same
 
 /// Returns true if a is chosen before b, whose index is lower.
 template <class T>
@@ -124,6 +125,10 @@ at::Tensor scores_of(const at::Tensor& logits, const ExpertOptions& options) {
   return options.score == ExpertOptions::Score::Softmax ? at::softmax(logits, -1) : at::sigmoid(logits);
 }
 
+at::Tensor shares_of(const at::Tensor& scores, const ExpertOptions& options) {
+  return options.score == ExpertOptions::Score::Softmax ? scores : scores / (scores.sum(-1, true) + kSmallestSum);
+}
+
 at::Tensor chosen_experts(const at::Tensor& scores, const at::Tensor& bias, const ExpertOptions& options) {
   const at::NoGradGuard no_grad;
   if (!scores.is_cpu() && !scores.is_meta()) return chosen_by_sort(scores, bias, options);
@@ -137,11 +142,10 @@ at::Tensor chosen_experts(const at::Tensor& scores, const at::Tensor& bias, cons
 }
 
 at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options) {
-  constexpr double kSmallest = 1e-20;  // all sigmoids of a token may be 0; DeepSeek adds the same
   at::Tensor weights = scores.gather(1, experts);
   if (options.normalize) {
     const at::Tensor sum = weights.sum(-1, true);
-    weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallest : sum);
+    weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallestSum : sum);
   }
   return options.scale == 1 ? weights : weights * options.scale;
 }

@@ -16,13 +16,17 @@ namespace colossal::nn {
 /// Returns the scores of all experts, softmax or sigmoid of `logits` [T, E], with autograd.
 at::Tensor scores_of(const at::Tensor& logits, const ExpertOptions& options);
 
+/// Returns the share of each token's scores that each expert has, [T, E], with autograd: sigmoids divided by their sum.
+/// If all sigmoids of a token are 0, so are its shares.
+at::Tensor shares_of(const at::Tensor& scores, const ExpertOptions& options);
+
 /// Returns the experts of each token, [T, used] int64, in ascending order. They are the best by scores + bias; among
 /// equal ones the lower expert is chosen. A NaN counts as the best. With groups, only experts of the groups_used best
 /// groups are eligible. `bias`: [E], or undefined. On meta the result has no values.
 at::Tensor chosen_experts(const at::Tensor& scores /*[T, E]*/, const at::Tensor& bias, const ExpertOptions& options);
 
 /// Returns the weights of the chosen experts: their scores, divided by their sum if options.normalize, times
-/// options.scale. With autograd.
+/// options.scale. If all sigmoids of a token are 0, so are its weights. With autograd.
 at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options);
 
 /// The choice of a mixture in the first pass of a block. The second pass of a recomputed block uses it again.

@@ -160,11 +160,6 @@ class Mixture final : public Experts {
     return choice;
   }
 
-  /// Returns the share of each token's scores that an expert has.
-  at::Tensor shares_of(const at::Tensor& scores) const {
-    return options_.score == ExpertOptions::Score::Softmax ? scores : scores / scores.sum(-1, true);
-  }
-
   at::Tensor counts_of(const at::Tensor& experts) const {
     if (experts.is_meta()) return at::empty({options_.count}, experts.options().dtype(at::kDouble));
     return at::bincount(experts.flatten(), {}, options_.count).to(at::kDouble);
@@ -181,7 +176,7 @@ class Mixture final : public Experts {
   at::Tensor squares_of(const at::Tensor& logits) const { return at::logsumexp(logits, -1).square().sum(); }
 
   at::Tensor own_sums(const at::Tensor& logits, const at::Tensor& scores, const at::Tensor& experts) const {
-    const at::Tensor counts = counts_of(experts), of_scores = shares_of(scores).sum(0).to(at::kDouble);
+    const at::Tensor counts = counts_of(experts), of_scores = shares_of(scores, options_).sum(0).to(at::kDouble);
     const at::Tensor tokens = at::full({}, static_cast<double>(scores.size(0)), counts.options());
     const at::Tensor loss = balance(counts, of_scores, tokens);
     return at::cat(
@@ -200,7 +195,7 @@ class Mixture final : public Experts {
     };
     at::Tensor result = y;
     if (balance_.index >= 0) {
-      const at::Tensor of_scores = shares_of(scores).sum(0);
+      const at::Tensor of_scores = shares_of(scores, options_).sum(0);
       if (options_.balance_over == ExpertOptions::BalanceOver::Batch) {
         const at::Tensor all = choice.sums.narrow(0, options_.count, options_.count);
         result = attach(balance_, balance(counts, of_scores, tokens), balance(counts, all, tokens), result);
