@@ -292,6 +292,29 @@ TEST(Experts, MoveBalanceBiasesUntilTheLoadIsEven) {
   EXPECT_EQ(layer.value("router.bias").scalar_type(), at::kFloat);
 }
 
+// Ten loads of 1/3 add up to more than 10/3, so that a rounded mean is above each of them.
+TEST(Experts, LeaveBalanceBiasesAtEvenLoad) {
+  ExpertOptions options = mixture(10, 1);
+  options.bias = true;
+  options.bias_rate = 0.5;
+  Layer layer(options);
+  const auto moved_by = [&](const std::vector<double>& load) {
+    nn::Reported reported{.micro_batches = 3};
+    for (const auto& d : layer.make.reports().declared())
+      reported.values.push_back(d.size == 10 ? load : std::vector<double>(d.size));
+    nn::ExpertMetrics metrics;
+    layer.value("router.bias").zero_();
+    layer.experts->end_step(reported, metrics);
+    return layer.value("router.bias").clone();
+  };
+  std::vector<double> load(10, 1.0 / 3);
+  EXPECT_EQ(moved_by(load).abs().max().item<float>(), 0);
+  load[2] = 2.0 / 3, load[7] = 0;
+  at::Tensor want = at::zeros({10});
+  want[2] = -0.5, want[7] = 0.5;
+  EXPECT_TRUE(at::equal(moved_by(load), want));
+}
+
 TEST(Experts, AddTheirMetrics) {
   nn::ExpertMetrics metrics{
       .expert_load = 2, .rank_load = 1.5, .dropped = 1, .assigned = 4, .balance_loss = 6, .layers = 3};

@@ -117,7 +117,8 @@ class Mixture final : public Experts {
     metrics.rank_load = std::max(metrics.rank_load, rank_load(computed));
     metrics.assigned += all;
     metrics.dropped += all - std::accumulate(computed.begin(), computed.end(), 0.0);
-    if (bias_ && options_.bias_rate != 0 && !reported.skipped && bias_->value.defined()) move_bias(load, mean);
+    if (bias_ && options_.bias_rate != 0 && !reported.skipped && bias_->value.defined())
+      move_bias(load, reported.micro_batches);
   }
 
  private:
@@ -251,9 +252,16 @@ class Mixture final : public Experts {
     return all == 0 ? 1 : most * static_cast<double>(ranks) / all;
   }
 
-  void move_bias(const std::vector<double>& load, double mean) const {
+  /// Compares counts of assignments: loads are means over micro-batches, which round.
+  void move_bias(const std::vector<double>& load, int64_t micro_batches) const {
+    std::vector<int64_t> counts;
+    for (const double of : load) counts.push_back(std::llround(of * static_cast<double>(micro_batches)));
+    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     std::vector<double> by;
-    for (const double of : load) by.push_back(options_.bias_rate * static_cast<double>((mean > of) - (mean < of)));
+    for (const int64_t of : counts) {
+      const int64_t even = of * static_cast<int64_t>(counts.size());
+      by.push_back(options_.bias_rate * static_cast<double>((all > even) - (all < even)));
+    }
     const at::NoGradGuard no_grad;
     bias_->value.add_(at::tensor(by, at::kDouble).to(bias_->value.options()));
   }

@@ -138,6 +138,8 @@ struct Reported {
   std::vector<std::vector<double>> values;  ///< indexed by Report::index
   /// True if gradients overflowed in fp16: the parameters are unchanged, and the values belong to the skipped step
   bool skipped = false;
+  /// Number of micro-batches of the step. A value of Over::Same times it is the sum over them
+  int64_t micro_batches = 1;
 
   /// Returns the values of a report. If no pass used it, they are zeros, or -infinity for Over::Max.
   /// Errors ("model"): a report that was not declared.

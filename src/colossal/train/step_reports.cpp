@@ -91,7 +91,7 @@ std::vector<Metric> StepReports::own_loss_rows() const {
 
 std::vector<Metric> StepReports::end_step(comm::Group& ranks, bool skipped) {
   if (micro_batches_ == 0) return {};
-  const nn::Reported reported{.values = joined(ranks), .skipped = skipped};
+  const nn::Reported reported{.values = joined(ranks), .skipped = skipped, .micro_batches = micro_batches_};
   std::vector<Metric> rows = own_loss_rows();
   auto row = rows.begin();
   for (size_t i = 0; i < reported.values.size(); ++i)
