@@ -19,7 +19,6 @@ struct ExpertDispatch::Route {
   at::Tensor place;     // [T, used] the place of each assignment in that order; A = dropped
   std::optional<NodeHop> first;
   std::optional<ExpertHop> last;
-  bool is_alone = true;  // this rank has all experts
 
   /// Starts the way of x [T, H]. With nodes the hop within the node is made in the arrival.
   ExpertRanks::Arrival begin(const at::Tensor& x) const {
@@ -27,6 +26,8 @@ struct ExpertDispatch::Route {
     return
         [this, arrival = first->begin(x, /*may_round=*/true)] { return last->begin(arrival(), /*may_round=*/true)(); };
   }
+  /// Returns true if this rank has all experts, so that rows go nowhere.
+  bool is_alone() const { return !first && last->ranks() == 1; }
   /// Returns rows [R, H] of this rank's experts from a row for each of its tokens' assignments, and the opposite.
   at::Tensor forth(const at::Tensor& rows) const { return last->forth(first ? first->forth(rows) : rows); }
   at::Tensor back(const at::Tensor& rows) const { return first ? first->back(last->back(rows)) : last->back(rows); }
@@ -159,7 +160,6 @@ ExpertDispatch::ExpertDispatch(const at::Tensor& experts, const at::Tensor& kept
     counts.resize(static_cast<size_t>(ranks->ranks() * here), 0);
     route->last.emplace(counts, here, ranks, ExpertRanks::Among::All, index);
   }
-  route->is_alone = ranks->ranks() == 1;
   route_ = route;
 }
 
@@ -171,7 +171,7 @@ ExpertRanks::Arrival ExpertDispatch::begin_dispatch(const at::Tensor& x) const {
 }
 
 at::Tensor ExpertDispatch::combine(const at::Tensor& results, const at::Tensor& weights) const {
-  const at::Tensor rows = route_->is_alone ? results : FromExperts::apply(results, route_);
+  const at::Tensor rows = route_->is_alone() ? results : FromExperts::apply(results, route_);
   return FromRows::apply(rows, weights, route_->token_of, route_->place);
 }
 

@@ -94,9 +94,11 @@ at::Tensor ExpertHop::back(const at::Tensor& rows) const {
   return size_ == 1 ? rows : ranks_->exchange(picked_rows(rows, by_source_), sent_, received_, among_);
 }
 
-/// A code is 2 x (expert of the node), plus 1 if the assignment is the first one of its row.
+/// What this rank sends to the other nodes. All lists are sorted by node, then by token.
 struct NodeHop::Codes {
-  Counts codes, tokens, order;  // of assignments, rows and assignments, node by node and token by token
+  Counts codes;   // of each assignment: 2 x (its expert's index in the node), plus 1 if it is the first one of its row
+  Counts tokens;  // token of each row
+  Counts order;   // place of each assignment in the order of experts
 };
 
 NodeHop::NodeHop(const at::Tensor& experts, const at::Tensor& place, int64_t assignments, int64_t count, int64_t here,

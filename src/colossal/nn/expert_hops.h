@@ -37,6 +37,8 @@ class ExpertHop {
   at::Tensor forth(const at::Tensor& rows) const { return begin(rows, /*may_round=*/false)(); }
   /// Returns the rows of forth() to their source, in the order that they had there.
   at::Tensor back(const at::Tensor& rows) const;
+  /// Number of ranks that exchange rows.
+  int64_t ranks() const { return size_; }
   /// Ends of the groups of this rank's experts.
   const ops::GroupEnds& ends() const { return ends_; }
 

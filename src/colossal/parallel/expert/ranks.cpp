@@ -22,10 +22,22 @@ at::Tensor padded_rows(const at::Tensor& x, int64_t rows) {
   return at::cat({x, at::zeros({rows - x.size(0), x.size(1)}, x.options())});
 }
 
-/// The run of `rows` that a rank has if the first runs are as long as possible.
-nn::Range run_of(int64_t rows, const comm::Group& ranks) {
-  const int64_t each = padded_size(rows, ranks.size()) / ranks.size(), first = std::min(rows, each * ranks.rank());
-  return {first, std::min(rows, first + each) - first};
+/// Returns the run of `rows` that each rank has. The first runs are as long as possible.
+std::vector<nn::Range> runs_of(int64_t rows, const comm::Group& ranks) {
+  const int64_t each = padded_size(rows, ranks.size()) / ranks.size();
+  std::vector<nn::Range> runs;
+  for (int64_t r = 0; r < ranks.size(); ++r) {
+    const int64_t first = std::min(rows, r * each);
+    runs.push_back({first, std::min(rows, first + each) - first});
+  }
+  return runs;
+}
+
+/// Returns the number of rows of each rank's run.
+std::vector<int64_t> run_sizes(int64_t rows, const comm::Group& ranks) {
+  std::vector<int64_t> sizes;
+  for (const nn::Range& run : runs_of(rows, ranks)) sizes.push_back(run.size);
+  return sizes;
 }
 
 /// Returns this rank's run of x, which is the same on all ranks.
@@ -33,7 +45,7 @@ at::Tensor own_run(const at::Tensor& x, comm::Group& ranks) {
   if (ranks.size() == 1) return x;
   const int64_t rows = x.size(0);
   const at::Tensor own = comm::split_to(padded_rows(x, padded_size(rows, ranks.size())), 0, ranks);
-  return own.narrow(0, 0, run_of(rows, ranks).size);
+  return own.narrow(0, 0, runs_of(rows, ranks)[ranks.rank()].size);
 }
 
 /// Returns all `rows` rows from the runs of own_run().
@@ -41,14 +53,6 @@ at::Tensor all_runs(const at::Tensor& own, int64_t rows, comm::Group& ranks) {
   if (ranks.size() == 1) return own;
   const int64_t padded = padded_size(rows, ranks.size());
   return comm::gather_from(padded_rows(own, padded / ranks.size()), 0, ranks).narrow(0, 0, rows);
-}
-
-/// Returns the number of rows of each rank if `rows` are divided as own_run() does.
-std::vector<int64_t> run_sizes(int64_t rows, const comm::Group& ranks) {
-  const int64_t each = padded_size(rows, ranks.size()) / ranks.size();
-  std::vector<int64_t> sizes;
-  for (int64_t r = 0; r < ranks.size(); ++r) sizes.push_back(std::min(rows, (r + 1) * each) - std::min(rows, r * each));
-  return sizes;
 }
 
 /// [T, H / n] of all T tokens -> [t, H] of this rank's run.
@@ -180,7 +184,7 @@ at::Tensor MeshExpertRanks::positions(const at::Tensor& x, const nn::ForwardCont
   const at::Tensor all = at::arange(replica * rows * columns, (replica + 1) * rows * columns, at::kLong);
   at::Tensor here = own.of(all.view({rows, columns})).reshape({-1});
   const auto run = [](const at::Tensor& of, const comm::Group& ranks) {
-    const nn::Range range = run_of(of.size(0), ranks);
+    const nn::Range range = runs_of(of.size(0), ranks)[ranks.rank()];
     return of.narrow(0, range.first, range.size);
   };
   if (gathers_) here = comm::all_gather(here.to(x.device()), 0, *features_).cpu();
