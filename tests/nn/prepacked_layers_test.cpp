@@ -4,8 +4,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/grouped_product.h"
@@ -130,6 +133,43 @@ TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
   const at::Tensor got = some(input()), want = rounded(input());
   EXPECT_TRUE(at::equal(got.narrow(0, 1, 2), want.narrow(0, 1, 2)));
   EXPECT_FALSE(at::equal(got, want));
+}
+
+/// Counts the reads that are announced while it lives (tensor/read_scope.h).
+class AnnouncedReads {
+ public:
+  AnnouncedReads() {
+    count = 0;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&note).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~AnnouncedReads() { at::removeCallback(handle_); }
+  static inline thread_local int count = 0;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& fn) {
+    count += std::string_view(fn.name()) == "colossal::read";
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+// Under ZeRO 3 each announced read may gather the stack.
+TEST(PrepackedLayers, ReadAStackOnceToRepackIt) {
+  for (const int64_t bits : {0, 8}) {
+    const WeightPacking packing{.bits = bits, .group = 16, .keeps_values = true};
+    PackedStack packed(packing), fresh(packing);
+    const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
+    packed.load(values);
+    fresh.load(values.cos());
+    {
+      const at::NoGradGuard no_grad;
+      packed.stack.value.copy_(values.cos());
+    }
+    const AnnouncedReads reads;
+    packed.layers.repack();
+    EXPECT_EQ(AnnouncedReads::count, 1);
+    EXPECT_TRUE(at::equal(packed(input()), fresh(input())));
+  }
 }
 
 // The stack may be in a released chunk when a deferred gradient is computed, and only ranks with rows would gather it.

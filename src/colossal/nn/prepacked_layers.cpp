@@ -112,15 +112,24 @@ void PrepackedLayers::release() {
 void PrepackedLayers::repack() {
   require_values();
   const at::NoGradGuard no_grad;
-  for (auto& [name, layer] : packed_) pack(layer);
+  // The matrices of a stack are neighbours in the map. One scope for all of them: under ZeRO 3 each scope may gather the
+  // stack, and all ranks open the same ones, however many of its matrices they hold.
+  for (auto next = packed_.begin(); next != packed_.end();) {
+    const Parameter* parameter = next->second.parameter;
+    const tensor::ReadScope read({parameter->value});
+    for (; next != packed_.end() && next->second.parameter == parameter; ++next) pack(next->second);
+  }
 }
 
 void PrepackedLayers::pack(Parameter& parameter) {
   bool packs = false;
-  for (auto& [name, layer] : packed_) {
-    if (layer.parameter != &parameter || *layer.packed) continue;
-    pack(layer);
-    packs = true;
+  {
+    const tensor::ReadScope read({parameter.value});
+    for (auto& [name, layer] : packed_) {
+      if (layer.parameter != &parameter || *layer.packed) continue;
+      pack(layer);
+      packs = true;
+    }
   }
   if (packs && !parameter.looked_up && !packing_.keeps_values)
     parameter.value.set_data(without_memory(parameter.value.sizes(), parameter.value.options()));
@@ -129,7 +138,6 @@ void PrepackedLayers::pack(Parameter& parameter) {
 void PrepackedLayers::pack(Layer& layer) const {
   const Parameter& parameter = *layer.parameter;
   Packed& packed = *layer.packed;
-  const tensor::ReadScope read({parameter.value});
   const at::Tensor value = layer.value().detach();
   const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
   const auto rounded = [&] {

@@ -103,7 +103,7 @@ class PrepackedLayers {
   };
   void require_values() const;
   void pack(Parameter& parameter);
-  void pack(Layer& layer) const;
+  void pack(Layer& layer) const;  // the caller has announced the read of the parameter
 
   WeightPacking packing_;
   std::map<std::string, Layer> packed_;  // packed weights by the names that wrap() was given
