@@ -103,6 +103,16 @@ at::Tensor chosen_by_sort(const at::Tensor& scores, const at::Tensor& bias, cons
   return std::get<0>(at::sort(best(biased, options.used), -1, /*descending=*/false));
 }
 
+/// Returns what kept_assignments() returns, by operators of accelerators.
+at::Tensor kept_by_sort(const at::Tensor& experts, int64_t count, int64_t limit) {
+  const at::Tensor flat = experts.flatten().to(at::kLong), counts = expert_counts(flat, count);
+  const auto [of, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);
+  const at::Tensor first = counts.cumsum(0) - counts;  // place of each expert's first assignment
+  const at::Tensor number = at::arange(flat.size(0), flat.options()) - first.index_select(0, of);
+  return at::empty(flat.sizes(), flat.options().dtype(at::kBool)).index_copy_(0, order, number < limit).view(
+      experts.sizes());
+}
+
 }  // namespace
 
 void check_options(const std::string& name, const ExpertOptions& o) {
@@ -148,6 +158,24 @@ at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const
     weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallestSum : sum);
   }
   return options.scale == 1 ? weights : weights * options.scale;
+}
+
+at::Tensor expert_counts(const at::Tensor& experts, int64_t count) {
+  if (experts.is_meta()) return at::empty({count}, experts.options().dtype(at::kLong));
+  const at::Tensor flat = experts.flatten();
+  return at::zeros({count}, flat.options()).scatter_add_(0, flat, at::ones_like(flat));
+}
+
+at::Tensor kept_assignments(const at::Tensor& experts, int64_t count, int64_t limit) {
+  if (!experts.is_cpu()) return kept_by_sort(experts, count, limit);
+  const at::Tensor all = experts.to(at::kLong).contiguous();
+  at::Tensor kept = at::empty(all.sizes(), at::kBool);
+  std::vector<int64_t> load(static_cast<size_t>(count));
+  const int64_t* expert = all.const_data_ptr<int64_t>();
+  bool* keeps = kept.mutable_data_ptr<bool>();
+  for (int64_t i = 0; i < all.numel(); ++i)
+    if ((keeps[i] = load[expert[i]] < limit)) ++load[expert[i]];
+  return kept;
 }
 
 }  // namespace colossal::nn

@@ -29,6 +29,14 @@ at::Tensor chosen_experts(const at::Tensor& scores /*[T, E]*/, const at::Tensor&
 /// options.scale. If all sigmoids of a token are 0, so are its weights. With autograd.
 at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options);
 
+/// Returns how many elements of `experts` (int64, below `count`) are each expert: int64 [count], on their device. Does
+/// not wait for it, as at::bincount does. On meta the result has no values.
+at::Tensor expert_counts(const at::Tensor& experts, int64_t count);
+
+/// Returns which of the assignments [T, used] of a micro-batch, any integer dtype, are kept if each expert takes the
+/// first `limit` of its own: bool [T, used]. Does not wait for an accelerator.
+at::Tensor kept_assignments(const at::Tensor& experts, int64_t count, int64_t limit);
+
 /// The choice of a mixture in the first pass of a block. The second pass of a recomputed block uses it again.
 struct ExpertChoice {
   at::Tensor experts;  ///< [T, used], ascending

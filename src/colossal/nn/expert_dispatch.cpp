@@ -5,10 +5,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_hops.h"
 
 namespace colossal::nn {
@@ -121,44 +121,47 @@ struct FromRows : torch::autograd::Function<FromRows> {
   }
 };
 
-/// Returns the assignments in order of experts; `counts` gets the number of each expert.
-at::Tensor sorted_assignments(const at::Tensor& experts, const at::Tensor& kept, int64_t count,
-                              std::vector<int64_t>& counts) {
-  const at::Tensor flat = experts.flatten();
-  const at::Tensor of = kept.defined() ? flat.masked_fill(kept.flatten().logical_not(), count) : flat;
-  const at::Tensor in_order = at::bincount(of, {}, count + 1).cpu();
-  counts.assign(in_order.const_data_ptr<int64_t>(), in_order.const_data_ptr<int64_t>() + count);
-  const at::Tensor order = std::get<1>(at::sort(of, /*stable=*/true, 0, /*descending=*/false));
-  return order.narrow(0, 0, std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+/// Sets the order of assignments. `of`: the expert of each of them, the largest value = dropped.
+void set_order(Route& route, const at::Tensor& experts, const at::Tensor& of, int64_t assignments) {
+  const int64_t used = experts.size(1), all = experts.numel();
+  if (experts.is_meta()) {
+    route.token_of = at::empty({all}, experts.options());
+    route.place = at::empty(experts.sizes(), experts.options());
+    return;
+  }
+  const at::Tensor sorted =
+      std::get<1>(at::sort(of, /*stable=*/true, 0, /*descending=*/false)).narrow(0, 0, assignments);
+  route.token_of = at::floor_divide(sorted, used);
+  route.place = at::full({all}, assignments, experts.options())
+                    .index_copy_(0, sorted, at::arange(assignments, experts.options()))
+                    .view(experts.sizes());
 }
 
 }  // namespace
 
 ExpertDispatch::ExpertDispatch(const at::Tensor& experts, const at::Tensor& kept, int64_t count,
                                const std::shared_ptr<const ExpertRanks>& ranks) {
-  const int64_t tokens = experts.size(0), used = experts.size(1), all = tokens * used;
+  const int64_t all = experts.numel(), here = (count + ranks->ranks() - 1) / ranks->ranks(),
+                room = ranks->ranks() * here;
   const auto route = std::make_shared<Route>();
-  std::vector<int64_t> counts;
-  if (experts.is_meta()) {
-    counts = even_counts(all, count);
-    route->token_of = at::empty({all}, experts.options());
-    route->place = at::empty({tokens, used}, experts.options());
-  } else {
-    const at::Tensor sorted = sorted_assignments(experts, kept, count, counts);
-    const int64_t assignments = sorted.size(0);
-    route->token_of = at::floor_divide(sorted, used);
-    route->place = at::full({all}, assignments, experts.options())
-                       .index_copy_(0, sorted, at::arange(assignments, experts.options()))
-                       .view({tokens, used});
+  const bool is_meta = experts.is_meta();
+  at::Tensor of;
+  if (!is_meta) {
+    of = experts.flatten();
+    if (kept.defined()) of = of.masked_fill(kept.flatten().logical_not(), room);
   }
-  const int64_t here = (count + ranks->ranks() - 1) / ranks->ranks();
-  const at::TensorOptions index = experts.options().dtype(at::kLong);
   if (ranks->node() > 0) {
-    route->first.emplace(experts, route->place, route->token_of.size(0), count, here, ranks);
-    route->last.emplace(route->first->counts(), here, ranks, ExpertRanks::Among::SameNode, index);
+    const int64_t assignments = is_meta || !kept.defined() ? all : kept.sum().item<int64_t>();
+    set_order(*route, experts, of, assignments);
+    route->first.emplace(experts, route->place, assignments, count, here, ranks);
+    route->last.emplace(route->first->counts(), here, ranks, ExpertRanks::Among::SameNode, experts.options());
   } else {
-    counts.resize(static_cast<size_t>(ranks->ranks() * here), 0);
-    route->last.emplace(counts, here, ranks, ExpertRanks::Among::All, index);
+    std::vector<int64_t> even = even_counts(is_meta ? all : 0, count);
+    even.resize(static_cast<size_t>(room), 0);
+    const at::Tensor counts =
+        is_meta ? at::empty({room}, experts.options()) : expert_counts(of, room + 1).narrow(0, 0, room);
+    route->last.emplace(counts, even, here, ranks, ExpertRanks::Among::All);
+    set_order(*route, experts, of, route->last->rows_sent());
   }
   route_ = route;
 }

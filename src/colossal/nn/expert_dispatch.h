@@ -20,11 +20,13 @@ namespace colossal::nn {
 
 /// The way of one micro-batch.
 ///
-/// Constructor: exchanges counts, ceil(count / ranks) int64 for each rank. On an accelerator it waits once for them.
+/// Constructor: exchanges counts, ceil(count / ranks) int64 for each rank. On an accelerator the host waits
+///              once, for the numbers of rows that are sent and received.
 /// Elements:    dispatch and combine each send `hidden` for every assignment to another rank, and as much in backward.
 /// With nodes (ExpertRanks::node()) an assignment takes two hops: to this rank's counterpart in the expert's node, and
 /// within the node. The constructor makes three exchanges: of 2 int64 for each node, of an int64 for each assignment to
-/// another node, and of ceil(count / ranks) int64 for each rank of the node. On an accelerator it waits for each. Each
+/// another node, and of ceil(count / ranks) int64 for each rank of the node. On an accelerator the host waits for each,
+/// before them for `experts`, and for the number of `kept` assignments. Each
 /// hop sends `hidden` for every assignment that changes the rank in it. The first hop of the dispatch is the exception:
 /// it sends `hidden` for each other node that has an expert of the token.
 /// Order:       the calls, and the ranks that take part, do not depend on the choice of experts.

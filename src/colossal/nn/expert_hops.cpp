@@ -48,13 +48,30 @@ at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& index) {
 
 ExpertHop::ExpertHop(const Counts& counts, int64_t here, std::shared_ptr<const ExpertRanks> ranks, Among among,
                      const at::TensorOptions& index)
-    : ranks_(std::move(ranks)), among_(among), size_(static_cast<int64_t>(counts.size()) / here) {
-  const Counts arriving = size_ == 1 ? counts : arriving_counts(counts, here, index);  // [size, here] by source
+    : ExpertHop(index_on(counts, index), counts, here, std::move(ranks), among) {}
+
+ExpertHop::ExpertHop(const at::Tensor& counts, const Counts& on_meta, int64_t here,
+                     std::shared_ptr<const ExpertRanks> ranks, Among among)
+    : ranks_(std::move(ranks)), among_(among), size_(counts.size(0) / here) {
+  const Counts each(static_cast<size_t>(size_), here);
+  const at::Tensor theirs = size_ == 1 ? counts : ranks_->exchange(counts, each, each, among_);  // [size x here]
+  Counts leaving, arriving;
+  if (counts.is_meta()) {
+    leaving = on_meta;
+    const int64_t rank = size_ == 1 ? 0 : among_ == Among::SameNode ? ranks_->rank() % size_ : ranks_->rank();
+    for (int64_t r = 0; r < size_; ++r)
+      arriving.insert(arriving.end(), on_meta.begin() + rank * here, on_meta.begin() + (rank + 1) * here);
+  } else {
+    const Counts both = values_of(at::cat({counts, theirs}));
+    const auto half = both.begin() + size_ * here;
+    leaving.assign(both.begin(), half);
+    arriving.assign(half, both.end());
+  }
   for (int64_t r = 0; r < size_; ++r) {
     const auto sum = [&](const Counts& of) {
       return std::accumulate(of.begin() + r * here, of.begin() + (r + 1) * here, int64_t{0});
     };
-    sent_.push_back(sum(counts));
+    sent_.push_back(sum(leaving));
     received_.push_back(sum(arriving));
   }
   int64_t end = 0;
@@ -62,27 +79,32 @@ ExpertHop::ExpertHop(const Counts& counts, int64_t here, std::shared_ptr<const E
     for (int64_t r = 0; r < size_; ++r) end += arriving[r * here + e];
     ends_.push_back(end);
   }
-  if (size_ == 1) return;
-  // Rows arrive source by source, and within a source expert by expert.
-  Counts first(arriving.size()), by_expert;
-  std::exclusive_scan(arriving.begin(), arriving.end(), first.begin(), int64_t{0});
-  for (int64_t e = 0; e < here; ++e)
-    for (int64_t r = 0; r < size_; ++r)
-      for (int64_t i = 0; i < arriving[r * here + e]; ++i) by_expert.push_back(first[r * here + e] + i);
-  by_expert_ = index_on(by_expert, index);
-  by_source_ = index_on(inverse(by_expert), index);
+  if (size_ > 1) order_rows(theirs, here);
 }
 
-Counts ExpertHop::arriving_counts(const Counts& counts, int64_t here, const at::TensorOptions& index) const {
-  const Counts each(static_cast<size_t>(size_), here);
-  const at::Tensor theirs = ranks_->exchange(index_on(counts, index), each, each, among_);
-  if (!theirs.is_meta()) return values_of(theirs);
-  const int64_t rank = among_ == Among::SameNode ? ranks_->rank() % size_ : ranks_->rank();
-  Counts arriving;
-  for (int64_t r = 0; r < size_; ++r)
-    arriving.insert(arriving.end(), counts.begin() + rank * here, counts.begin() + (rank + 1) * here);
-  return arriving;
+/// Rows arrive source by source, and within a source expert by expert. A run of rows with one source and one expert
+/// has the same distance between both orders, so the order is computed on the device of the counts without a wait.
+void ExpertHop::order_rows(const at::Tensor& arriving, int64_t here) {
+  const int64_t rows = ends_.back();
+  if (arriving.is_meta()) {
+    by_expert_ = by_source_ = at::empty({rows}, arriving.options());
+    return;
+  }
+  const auto firsts = [](const at::Tensor& counts) { return counts.cumsum(0) - counts; };
+  const at::Tensor of_expert = arriving.view({size_, here}).t().reshape({-1});  // [here x size]
+  const at::Tensor in_arrival = firsts(arriving).view({size_, here}),
+                   in_experts = firsts(of_expert).view({here, size_}).t(), distance = in_arrival - in_experts;
+  const at::Tensor places = at::arange(rows, arriving.options());
+  // The distance of each row, of runs of those lengths. at::repeat_interleave may wait for the device.
+  const auto of_rows = [&](const at::Tensor& of_runs, const at::Tensor& lengths) {
+    const at::Tensor run = at::searchsorted(lengths.cumsum(0), places, /*out_int32=*/false, /*right=*/true);
+    return of_runs.reshape({-1}).index_select(0, run);
+  };
+  by_expert_ = places + of_rows(distance.t(), of_expert);
+  by_source_ = places - of_rows(distance, arriving);
 }
+
+int64_t ExpertHop::rows_sent() const { return total(sent_); }
 
 ExpertRanks::Arrival ExpertHop::begin(const at::Tensor& rows, bool may_round) const {
   if (size_ == 1) return [rows] { return rows; };

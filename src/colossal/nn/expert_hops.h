@@ -25,9 +25,14 @@ std::vector<int64_t> even_counts(int64_t assignments, int64_t count);
 /// The hop to the ranks that hold the experts. Rows before the hop are sorted by expert.
 class ExpertHop {
  public:
-  /// `counts` has this rank's rows for each expert of the ranks of `among`, `here` experts for each rank. `index` has
-  /// the device of indices; on meta the other ranks are assumed to have the same counts.
-  /// Communication: one all_to_all of `here` int64 for each rank; on one rank nothing. Waits for its result.
+  /// `counts` has this rank's rows for each expert of the ranks of `among`, `here` experts for each rank: int64
+  /// [ranks x here]. Indices are made on its device. On meta `on_meta` has the values, and the other ranks are assumed
+  /// to have the same.
+  /// Communication: one all_to_all of `here` int64 for each rank; on one rank nothing. On an accelerator the host waits
+  ///                once, for sent and received counts together.
+  ExpertHop(const at::Tensor& counts, const std::vector<int64_t>& on_meta, int64_t here,
+            std::shared_ptr<const ExpertRanks> ranks, ExpertRanks::Among among);
+  /// The same of counts on the host. `index` has the device of indices.
   ExpertHop(const std::vector<int64_t>& counts, int64_t here, std::shared_ptr<const ExpertRanks> ranks,
             ExpertRanks::Among among, const at::TensorOptions& index);
 
@@ -37,14 +42,15 @@ class ExpertHop {
   at::Tensor forth(const at::Tensor& rows) const { return begin(rows, /*may_round=*/false)(); }
   /// Returns the rows of forth() to their source, in the order that they had there.
   at::Tensor back(const at::Tensor& rows) const;
+  /// Number of rows that this rank sends, those to itself included.
+  int64_t rows_sent() const;
   /// Number of ranks that exchange rows.
   int64_t ranks() const { return size_; }
   /// Ends of the groups of this rank's experts.
   const ops::GroupEnds& ends() const { return ends_; }
 
  private:
-  std::vector<int64_t> arriving_counts(const std::vector<int64_t>& counts, int64_t here,
-                                       const at::TensorOptions& index) const;
+  void order_rows(const at::Tensor& arriving, int64_t here);
 
   std::shared_ptr<const ExpertRanks> ranks_;
   ExpertRanks::Among among_;

@@ -41,8 +41,8 @@ class ExpertRanks {
   virtual at::Tensor leave(const at::Tensor& y /*[T, hidden]*/, const at::Tensor& like) const {
     return y.view_as(like);
   }
-  /// Returns the position of each of those tokens in the micro-batch of all ranks, row by row: int64 [T] on the CPU.
-  /// Sets `tokens` to the number of tokens of the micro-batch.
+  /// Returns the position of each of those tokens in the micro-batch of all ranks, row by row: int64 [T] on the
+  /// device of x. Sets `tokens` to the number of tokens of the micro-batch.
   virtual at::Tensor positions(const at::Tensor& x, const ForwardContext& step, int64_t& tokens) const;
 
   /// Starts to send in_rows[r] rows to each rank r of `among`, in rank order, and to receive out_rows[r] rows from it.

@@ -20,6 +20,8 @@
 namespace colossal::nn {
 namespace {
 
+constexpr int64_t kByteValues = 256;  // values of an element of one byte
+
 at::ScalarType logits_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 /// The product of a router: logits are fp32 (fp64 in fp64) for any dtype of tokens and weight, because a rounding step
@@ -162,8 +164,7 @@ class Mixture final : public Experts {
   }
 
   at::Tensor counts_of(const at::Tensor& experts) const {
-    if (experts.is_meta()) return at::empty({options_.count}, experts.options().dtype(at::kDouble));
-    return at::bincount(experts.flatten(), {}, options_.count).to(at::kDouble);
+    return expert_counts(experts, options_.count).to(at::kDouble);
   }
 
   /// Returns balance_loss x count x sum of (share of assignments x share of scores), of `tokens` tokens.
@@ -220,24 +221,18 @@ class Mixture final : public Experts {
     const int64_t used = options_.used;
     int64_t tokens = 0;
     const at::Tensor own = ranks_->positions(x, step, tokens);
-    at::Tensor all = at::zeros({tokens, used}, choice.experts.options().device(at::kCPU));
+    const auto dtype = options_.count <= kByteValues ? at::kByte : at::kInt;  // Gloo cannot add 16-bit integers
+    at::Tensor all = at::empty({tokens, used}, choice.experts.options().dtype(dtype));
     if (choice.experts.is_meta()) {
       taken = counts_of(choice.experts);
-      ranks_->sum(at::empty({tokens, used}, choice.experts.options()));
+      ranks_->sum(all);
       return;
     }
-    all.index_copy_(0, own, choice.experts.cpu());
-    all = ranks_->sum(all.to(choice.experts.device())).cpu();
+    all = ranks_->sum(all.zero_().index_copy_(0, own, choice.experts.to(dtype)));
     const auto limit = static_cast<int64_t>(
         std::ceil(options_.capacity * static_cast<double>(used * tokens) / static_cast<double>(options_.count)));
-    at::Tensor kept = at::empty({tokens, used}, at::kBool);
-    std::vector<int64_t> load(static_cast<size_t>(options_.count));
-    const int64_t* expert = all.const_data_ptr<int64_t>();
-    bool* keeps = kept.mutable_data_ptr<bool>();
-    for (int64_t i = 0; i < all.numel(); ++i)
-      if ((keeps[i] = load[expert[i]] < limit)) ++load[expert[i]];
-    choice.kept = kept.index_select(0, own).to(choice.experts.device());
-    taken = at::tensor(load, at::kDouble).to(choice.experts.device());
+    choice.kept = kept_assignments(all, options_.count, limit).index_select(0, own);
+    taken = counts_of(all.to(at::kLong)).clamp_max(limit);
   }
 
   double rank_load(const std::vector<double>& computed) const {
@@ -279,7 +274,7 @@ class Mixture final : public Experts {
 
 at::Tensor ExpertRanks::positions(const at::Tensor& x, const ForwardContext&, int64_t& tokens) const {
   tokens = x.size(0) * x.size(1);
-  return at::arange(tokens, at::kLong);
+  return at::arange(tokens, x.options().dtype(at::kLong));
 }
 
 void add_rows(const ExpertMetrics& metrics, std::vector<Metric>& rows) {

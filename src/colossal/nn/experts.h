@@ -98,8 +98,9 @@ void add_rows(const ExpertMetrics& metrics, std::vector<Metric>& rows);
 /// Communication of forward: nothing on one rank. Otherwise ExpertRanks::enter() and leave(), an all_to_all of counts
 /// (ceil(count / ranks) int64 for each rank), and two all_to_all of hidden elements for each assignment on another
 /// rank; with ExpertRanks::node() see nn/expert_dispatch.h. In training one all_reduce of 2 count + 4 doubles among all
-/// ranks that route tokens, and with a capacity one of `used` int64 for each token of the micro-batch. Backward makes
-/// the two all_to_all of rows again.
+/// ranks that route tokens, and with a capacity one of `used` integers for each token of the micro-batch, of 1 byte for
+/// up to 256 experts and of 4 bytes for more. Backward makes the two all_to_all of rows again. On accelerators the host
+/// waits once, for the numbers of rows (see nn/expert_dispatch.h).
 std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name, int64_t hidden,
                                       const ExpertOptions& options, std::shared_ptr<const ExpertRanks> ranks);
 

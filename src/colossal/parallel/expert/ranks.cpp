@@ -181,13 +181,14 @@ at::Tensor MeshExpertRanks::positions(const at::Tensor& x, const nn::ForwardCont
                 replicas = layout_->mesh->coordinates().size(layout_->mesh->coordinates().row_axes()),
                 replica = layout_->mesh->coordinates().index(layout_->mesh->coordinates().row_axes());
   tokens = replicas * rows * columns;
-  const at::Tensor all = at::arange(replica * rows * columns, (replica + 1) * rows * columns, at::kLong);
+  const at::Tensor all = at::arange(replica * rows * columns, (replica + 1) * rows * columns,
+                                    x.options().dtype(at::kLong));
   at::Tensor here = own.of(all.view({rows, columns})).reshape({-1});
   const auto run = [](const at::Tensor& of, const comm::Group& ranks) {
     const nn::Range range = runs_of(of.size(0), ranks)[ranks.rank()];
     return of.narrow(0, range.first, range.size);
   };
-  if (gathers_) here = comm::all_gather(here.to(x.device()), 0, *features_).cpu();
+  if (gathers_) here = comm::all_gather(here, 0, *features_);
   return run(run(here, *columns_), *same_).contiguous();
 }
 
