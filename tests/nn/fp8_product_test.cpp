@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/grouped_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/products/fp8.h"
@@ -317,10 +318,55 @@ TEST(Fp8Product, KeepsNoStateForOtherStages) {
        }}});
   SerialLayers layers(parameters);
   const auto first = layers.expand("first", 4, 4, {}), second = layers.expand("second", 4, 4, {});
+  Parameter& stack = parameters.add("stack", tensor::ShardSpec::whole({3, 8, 4}), Init::normal(1), true);
+  stack.is_stack = stack.hidden_matrix = true;
+  grouped_product(parameters, stack);
   ASSERT_EQ(fp8.states().size(), 1u);
   EXPECT_EQ(fp8.states()[0]->name, "first.weight.fp8_history");
   EXPECT_EQ(fp8.states()[0]->spec.stages, std::vector<int>{0});
   EXPECT_EQ(fp8.states()[0]->spec.shape, (std::vector<int64_t>{3, 16}));
+}
+
+/// Trains a stack of three experts [8, 4] with the given rows of each, and returns its history [3, 3, steps].
+at::Tensor history_of_experts(const std::vector<ops::GroupEnds>& steps) {
+  Fp8Layers fp8({.scaling = kDelayed, .history = 4});
+  Parameters parameters({}, {.seed = 3, .products = {[&](auto product, const Parameter& weight, Parameters& all) {
+                               return fp8.wrap(std::move(product), weight, all);
+                             }}});
+  Parameter& stack = parameters.add("stack", tensor::ShardSpec::whole({3, 8, 4}), Init::normal(1), true);
+  stack.is_stack = stack.hidden_matrix = true;
+  const auto product = grouped_product(parameters, stack);
+  ops::RankReduction alone;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    const int64_t rows = steps[step].back();
+    GroupedProduct::Saved saved;
+    const at::NoGradGuard no_grad;
+    const at::Tensor x = normal({rows, 4}, 7, at::kFloat) * std::exp2(static_cast<double>(step)),
+                     dy = normal({rows, 8}, 8, at::kFloat), weight = stack.value.detach();
+    product->forward(x, weight, {}, steps[step], &saved);
+    saved.weight = weight;
+    product->input_gradient(dy, saved, steps[step]);
+    fp8.end_step(alone);
+  }
+  EXPECT_EQ(fp8.states().size(), 1u) << "one buffer for the stack";
+  EXPECT_EQ(fp8.states()[0]->name, "stack.fp8_history");
+  return fp8.states()[0]->history.clone();
+}
+
+TEST(Fp8Product, KeepsTheHistoryOfExpertsWithoutTokens) {
+  const ops::GroupEnds all{2, 4, 6};
+  const at::Tensor before = history_of_experts({all, all}),
+                   after = history_of_experts({all, all, {2, 2, 4}, {0, 0, 2}}),
+                   full = history_of_experts({all, all, all, all});
+  ASSERT_EQ(before.sizes(), (at::IntArrayRef{3, 3, 4}));
+  EXPECT_TRUE(at::equal(after[1], before[1])) << "no token in two steps";
+  EXPECT_FALSE(at::equal(full[1], before[1]));
+  // The other experts have the steps in which they computed, and none of zeros in between.
+  EXPECT_TRUE(at::equal(after[0].narrow(1, 1, 2), before[0].narrow(1, 0, 2))) << "one step more";
+  EXPECT_TRUE(at::equal(after[2].narrow(1, 2, 2), before[2].narrow(1, 0, 2))) << "two steps more";
+  EXPECT_GT(after[0].narrow(1, 0, 3).min().item<double>(), 0);
+  EXPECT_EQ(after[0].select(1, 3).max().item<double>(), 0);
+  EXPECT_GT(after[2].min().item<double>(), 0);
 }
 
 TEST(Fp8Product, RefusesEmptyHistory) {

@@ -178,27 +178,30 @@ TEST(MixtureRuns, NeverWaitWhenExpertsGoEmpty) {
   }
 }
 
-TEST(MixtureRuns, ScaleEachExpertInFp8) {
+TEST(MixtureRuns, JoinScalesOfExpertsInFp8) {
   run::Config one = config_of({"one"}), two = config_of({"expert2", 1, 2});
   for (run::Config* config : {&one, &two}) {
     config->precision.mode = "fp8";
     config->precision.fp8.scaling = "delayed";
   }
-  int64_t histories = 0;
+  std::map<std::string, at::Tensor> histories;  // of rank 0
   const auto run = [&](Engine& engine) {
     const std::vector<double> losses = test::train(engine, 0, 6, kText);
-    int64_t found = 0;
+    if (engine.mesh().world().rank() > 0) return losses;
+    histories.clear();
     for (const nn::Buffer& buffer : engine.parameters().buffers())
       if (buffer.name.find(".experts.") != std::string::npos && buffer.name.ends_with("fp8_history"))
-        found += buffer.value.max().item<double>() > 0;
-    if (engine.mesh().world().rank() == 0) histories = found;
+        histories[buffer.name] = buffer.value.clone();
     return losses;
   };
   const auto want = on_ranks(one, mixture(), run);
-  const int64_t layers = mixture().layers, of_one = histories;
-  EXPECT_EQ(of_one, layers * 2 * 4) << "one for each expert and matrix";
   expect_near(on_ranks(two, mixture(), run), want, 2e-2, "expert2");
-  EXPECT_EQ(histories, of_one) << "joined over the ranks";
+  EXPECT_EQ(histories.size(), static_cast<size_t>(mixture().layers * 2)) << "one for each stack";
+  for (const auto& [name, history] : histories) {
+    ASSERT_EQ(history.dim(), 3) << name;
+    EXPECT_EQ(history.size(0), 4) << name;
+    EXPECT_TRUE((history.amax(at::IntArrayRef{1, 2}) > 0).all().item<bool>()) << name << ", experts of both ranks";
+  }
 }
 
 TEST(MixtureRuns, MoveExpertsThroughTiers) {

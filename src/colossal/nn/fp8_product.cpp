@@ -28,8 +28,9 @@ at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops:
 /// The quantized operands of one layer, for either of its products.
 class Operands {
  public:
-  Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
-      : recipe_(recipe), state_(std::move(state)) {}
+  /// `expert`: index in the state of a stack; -1 = the state is that of one layer.
+  Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state, int64_t expert = -1)
+      : recipe_(recipe), state_(std::move(state)), expert_(expert) {}
 
   /// `records`: whether the largest magnitude is added to the history.
   ops::Scaled codes(const at::Tensor& x, Operand operand, bool records) const {
@@ -79,9 +80,9 @@ class Operands {
   at::Tensor scale_for(const at::Tensor& t, Operand operand, bool records) const {
     at::Tensor amax = ops::largest_magnitude(t);
     if (state_) {
-      at::Tensor now = state_->now.select(0, operand);
+      at::Tensor now = own(state_->now).select(0, operand);
       if (records) now.copy_(at::maximum(now, amax));
-      const at::Tensor past = state_->history.select(0, operand).max();
+      const at::Tensor past = own(state_->history).select(0, operand).max();
       // The difference makes the scale NaN if this operand is not finite, whatever the history.
       amax = at::where(past > 0, past, amax) + (amax - amax);
     }
@@ -89,9 +90,19 @@ class Operands {
     return recipe_.power_of_two ? ops::power_of_two_below(scale) : scale;
   }
 
+  at::Tensor own(const at::Tensor& of_state) const { return expert_ < 0 ? of_state : of_state.select(0, expert_); }
+
   Fp8Recipe recipe_;
   std::shared_ptr<Fp8Layers::State> state_;  // null = current scaling
+  int64_t expert_ = -1;
 };
+
+/// Returns the index of a matrix among all matrices of its stack; -1 = it is in none.
+int64_t expert_of(const Parameter& weight, const tensor::MeshCoordinates& coordinates) {
+  if (!weight.stack) return -1;
+  const tensor::ShardSpec& stack = weight.stack->spec;
+  return stack.room(0, coordinates) * coordinates.index(stack.splits[0].axes) + weight.stack_index;
+}
 
 /// The fp8 product around a product that gathers blocks or scatters results.
 class Fp8Product final : public Product {
@@ -210,32 +221,41 @@ std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> pr
   require(product->parameters().empty(), "fp8", "an adapter must be around the product in fp8: got one inside it, for ",
           weight.name, "; put fp8 before the adapter in Parameters::Options::products");
   if (recipe_.scaling == Fp8Recipe::Scaling::Current) return in_fp8(std::move(product), {recipe_, nullptr});
-  const std::string name = weight.name + ".fp8_history";
+  const int64_t expert = expert_of(weight, parameters.coordinates());
+  const std::string name = (weight.stack ? weight.stack->name : weight.name) + ".fp8_history";
   for (const auto& state : states_)
-    if (state->name == name) return in_fp8(std::move(product), {recipe_, state});
-  const Buffer& history =
-      parameters.buffer(name, tensor::ShardSpec::whole({kOperands, recipe_.history}), at::kFloat, BufferUse::Training);
-  if (!history.value.defined()) return product;  // another stage computes this layer
-  states_.push_back(std::make_shared<State>(
-      State{name, history.value, history.spec, at::zeros({kOperands}, history.value.options())}));
-  return in_fp8(std::move(product), {recipe_, states_.back()});
+    if (state->name == name) return in_fp8(std::move(product), {recipe_, state, expert});
+  if (elsewhere_.contains(name)) return product;
+  std::vector<int64_t> shape{kOperands, recipe_.history};
+  if (weight.stack) shape.insert(shape.begin(), weight.stack->spec.shape[0]);
+  const Buffer& history = parameters.buffer(name, tensor::ShardSpec::whole(shape), at::kFloat, BufferUse::Training);
+  if (!history.value.defined()) {  // another stage computes this layer
+    elsewhere_.insert(name);       // further experts of a stack must not declare it again
+    return product;
+  }
+  shape.pop_back();
+  states_.push_back(
+      std::make_shared<State>(State{name, history.value, history.spec, at::zeros(shape, history.value.options())}));
+  return in_fp8(std::move(product), {recipe_, states_.back(), expert});
 }
 
 void Fp8Layers::end_step(ops::RankReduction& ranks) {
   if (states_.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> seen;
-  for (const auto& state : states_) seen.push_back(state->now.nan_to_num(0, 0, 0));
+  for (const auto& state : states_) seen.push_back(state->now.nan_to_num(0, 0, 0).flatten());
   at::Tensor all = at::cat(seen);
   ranks.max(all);
-  for (size_t i = 0; i < states_.size(); ++i) {
-    State& state = *states_[i];
-    const at::Tensor now = all.narrow(0, static_cast<int64_t>(i) * kOperands, kOperands);
-    at::Tensor next = state.history.roll(1, 1);
-    next.select(1, 0).copy_(now);
+  int64_t first = 0;
+  for (const auto& state : states_) {
+    const at::Tensor now = all.narrow(0, first, state->now.numel()).view(state->now.sizes());  // [(experts,) 3]
+    first += state->now.numel();
+    at::Tensor next = state->history.roll(1, state->history.dim() - 1);
+    next.select(-1, 0).copy_(now);
     // A step in which an expert got no token leaves no trace.
-    state.history.copy_(at::where(now.max() > 0, next, state.history));
-    state.now.zero_();
+    const at::Tensor computed = (now.amax(-1, /*keepdim=*/true) > 0).unsqueeze(-1);
+    state->history.copy_(at::where(computed, next, state->history));
+    state->now.zero_();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "colossal/nn/parameter.h"
@@ -53,9 +54,10 @@ struct Fp8Recipe {
 /// Thread safety: none; each rank of a process has its own object.
 class Fp8Layers {
  public:
-  /// The state of one layer, used by delayed scaling.
+  /// The state of one layer, or of all experts of a stack (Parameter::stack), used by delayed scaling. Shapes have a
+  /// first dimension [experts] for a stack, with all experts on every rank.
   struct State {
-    std::string name;  ///< "<weight>.fp8_history"
+    std::string name;  ///< "<weight>.fp8_history", "<stack>.fp8_history"
     /// [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0 = none. It is the value of the
     /// buffer of that name
     at::Tensor history;
@@ -73,22 +75,25 @@ class Fp8Layers {
                                       Parameters& parameters);
 
   /// Ends a step: its amax values become history, except those that are not finite. A layer that computed nothing, such
-  /// as an expert without tokens, keeps its history. Scales change only here, so
-  /// micro-batches, recomputation and deferred gradients of a step all quantise in the same way. Passes without grad
-  /// mode are not recorded.
+  /// as an expert without tokens on all ranks, keeps its history. Scales change only here, so micro-batches,
+  /// recomputation and deferred gradients of a step all quantise in the same way. Passes without grad mode are not
+  /// recorded.
   ///
   /// `ranks`: the ranks that hold the same layers, which are all ranks except the ranks of other stages. It makes the
-  ///          state the same on all of them. From the second step on it is also the state of one process, so a
-  ///          checkpoint may store one copy as replicated.
-  /// Communication: one maximum over 3 values per layer, if scaling is delayed.
+  ///          state the same on all of them, also that of experts that only some of them hold. From the second step on
+  ///          it is also the state of one process, so a checkpoint may store one copy as replicated.
+  /// Communication: one maximum over 3 values per layer and expert, if scaling is delayed.
+  /// Cost:          a few operators for each layer or stack, whatever the number of experts.
   void end_step(ops::RankReduction& ranks);
 
-  /// The states of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
+  /// The states of the layers and stacks that this rank's stage computes, in the order of wrap(). Empty with current
+  /// scaling.
   const std::deque<std::shared_ptr<State>>& states() const { return states_; }
 
  private:
   Fp8Recipe recipe_;
   std::deque<std::shared_ptr<State>> states_;
+  std::set<std::string> elsewhere_;  // histories that were declared for other stages
 };
 
 }  // namespace colossal::nn
