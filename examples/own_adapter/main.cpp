@@ -33,7 +33,7 @@ nn::Adapter make_adapter(const run::Config&, const colossal::OwnKeys& own, const
   };
   adapter.product = [keys](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                            nn::Parameters& parameters) {
-    if (!weight.hidden_matrix) return product;  // no adapter for the head
+    if (!weight.hidden_matrix || weight.stack) return product;  // no adapter for the head and for experts
     return nn::with_low_rank(std::move(product), weight, parameters, {.rank = keys.rank, .scale = keys.scale});
   };
   return adapter;

@@ -6,9 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/nn/adapter.h"
+#include "colossal/nn/experts.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
@@ -206,6 +209,22 @@ TEST(LowRankMatrices, ShardLikeSidesOfTheirWeight) {
   EXPECT_EQ(b.spec.gradient_axes, (std::vector<std::string>{"data", "row"}));
 }
 
+TEST(LowRankNotices, ListWhatIsAddedBesideExperts) {
+  Parameters parameters({}, {.products = {[](auto product, const Parameter& weight, Parameters& all) {
+                               if (!weight.hidden_matrix || weight.stack) return product;
+                               return with_low_rank(std::move(product), weight, all, {.rank = 1});
+                             }}});
+  SerialLayers layers(parameters);
+  const auto attention = layers.expand("blocks.0.attention.qkv", 4, 4, {}),
+             second = layers.expand("blocks.12.attention.qkv", 4, 4, {});
+  EXPECT_EQ(notice_of_experts(parameters), std::nullopt) << "no experts";
+  const auto experts = layers.experts("blocks.0.mlp", 4, {.count = 2, .used = 1, .ffn = 4});
+  EXPECT_EQ(notice_of_experts(parameters),
+            "adapters do not reach the experts of a mixture: blocks.*.mlp.experts.down.weight, "
+            "blocks.*.mlp.experts.up.weight have none; adapters added blocks.*.attention.qkv.adapter_a, "
+            "blocks.*.attention.qkv.adapter_b");
+}
+
 TEST(LowRankErrors, NameRankAndOrderOfWrappers) {
   Parameters parameters({}, {});
   Parameter& weight = parameters.add("layer.weight", tensor::ShardSpec::whole({8, 4}), Init::ones(), true);
@@ -216,6 +235,10 @@ TEST(LowRankErrors, NameRankAndOrderOfWrappers) {
   const Parameter& head = parameters.add("head.weight", tensor::ShardSpec::whole({8, 4}), Init::ones(), true);
   EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), head, parameters, {.rank = 1}); }),
               HasSubstr("head.weight must be a matrix inside a block"));
+  Parameter expert = weight;
+  expert.stack = &weight;
+  EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), expert, parameters, {.rank = 1}); }),
+              HasSubstr("must not be an expert of a mixture, which adapters do not reach"));
   const auto adapter = with_low_rank(serial(), weight, parameters, {.rank = 1});
   Fp8Layers fp8({});
   EXPECT_THAT(test::thrown_message([&] { fp8.wrap(adapter, weight, parameters); }),

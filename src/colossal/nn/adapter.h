@@ -7,6 +7,7 @@
 //   const auto engine = train::initialize(world, config, shape, {}, nullptr, head_only);
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "colossal/nn/parameter.h"
@@ -19,7 +20,7 @@ struct Adapter {
   /// saved.
   std::function<Treatment(const std::string& name)> treatment{};
   /// Wraps the product of each linear layer, outside the wrapper of the precision (Parameters::Options::products); null
-  /// = none.
+  /// = none. It must declare nothing for an expert of a mixture (Parameter::stack).
   Parameters::Options::ProductOf product{};
 };
 
@@ -27,5 +28,10 @@ struct Adapter {
 inline Adapter frozen() {
   return {.treatment = [](const std::string&) { return Treatment{.trains = false}; }};
 }
+
+/// Returns a notice that the experts of a mixture have no adapter, with the parameters that adapters added; nothing if
+/// the model has no experts. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call it for a model that
+/// was made with Adapter::product.
+std::optional<std::string> notice_of_experts(const Parameters& parameters);
 
 }  // namespace colossal::nn

@@ -133,6 +133,8 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
   require(weight.hidden_matrix, "adapter", weight.name,
           " must be a matrix inside a block: the loss of a head multiplies with its weight alone; return `product` "
           "unless weight.hidden_matrix");
+  require(!weight.stack, "adapter", weight.name,
+          " must not be an expert of a mixture, which adapters do not reach; return `product` if weight.stack is set");
   require(weight.spec.shape.size() == 2, "adapter", weight.name, " must be a matrix: got ", weight.spec.shape.size(),
           " dimensions");
   const int64_t out = weight.spec.shape[0], in = weight.spec.shape[1];

@@ -287,6 +287,8 @@ void Trainer::start() {
     require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
                          resumes || !config_.model.from.empty() ? WeightOrigin::Read : WeightOrigin::Drawn);
   }
+  if (data_.adapter.product)
+    if (auto notice = nn::notice_of_experts(engine_->parameters())) options_.notices.push_back(*notice);
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
     for (const std::string& notice : options_.notices) log_.warning(notice);
