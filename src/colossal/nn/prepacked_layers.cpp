@@ -112,8 +112,8 @@ void PrepackedLayers::release() {
 void PrepackedLayers::repack() {
   require_values();
   const at::NoGradGuard no_grad;
-  // The matrices of a stack are neighbours in the map. One scope for all of them: under ZeRO 3 each scope may gather the
-  // stack, and all ranks open the same ones, however many of its matrices they hold.
+  // The matrices of a stack are neighbours in the map. One scope for all of them: under ZeRO 3 each scope may gather
+  // the stack, and all ranks open the same ones, however many of its matrices they hold.
   for (auto next = packed_.begin(); next != packed_.end();) {
     const Parameter* parameter = next->second.parameter;
     const tensor::ReadScope read({parameter->value});
