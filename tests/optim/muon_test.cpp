@@ -104,7 +104,8 @@ TEST(Muon, FlattensKernels) {
   });
 }
 
-// Each matrix takes a reduce to one rank and a broadcast from it. Each sends (N - 1) / N of n m values on N ranks.
+// Each matrix is reduced to one rank and broadcast from it. Each sends (N - 1) / N of n m values on N ranks. Matrices of
+// one owner may share calls.
 // AdamW sends no data.
 TEST(Muon, SendsEachMatrixToOneRankAndBack) {
   const int64_t matrices = 7 * 5 + 6 * 9 + 6 * 5 + 2 * 5;
@@ -121,7 +122,7 @@ TEST(Muon, SendsEachMatrixToOneRankAndBack) {
       const std::lock_guard lock(mutex);
       sent[0] += static_cast<double>(world.traffic().total("", "reduce").elements);
       sent[1] += static_cast<double>(world.traffic().total("", "broadcast").elements);
-      EXPECT_EQ(world.traffic().total().calls, 2 * 4) << to_string(layout);
+      EXPECT_LE(world.traffic().total().calls, 2 * 4) << to_string(layout);
     });
     for (const double elements : sent)
       EXPECT_EQ(elements, static_cast<double>(matrices * (ranks - 1))) << to_string(layout);

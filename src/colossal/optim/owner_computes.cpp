@@ -56,19 +56,45 @@ void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::Tens
     if (w + 2 < windows_.size())
       for (const size_t i : shards_of(w + 1))
         if (!leases.count(i)) shards[i].prefetch(work.needs);
-    std::map<size_t, at::Tensor> own;
-    for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
-      at::Tensor whole = at::zeros(matrices_[k].shape, options);
-      work.collect(k, whole, leases);
-      group_.reduce(whole, owners_[k], comm::Reduce::Sum).wait();
-      if (owners_[k] == group_.rank()) own[k] = whole;
+    run_window(w, options, work, leases);
+  }
+}
+
+void OwnerComputes::run_window(size_t window, const at::TensorOptions& options, const Work& work,
+                               const Leases& leases) const {
+  std::vector<std::vector<size_t>> of_owner(static_cast<size_t>(group_.size()));
+  for (size_t k = windows_[window]; k < windows_[window + 1]; ++k) of_owner[owners_[k]].push_back(k);
+  std::vector<at::Tensor> results;  // of this rank's matrices, flat
+  for (int owner = 0; owner < group_.size(); ++owner) {
+    const std::vector<size_t>& numbers = of_owner[owner];
+    if (numbers.empty()) continue;
+    int64_t size = 0, first = 0;
+    for (const size_t k : numbers) size += c10::multiply_integers(matrices_[k].shape);
+    at::Tensor all = at::zeros({size}, options);
+    std::vector<at::Tensor> wholes;
+    for (const size_t k : numbers) {
+      const int64_t numel = c10::multiply_integers(matrices_[k].shape);
+      wholes.push_back(all.narrow(0, first, numel).view(matrices_[k].shape));
+      first += numel;
+      work.collect(k, wholes.back(), leases);
     }
-    for (auto& [k, whole] : own) whole = work.compute(k, whole);
-    for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
-      const auto mine = own.find(k);
-      at::Tensor result = mine != own.end() ? mine->second : at::empty(matrices_[k].result, options);
-      group_.broadcast(result, owners_[k]).wait();
-      work.hand_out(k, result, leases);
+    group_.reduce(all, owner, comm::Reduce::Sum).wait();
+    if (owner != group_.rank()) continue;
+    for (size_t i = 0; i < numbers.size(); ++i) results.push_back(wholes[i]);
+  }
+  const std::vector<size_t>& own = of_owner[group_.rank()];
+  for (size_t i = 0; i < own.size(); ++i) results[i] = work.compute(own[i], results[i]).reshape({-1});
+  for (int owner = 0; owner < group_.size(); ++owner) {
+    const std::vector<size_t>& numbers = of_owner[owner];
+    if (numbers.empty()) continue;
+    int64_t size = 0, first = 0;
+    for (const size_t k : numbers) size += c10::multiply_integers(matrices_[k].result);
+    at::Tensor all = owner == group_.rank() ? at::cat(results) : at::empty({size}, options);
+    group_.broadcast(all, owner).wait();
+    for (const size_t k : numbers) {
+      const int64_t numel = c10::multiply_integers(matrices_[k].result);
+      work.hand_out(k, all.narrow(0, first, numel).view(matrices_[k].result), leases);
+      first += numel;
     }
   }
 }

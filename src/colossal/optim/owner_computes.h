@@ -29,8 +29,10 @@ namespace colossal::optim {
 /// parts of them are leased, and the shards of the next window are prefetched. If the matrices of a shard are
 /// neighbours, the shard is loaded once.
 ///
-/// Memory:        about one largest matrix per rank, and one more in transit; the shards of a window.
-/// Communication: for each matrix a reduce to its owner and a broadcast of the result.
+/// Memory:        about one largest matrix per rank, and the matrices of one owner in transit, about as much; the shards
+///                of a window.
+/// Communication: for each window and owner a reduce of its matrices and a broadcast of their results. Many small
+///                matrices, such as the experts of a mixture, therefore share calls.
 class OwnerComputes {
  public:
   struct Matrix {
@@ -59,6 +61,7 @@ class OwnerComputes {
 
  private:
   std::set<size_t> shards_of(size_t window) const;
+  void run_window(size_t window, const at::TensorOptions& options, const Work& work, const Leases& leases) const;
 
   comm::Group& group_;
   std::vector<Matrix> matrices_;
