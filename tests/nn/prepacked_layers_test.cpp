@@ -184,6 +184,8 @@ TEST(PrepackedLayers, MakeGradientsOfStacksWithoutTheirValues) {
   GroupedProduct::Saved saved;
   const at::Tensor x = input(), dy = at::ones({4, 32});
   product->forward(x, stack.value.detach(), {}, {4, 4}, &saved);
+  EXPECT_TRUE(saved.x.is_same(x));
+  for (const Product::Saved& own : saved.of_expert) EXPECT_FALSE(own.x.defined()) << "rows are kept once";
   saved.weight = at::Tensor();
   const at::Tensor sum = product->weight_gradient(dy, saved, {4, 4}, at::ones({2, 32, 16}));
   test::expect_close(sum[0], x.sum(0).expand({32, 16}) + 1, 16, "dW");

@@ -25,11 +25,15 @@ class ExpertProducts final : public GroupedProduct {
     if (saved) *saved = {{}, weight, std::vector<Product::Saved>(ends.size())};
     at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
-      const at::Tensor own = weight[e];
+      const at::Tensor own = weight[e], given = x.narrow(0, first, rows);
       Product::Saved* kept = saved ? &saved->of_expert[e] : nullptr;
       y.narrow(0, first, rows)
-          .copy_(products_[e]->forward(x.narrow(0, first, rows), own, bias.defined() ? bias[e] : bias, weight.size(1),
-                                       kept));
+          .copy_(products_[e]->forward(given, own, bias.defined() ? bias[e] : bias, weight.size(1), kept));
+      // A slice would keep all rows alive, also if the caller makes them again for backward.
+      if (kept && kept->x.is_same(given)) {
+        kept->x = at::Tensor();
+        saved->x = x;
+      }
       // A chunk store may move the stack before backward, so a slice of it is taken again there.
       if (kept && kept->weight.is_same(own)) kept->weight = at::Tensor();
     });
@@ -49,7 +53,9 @@ class ExpertProducts final : public GroupedProduct {
     // there. dW does not need it.
     at::Tensor all = sum.defined() ? sum : at::zeros(saved.weight.sizes(), saved.weight.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
-      const auto d = products_[e]->backward(dy.narrow(0, first, rows), saved.of_expert[e],
+      Product::Saved own = saved.of_expert[e];
+      if (!own.x.defined()) own.x = saved.x.narrow(0, first, rows);
+      const auto d = products_[e]->backward(dy.narrow(0, first, rows), own,
                                             {.x = false, .sum = sum.defined() ? all[e] : at::Tensor()});
       if (!sum.defined()) all[e].copy_(d.weight);
     });

@@ -21,7 +21,8 @@ class GroupedProduct {
   /// What forward() keeps for backward().
   struct Saved {
     at::Tensor x, weight;
-    std::vector<Product::Saved> of_expert{};  ///< of a product for each expert
+    /// What a product of each expert keeps. Its x and weight are undefined if they are parts of those above
+    std::vector<Product::Saved> of_expert{};
   };
   virtual ~GroupedProduct() = default;
   /// Computes y [R, out]. `saved`: null if no backward pass follows.
