@@ -104,8 +104,8 @@ TEST(Muon, FlattensKernels) {
   });
 }
 
-// Each matrix is reduced to one rank and broadcast from it. Each sends (N - 1) / N of n m values on N ranks. Matrices of
-// one owner may share calls.
+// Each matrix is reduced to one rank and broadcast from it. Each sends (N - 1) / N of n m values on N ranks. Matrices
+// of one owner may share calls.
 // AdamW sends no data.
 TEST(Muon, SendsEachMatrixToOneRankAndBack) {
   const int64_t matrices = 7 * 5 + 6 * 9 + 6 * 5 + 2 * 5;
