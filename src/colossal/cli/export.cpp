@@ -81,8 +81,11 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
     const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
     if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
   });
-  checkpoint::export_gguf(r.to, saved.model->parameters(), run::external_names(shape), folder.to_json(shape), tokenizer,
+  const nlohmann::json config = folder.to_json(shape);
+  checkpoint::export_gguf(r.to, saved.model->parameters(), run::external_names(shape), config, tokenizer,
                           r.type.empty() ? "f32" : r.type, world);
+  const std::optional<std::string> notice = checkpoint::notice_of_gguf(config);
+  if (notice && world.rank() == 0) std::fprintf(stderr, "colossal: %s\n", notice->c_str());
 }
 
 void check_export(const ExportRequest& r) {

@@ -4,6 +4,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/rotary.h"
 
 namespace colossal::checkpoint {
@@ -63,6 +64,7 @@ void read_particular(const formats::GgufFile& file, const GgufFamily& family, js
   const bool is_dense_llama = name == "llama" && !family.has_experts;  // a Mixtral has no biases
   if (is_dense_llama || name.starts_with("qwen3")) config["attention_bias"] = has("blk.0.attn_q.bias");
   if (is_dense_llama) config["mlp_bias"] = has("blk.0.ffn_up.bias");
+  if (has_latent(family)) read_latent(file, config);
   if (name == "phi3") {
     const int64_t window = file.integer(prefix + "attention.sliding_window", 0);
     config["sliding_window"] = window > 0 ? json(window) : json();
@@ -90,6 +92,7 @@ void read_particular(const formats::GgufFile& file, const GgufFamily& family, js
 /// Does the reverse for a file that is written. Errors: values that a file cannot store.
 void write_particular(const json& config, const GgufFamily& family, formats::GgufValues& values) {
   const std::string name = family.architecture, prefix = name + ".";
+  if (has_latent(family)) write_latent(config, values);
   if (name == "phi3")
     values[prefix + "attention.sliding_window"] =
         formats::GgufValue::integer(config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<int64_t>());
@@ -98,7 +101,7 @@ void write_particular(const json& config, const GgufFamily& family, formats::Ggu
     values[prefix + "feed_forward_length"] = formats::GgufValue::integer(4 * config.at("hidden_size").get<int64_t>());
     values[prefix + "attention.head_count_kv"] = formats::GgufValue::integer(config.at("n_head").get<int64_t>());
   }
-  if (config.contains("head_dim") && values.count(prefix + "attention.key_length"))
+  if (!has_latent(family) && config.contains("head_dim") && values.count(prefix + "attention.key_length"))
     values[prefix + "attention.value_length"] = values[prefix + "attention.key_length"];
   if (name != "gemma2") return;
   const auto hidden = config.at("hidden_size").get<int64_t>(), heads = config.at("num_attention_heads").get<int64_t>();

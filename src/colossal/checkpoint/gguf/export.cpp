@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/hugging_face/gather.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
@@ -49,34 +51,56 @@ const formats::GgufType* type_of(const formats::GgufTensor& tensor, const std::s
   return type;
 }
 
-std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFamily& family, const GgufModel& model,
-                          const std::string& type) {
-  std::vector<Planned> all;
-  std::map<std::string, size_t> by_name;
-  for (const auto& [name, factors] : model.tensors)
-    all.push_back({{name, {static_cast<int64_t>(factors.size())}, formats::gguf_type("F32")}, {}, {}, factors});
-  for (const ExternalPart& part : parts) {
-    const std::optional<GgufPlace> place = gguf_place(family, part.name);
-    require(place.has_value(), "gguf", "GGUF files of ", family.architecture, " have no name for ", part.name);
-    const auto [found, is_new] = by_name.emplace(place->name, all.size());
+/// Returns the shape of a tensor in the file; that of a stack has no entries yet.
+std::vector<int64_t> shape_of(const ExternalPart& part, const GgufPlace& place, const GgufHeads& heads) {
+  std::vector<int64_t> shape = part.external_shape();
+  if (place.change == GgufChange::LatentKeys) return {heads.heads, shape.back(), heads.nope};
+  if (place.change == GgufChange::LatentValues) return {heads.heads, heads.value, shape.back()};
+  if (place.entry >= 0) shape.insert(shape.begin(), 0);
+  if (place.change == GgufChange::Transposed) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
+/// Collects the tensors of a file.
+class Plan {
+ public:
+  Plan(const GgufFamily& family, const GgufModel& model, const GgufHeads& heads, const std::string& type)
+      : family_(family), heads_(heads), type_(type) {
+    for (const auto& [name, factors] : model.tensors)
+      all_.push_back({{name, {static_cast<int64_t>(factors.size())}, formats::gguf_type("F32")}, {}, {}, factors});
+  }
+
+  void add(const ExternalPart& part) {
+    const std::vector<GgufPlace> places = gguf_places(family_, part.name);
+    require(!places.empty(), "gguf", "GGUF files of ", family_.architecture, " have no name for ", part.name);
+    for (const GgufPlace& place : places) add(part, place);
+  }
+
+  std::vector<Planned> take() { return std::move(all_); }
+
+ private:
+  void add(const ExternalPart& part, const GgufPlace& place) {
+    const auto [found, is_new] = by_name_.emplace(place.name, all_.size());
     if (is_new) {
-      Planned planned{{place->name, part.external_shape(), nullptr}, place->change, {}, {}};
-      if (place->entry >= 0) planned.tensor.shape.insert(planned.tensor.shape.begin(), 0);
-      if (place->change == GgufChange::Transposed)
-        std::reverse(planned.tensor.shape.begin(), planned.tensor.shape.end());
-      planned.tensor.type = type_of(planned.tensor, type);
-      all.push_back(std::move(planned));
+      Planned planned{{place.name, shape_of(part, place, heads_), nullptr}, place.change, {}, {}};
+      planned.tensor.type = type_of(planned.tensor, type_);
+      all_.push_back(std::move(planned));
     }
-    Planned& planned = all[found->second];
-    const auto entry = static_cast<size_t>(std::max<int64_t>(0, place->entry));
+    Planned& planned = all_[found->second];
+    const auto entry = static_cast<size_t>(std::max<int64_t>(0, place.entry));
     if (entry == planned.entries.size()) {
       planned.entries.emplace_back();
-      if (place->entry >= 0) ++planned.tensor.shape.front();
+      if (place.entry >= 0) ++planned.tensor.shape.front();
     }
     planned.entries.at(entry).push_back(&part);
   }
-  return all;
-}
+
+  const GgufFamily& family_;
+  const GgufHeads heads_;
+  const std::string type_;
+  std::vector<Planned> all_;
+  std::map<std::string, size_t> by_name_;
+};
 
 /// Returns the blocks of a tensor, or of one entry of a stack, of which `part` is a part.
 std::string encoded(const Planned& planned, const ExternalPart& part, const at::Tensor& whole, const GgufHeads& heads) {
@@ -97,7 +121,14 @@ std::vector<formats::GgufTensor> tensors_of(const std::vector<Planned>& all) {
   return tensors;
 }
 
+/// Returns the number of layers after the last block, which the file has no names for.
+int64_t multi_token_layers(const nlohmann::json& config) {
+  const GgufFamily* family = family_of_model_type(config.at("model_type").get<std::string>());
+  return family && family->has_multi_token ? config.value("num_nextn_predict_layers", int64_t{0}) : 0;
+}
+
 GgufHeads heads_of(const GgufModel& model, const GgufFamily& family) {
+  if (has_latent(family)) return latent_heads(model.values);
   const std::string key = concat(family.architecture, ".attention.head_count");
   const int64_t heads = model.values.at(key).integers.front();
   const auto shared = model.values.find(key + "_kv");
@@ -109,6 +140,13 @@ GgufHeads heads_of(const GgufModel& model, const GgufFamily& family) {
 const std::vector<std::string>& gguf_type_names() {
   static const std::vector<std::string> names{"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"};
   return names;
+}
+
+std::optional<std::string> notice_of_gguf(const nlohmann::json& config) {
+  const int64_t layers = multi_token_layers(config);
+  if (layers == 0) return {};
+  return concat("the file leaves out ", layers, layers == 1 ? " multi-token layer" : " multi-token layers",
+                ", which llama.cpp does not compute; generation does not need ", layers == 1 ? "it" : "them");
 }
 
 void export_gguf(const std::string& path, const nn::Parameters& parameters, const ExternalNames& external,
@@ -126,8 +164,12 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
     const GgufFamily& family = *family_of_model_type(config.at("model_type").get<std::string>());
     require_none_added(parameters, external.model);
     parts = external_parts(parameters, external.names, external.model);
-    all = plan(parts, family, model, its->name);
     heads = heads_of(model, family);
+    Plan plan(family, model, heads, its->name);
+    const int64_t layers = multi_token_layers(config) > 0 ? config.at("num_hidden_layers").get<int64_t>() : 0;
+    for (const ExternalPart& part : parts)
+      if (layers == 0 || layer_of(family, part.name) < layers) plan.add(part);
+    all = plan.take();
     for (const auto& [name, number] : kFileTypes)
       if (std::string(its->name) == name) model.values["general.file_type"] = formats::GgufValue::integer(number);
     model.values["general.quantization_version"] = formats::GgufValue::integer(2);

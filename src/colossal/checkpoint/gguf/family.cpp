@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/checkpoint/gguf/latent.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -112,8 +113,8 @@ GgufFamily qwen_family(const char* name) {
 GgufFamily qwen_moe_family() {
   GgufFamily family = qwen_family("qwen3moe");
   family.model_type = "qwen3_moe";
-  family.in_block = mixture_block_names("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj",
-                                        "mlp.experts.{}.down_proj");
+  family.in_block =
+      mixture_block_names("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj");
   family.keys.push_back({"expert_count", "num_experts"});
   family.keys.push_back({"expert_used_count", "num_experts_per_tok"});
   family.keys.push_back({"expert_feed_forward_length", "moe_intermediate_size"});
@@ -122,6 +123,59 @@ GgufFamily qwen_moe_family() {
   family.fixed["mlp_only_layers"] = nlohmann::json::array();
   family.has_experts = true;
   return family;
+}
+
+/// DeepSeek-V2 and V3 have one architecture. llama.cpp rotates neighbouring features, as their folders do unless
+/// rope_interleave is false.
+GgufFamily deepseek_family() {
+  std::vector<GgufName> names{
+      {"attn_norm", "input_layernorm"},
+      {"attn_q", "self_attn.q_proj"},
+      {"attn_q_a", "self_attn.q_a_proj"},
+      {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+      {"attn_q_b", "self_attn.q_b_proj"},
+      {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+      {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+      {"attn_k_b", "self_attn.kv_b_proj", Change::LatentKeys},
+      {"attn_v_b", "self_attn.kv_b_proj", Change::LatentValues},
+      {.gguf = "attn_kv_b", .folder = "self_attn.kv_b_proj", .is_old = true},
+      {"attn_output", "self_attn.o_proj"},
+      {"ffn_norm", "post_attention_layernorm"},
+      {"ffn_gate", "mlp.gate_proj"},
+      {"ffn_up", "mlp.up_proj"},
+      {"ffn_down", "mlp.down_proj"},
+      {.gguf = "exp_probs_b.bias", .folder = "mlp.gate.e_score_correction_bias", .is_whole = true},
+      {"ffn_gate_inp", "mlp.gate"},
+      {"ffn_gate_exps", "mlp.experts.{}.gate_proj"},
+      {"ffn_up_exps", "mlp.experts.{}.up_proj"},
+      {"ffn_down_exps", "mlp.experts.{}.down_proj"},
+      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+      {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+  std::vector<GgufKey> keys = llama_keys({{"leading_dense_block_count", "first_k_dense_replace"},
+                                          {"attention.q_lora_rank", "q_lora_rank", Kind::Integer, true},
+                                          {"attention.kv_lora_rank", "kv_lora_rank"},
+                                          {"expert_count", "n_routed_experts"},
+                                          {"expert_used_count", "num_experts_per_tok"},
+                                          {"expert_shared_count", "n_shared_experts"},
+                                          {"expert_feed_forward_length", "moe_intermediate_size"},
+                                          {"expert_weights_scale", "routed_scaling_factor", Kind::Real, true},
+                                          {"expert_weights_norm", "norm_topk_prob", Kind::Flag, true}});
+  std::erase_if(keys, [](const GgufKey& key) { return std::string_view(key.gguf) == "attention.head_count_kv"; });
+  return {
+      .architecture = "deepseek2",
+      .model_type = "deepseek_v3",
+      .blocks = "model.layers.",
+      .outside = llama_outside(),
+      .in_block = std::move(names),
+      .keys = std::move(keys),
+      .fixed = {{"hidden_act", "silu"}, {"attention_bias", false}, {"moe_layer_freq", 1}, {"rope_interleave", true}},
+      .implied = {"attention.head_count_kv", "attention.key_length", "attention.key_length_mla",
+                  "attention.value_length_mla", "expert_gating_func", "expert_group_count", "expert_group_used_count",
+                  "rope.scaling.yarn_log_multiplier"},
+      .has_experts = true,
+      .also = "deepseek_v2",
+      .has_multi_token = true};
 }
 
 GgufFamily gemma2_family() {
@@ -235,9 +289,9 @@ GgufFamily falcon_family() {
 }
 
 std::vector<GgufFamily> make_families() {
-  return {llama_family(),    mixtral_family(), qwen_family("qwen2"), qwen_family("qwen3"),
-          qwen_moe_family(), gemma2_family(),  phi3_family(),        gpt2_family(),
-          gpt_neox_family(), bloom_family(),   falcon_family()};
+  return {llama_family(),    mixtral_family(),  qwen_family("qwen2"), qwen_family("qwen3"),
+          qwen_moe_family(), deepseek_family(), gemma2_family(),      phi3_family(),
+          gpt2_family(),     gpt_neox_family(), bloom_family(),       falcon_family()};
 }
 
 const std::vector<GgufFamily>& families() {
@@ -245,10 +299,12 @@ const std::vector<GgufFamily>& families() {
   return all;
 }
 
-/// Returns the ending of `name` after `front`, the name in a row; none unless it is ".weight" or ".bias".
-std::optional<std::string> ending_behind(const std::string& name, const std::string& front) {
+/// Returns the ending of `name` after `front`, the name in a row; none unless it is ".weight" or ".bias". If
+/// `front` is whole, the ending must be empty.
+std::optional<std::string> ending_behind(const std::string& name, const std::string& front, bool is_whole = false) {
   if (name.rfind(front, 0) != 0) return {};
   const std::string ending = name.substr(front.size());
+  if (is_whole) return ending.empty() ? std::optional(ending) : std::nullopt;
   if (ending != ".weight" && ending != ".bias") return {};
   return ending;
 }
@@ -257,10 +313,11 @@ constexpr std::string_view kEntry = "{}";
 
 /// Returns the ending of a folder's name whose front is `pattern`, and the index in place of `{}` if it has one; none
 /// if the name does not fit.
-std::optional<std::pair<std::string, int64_t>> ending_and_entry(const std::string& name, const std::string& pattern) {
+std::optional<std::pair<std::string, int64_t>> ending_and_entry(const std::string& name, const std::string& pattern,
+                                                                bool is_whole) {
   const size_t hole = pattern.find(kEntry);
   if (hole == std::string::npos) {
-    const std::optional<std::string> ending = ending_behind(name, pattern);
+    const std::optional<std::string> ending = ending_behind(name, pattern, is_whole);
     return ending ? std::optional(std::pair(*ending, int64_t{-1})) : std::nullopt;
   }
   const size_t end = name.find('.', hole);
@@ -345,7 +402,7 @@ std::string name_of_entry(std::string name, int64_t entry) {
 
 const GgufFamily* family_of_model_type(const std::string& model_type) {
   for (const GgufFamily& family : families())
-    if (model_type == family.model_type) return &family;
+    if (model_type == family.model_type || (family.also && model_type == family.also)) return &family;
   return nullptr;
 }
 
@@ -359,26 +416,37 @@ std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::strin
     return false;
   };
   for (const GgufName& row : inside ? family.in_block : family.outside) {
-    const std::optional<std::string> ending = ending_behind(inside.value_or(gguf_name), row.gguf);
+    const std::optional<std::string> ending = ending_behind(inside.value_or(gguf_name), row.gguf, row.is_whole);
     if (!ending || (row.unless && is_there(concat(kBlocks, number, ".", row.unless, ".weight")))) continue;
     return GgufPlace{concat(inside ? family.blocks + number + "." : std::string(), row.folder, *ending), row.change};
   }
   return {};
 }
 
-std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name) {
+std::vector<GgufPlace> gguf_places(const GgufFamily& family, const std::string& folder_name) {
   std::string number;
+  std::vector<GgufPlace> places;
   const std::optional<std::string> inside = behind_number(folder_name, family.blocks, number);
-  for (const GgufName& row : inside ? family.in_block : family.outside)
-    if (const auto found = ending_and_entry(inside.value_or(folder_name), row.folder))
-      return GgufPlace{concat(inside ? kBlocks + number + "." : std::string(), row.gguf, found->first), row.change,
-                       found->second};
-  return {};
+  for (const GgufName& row : inside ? family.in_block : family.outside) {
+    const auto found = ending_and_entry(inside.value_or(folder_name), row.folder, row.is_whole);
+    if (!found || row.is_old) continue;
+    places.push_back(
+        {concat(inside ? kBlocks + number + "." : std::string(), row.gguf, found->first), row.change, found->second});
+    if (row.change != Change::LatentKeys) break;  // the first row is the tensor's, and keys have one of values, too
+  }
+  return places;
+}
+
+int64_t layer_of(const GgufFamily& family, const std::string& folder_name) {
+  std::string number;
+  return behind_number(folder_name, family.blocks, number) ? std::stoll(number) : -1;
 }
 
 at::Tensor to_folder(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads) {
   switch (change) {
     case Change::None:
+    case Change::LatentKeys:
+    case Change::LatentValues:
       break;
     case Change::Transposed:
       return tensor.dim() == 2 ? tensor.t() : tensor;
@@ -413,6 +481,10 @@ at::Tensor to_gguf(const at::Tensor& tensor, GgufChange change, const GgufHeads&
       return turn_pairs(tensor, heads.kv_heads, false);
     case Change::OneMore:
       return tensor + 1;
+    case Change::LatentKeys:
+      return latent_keys(tensor, heads);
+    case Change::LatentValues:
+      return latent_values(tensor, heads);
     case Change::Groups: {
       const Grouped is(tensor, heads);
       const at::Tensor groups = tensor.reshape(with_rest({is.groups, is.queries + 2, is.features}, tensor));

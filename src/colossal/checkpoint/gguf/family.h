@@ -18,19 +18,24 @@ namespace colossal::checkpoint {
 /// How a tensor of a folder differs from the same tensor in a file.
 enum class GgufChange {
   None,
-  Transposed,  ///< matrices are [in, out] in the folder (GPT-2's Conv1D)
-  QueryPairs,  ///< rotary pairs of a head are (i, i + half) in the folder, adjacent in the file (LLaMA)
-  KeyPairs,    ///< like QueryPairs, with the number of key heads
-  OneMore,     ///< the file has the folder's values + 1 (Gemma's norms)
-  Groups,      ///< the folder interleaves q, k and v by head group; the file has all q, all k, all v
+  Transposed,    ///< matrices are [in, out] in the folder (GPT-2's Conv1D)
+  QueryPairs,    ///< rotary pairs of a head are (i, i + half) in the folder, adjacent in the file (LLaMA)
+  KeyPairs,      ///< like QueryPairs, with the number of key heads
+  OneMore,       ///< the file has the folder's values + 1 (Gemma's norms)
+  Groups,        ///< the folder interleaves q, k and v by head group; the file has all q, all k, all v
+  LatentKeys,    ///< the file has the keys of the folder's tensor alone (latent_keys(), DeepSeek)
+  LatentValues,  ///< like LatentKeys, with the values
 };
 
 /// Names of one tensor without the ending ".weight" or ".bias". If `folder` has `{}`, the file has a stack:
 /// the folder has a tensor for each index of its dimension 0, such as an expert, with the index in place of `{}`.
+/// A tensor of the folder with several rows is written as all of them.
 struct GgufName {
   const char *gguf, *folder;
   GgufChange change = GgufChange::None;
   const char* unless = nullptr;  ///< the row is skipped in files whose layer also has this tensor; null = never
+  bool is_whole = false;         ///< both names are complete: they have no further ending
+  bool is_old = false;           ///< files of earlier converters have it; it is not written
 };
 
 /// A value that is "<architecture>.<gguf>" in a file and `config` in config.json.
@@ -53,7 +58,9 @@ struct GgufFamily {
   nlohmann::json fixed;
   /// Keys of a file whose values follow from other keys.
   std::vector<std::string> implied;
-  bool has_experts = false;  ///< the layers of its models are mixtures of experts
+  bool has_experts = false;      ///< the layers of its models are mixtures of experts
+  const char* also = nullptr;    ///< a second model_type with the same table; null = none
+  bool has_multi_token = false;  ///< folders may have multi-token layers after the last block, files do not
 };
 
 /// Returns the family of an architecture with or without experts. Errors: throws Error("gguf", ...) that lists the
@@ -86,20 +93,26 @@ struct GgufPlace {
   GgufChange change = GgufChange::None;
   int64_t entry = -1;  ///< index in the stack of the file; -1 = the tensor is no entry of a stack
 };
-/// Return the name of a tensor in the other format and the conversion it needs; none = the table does not have it.
+/// Returns the name of a tensor in a folder and the conversion it needs; none = the table does not have it.
 std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name,
                                       const formats::GgufFile& file);
-std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name);
+/// Returns the same of the tensors in a file that hold a tensor of a folder: one, or keys and values of a latent.
+/// Empty = the table does not have it.
+std::vector<GgufPlace> gguf_places(const GgufFamily& family, const std::string& folder_name);
+/// Returns the number of the layer that a name in a folder has; -1 = the tensor is outside the layers.
+int64_t layer_of(const GgufFamily& family, const std::string& folder_name);
 /// Returns true if a name in a folder stands for the entries of a stack, and the name of one of them.
 bool is_stack_name(const std::string& name);
 std::string name_of_entry(std::string name, int64_t entry);
 
-/// Numbers of attention heads, which conversions need.
+/// Numbers and sizes of attention heads, which conversions need.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
+  /// Latent attention: features of a head's keys that are not rotated and that are, and of its values
+  int64_t nope = 0, rotated = 0, value = 0;
 };
-/// Convert a tensor to the other format. Errors: throws Error("gguf", ...) if the number of rows does not fit the
-/// heads.
+/// Convert a tensor to the other format. to_folder() does not convert keys and values of a latent, which
+/// latent_joined() joins. Errors: throws Error("gguf", ...) if the number of rows does not fit the heads.
 at::Tensor to_folder(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads);
 at::Tensor to_gguf(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads);
 

@@ -9,6 +9,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/checkpoint/gguf/blocks.h"
+#include "colossal/checkpoint/gguf/latent.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -102,6 +103,12 @@ json read_scaling(const formats::GgufFile& file, const std::string& prefix, cons
   for (const char* beta : {"beta_fast", "beta_slow"})
     if (const std::string key = prefix + "rope.scaling.yarn_" + beta; file.has(key))
       scaling[beta] = shortest_double(static_cast<float>(file.real(key)));
+  if (const std::string key = prefix + "rope.scaling.yarn_log_multiplier"; file.has(key)) {
+    const double multiplier = shortest_double(static_cast<float>(file.real(key)));
+    // llama.cpp takes both for equal, so the factor of cosines and sines is 1.
+    if (multiplier != 0)
+      scaling["mscale"] = scaling["mscale_all_dim"] = shortest_double(static_cast<float>(10 * multiplier));
+  }
   return scaling;
 }
 
@@ -182,7 +189,14 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
     model.values[prefix + "rope.scaling.type"] = formats::GgufValue::text(type);
     model.values[prefix + "rope.scaling.factor"] = formats::GgufValue::real(scaling.at("factor").get<double>());
     if (type == "linear") return;
-    for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) refuse(!scaling.contains(key), key);
+    refuse(!scaling.contains("attention_factor"), "attention_factor");
+    if (has_latent(family)) {
+      const double all = scaling.value("mscale_all_dim", 0.0);
+      refuse(all > 0 && scaling.value("mscale", 0.0) == all, "an mscale other than mscale_all_dim");
+      model.values[prefix + "rope.scaling.yarn_log_multiplier"] = formats::GgufValue::real(0.1 * all);
+    } else {
+      for (const char* key : {"mscale", "mscale_all_dim"}) refuse(!scaling.contains(key), key);
+    }
     refuse(scaling.value("truncate", true), "truncate = false");
     model.values[prefix + "rope.scaling.original_context_length"] =
         formats::GgufValue::integer(scaling.at("original_max_position_embeddings").get<int64_t>());

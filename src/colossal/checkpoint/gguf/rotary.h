@@ -18,7 +18,8 @@ bool is_rope_factors(const std::string& tensor);
 ///         GPT-NeoX and Phi-3 that rotates only a fraction of a head.
 void read_gguf_rotary(const formats::GgufFile& file, const GgufFamily& family, nlohmann::json& config);
 /// Converts in the other direction. Errors: throws Error("gguf", ...) for values that a file cannot store: other
-/// types (dynamic), attention factors and truncate = false of yarn. Except for Phi-3, also longrope with an attention
+/// types (dynamic), attention factors and truncate = false of yarn, except that a DeepSeek's yarn must have an mscale
+/// that equals mscale_all_dim. Except for Phi-3, also longrope with an attention
 /// factor other than 1 or with different factors for long and short texts.
 void write_gguf_rotary(const nlohmann::json& config, const GgufFamily& family, GgufModel& model);
 

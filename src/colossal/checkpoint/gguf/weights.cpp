@@ -10,6 +10,7 @@
 #include "colossal/base/mapped_file.h"
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/codes.h"
+#include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/rotary.h"
 
 namespace colossal::checkpoint {
@@ -20,6 +21,8 @@ at::ScalarType dtype_of(const formats::GgufType& type) {
   return name == "F16" ? at::kHalf : name == "BF16" ? at::kBFloat16 : at::kFloat;
 }
 
+bool is_latent(GgufChange change) { return change == GgufChange::LatentKeys || change == GgufChange::LatentValues; }
+
 }  // namespace
 
 GgufWeights::GgufWeights(const std::string& path) : file_(path) {
@@ -27,11 +30,16 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
   const std::string prefix = concat(family.architecture, ".attention.head_count");
   heads_.heads = file_.integer(prefix);
   heads_.kv_heads = file_.integer(prefix + "_kv", heads_.heads);
+  if (has_latent(family)) heads_ = latent_heads(file_);
   for (const formats::GgufTensor& tensor : file_.tensors()) {
     if (is_rope_factors(tensor.name)) continue;
     require(can_decode(*tensor.type), "gguf", path, ": ", printable(tensor.name), " has type ", tensor.type->name,
             ", which is not supported; convert the file to one of Q8_0, Q6_K, Q5_K, Q4_K, F16, BF16, F32");
     const GgufPlace place = folder_place(family, tensor.name, file_).value_or(GgufPlace{tensor.name});
+    if (is_latent(place.change)) {
+      add_latent(tensor, place);
+      continue;
+    }
     if (!is_stack_name(place.name) || place.name == tensor.name) {
       add(tensor, place);
       continue;
@@ -42,15 +50,42 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
     for (int64_t entry = 0; entry < count; ++entry)
       add(tensor, {name_of_entry(place.name, entry), place.change, entry});
   }
+  check_latents();
   for (const auto& [name, place] : places_) entries_[name] = &place.entry;
+}
+
+/// Adds the keys or the values of a latent to the tensor of the folder that has both.
+void GgufWeights::add_latent(const formats::GgufTensor& tensor, const GgufPlace& place) {
+  const bool are_keys = place.change == GgufChange::LatentKeys;
+  const size_t rank_at = are_keys ? 1 : 2;
+  require(tensor.shape.size() == 3, "gguf", file_.path(), ": ", printable(tensor.name),
+          " must have 3 dimensions, of which the first is heads: got ", tensor.shape.size());
+  const auto [found, is_new] = places_.try_emplace(place.name);
+  Place& its = found->second;
+  const formats::GgufTensor*& own = are_keys ? its.tensor : its.values;
+  require((is_new || is_latent(its.change)) && !own, "gguf", file_.path(), ": ", printable(tensor.name),
+          " is stored under another name, too");
+  own = &tensor;
+  its.change = GgufChange::LatentKeys;
+  const at::ScalarType dtype = dtype_of(*tensor.type);
+  its.entry = {place.name,
+               is_new || its.entry.dtype == dtype ? dtype : at::kFloat,
+               {heads_.heads * (heads_.nope + heads_.value), tensor.shape[rank_at]}};
+}
+
+void GgufWeights::check_latents() const {
+  for (const auto& [name, place] : places_)
+    if (is_latent(place.change))
+      require(place.tensor && place.values, "gguf", file_.path(), ": ",
+              printable((place.tensor ? place.tensor : place.values)->name), " needs ",
+              place.tensor ? "attn_v_b" : "attn_k_b", " in its layer: got none");
 }
 
 void GgufWeights::add(const formats::GgufTensor& tensor, const GgufPlace& place) {
   TensorEntry entry{place.name, dtype_of(*tensor.type), tensor.shape};
   if (place.entry >= 0) entry.shape.erase(entry.shape.begin());
   if (place.change == GgufChange::Transposed) std::reverse(entry.shape.begin(), entry.shape.end());
-  const bool is_new =
-      places_.emplace(place.name, Place{&tensor, place.change, std::move(entry), place.entry}).second;
+  const bool is_new = places_.emplace(place.name, Place{&tensor, place.change, std::move(entry), place.entry}).second;
   require(is_new, "gguf", file_.path(), ": ", printable(tensor.name), " is stored under another name, too");
 }
 
@@ -79,6 +114,11 @@ at::Tensor GgufWeights::read(const Place& place) const {
 at::Tensor GgufWeights::tensor(const std::string& name) const {
   const Place& place = places_.at(name);
   const at::Tensor numbers = read(place);
+  if (place.values) {
+    const at::Tensor values = read({.tensor = place.values, .change = place.change, .entry = {}});
+    const at::ScalarType dtype = place.entry.dtype;
+    return latent_joined(numbers.to(dtype), values.to(dtype), heads_);
+  }
   // A sum in 16 bits would be rounded once more.
   return to_folder(place.change == GgufChange::OneMore ? numbers.to(at::kFloat) : numbers, place.change, heads_);
 }
@@ -86,19 +126,24 @@ at::Tensor GgufWeights::tensor(const std::string& name) const {
 std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const {
   const Place& place = places_.at(name);
   const std::vector<int64_t>& shape = place.entry.shape;
-  if (shape.size() != 2 || place.change == GgufChange::Transposed || place.change == GgufChange::OneMore)
-    return std::nullopt;
-  std::optional<ops::GroupCodes> codes =
-      codes_of_gguf(*place.tensor->type, blocks(place).data(), shape[0], shape[1]);
+  if (shape.size() != 2 || place.values) return std::nullopt;
+  if (place.change == GgufChange::Transposed || place.change == GgufChange::OneMore) return std::nullopt;
+  std::optional<ops::GroupCodes> codes = codes_of_gguf(*place.tensor->type, blocks(place).data(), shape[0], shape[1]);
   if (!codes) return codes;
   for (at::Tensor* part : {&codes->codes, &codes->scales, &codes->minima})
     if (part->defined()) *part = to_folder(*part, place.change, heads_);
   return codes;
 }
 
+void GgufWeights::leave(const std::string& name) const {
+  const Place& place = places_.at(name);
+  file_.leave(*place.tensor);
+  if (place.values) file_.leave(*place.values);
+}
+
 const formats::GgufTensor* GgufWeights::raw(const std::string& name) const {
   const auto found = places_.find(name);
-  return found == places_.end() ? nullptr : found->second.tensor;
+  return found == places_.end() || found->second.values ? nullptr : found->second.tensor;
 }
 
 }  // namespace colossal::checkpoint

@@ -14,7 +14,8 @@ namespace colossal::checkpoint {
 /// is read and decoded by itself.
 ///
 /// Errors: throws Error("gguf", ...) for files that formats::GgufFile or config_of_gguf() refuse, and for a tensor of a
-///         type that cannot be decoded, or a stack of another number of experts, with its name.
+///         type that cannot be decoded, a stack of another number of experts, or keys of a latent without values,
+///         with its name.
 class GgufWeights final : public WeightSource {
  public:
   explicit GgufWeights(const std::string& path);
@@ -22,21 +23,24 @@ class GgufWeights final : public WeightSource {
   at::Tensor tensor(const std::string& name) const override;
   /// Returns the result of codes_of_gguf() with its rows in the order of the folder.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
-  void leave(const std::string& name) const override { file_.leave(*places_.at(name).tensor); }
+  void leave(const std::string& name) const override;
 
   const formats::GgufFile& file() const { return file_; }
   /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes(). For
-  /// an expert it is the stack.
+  /// an expert it is the stack, and null if two tensors hold keys and values of a latent.
   const formats::GgufTensor* raw(const std::string& name) const;
 
  private:
   struct Place {
-    const formats::GgufTensor* tensor;
-    GgufChange change;
+    const formats::GgufTensor* tensor = nullptr;  // of a latent: the keys
+    GgufChange change = GgufChange::None;
     TensorEntry entry;
-    int64_t index = -1;  // index of the entry of a stack; -1 = the whole tensor
+    int64_t index = -1;                           // index of the entry of a stack; -1 = the whole tensor
+    const formats::GgufTensor* values = nullptr;  // of a latent
   };
   void add(const formats::GgufTensor& tensor, const GgufPlace& place);
+  void add_latent(const formats::GgufTensor& tensor, const GgufPlace& place);
+  void check_latents() const;
   std::string_view blocks(const Place& place) const;
   at::Tensor read(const Place& place) const;
 
