@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/complaint.h"
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "support/temporary_folder.h"
 
@@ -168,21 +171,22 @@ TEST(GgufFamily, RefusesUnsupportedFiles) {
 TEST(GgufFamily, MapsNamesInBothDirections) {
   test::TemporaryFolder folder;
   const formats::GgufFile file(write(folder, {{"general.architecture", formats::GgufValue::text("llama")}}));
-  for (const char* model_type :
-       {"llama", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "phi3", "gpt2", "gpt_neox", "bloom", "falcon"}) {
+  for (const char* model_type : {"llama", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "gemma2", "phi3",
+                                 "gpt2", "gpt_neox", "bloom", "falcon"}) {
     ASSERT_NE(family_of_model_type(model_type), nullptr) << model_type;
     const GgufFamily& family = *family_of_model_type(model_type);
     EXPECT_EQ(&family_of_architecture(family.architecture, "x", family.has_experts), &family);
     for (const bool inside : {false, true})
       for (const GgufName& row : inside ? family.in_block : family.outside) {
-        const std::string name = concat(inside ? "blk.17." : "", row.gguf, ".weight");
+        const std::string name = concat(inside ? "blk.17." : "", row.gguf, row.is_whole ? "" : ".weight");
         const auto place = folder_place(family, name, file);
         ASSERT_TRUE(place) << name;
         const bool is_stack = is_stack_name(place->name);
-        const auto back = gguf_place(family, is_stack ? name_of_entry(place->name, 12) : place->name);
-        ASSERT_TRUE(back) << name;
-        EXPECT_EQ(back->name, name);
-        EXPECT_EQ(back->entry, is_stack ? 12 : -1);
+        const auto back = gguf_places(family, is_stack ? name_of_entry(place->name, 12) : place->name);
+        const auto same = [&](const GgufPlace& one) { return one.name == name && one.entry == (is_stack ? 12 : -1); };
+        EXPECT_EQ(std::ranges::count_if(back, same), row.is_old ? 0 : 1) << name;
+        const bool is_latent = row.change == GgufChange::LatentKeys || row.change == GgufChange::LatentValues;
+        EXPECT_EQ(back.size(), is_latent || row.is_old ? 2u : 1u) << name;
       }
     EXPECT_FALSE(folder_place(family, "blk.x.attn_q.weight", file));
     EXPECT_FALSE(folder_place(family, "blk.1.attn_q.scale", file));
@@ -197,11 +201,11 @@ TEST(GgufFamily, DistinguishesArchitecturesByTheirExperts) {
   EXPECT_THAT(test::complaint([] { family_of_architecture("qwen3moe", "x", false); }),
               HasSubstr("x: qwen3moe.expert_count must be above 0"));
   const GgufFamily& family = *family_of_model_type("mixtral");
-  EXPECT_EQ(gguf_place(family, "model.layers.3.block_sparse_moe.experts.12.w3.weight")->name,
+  EXPECT_EQ(gguf_places(family, "model.layers.3.block_sparse_moe.experts.12.w3.weight").at(0).name,
             "blk.3.ffn_up_exps.weight");
   for (const char* name : {"model.layers.3.block_sparse_moe.experts.x.w3.weight", "model.layers.3.mlp.up_proj.weight",
                            "model.layers.3.block_sparse_moe.experts..w3.weight"})
-    EXPECT_FALSE(gguf_place(family, name)) << name;
+    EXPECT_TRUE(gguf_places(family, name).empty()) << name;
 }
 
 TEST(GgufFamily, MapsOtherNamesForFalconsWithTwoNorms) {
@@ -229,6 +233,21 @@ TEST(GgufFamily, InvertsItsConversions) {
               HasSubstr("do not divide"));
   EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::KeyPairs, heads); }),
               HasSubstr("must be pairs of features"));
+}
+
+TEST(GgufFamily, SplitsKeysAndValuesOfALatent) {
+  const GgufHeads heads{.heads = 2, .kv_heads = 2, .nope = 2, .rotated = 2, .value = 1};
+  const at::Tensor both = at::arange(18, at::kFloat).view({6, 3});  // of each head two rows of keys and one of values
+  const at::Tensor keys = latent_keys(both, heads), values = latent_values(both, heads);
+  EXPECT_TRUE(keys[0].equal(at::tensor({0.f, 3.f, 1.f, 4.f, 2.f, 5.f}).view({3, 2})));
+  EXPECT_TRUE(values.equal(at::tensor({6.f, 7.f, 8.f, 15.f, 16.f, 17.f}).view({2, 1, 3})));
+  EXPECT_TRUE(latent_joined(keys, values, heads).equal(both));
+  EXPECT_THAT(test::complaint([&] { latent_keys(both.narrow(0, 0, 5), heads); }),
+              HasSubstr("kv_b_proj must have 6 rows"));
+  EXPECT_THAT(test::complaint([&] { latent_joined(values, values, heads); }), HasSubstr("attn_k_b must be"));
+  EXPECT_THAT(test::complaint([&] { latent_joined(keys, keys, heads); }), HasSubstr("attn_v_b must be"));
+  EXPECT_EQ(layer_of(*family_of_model_type("deepseek_v2"), "model.layers.12.enorm.weight"), 12);
+  EXPECT_EQ(layer_of(*family_of_model_type("deepseek_v2"), "model.norm.weight"), -1);
 }
 
 TEST(GgufWeights, HaveTheNamesOfTheFolder) {

@@ -45,7 +45,7 @@ TEST(Gguf, GeneratesTheSameTokensAsTheFolder) {
 }
 
 TEST(Gguf, GeneratesTheSameTokensOfMixtures) {
-  for (const char* name : {"mixtral-tiny", "qwen3-moe-tiny"}) {
+  for (const char* name : {"mixtral-tiny", "qwen3-moe-tiny", "deepseek-tiny"}) {
     SCOPED_TRACE(name);
     test::TemporaryFolder folder;
     test::write_model(folder, name);

@@ -74,11 +74,19 @@ void GgufWeights::add_latent(const formats::GgufTensor& tensor, const GgufPlace&
 }
 
 void GgufWeights::check_latents() const {
-  for (const auto& [name, place] : places_)
-    if (is_latent(place.change))
-      require(place.tensor && place.values, "gguf", file_.path(), ": ",
-              printable((place.tensor ? place.tensor : place.values)->name), " needs ",
-              place.tensor ? "attn_v_b" : "attn_k_b", " in its layer: got none");
+  using Shape = std::vector<int64_t>;
+  for (const auto& [name, place] : places_) {
+    if (!is_latent(place.change)) continue;
+    require(place.tensor && place.values, "gguf", file_.path(), ": ",
+            printable((place.tensor ? place.tensor : place.values)->name), " needs ",
+            place.tensor ? "attn_v_b" : "attn_k_b", " in its layer: got none");
+    const int64_t rank = place.entry.shape[1];
+    require(place.tensor->shape == Shape({heads_.heads, rank, heads_.nope}) &&
+                place.values->shape == Shape({heads_.heads, heads_.value, rank}),
+            "gguf", file_.path(), ": ", printable(place.tensor->name), " and attn_v_b must be [heads, rank, features] ",
+            "and [heads, features, rank], with ", heads_.heads, " heads of ", heads_.nope, " and ", heads_.value,
+            " features and one rank: got other shapes; convert the model again");
+  }
 }
 
 void GgufWeights::add(const formats::GgufTensor& tensor, const GgufPlace& place) {
