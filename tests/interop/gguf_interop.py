@@ -1,8 +1,8 @@
 """Compares GGUF files. In the files that we write from random models of every family, the package gguf finds the tensors and values
 that it expects. Read back here, they are the same model: logits equal transformers' in fp64. Mixtures of experts, which the package
-writes with one tensor for all experts, also continue a prompt with transformers' tokens. transformers' own reader and
-llama.cpp, if it is installed (llama-cpp-python), get the same results from a file as from the folder. We also read files that the
-package writes. Each dequantized value equals the package's, and Q8_0 and Q4_0 have the same bytes."""
+writes with one tensor for all experts, also continue a prompt with transformers' tokens. transformers' own reader and llama.cpp, if it
+is installed (llama-cpp-python), get the same results from a file as from the folder. We also read files that the package writes,
+DeepSeeks in the form of older converters, too. Each dequantized value equals the package's, and Q8_0 and Q4_0 have the same bytes."""
 
 import contextlib
 import importlib.util
@@ -29,6 +29,10 @@ LLAMA3 = dict(rope_theta=500000.0, rope_type="llama3", factor=8.0, low_freq_fact
               original_max_position_embeddings=8192)
 PHI3 = dict(short_factor=[1.5, 2.0, 3.0, 3.5], long_factor=[1.0, 5.0, 7.0, 8.0])
 
+DEEPSEEK = dict(TOKENS, hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=6,
+                max_position_embeddings=64, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24,
+                moe_intermediate_size=64, n_shared_experts=2, first_k_dense_replace=1, num_experts_per_tok=3)
+DEEPSEEK_YARN = ROPE | dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=0.7)
 # A name, the architecture in the package, transformers' class and its arguments.
 ROWS = [
     ("llama", "LLAMA", "Llama", dict(SIZES, attention_bias=True, mlp_bias=True, rope_parameters=ROPE)),
@@ -39,6 +43,10 @@ ROWS = [
     ("mixtral", "LLAMA", "Mixtral", dict(SIZES, num_local_experts=5, num_experts_per_tok=2, sliding_window=None, rope_parameters=ROPE)),
     ("qwen3_moe", "QWEN3MOE", "Qwen3Moe", dict(SIZES, head_dim=24, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64,
                                                norm_topk_prob=True, tie_word_embeddings=True)),
+    ("deepseek_v3", "DEEPSEEK2", "DeepseekV3", dict(DEEPSEEK, q_lora_rank=64, n_routed_experts=8, n_group=4, topk_group=2,
+                                                    num_mtp_layers=0, rope_parameters=DEEPSEEK_YARN)),
+    ("deepseek_v2_lite", "DEEPSEEK2", "DeepseekV2", dict(DEEPSEEK, q_lora_rank=None, n_routed_experts=6, topk_method="greedy",
+                                                         rope_parameters=ROPE)),
     ("gemma2", "GEMMA2", "Gemma2", dict(SIZES, head_dim=24, query_pre_attn_scalar=24, sliding_window=5, attn_logit_softcapping=2.0,
                                         final_logit_softcapping=3.0)),
     ("phi3", "PHI3", "Phi3", dict(SIZES, max_position_embeddings=512, original_max_position_embeddings=256,
@@ -58,11 +66,13 @@ ROWS = [
 NOT_TRANSFORMERS = {"llama3": "it does not read rope_freqs", "yarn": "it does not read rope.scaling", "phi3": "nor factors of frequencies",
                     "gpt_neox": "it does not know gptneox", "falcon_new": "it does not read attn_norm_2",
                     "gemma2": "it does not read attention.sliding_window", "llama": "nor biases", "qwen3": "nor attention.key_length",
-                    "mixtral": "it takes it for a LLaMA", "qwen3_moe": "it does not read expert_feed_forward_length"}
+                    "mixtral": "it takes it for a LLaMA", "qwen3_moe": "it does not read expert_feed_forward_length",
+                    "deepseek_v3": "it does not know deepseek2", "deepseek_v2_lite": "it does not know deepseek2"}
 NEARLY = {"gemma2", "gpt2", "bloom", "gpt_neox", "falcon", "falcon_new"}  # llama.cpp uses a table of GELU's tanh approximation
 
 
-MIXTURES = {"mixtral", "qwen3_moe"}
+MIXTURES = {"mixtral", "qwen3_moe", "deepseek_v3", "deepseek_v2_lite"}
+CORRECTION, LATENT = "e_score_correction_bias", "self_attn.kv_b_proj.weight"
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
 
 
@@ -70,6 +80,9 @@ def make(name, cls, arguments):
     torch.manual_seed(0)
     model = getattr(transformers, cls + ("LMHeadModel" if cls == "GPT2" else "ForCausalLM"))(
         getattr(transformers, cls + "Config")(**arguments))
+    for key, buffer in model.named_buffers():
+        if key.endswith(CORRECTION):  # zeros would not affect a choice
+            buffer.normal_(std=0.1)
     return model, interop.save(name, model)
 
 
@@ -87,6 +100,13 @@ def folder_of(path):
     """Returns the folder that we write from a file."""
     interop.colossal("export", "--from", path, "--to", path.with_suffix(".folder"))
     return path.with_suffix(".folder")
+
+
+def joined(tensors, layer, config):
+    """Returns kv_b_proj of a folder from the two tensors of a file, of which the keys of each head are transposed."""
+    keys, values = (torch.from_numpy(tensors[f"blk.{layer}.attn_{kind}_b.weight"].copy()) for kind in "kv")
+    assert keys.shape == (config.num_attention_heads, config.kv_lora_rank, config.qk_nope_head_dim), keys.shape
+    return torch.cat([keys.transpose(1, 2), values], 1).flatten(0, 1)
 
 
 def place(key):
@@ -132,6 +152,19 @@ def compare_llama_cpp(name, path, ids, wanted, limit):
     assert off(theirs, wanted) < limit, (name, "llama.cpp", off(theirs, wanted))
 
 
+def llama_cpp_tokens(path, count=20):
+    """Returns the tokens with which llama.cpp continues the prompt, up to the end of the text."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        llama = llama_cpp.Llama(str(path), n_ctx=48, n_threads=1, verbose=False, type_k=0, type_v=0, flash_attn=False)
+    tokens = []
+    for token in llama.generate(list(PROMPT.encode()), top_k=1, temp=0.0, repeat_penalty=1.0):
+        if token == TOKENS["eos_token_id"] or len(tokens) == count:
+            break
+        tokens.append(token)
+    llama.close()
+    return tokens
+
+
 ids = list(PROMPT.encode())
 for name, arch, cls, arguments in ROWS:
     model, folder = make(name, cls, arguments)
@@ -140,7 +173,10 @@ for name, arch, cls, arguments in ROWS:
     reader, tensors = read(path)
     known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch], 2)
     for key, value in load_file(folder / "model.safetensors").items():
-        key, expert = place(key)
+        if key.endswith(LATENT):
+            assert torch.equal(joined(tensors, key.split(".")[2], model.config), value), (name, key)
+            continue
+        key, expert = place(key.replace("_correction_bias", "_correction.bias"))
         theirs = next(filter(None, (known.get_name(k, try_suffixes=(".weight", ".bias")) for k in (key, key.removeprefix("transformer.")))))
         if key.endswith("lm_head.weight") and theirs not in tensors:
             continue  # tied weights
@@ -160,6 +196,8 @@ for name, arch, cls, arguments in ROWS:
         compared.append("transformers")
     if llama_cpp:
         compare_llama_cpp(name, path, ids, wanted, 1e-2 if name in NEARLY else 1e-4)
+        if name in MIXTURES:
+            assert llama_cpp_tokens(path) == their_tokens(model), (name, "llama.cpp", llama_cpp_tokens(path))
         compared.append("llama.cpp")
     print(name, "agrees:", *compared)
 
@@ -249,8 +287,63 @@ def mixture_by_the_package(name, arch, cls, arguments):
     return interop.in_fp64(model), path
 
 
+def deepseek_by_the_package(name, cls, arguments, is_old):
+    """Writes a DeepSeek as the package does, or as it did before keys and values of the latent were two tensors. Returns
+    transformers' model and the file."""
+    model, folder = make(f"{name}-by-the-package", cls, arguments)
+    path, config = interop.temp_dir / f"package-{name}-{'old' if is_old else 'new'}.gguf", model.config
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH.DEEPSEEK2, config.num_hidden_layers)
+    writer = gguf.GGUFWriter(path, "deepseek2")
+    nope, rotated, rank, heads = config.qk_nope_head_dim, config.qk_rope_head_dim, config.kv_lora_rank, config.num_attention_heads
+    values = dict(context_length=config.max_position_embeddings, embedding_length=config.hidden_size,
+                  block_count=config.num_hidden_layers, feed_forward_length=config.intermediate_size, head_count=heads,
+                  layer_norm_rms_eps=config.rms_norm_eps, rope_freq_base=500.0, rope_dimension_count=rotated,
+                  leading_dense_block_count=config.first_k_dense_replace, kv_lora_rank=rank, expert_count=config.n_routed_experts,
+                  expert_used_count=config.num_experts_per_tok, expert_shared_count=config.n_shared_experts,
+                  expert_feed_forward_length=config.moe_intermediate_size, expert_weights_scale=config.routed_scaling_factor)
+    if config.q_lora_rank:
+        values |= dict(q_lora_rank=config.q_lora_rank)
+    if name == "deepseek_v3":
+        values |= dict(expert_weights_norm=True, expert_gating_func=gguf.ExpertGatingFuncType.SIGMOID, expert_group_count=config.n_group,
+                       expert_group_used_count=config.topk_group, rope_scaling_type=gguf.RopeScalingType.YARN, rope_scaling_factor=4.0,
+                       rope_scaling_orig_ctx_len=16, rope_scaling_yarn_log_mul=0.1 * 0.7)
+    if is_old:
+        values |= dict(head_count_kv=heads, key_length=nope + rotated, value_length=config.v_head_dim)
+    else:
+        values |= dict(head_count_kv=1, key_length=rank + rotated, value_length=rank, key_length_mla=nope + rotated,
+                       value_length_mla=config.v_head_dim)
+    for key, value in values.items():
+        getattr(writer, f"add_{key}")(value)
+    tensors = {}
+    for key, value in load_file(folder / "model.safetensors").items():
+        if key.endswith(LATENT) and not is_old:
+            keys, kept = value.view(heads, nope + config.v_head_dim, rank).split([nope, config.v_head_dim], dim=1)
+            for kind, part in ("k", keys.transpose(1, 2)), ("v", kept):
+                tensors[f"blk.{key.split('.')[2]}.attn_{kind}_b.weight"] = {0: part.float().numpy()}
+            continue
+        key, expert = place(key.replace("_correction_bias", "_correction.bias"))
+        tensors.setdefault(known.get_name(key, try_suffixes=(".weight", ".bias")), {})[expert or 0] = value.float().numpy()
+    for key, parts in tensors.items():
+        stack = [parts[index] for index in range(len(parts))]
+        writer.add_tensor(key, np.ascontiguousarray(np.stack(stack) if "_exps" in key else stack[0]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return interop.in_fp64(model), path
+
+
 for name, arch, cls, arguments in ROWS:
-    if name not in MIXTURES:
+    if not name.startswith("deepseek"):
+        continue
+    for is_old in (False, True):
+        model, path = deepseek_by_the_package(name, cls, arguments, is_old)
+        ours = our_logits(folder_of(path), ids)
+        assert off(ours, logits_of(model, ids)) <= 1e-5, (name, is_old, "written by the package", off(ours, logits_of(model, ids)))
+        assert our_tokens(path, "--tokenizer", "bytes") == their_tokens(model), (name, is_old)
+
+for name, arch, cls, arguments in ROWS:
+    if name not in MIXTURES or name.startswith("deepseek"):
         continue
     model, path = mixture_by_the_package(name, arch, cls, arguments)
     wanted, ours = logits_of(model, ids), our_logits(folder_of(path), ids)
