@@ -270,13 +270,30 @@ at::Tensor DistributedModel::everywhere(const nn::ForwardContext& micro_batch, c
 at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::ForwardContext& micro_batch,
                                         const ResultOf& result, const at::Tensor& like) {
   const auto results = run_forward(runner, {micro_batch}, result);
+  const at::Tensor value = on_all_stages(runner, results.empty() ? at::Tensor() : results.front(), like);
+  end_pass();
+  return value;
+}
+
+at::Tensor DistributedModel::on_all_stages(const Runner& runner, at::Tensor value, const at::Tensor& like) {
+  if (!value.defined()) value = at::empty_like(like);
   comm::Group& ranks = mesh_.group("pipeline");
-  at::Tensor value = results.empty() ? at::empty_like(like) : results.front();
   if (ranks.size() > 1) {
     value = value.to(like.scalar_type()).contiguous();
     const schedule::Placement& place = runner.executor->schedule().placement;
     ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
   }
+  return value;
+}
+
+at::Tensor DistributedModel::at_end(const std::function<at::Tensor(const MakeReady& ready)>& work,
+                                    const at::Tensor& like) {
+  const Runner& runner = decoding();
+  const schedule::Placement& place = runner.executor->schedule().placement;
+  at::Tensor value;
+  if (mesh_.group("pipeline").rank() == place.rank_of(0, place.stages() - 1))
+    value = work([&](const nn::ForwardContext& micro_batch) { return ready(runner, micro_batch); });
+  value = on_all_stages(runner, std::move(value), like);
   end_pass();
   return value;
 }

@@ -79,6 +79,15 @@ class DistributedModel {
   /// replica. `like` gives its sizes and dtype. Advances step.cache.
   at::Tensor everywhere(const nn::ForwardContext& micro_batch, const ResultOf& result, const at::Tensor& like);
 
+  /// Makes the step that the layers of decoding_model() get from the step of a micro-batch.
+  using MakeReady = std::function<nn::ForwardContext(const nn::ForwardContext& micro_batch)>;
+  /// Runs `work` on the ranks that have the last stage of decoding_model(), and returns its result on all ranks of the
+  /// replica. `like` gives its sizes and dtype. It is a pass of its own (set_end_of_pass), for layers after the end of
+  /// the model. It does not advance caches.
+  /// Communication: what `work` sends, and a broadcast of the result over the stages. All ranks of a replica must call
+  ///                it.
+  at::Tensor at_end(const std::function<at::Tensor(const MakeReady& ready)>& work, const at::Tensor& like);
+
   /// Returns the step that the layers of model() get: with the cut of its tokens, and with a batch on the device that
   /// has only the tokens that this rank reads. Passes call it for each micro-batch. Cost: copies fields to the device
   /// that are elsewhere; the host does not wait for copies of pinned memory.
@@ -166,6 +175,8 @@ class DistributedModel {
   /// Returns the result of a pass of one micro-batch through `runner`, on all ranks of the replica.
   at::Tensor everywhere(const Runner& runner, const nn::ForwardContext& micro_batch, const ResultOf& result,
                         const at::Tensor& like);
+  /// Returns `value`, the result of the last stage, on all ranks of the pipeline; undefined on ranks without it.
+  at::Tensor on_all_stages(const Runner& runner, at::Tensor value, const at::Tensor& like);
   void end_pass() const {
     if (end_of_pass_) end_of_pass_();
   }

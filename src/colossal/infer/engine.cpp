@@ -15,6 +15,11 @@
 namespace colossal::infer {
 namespace {
 
+/// Returns the number of multi-token layers that write the draft tokens; 0 = they have another source.
+int64_t drafting_layers(distributed::DistributedModel& model, const EngineOptions& options) {
+  return options.draft_tokens > 0 && !options.draft ? MultiTokenDrafts::layers_of(model) : 0;
+}
+
 int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& options) {
   require(options.block_tokens > 0 && options.block_tokens % ops::kPageUnit == 0, "engine",
           "block_tokens must be a multiple of ", ops::kPageUnit, ": got ", options.block_tokens);
@@ -22,7 +27,8 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
   require(!dtype || *dtype == at::kChar || *dtype == at::kFloat8_e4m3fn, "engine",
           "cache_dtype must be the model's dtype, int8 or fp8 (e4m3)");
   const int64_t drafted = options.draft ? ModelRunner::bytes_of_token(*options.draft, dtype) : 0;
-  const int64_t block = (ModelRunner::bytes_of_token(model, dtype) + drafted) * options.block_tokens;
+  const int64_t own = ModelRunner::bytes_of_token(model, dtype, drafting_layers(model, options));
+  const int64_t block = (own + drafted) * options.block_tokens;
   require(options.cache_bytes >= block, "engine", "the KV cache must hold a block of ", options.block_tokens,
           " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
   return options.cache_bytes / block;
@@ -41,7 +47,9 @@ const char* component_of(const EngineOptions& options) { return options.alone ? 
 std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
   if (!options.alone) {
     const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype};
-    return std::make_unique<ModelRunner>(model, cache);
+    auto runner = std::make_unique<ModelRunner>(model, cache);
+    if (drafting_layers(model, options) > 0) runner->keep_hidden();
+    return runner;
   }
   auto runner = std::make_unique<LoneRunner>(model);
   std::vector<std::string> asked;
@@ -76,6 +84,8 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
                     DraftModel::Options{.cache = {blocks(), options.block_tokens, options.cache_dtype},
                                         .step_tokens = options.step_tokens,
                                         .max_draft_tokens = options.draft_tokens});
+  if (!options.alone && drafting_layers(model, options) > 0)
+    own_drafts_.emplace(model, static_cast<ModelRunner&>(*runner_));
 }
 
 void Engine::check(const Request& request) const {
@@ -129,7 +139,8 @@ int64_t Engine::add(Request request, OnEvent on_event) {
     const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
     scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
     runner_->begin(id, text, max_new_tokens);
-    if (options_.draft_tokens > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
+    const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_;
+    if (looks_up) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
     running_.emplace(id, std::move(running));
     look_up(id);
   }
@@ -218,8 +229,9 @@ void Engine::score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor
                                                running.request.options.prompt_logprobs));
 }
 
-// `logits` has a row after the last token of the request and one after each proposed token.
-void Engine::advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
+// `logits` has a row after the last token of the request and one after each proposed token. Returns the number of
+// accepted tokens; none if the request has ended, or will be read again because tokens were dropped.
+std::optional<int64_t> Engine::advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
   const std::vector<int64_t> proposed = scheduler_.proposed(scheduled.id);
   int64_t accepted = 0;
   ready_.push_back(advance(scheduled.id, logits[0]));
@@ -227,9 +239,9 @@ void Engine::advance_all(const Scheduler::ScheduledTokens& scheduled, const at::
          ready_.back().token == proposed[accepted])
     ready_.push_back(advance(scheduled.id, logits[++accepted]));
   draft_counts_.proposed += scheduled.proposed, draft_counts_.accepted += accepted;
-  if (ready_.back().finish_reason != FinishReason::None) return;
+  if (ready_.back().finish_reason != FinishReason::None) return {};
   scheduler_.accept(scheduled.id, accepted);
-  shorten(scheduled.id);
+  const bool is_cut = shorten(scheduled.id);
   Running& running = running_.at(scheduled.id);
   if (running.lookup) {
     running.lookup->judge(scheduled.proposed, accepted);
@@ -237,6 +249,7 @@ void Engine::advance_all(const Scheduler::ScheduledTokens& scheduled, const at::
   } else {
     expect(scheduled.id, std::move(running.expected));
   }
+  return is_cut ? std::optional<int64_t>() : accepted;
 }
 
 void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
@@ -255,14 +268,16 @@ int64_t Engine::max_draft_tokens_of(int64_t id) const {
   return std::max<int64_t>(0, std::min(readable, running.max_new_tokens - running.made - 1));
 }
 
-// Draft tokens never exceed the maximum length. So when a token does, all draft tokens were judged already.
-void Engine::shorten(int64_t id) {
+// Draft tokens never exceed the maximum length. So when a token does, all draft tokens were judged already. Returns
+// true if tokens were dropped.
+bool Engine::shorten(int64_t id) {
   const Running& running = running_.at(id);
   const auto length = static_cast<int64_t>(scheduler_.tokens(id).size());
   const int64_t attention_sinks = running.request.options.attention_sinks;
-  if (attention_sinks < 0 || length <= running.longest) return;
+  if (attention_sinks < 0 || length <= running.longest) return false;
   scheduler_.cut(id, attention_sinks, surplus(length, running.longest, attention_sinks));
   if (drafts_) drafts_->forget(id);
+  return true;
 }
 
 void Engine::look_up(int64_t id) {
@@ -302,20 +317,51 @@ void Engine::write_drafts() {
   }
 }
 
+// Writes drafts with the multi-token layers, which also read the chunks of prompts. Draft tokens use only free blocks,
+// and return them before the next step.
+void Engine::write_own_drafts(std::vector<MultiTokenDrafts::Sequence> read) {
+  for (MultiTokenDrafts::Sequence& sequence : read) {
+    sequence.tokens = scheduler_.tokens(sequence.id);
+    if (sequence.wants_drafts) {
+      const int64_t wanted = std::min(options_.draft_tokens, max_draft_tokens_of(sequence.id)),
+                    used = own_drafts_->entries_for(sequence, wanted);
+      const int64_t lacking = used - scheduler_.reserve(sequence.id, used);
+      sequence.max_draft_tokens = wanted - std::max<int64_t>(lacking, 0);
+    }
+    sequence.blocks = scheduler_.blocks(sequence.id);
+  }
+  const std::vector<std::vector<int64_t>> drafts = own_drafts_->write(read);
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!read[i].wants_drafts) continue;
+    scheduler_.release(read[i].id);
+    std::deque<DraftedToken> tokens;
+    for (const int64_t token : drafts[i]) tokens.push_back({token});
+    expect(read[i].id, std::move(tokens));
+  }
+}
+
 void Engine::run_step() {
   const std::vector<Scheduler::ScheduledTokens> step = scheduler_.next();
   if (step.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor logits = runner_->logits(scheduler_, step);
-  int64_t row = 0;
+  int64_t row = 0, place = 0;
+  std::vector<MultiTokenDrafts::Sequence> read;
   for (const Scheduler::ScheduledTokens& scheduled : step) {
+    MultiTokenDrafts::Sequence own{scheduled.id, place, scheduled.first, scheduled.count, scheduled.is_last};
+    place += scheduled.count + scheduled.proposed;
     score(scheduled, logits.narrow(0, row, scheduled.scored));
     row += scheduled.scored;
-    if (!scheduled.is_last) continue;
+    if (!scheduled.is_last) {
+      read.push_back(std::move(own));
+      continue;
+    }
     const size_t first = ready_.size();
     std::vector<LogProbabilities> scores = std::move(running_.at(scheduled.id).scores);
     if (running_.at(scheduled.id).max_new_tokens > 0) {
-      advance_all(scheduled, logits.narrow(0, row, 1 + scheduled.proposed));
+      const auto accepted = advance_all(scheduled, logits.narrow(0, row, 1 + scheduled.proposed));
+      own.count += accepted.value_or(0);
+      if (accepted) read.push_back(std::move(own));
     } else {
       ready_.push_back({scheduled.id, -1, FinishReason::AtLength});
       end(scheduled.id);
@@ -324,6 +370,7 @@ void Engine::run_step() {
     row += 1 + scheduled.proposed;
   }
   if (drafts_) write_drafts();
+  if (own_drafts_ && !read.empty()) write_own_drafts(std::move(read));
 }
 
 // The function may drop its own request, so a shared pointer keeps it alive during the call.

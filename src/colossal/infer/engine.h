@@ -19,6 +19,7 @@
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/decoding/draft_model.h"
+#include "colossal/infer/decoding/multi_token_drafts.h"
 #include "colossal/infer/decoding/ngram_lookup.h"
 #include "colossal/infer/decoding/runner.h"
 #include "colossal/infer/decoding/scheduler.h"
@@ -39,7 +40,8 @@ struct EngineOptions {
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share
   int64_t draft_tokens = 0;    ///< maximum number of draft tokens of a request per step; 0 = off
   /// Draft model: a smaller model with the same vocabulary and layout (infer/decoding/draft_model.h). Its cache has
-  /// room for as many tokens as the model's, and both share cache_bytes. Null = draft tokens come from prompt lookup
+  /// room for as many tokens as the model's, and both share cache_bytes. Null = draft tokens come from the model's
+  /// multi-token layers (infer/decoding/multi_token_drafts.h), or from prompt lookup if it has none
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
@@ -57,11 +59,11 @@ struct EngineOptions {
 ///                request gets bitwise the same tokens for any other requests, preemptions and cached blocks. Without
 ///                them, LibTorch's matrix products may differ in the last bits.
 /// Draft tokens:  the model evaluates them after the last token of a request, in the same step. The engine accepts them
-///                up to the first one that the sampler does not draw. Looked-up draft tokens, and all draft tokens at
-///                temperature 0, leave the completion unchanged. The same draw chooses each token, from logits that no
-///                rejected draft token affects. Sampler::judge() accepts or rejects sampled tokens of a draft model:
-///                the distribution of the completion stays the same, but the draws differ. The completion is then a
-///                function of the request, both models and `draft_tokens`, for any room in a step.
+///                up to the first one that the sampler does not draw. Draft tokens of lookup and of multi-token layers,
+///                and all draft tokens at temperature 0, leave the completion unchanged. The same draw chooses each
+///                token, from logits that no rejected draft token affects. Sampler::judge() accepts or rejects sampled
+///                tokens of a draft model: the distribution of the completion stays the same, but the draws differ. The
+///                completion is then a function of the request, both models and `draft_tokens`, for any room in a step.
 /// Positions:     limited to the runner's longest() (models::ModelShape::even_positions), so that no request depends on
 ///                other requests.
 /// Order:         requests start in arrival order, and a started request advances in every step. If blocks run out, the
@@ -134,16 +136,18 @@ class Engine {
   Event advance(int64_t id, const at::Tensor& logits);
   Event fail(int64_t id, const std::exception& error);
   void end(int64_t id);
-  void advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
+  std::optional<int64_t> advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
   void score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t max_draft_tokens_of(int64_t id) const;
   void look_up(int64_t id);
-  void shorten(int64_t id);
+  bool shorten(int64_t id);
   void write_drafts();
+  void write_own_drafts(std::vector<MultiTokenDrafts::Sequence> read);
 
   EngineOptions options_;
   std::unique_ptr<Runner> runner_;
+  std::optional<MultiTokenDrafts> own_drafts_;  // drafts of the model's own multi-token layers
   Scheduler scheduler_;
   std::optional<DraftModel> drafts_;
   DraftCounts draft_counts_;

@@ -53,6 +53,7 @@ void add_multi_token_layers(Model& model, const ModelShape& s, const DecoderVari
   if (!options.block) options.block = [block = variant.block](int64_t) { return block; };
   const auto extra = std::make_shared<const MultiTokenLayers>(s, options, tokens, model.head, layers, model.mixtures);
   model.tokens_ahead = options.layers;
+  model.multi_token = extra;
   model.norm = [extra, norm = model.norm](const at::Tensor& x, const nn::ForwardContext& step) {
     return extra->with_loss(norm(x, step), step);
   };

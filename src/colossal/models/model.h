@@ -51,6 +51,8 @@
 
 namespace colossal::models {
 
+class MultiTokenLayers;  // models/multi_token.h
+
 /// This rank's part of the hidden states of a micro-batch, indexed like Model::states. A state is undefined before it
 /// is first written and after the last block that reads it.
 using States = std::vector<at::Tensor>;
@@ -151,6 +153,8 @@ struct Model {
   Mixtures mixtures{};    ///< make_model() lets end_step end their step and add their rows, after its own action
   /// Number of tokens after a token whose ids and labels the norm reads in training (models/multi_token.h)
   int64_t tokens_ahead = 0;
+  /// Multi-token layers, which generation may draft tokens with; null = none
+  std::shared_ptr<const MultiTokenLayers> multi_token{};
   nn::Reports reports{};  ///< reports of the model's layers (nn::Layers::reports()); set by make_model()
 };
 

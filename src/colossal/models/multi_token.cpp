@@ -70,6 +70,15 @@ MultiTokenLayers::MultiTokenLayers(const ModelShape& s, const MultiTokenOptions&
            static_cast<double>(coordinates.size(coordinates.row_axes()));
 }
 
+at::Tensor MultiTokenLayers::forward(int64_t layer, const at::Tensor& hidden, const nn::ForwardContext& step) const {
+  const at::Tensor embedded = embedding_->forward(step.batch->at("ids"), step);
+  return layers_.at(static_cast<size_t>(layer))->forward(hidden, embedded, step);
+}
+
+at::Tensor MultiTokenLayers::logits(int64_t layer, const at::Tensor& output, const nn::ForwardContext& step) const {
+  return head_->logits(layers_.at(static_cast<size_t>(layer))->end->forward(output), step);
+}
+
 at::Tensor MultiTokenLayers::with_loss(const at::Tensor& hidden, const nn::ForwardContext& step) const {
   if (!step.training || !step.batch) return hidden;
   nn::ForwardContext extended = step;

@@ -46,6 +46,17 @@ class MultiTokenLayers {
   MultiTokenLayers(const ModelShape& shape, const MultiTokenOptions& options, std::shared_ptr<nn::Embedding> embedding,
                    std::shared_ptr<nn::LossHead> head, nn::Layers& layers, Mixtures& mixtures);
 
+  /// Returns the number of layers.
+  int64_t count() const { return static_cast<int64_t>(layers_.size()); }
+  /// Returns the output of layer `layer` = 0, 1, ... for this rank's part of `hidden` [B, S, H], which is the end of
+  /// the model for layer 0 and the output of a layer otherwise. The batch of `step` has the tokens as `ids` [B, S]: for
+  /// layer k of position i, token i + k + 1. A cache in `step` gets the keys and values of that layer, whose attention
+  /// is numbered after the attention layers of the model. All ranks of the last stage must call it, and no other ones.
+  /// Communication and cost: those of the embedding and of one block.
+  at::Tensor forward(int64_t layer, const at::Tensor& hidden, const nn::ForwardContext& step) const;
+  /// Returns the logits [B, S, V] of an output of that layer: those of token i + layer + 2 at position i.
+  at::Tensor logits(int64_t layer, const at::Tensor& output, const nn::ForwardContext& step) const;
+
   /// Returns `hidden`, this rank's part of the end of the model. In training the loss of the layers is attached to it:
   /// the sum of the losses of all tokens, divided by the number of tokens of the micro-batch (labels that are ignored
   /// included), and the mean over the layers. A batch without `labels` has no such loss.

@@ -35,13 +35,15 @@ bool caches_latents(distributed::DistributedModel& model) {
 
 }  // namespace
 
-int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype) {
+int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype,
+                                    int64_t more_layers) {
   const models::ModelShape& s = model.decoding_model().shape;
+  const int64_t layers = s.layers + more_layers;
   const auto padded = [](int64_t size) { return (size + ops::kPageUnit - 1) / ops::kPageUnit * ops::kPageUnit; };
   const auto item = static_cast<int64_t>(c10::elementSize(dtype.value_or(model.parameters().options().dtype)));
   const int64_t scales = dtype ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
-  if (caches_latents(model)) return s.layers * (padded(s.cached_latent) * item + scales / 2);
-  return s.layers * s.kv_heads * ((s.head_dim + padded(s.head_dim)) * item + scales);
+  if (caches_latents(model)) return layers * (padded(s.cached_latent) * item + scales / 2);
+  return layers * s.kv_heads * ((s.head_dim + padded(s.head_dim)) * item + scales);
 }
 
 ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache)
@@ -87,6 +89,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   return model_.everywhere(
       pass,
       [&](int, const models::States& end, const nn::ForwardContext& own) {
+        if (keeps_hidden_) hidden_ = end[0];
         return last.empty() ? none : model.head->logits(end[0].index_select(1, wanted), own)[0];
       },
       none);

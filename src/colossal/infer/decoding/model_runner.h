@@ -37,8 +37,9 @@ class ModelRunner final : public Runner {
     std::optional<at::ScalarType> dtype{};
   };
   /// Returns the bytes of keys and values per token for all layers of a rank. This is an upper bound, because each
-  /// stage of a pipeline stores only some layers.
-  static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
+  /// stage of a pipeline stores only some layers. `more_layers` = layers in addition to the blocks of the model.
+  static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {},
+                                int64_t more_layers = 0);
 
   /// `model` must outlive the runner.
   /// Errors ("engine"): a model that does not predict the next token. Errors of models::head_of().
@@ -55,9 +56,19 @@ class ModelRunner final : public Runner {
   /// Errors: errors of the forward pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
+  /// Lets logits() keep the hidden states of its last step, for MultiTokenDrafts.
+  void keep_hidden() { keeps_hidden_ = true; }
+  /// Returns this rank's part of the end of the model for all tokens of the last step, proposed ones included:
+  /// [B, T, H] on ranks of the last stage, else undefined.
+  const at::Tensor& hidden() const { return hidden_; }
+  /// Returns the cache. Steps set its sequences.
+  nn::PagedCache& cache() { return *cache_; }
+
  private:
   distributed::DistributedModel& model_;
   std::unique_ptr<nn::PagedCache> cache_;
+  bool keeps_hidden_ = false;
+  at::Tensor hidden_{};
 };
 
 }  // namespace colossal::infer

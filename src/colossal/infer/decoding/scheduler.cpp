@@ -106,17 +106,32 @@ void Scheduler::take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int6
   left -= count;
 }
 
+void Scheduler::take_free_blocks(Sequence& sequence, int64_t tokens) {
+  while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(tokens)) {
+    const auto block = pool_.take();
+    if (!block) break;
+    sequence.blocks.push_back(*block);
+  }
+}
+
+int64_t Scheduler::reserve(int64_t id, int64_t tokens) {
+  Sequence& sequence = at(id);
+  take_free_blocks(sequence, tokens);
+  return static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+}
+
+void Scheduler::release(int64_t id) {
+  Sequence& sequence = at(id);
+  give_back_behind(sequence, sequence.held);
+}
+
 // Draft tokens use only free blocks and leftover step budget, so they never preempt a request.
 void Scheduler::take_proposed(ScheduledTokens& scheduled, int64_t& left) {
   Sequence& sequence = at(scheduled.id);
   if (!scheduled.is_last) return;
   const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left),
                 held = scheduled.first + scheduled.count;
-  while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(held + wanted)) {
-    const auto block = pool_.take();
-    if (!block) break;
-    sequence.blocks.push_back(*block);
-  }
+  take_free_blocks(sequence, held + wanted);
   const int64_t room = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens - held;
   scheduled.proposed = std::min(wanted, room);
   left -= scheduled.proposed;

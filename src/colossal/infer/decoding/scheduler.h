@@ -72,6 +72,12 @@ class Scheduler {
   /// Accepts the first `count` proposed tokens, which append() must have added before; blocks hold them from then on.
   /// Discards the other proposed tokens and frees blocks that only they needed. Errors ("engine"): an unknown id.
   void accept(int64_t id, int64_t count);
+  /// Takes free blocks until the blocks of a request hold `tokens` tokens, or none is free. Returns the number of
+  /// tokens that its blocks hold. release() must return the blocks before the next step, because they hold entries of
+  /// tokens that may be computed again. Errors ("engine"): an unknown id.
+  int64_t reserve(int64_t id, int64_t tokens);
+  /// Frees the blocks of a request after its held tokens. Errors ("engine"): an unknown id.
+  void release(int64_t id);
   /// Appends a token to a request. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);
   /// Drops tokens [count, end) of a request and their cache entries. Requires SchedulerOptions::keeps_prefixes = false,
@@ -113,6 +119,7 @@ class Scheduler {
   void give_up(Sequence& sequence);
   void give_back_behind(Sequence& sequence, int64_t tokens);
   void take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int64_t& left);
+  void take_free_blocks(Sequence& sequence, int64_t tokens);
   void take_proposed(ScheduledTokens& scheduled, int64_t& left);
   void hold(Sequence& sequence, int64_t count);
   void leave_window(Sequence& sequence);
