@@ -14,6 +14,7 @@
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
@@ -127,6 +128,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::SavedModel saved =
       run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, program ? *program : run::built_in());
+  if (world->rank() == 0) print_notices(saved);
   const auto busy = world->busy("writing " + r.to);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;

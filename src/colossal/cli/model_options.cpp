@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -163,8 +164,8 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--draft-tokens", options.draft_tokens,
-                 "maximum number of draft tokens per step, from earlier text (prompt lookup) or from --draft; 0 = off; "
-                 "with --draft the default is 4")
+                 "maximum number of draft tokens per step, from --draft, from the multi-token layers of the model or, "
+                 "without them, from earlier text (prompt lookup); 0 = off; with --draft the default is 4")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
   app.add_option("--draft", model.draft,
@@ -209,6 +210,10 @@ infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
   return options;
 }
 
+void print_notices(const run::SavedModel& saved) {
+  for (const std::string& notice : saved.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
+}
+
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const run::Program* program, const std::function<int(const LoadedModel&)>& work) {
   const distributed::ParallelConfig& layout = options.layout;
@@ -224,6 +229,7 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     const run::SavedModel saved =
         run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
                         loading_of(options), program ? *program : run::built_in());
+    if (world->rank() == 0) print_notices(saved);
     if (options.draft.empty()) return work({*world, mesh, saved});
     run::Loading loading = loading_of(options);
     loading.memory = {};

@@ -60,6 +60,9 @@ struct LoadedModel {
   infer::EngineOptions engine(infer::EngineOptions options) const;
 };
 
+/// Prints SavedModel::notices to stderr, a line each. Commands call it on rank 0 after they have loaded a model.
+void print_notices(const run::SavedModel& saved);
+
 /// Loads the model and runs work() on every rank of the layout. Starts the ranks if no launcher did
 /// (cli/local_world.h). Returns the exit status. `program` has the models that a folder may name; null = the built-in
 /// ones. Errors: errors of run::load_model(); a number of ranks that differs from the layout; ("draft") a draft model

@@ -15,6 +15,7 @@
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
@@ -57,6 +58,7 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   run::SavedModel saved = run::load_model(
       r.from, mesh, {}, at::kCPU,
       {.tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, program);
+  print_notices(saved);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,

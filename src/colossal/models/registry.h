@@ -82,6 +82,11 @@ struct HuggingFace {
   /// Patterns of our parameters, with `*` for any characters, that a folder may lack. They keep their initial values,
   /// and training tells the user.
   std::vector<std::string> may_lack{};
+  /// Key of config.json with the number of multi-token layers; empty = folders of the architecture have none.
+  std::string multi_token_key{};
+  /// Returns the pattern of a tensor, with `*` for any characters, that a folder has if it has the weights of that
+  /// multi-token layer. Null without a multi_token_key.
+  std::string (*multi_token_tensor)(const ModelShape& shape, int64_t layer) = nullptr;
   /// Endings of names, each with the ending that folders of other versions have instead.
   std::vector<std::pair<std::string, std::string>> old_endings{};
   /// Own keys that may differ from the folder's values, because they change only the head. If there are any, parameters

@@ -1,11 +1,11 @@
 #include "colossal/run/external_names.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_names.h"
-#include "colossal/models/registry.h"
 
 namespace colossal::run {
 namespace {
@@ -30,6 +30,22 @@ std::optional<std::string> notice_of_left_out(const std::string& folder, const m
   for (const models::IgnoredTensor& part : parts_left_out(shape))
     if (const std::optional<std::string> name = checkpoint::find_tensor(folder, part.name))
       return concat(folder, " holds ", printable(*name), ", which is left out: it belongs to ", part.reason);
+  return {};
+}
+
+std::optional<std::string> drop_missing_layers(const std::string& folder, nlohmann::json& config,
+                                               const models::Registry& registry) {
+  const models::ModelShape shape = registry.shape_of(config);
+  const models::HuggingFace& form = shape.architecture->hugging_face;
+  if (form.multi_token_key.empty()) return {};
+  for (int64_t layer = 0; layer < shape.multi_token_layers; ++layer) {
+    if (checkpoint::find_tensor(folder, form.multi_token_tensor(shape, layer))) continue;
+    config[form.multi_token_key] = 0;
+    return concat(folder, " holds no weights of multi-token layer ", layer, ", although ", form.multi_token_key,
+                  " of its config.json is ", shape.multi_token_layers,
+                  ": these layers are left out, so --draft-tokens looks draft tokens up in earlier text; use a folder "
+                  "with the weights to draft with the layers");
+  }
   return {};
 }
 

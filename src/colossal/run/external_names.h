@@ -3,11 +3,13 @@
 //
 //   checkpoint::import_weights(folder, parameters, run::external_names(shape));
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/shape.h"
 
 namespace colossal::run {
@@ -20,5 +22,12 @@ checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::v
 /// Returns a notice if the folder holds tensors of a part that the architecture does not have (HuggingFace::left_out).
 /// Errors and cost: those of checkpoint::find_tensor.
 std::optional<std::string> notice_of_left_out(const std::string& folder, const models::ModelShape& shape);
+
+/// Sets the number of multi-token layers in `config`, the config.json of the folder, to 0 if the folder lacks the
+/// weights of one of them, and returns a notice that names the key. Callers that draw no initial values need it,
+/// because the layers would have arbitrary ones. Errors and cost: those of checkpoint::find_tensor and
+/// models::Registry::shape_of.
+std::optional<std::string> drop_missing_layers(const std::string& folder, nlohmann::json& config,
+                                               const models::Registry& registry);
 
 }  // namespace colossal::run

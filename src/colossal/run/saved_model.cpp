@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "colossal/base/config.h"
@@ -51,7 +52,7 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
 
 /// `steps`: the checkpoints of the folder, if it is a run.
 Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
-                     const Program& program) {
+                     const Program& program, std::vector<std::string>& notices) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
@@ -78,8 +79,10 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
           "; name a run folder, a Hugging Face folder or a GGUF file");
   require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
-  return {pooler ? with_pooler(folder, program.models) : program.models.shape_of(checkpoint::read_config(folder)),
-          folder, "", at::kFloat};
+  if (pooler) return {with_pooler(folder, program.models), folder, "", at::kFloat};
+  nlohmann::json config = checkpoint::read_config(folder);
+  if (auto notice = drop_missing_layers(folder, config, program.models)) notices.push_back(std::move(*notice));
+  return {program.models.shape_of(config), folder, "", at::kFloat};
 }
 
 /// Returns the names of the head's parameters that a folder may lack.
@@ -118,7 +121,7 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
                         SavedModel& saved) {
   const char* component = loading.headless ? "embed" : "generate";
   const std::string& tokenizer = loading.tokenizer;
-  Description about = describe(folder, steps, loading.pooler, program);
+  Description about = describe(folder, steps, loading.pooler, program, saved.notices);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   const models::Task task = about.shape.task();
   require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,

@@ -47,6 +47,8 @@ struct SavedModel {
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
   std::string tokenizer_source;
+  /// Lines for the user about parts of the folder that are missing, the same on every rank
+  std::vector<std::string> notices{};
 };
 
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of

@@ -143,6 +143,10 @@ std::vector<nn::ExternalName> mixture_names() {
 /// Returns the prefix of multi-token layer k in a folder, where these layers follow the blocks.
 std::string multi_token_prefix(const ModelShape& s, int64_t k) { return concat("model.layers.", s.layers + k, "."); }
 
+std::string multi_token_tensor(const ModelShape& s, int64_t k) {
+  return concat("*layers.", s.layers + k, ".eh_proj.weight");  // folders may lack the prefix
+}
+
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   const char* queries = s.own.as<DeepseekSizes>().q_rank > 0 ? "self_attn.q_a_proj" : "self_attn.q_proj";
   std::vector<nn::ExternalName> names{{"attention.latent", {queries, "self_attn.kv_a_proj_with_mqa"}},
@@ -327,6 +331,8 @@ Architecture deepseek_architecture() {
                            .ignored = {rotary_table()},
                            .left_out = left_out,
                            .may_lack = {"head.multi_token.*"},
+                           .multi_token_key = "num_nextn_predict_layers",
+                           .multi_token_tensor = multi_token_tensor,
                            .own_training = training_keys()}};
 }
 
