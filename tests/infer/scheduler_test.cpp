@@ -181,6 +181,24 @@ class Memory {
   std::vector<Tokens> places_;
 };
 
+TEST(Scheduler, ReservesOnlyFreeBlocks) {
+  Scheduler scheduler({.blocks = 5, .block_tokens = 4});
+  scheduler.add(0, counted(4, 0), 9);
+  scheduler.add(1, counted(3, 1), 0);
+  ASSERT_EQ(scheduler.next().size(), 2u);  // a block each
+  scheduler.append(0, 7);
+  scheduler.accept(0, 0);
+  EXPECT_EQ(scheduler.reserve(0, 4), 4);
+  EXPECT_EQ(scheduler.reserve(0, 9), 12);
+  EXPECT_EQ(scheduler.pool().free(), 1);
+  EXPECT_EQ(scheduler.reserve(0, 40), 16) << "no other block is free, and no request gives one up";
+  EXPECT_EQ(scheduler.blocks(1).size(), 1u);
+  scheduler.release(0);
+  EXPECT_EQ(scheduler.blocks(0).size(), 1u);
+  EXPECT_EQ(scheduler.pool().free(), 3);
+  EXPECT_EQ(scheduler.counts().preempted, 0);
+}
+
 // Random sequences with common prefixes, draft tokens and cancellations; with a window they may be longer than the
 // pool. Each token finds the entries that it attends to after any preemption, release, sharing and reuse.
 TEST(Scheduler, KeepsEveryEntryThatTokensAttendTo) {
