@@ -187,18 +187,60 @@ TEST(Experts, StayFiniteIfAllSigmoidsOfATokenAreZero) {
   }
 }
 
-TEST(Experts, HaveTheBalanceLossOfItsStrengthAtEvenLoad) {
-  ExpertOptions options = mixture(4, 2);
-  options.balance_loss = 0.25;
-  Layer layer(options);
-  {
-    const at::NoGradGuard no_grad;
-    layer.value("router.weight").zero_();
+/// Gives each of 12 tokens a feature of its own, which one expert prefers. Expert e gets `tokens[e]` of them.
+void direct_tokens(Layer& layer, const std::vector<int64_t>& tokens) {
+  const at::NoGradGuard no_grad;
+  layer.value("router.weight").zero_();
+  at::Tensor x = at::zeros({2, 6, kHidden}, at::kDouble), rows = x.flatten(0, 1);
+  int64_t row = 0;
+  for (size_t e = 0; e < tokens.size(); ++e) {
+    const auto expert = static_cast<int64_t>(e);
+    layer.value("router.weight")[expert][expert].fill_(1.5);
+    for (int64_t i = 0; i < tokens[e]; ++i) rows[row++][expert].fill_(1);
   }
-  // Equal scores: P is 1/4 for each expert, so L = a x 4 x sum(f_e / 4) = a for any load.
+  layer.x = x.requires_grad_();
+}
+
+double balance_with(const ExpertOptions& options, const std::vector<int64_t>& tokens,
+                    std::vector<double>* computed = nullptr) {
+  Layer layer(options);
+  direct_tokens(layer, tokens);
   layer.reports->begin(1);
   layer.experts->forward(layer.x, layer.step);
-  EXPECT_NEAR(layer.reported("balance"), 0.25, 1e-15);
+  for (const auto& d : layer.make.reports().declared()) {
+    const at::Tensor values = layer.reports->values().narrow(0, d.first, d.size);
+    const double* from = values.const_data_ptr<double>();
+    if (d.name == "mlp.load") {
+      EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), from)) << "assignments before dropping";
+    }
+    if (d.name == "mlp.computed" && computed) computed->assign(from, from + d.size);
+  }
+  return layer.reported("balance");
+}
+
+// Each score is e / (e + 3) for the preferred expert and 1 / (e + 3) for the others, with e = exp(1.5).
+TEST(Experts, HaveTheBalanceLossOfItsStrengthAtEvenLoad) {
+  ExpertOptions options = mixture(4, 1);
+  options.balance_loss = 0.25;
+  const double limit = 4 * std::numeric_limits<double>::epsilon() * std::sqrt(12.0);  // of sums over 12 tokens
+  EXPECT_NEAR(balance_with(options, {3, 3, 3, 3}), 0.25, limit);
+  const double best = std::exp(1.5) / (std::exp(1.5) + 3), other = (1 - best) / 3;
+  EXPECT_NEAR(balance_with(options, {12, 0, 0, 0}), 0.25 * 4 * best, limit);
+  const double first = (9 * best + 3 * other) / 12, second = (3 * best + 9 * other) / 12;
+  EXPECT_NEAR(balance_with(options, {9, 3, 0, 0}), 0.25 * 4 * (0.75 * first + 0.25 * second), limit);
+}
+
+// With a limit of one token an expert, the shares of what is left would be even.
+TEST(Experts, CountTheBalanceBeforeTokensAreDropped) {
+  ExpertOptions options = mixture(4, 1);
+  options.balance_loss = 0.25;
+  std::vector<double> computed;
+  const double want = balance_with(options, {6, 3, 2, 1}, &computed);
+  EXPECT_EQ(computed, (std::vector<double>{6, 3, 2, 1}));
+  options.capacity = 0.25;
+  EXPECT_EQ(balance_with(options, {6, 3, 2, 1}, &computed), want);
+  EXPECT_EQ(computed, (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_GT(want, 0.25);
 }
 
 TEST(Experts, HaveTheGradientOfFiniteDifferences) {
@@ -244,14 +286,16 @@ TEST(Experts, KeepTheChoiceOfTheFirstPass) {
   layer.step.choices = std::make_shared<nn::KeptChoices>();
   layer.step.choices->begin_pass();
   const at::Tensor first = layer.experts->forward(layer.x, layer.step);
-  const at::Tensor experts = [&] {
+  const auto choice = [&] {
     const at::Tensor scores = at::softmax(at::matmul(layer.rows(), layer.value("router.weight").t()), -1);
     return nn::chosen_experts(scores, {}, layer.options);
-  }();
+  };
+  const at::Tensor experts = choice();
   {
     const at::NoGradGuard no_grad;
-    layer.value("router.weight").neg_();  // another choice now
+    layer.value("router.weight").neg_();
   }
+  EXPECT_FALSE(at::equal(choice(), experts)) << "without the kept choice other experts would be used";
   layer.step.choices->begin_pass();
   layer.step.is_recomputed = true;
   const double load = layer.reported("load");
