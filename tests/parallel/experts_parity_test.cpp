@@ -47,6 +47,13 @@ ExpertOptions options_of(int64_t count, int64_t used) {
           .down_deviation = 0.5};
 }
 
+/// What a comparison changes before it runs: the same on one process and on many.
+enum class Weights : uint8_t {
+  Drawn,
+  EqualScores,  ///< all tokens choose the lowest experts; the others get none
+  Swapped       ///< experts 0 and 1 have each other's weights: a wrong reference
+};
+
 struct Result {
   at::Tensor y, dx;
   std::map<std::string, at::Tensor> gradients;
@@ -64,15 +71,31 @@ at::Tensor random(const char* what, at::IntArrayRef sizes) {
   return at::randn(sizes, generator, at::kDouble);
 }
 
+void change(nn::Parameters& parameters, Weights weights) {
+  const at::NoGradGuard no_grad;
+  for (nn::Parameter& p : parameters) {
+    const at::Tensor value = p.value.detach();
+    if (p.name == "mlp.router.weight") {
+      if (weights == Weights::EqualScores) value.zero_();
+    } else if (weights == Weights::Swapped) {
+      const at::Tensor first = value[0].clone();
+      value[0].copy_(value[1]);
+      value[1].copy_(first);
+    }
+  }
+}
+
 /// Runs the layer forward and backward. `part` cuts this rank's part of whole hidden states.
 template <class Part>
-Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, nn::ForwardContext step,
+Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, Weights weights,
            bool compresses, const Part& part) {
   const auto experts = make.experts("mlp", kHidden, options);
+  change(parameters, weights);
   const std::vector<int64_t> sizes{kRows, kSequence, kHidden};
   const at::Tensor whole = compresses ? exact_in_fp8(sizes) : random("x", sizes), g = random("g", sizes);
   const at::Tensor x = part(whole).clone().requires_grad_();
   const auto reports = std::make_shared<nn::ReportAccumulator>(make.reports(), at::kCPU);
+  nn::ForwardContext step;
   step.training = true;
   step.reports = reports;
   const at::Tensor y = experts->forward(x, step);
@@ -82,13 +105,13 @@ Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& op
   return result;
 }
 
-Result serial(const ExpertOptions& options, bool compresses) {
+Result serial(const ExpertOptions& options, Weights weights, bool compresses) {
   nn::Parameters parameters({}, {.dtype = at::kDouble, .seed = 4});
   nn::SerialLayers make(parameters);
-  return run(parameters, make, options, {}, compresses, [](const at::Tensor& x) { return x; });
+  return run(parameters, make, options, weights, compresses, [](const at::Tensor& x) { return x; });
 }
 
-void compare(comm::World& world, const Case& c, const ExpertOptions& options, const Result& want) {
+void compare(comm::World& world, const Case& c, const ExpertOptions& options, Weights weights, const Result& want) {
   std::vector<comm::Mesh::Axis> axes{comm::Mesh::batch("data", c.data), comm::Mesh::batch("expert", c.expert)};
   for (const auto& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
   comm::Mesh mesh(world, axes);
@@ -102,7 +125,7 @@ void compare(comm::World& world, const Case& c, const ExpertOptions& options, co
   const auto part = [&](const at::Tensor& whole) {
     return parallel::part_of(layout, layout.outside, whole.narrow(0, replica * kRows / replicas, kRows / replicas));
   };
-  const Result got = run(parameters, make, options, {}, c.compresses, part);
+  const Result got = run(parameters, make, options, weights, c.compresses, part);
   const int64_t terms = kRows * kSequence * kHidden * kFfn;
   expect_close(got.y, part(want.y), terms, "y");
   expect_close(got.dx, part(want.dx), terms, "dx");
@@ -119,19 +142,33 @@ class ExpertsParity : public testing::TestWithParam<Case> {};
 TEST_P(ExpertsParity, EqualsOneProcess) {
   const Case& c = GetParam();
   const int ranks = c.data * c.expert * static_cast<int>(c.tensor.size);
-  std::vector<ExpertOptions> variants{options_of(8, 2), options_of(4, 3), options_of(8, 2)};
+  std::vector<ExpertOptions> variants{options_of(8, 2), options_of(4, 3), options_of(8, 2), options_of(8, 1)};
   variants[1].linear_bias = true;
   variants[1].score = ExpertOptions::Score::Sigmoid;
   variants[2].capacity = 0.7;
+  variants[3].normalize = false;  // a single weight divided by itself has no gradient
   for (size_t i = 0; i < variants.size(); ++i) {
     SCOPED_TRACE(i);
-    const Result want = serial(variants[i], c.compresses);
-    const auto all = [&](comm::World& world) { compare(world, c, variants[i], want); };
+    const Weights weights = i == 3 ? Weights::EqualScores : Weights::Drawn;
+    const Result want = serial(variants[i], weights, c.compresses);
+    const auto all = [&](comm::World& world) { compare(world, c, variants[i], weights, want); };
     EXPECT_NO_THROW(comm::run_ranks(ranks, all));
     if (ranks > 1) {
       EXPECT_THROW(comm::run_ranks(ranks, all, {.collectives_off = true}), std::exception);
     }
   }
+}
+
+// The comparison sees two experts that have changed places.
+TEST_P(ExpertsParity, DiffersFromOneProcessWithTwoExpertsSwapped) {
+  const Case& c = GetParam();
+  const int ranks = c.data * c.expert * static_cast<int>(c.tensor.size);
+  const Result wrong = serial(options_of(8, 2), Weights::Swapped, c.compresses);
+  EXPECT_THROW(comm::run_ranks(ranks,
+                               [&](comm::World& world) {
+                                 compare(world, c, options_of(8, 2), Weights::Drawn, wrong);
+                               }),
+               ParityError);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -93,5 +93,18 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"pipeline2_chimera", {.expert = 2, .pipeline = {.size = 2, .schedule = "chimera", .micro_batches = 4}}}),
     testing::PrintToStringParamName());
 
+// A row of three tokens on four ranks of a tensor group: some route no token.
+TEST(MixtureWithFewTokens, EqualsOneProcess) {
+  for (ParityCase c : {ParityCase{.tensor = {.size = 4}}, ParityCase{.expert = 2, .tensor = {.size = 4}},
+                       ParityCase{.expert = 2, .tensor = {.size = 4}, .zero = 3, .recompute = "block"},
+                       ParityCase{.expert = 2, .expert_node = 2, .tensor = {.size = 4}}}) {
+    c.shape = tiny_mixture();
+    c.batch = c.expert;
+    c.sequence = 3;
+    c.steps = 5;
+    EXPECT_NO_THROW(check_parity(c)) << "expert " << c.expert << ", node " << c.expert_node << ", zero " << c.zero;
+  }
+}
+
 }  // namespace
 }  // namespace colossal::test::mixture_parity_test
