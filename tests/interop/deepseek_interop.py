@@ -1,7 +1,7 @@
 """Compares DeepSeek-V2 and V3 of transformers with random weights and odd shapes: with and without a latent of queries, groups, balance
 biases, and yarn with an mscale on the scores. Logits, loss and every gradient equal theirs in fp64, on one process and under tensor
-parallelism. So do greedy tokens, and the folder that we write. A folder's multi-token layer is left out, and weights in fp8 blocks are
-refused."""
+and pipeline parallelism. So do greedy tokens, and the folder that we write. A folder's multi-token layer is left out, and weights in fp8
+blocks are refused."""
 
 import json
 import os
@@ -15,7 +15,7 @@ torch, transformers, safetensors = interop.need("torch", "transformers", "safete
 LENGTH = 21
 PROMPT = "abcdefghijklmnopq"
 BIAS = "e_score_correction_bias"
-LAYOUTS = [[], ["--parallel.tensor=2"], ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]]
+LAYOUTS = [[], ["--parallel.tensor=2"], ["--parallel.pipeline=2"], ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]]
 FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 0.9,
         "mscale_all_dim": 0.7}
@@ -116,7 +116,7 @@ def check_tokens(name, model, folder):
     with torch.no_grad():
         wanted = model.generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
-    for flags in ([], FOUR_RANKS):
+    for flags in [*LAYOUTS, FOUR_RANKS]:
         printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes",
                                    *flags)
         assert [int(word) for word in printed.split()] == wanted, (name, flags, printed, wanted)

@@ -22,6 +22,8 @@ LENGTH = 21
 PROMPT = "abcdefghijklmnopq"
 TENSOR_2 = ["--parallel.tensor=2"]
 FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
+PIPELINE_2 = ["--parallel.pipeline=2"]
+TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]
 
 # Keys that change no values of the model: information about the folder, initialization, generation, and returned outputs.
 HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
@@ -47,8 +49,8 @@ class Row:
     """A family. `shapes`: arguments of its config; `matters`: for each shape, changes that must affect the logits, because
     otherwise the comparison would not test them. `others`: like OTHERS; `harmless`: additions to HARMLESS, each with a reason.
     `renamed`: names in transformers that differ from the names in folders; `joined`: returns our gradients under the names in
-    transformers, where it joins tensors of the folder. `flags`: flags of each training step; `layouts`: further flags of the first
-    shape."""
+    transformers, where it joins tensors of the folder. `flags`: flags of each training step; `layouts`: for every shape, flags of
+    further training steps and generations."""
     name: str
     model: type
     config: type
@@ -125,7 +127,7 @@ def check_shape(row, index):
     logits = model(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     # transformers computes norms and rotations in fp32 for any dtype.
-    layouts = [flags + row.flags for flags in ([[], TENSOR_2, *row.layouts] if index == 0 else [[]])]
+    layouts = [flags + row.flags for flags in [[], *([TENSOR_2] if index == 0 or row.layouts else []), *row.layouts]]
     written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, layouts, roundoff=2**-24,
                                     renamed=row.renamed, joined=row.joined)
     for key, value in row.matters[index].items():
@@ -139,10 +141,9 @@ def check_shape(row, index):
     assert off <= interop.rounding(model, ids) * logits.abs().max().item(), (name, "another config", off, model.config, again.config)
     printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes")
     assert [int(word) for word in printed.split()] == wanted, (name, printed, wanted)
-    if index == 0:
-        cut = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes",
-                               *FOUR_RANKS)
-        assert [int(word) for word in cut.split()] == wanted, (name, FOUR_RANKS, cut, wanted)
+    for flags in [*([FOUR_RANKS] if index == 0 else []), *([TENSOR_2] if row.layouts else []), *row.layouts]:
+        cut = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes", *flags)
+        assert [int(word) for word in cut.split()] == wanted, (name, flags, cut, wanted)
     for key in ("pad_token_id", "bos_token_id", "eos_token_id"):
         token = getattr(again.config, key, None)
         assert token is None or 0 <= token < shape["vocab_size"], (name, key, token, "is beyond the vocabulary of what we write")

@@ -6,13 +6,12 @@ A new family is a row of ROWS."""
 import re
 
 import interop
-from family_checks import LENGTH, Row, check, rope, sizes
+from family_checks import LENGTH, PIPELINE_2, TWO_DIMENSIONS, Row, check, rope, sizes
 
 torch, transformers = interop.need("torch", "transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]
 EXPERT = re.compile(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight")
 KINDS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 # transformers adds its balance loss only on request, and it differs from ours, which is therefore off.
@@ -43,7 +42,7 @@ ROWS = [
                **rope("linear", factor=3.0))],
         matters=[{"num_experts_per_tok": 1, "sliding_window": None}, {"num_experts_per_tok": 2}],
         others={"num_experts": lambda c: {"num_experts": 7}},
-        harmless=HARMLESS, joined=joined, flags=NO_LOSS, layouts=[TWO_DIMENSIONS]),
+        harmless=HARMLESS, joined=joined, flags=NO_LOSS, layouts=[PIPELINE_2, TWO_DIMENSIONS]),
     Row("qwen3_moe", transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig,
         [sizes(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=30, head_dim=12, num_hidden_layers=3, mlp_only_layers=[0],
                norm_topk_prob=True),
@@ -52,7 +51,7 @@ ROWS = [
                sliding_window=5, tie_word_embeddings=True)],
         matters=[{"num_experts_per_tok": 1, "norm_topk_prob": False}, {"norm_topk_prob": True, "sliding_window": 6}],
         others={"num_experts": lambda c: {"num_experts": 7}, "mlp_only_layers": lambda c: {"mlp_only_layers": [1]}},
-        harmless=HARMLESS, joined=joined, flags=NO_LOSS, layouts=[TWO_DIMENSIONS]),
+        harmless=HARMLESS, joined=joined, flags=NO_LOSS, layouts=[PIPELINE_2, TWO_DIMENSIONS]),
 ]
 
 

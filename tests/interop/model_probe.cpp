@@ -149,8 +149,7 @@ int main(int argc, char** argv) try {
   for (int i = 4; i < argc; ++i) flags.set(argv[i]);
   run::Config config;
   flags.read(config);
-  require(config.parallel.data == 1 && config.parallel.pipeline.size == 1, "probe",
-          "one replica and one stage are expected");
+  require(config.parallel.data == 1, "probe", "one replica is expected");
   config.precision.mode = "fp64";
   config.model.from = folder;
   config.training.batch_size = batch.rows();
