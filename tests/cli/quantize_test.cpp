@@ -68,6 +68,16 @@ TEST_F(Quantize, WritesDequantizedWeights) {
   EXPECT_NE(surprise("codes"), surprise("hf"));
 }
 
+// Four tokens choose at most eight of the eight experts of a block, and some of them twice.
+TEST_F(Quantize, SaysHowManyExpertsNoTokenChose) {
+  test::write_model(folder, "mixtral-tiny");
+  const auto outcome = quantize(
+      {"--method", "gptq", "--group-size", "32", "--data", text, "--samples", "1", "--length", "4"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("no token of --data chose "));
+  EXPECT_THAT(outcome.err, HasSubstr(" of 40 experts: they are rounded to nearest"));
+}
+
 TEST_F(Quantize, RefusesInvalidOptions) {
   test::write_model(folder, "llama-tiny");
   EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("name a text file with --data"));
