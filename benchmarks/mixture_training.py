@@ -73,7 +73,7 @@ def peer_here(implementation, options):
     model = transformers.MixtralForCausalLM(config).train()
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
     assert model.get_experts_implementation()[""] == implementation
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-7, weight_decay=0.1, fused=True)
     seconds = []
     for _ in range(options.steps + WARM_UP):
         ids = torch.randint(0, 256, (options.batch, options.length))

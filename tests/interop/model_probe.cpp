@@ -99,7 +99,10 @@ Results step(const std::string& folder, const tensor::Batch& batch, const run::C
       return engine->distributed().decoding_model().head->logits(end[0], its_step);
     };
     const at::NoGradGuard no_grad;
-    const at::Tensor logits = engine->distributed().everywhere(nn::step_of(batch), head, at::empty({0}, at::kDouble));
+    // Its sizes matter for pipelines alone, which broadcast the logits of a text.
+    const at::Tensor like =
+        at::empty({batch.rows(), batch.has_tokens() ? batch.tokens() : 1, shape.vocabulary}, at::kDouble);
+    const at::Tensor logits = engine->distributed().everywhere(nn::step_of(batch), head, like);
     const std::lock_guard lock(mutex);
     const tensor::MeshCoordinates& coordinates = engine->mesh().coordinates();
     for (const nn::Parameter& p : engine->parameters()) {

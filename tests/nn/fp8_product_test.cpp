@@ -331,8 +331,8 @@ TEST(Fp8Product, KeepsNoStateForOtherStages) {
 at::Tensor history_of_experts(const std::vector<ops::GroupEnds>& steps) {
   Fp8Layers fp8({.scaling = kDelayed, .history = 4});
   Parameters parameters({}, {.seed = 3, .products = {[&](auto product, const Parameter& weight, Parameters& all) {
-                               return fp8.wrap(std::move(product), weight, all);
-                             }}});
+                                          return fp8.wrap(std::move(product), weight, all);
+                                        }}});
   Parameter& stack = parameters.add("stack", tensor::ShardSpec::whole({3, 8, 4}), Init::normal(1), true);
   stack.is_stack = stack.hidden_matrix = true;
   const auto product = grouped_product(parameters, stack);
@@ -341,8 +341,8 @@ at::Tensor history_of_experts(const std::vector<ops::GroupEnds>& steps) {
     const int64_t rows = steps[step].back();
     GroupedProduct::Saved saved;
     const at::NoGradGuard no_grad;
-    const at::Tensor x = normal({rows, 4}, 7, at::kFloat) * std::exp2(static_cast<double>(step)),
-                     dy = normal({rows, 8}, 8, at::kFloat), weight = stack.value.detach();
+    const at::Tensor x = normal({rows, 4}, 7).to(at::kFloat) * std::exp2(static_cast<double>(step)),
+                     dy = normal({rows, 8}, 8).to(at::kFloat), weight = stack.value.detach();
     product->forward(x, weight, {}, steps[step], &saved);
     saved.weight = weight;
     product->input_gradient(dy, saved, steps[step]);

@@ -123,9 +123,12 @@ TEST(MixtureCourses, EqualOneProcessBesideEveryAxis) {
 }
 
 TEST(MixtureCourses, EqualOneProcessInEveryTensorMode) {
-  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{
-           {.size = 2}, {.size = 3, .sequence = true}, {.size = 4, .mode = "2d"},
-           {.size = 4, .mode = "2.5d", .depth = 1}, {.size = 8, .mode = "3d"}}) {
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{.size = 3},
+                                           {.size = 2, .sequence = true},
+                                           {.size = 4, .mode = "2d"},
+                                           {.size = 4, .mode = "2.5d", .depth = 1},
+                                           {.size = 8, .mode = "3d"}}) {
     run::Config config = over_experts(1);
     config.parallel.tensor = tensor;
     expect_course(config, 2, test::name_of(tensor));

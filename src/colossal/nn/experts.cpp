@@ -175,14 +175,18 @@ class Mixture final : public Experts {
     return ((counts / some * (factor / some)).to(score_sums.scalar_type()) * score_sums).sum();
   }
 
-  at::Tensor squares_of(const at::Tensor& logits) const { return at::logsumexp(logits, -1).square().sum(); }
+  /// Returns the sum of logsumexp(logits)^2 over tokens. at::logsumexp has no kernel on meta.
+  static at::Tensor squares_of(const at::Tensor& logits) {
+    const at::Tensor most = logits.detach().amax(-1, /*keepdim=*/true);
+    return ((logits - most).exp().sum(-1, /*keepdim=*/true).log() + most).square().sum();
+  }
 
   at::Tensor own_sums(const at::Tensor& logits, const at::Tensor& scores, const at::Tensor& experts) const {
     const at::Tensor counts = counts_of(experts), of_scores = shares_of(scores, options_).sum(0).to(at::kDouble);
     const at::Tensor tokens = at::full({}, static_cast<double>(scores.size(0)), counts.options());
     const at::Tensor loss = balance(counts, of_scores, tokens);
-    return at::cat(
-        {counts, of_scores, at::stack({tokens, squares_of(logits).to(at::kDouble), loss, at::ones_like(tokens)})});
+    const at::Tensor squares = z_.index < 0 ? at::zeros_like(tokens) : squares_of(logits).to(at::kDouble);
+    return at::cat({counts, of_scores, at::stack({tokens, squares, loss, at::ones_like(tokens)})});
   }
 
   at::Tensor with_losses(const at::Tensor& y, const at::Tensor& logits, const at::Tensor& scores,

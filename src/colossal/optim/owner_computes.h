@@ -29,8 +29,8 @@ namespace colossal::optim {
 /// parts of them are leased, and the shards of the next window are prefetched. If the matrices of a shard are
 /// neighbours, the shard is loaded once.
 ///
-/// Memory:        about one largest matrix per rank, and as much for the matrices of one owner in transit; the shards of
-///                a window.
+/// Memory:        about one largest matrix per rank, and as much for the matrices of one owner in transit; the shards
+///                of a window.
 /// Communication: for each window and owner a reduce of its matrices and a broadcast of their results. Many small
 ///                matrices, such as the experts of a mixture, therefore share calls.
 class OwnerComputes {
