@@ -79,6 +79,10 @@ TEST_P(EmbedderOf, EqualsOneProcessInEveryLayout) {
   layouts[0].tensor.size = 2;
   layouts[1].pipeline.size = 2;
   layouts[2].tensor.size = layouts[2].pipeline.size = 2;
+  if (GetParam() == "mixtral-tiny") {
+    for (auto& layout : layouts) layout.expert.size = 2;
+    layouts.emplace_back().expert.size = 4;
+  }
   for (const auto& layout : layouts)
     EXPECT_TRUE(at::allclose(vectors_of(folder / "run", options, kTexts, layout), want, 1e-4, 1e-4));
 }
@@ -95,7 +99,7 @@ TEST_P(EmbedderOf, RefusesInvalidTexts) {
               HasSubstr("pooling `pooler` needs a BERT that has one: got "));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny"),
+INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny", "mixtral-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
 TEST(EmbedderFolder, RequiresTheChosenPooler) {

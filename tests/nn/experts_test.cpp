@@ -13,6 +13,8 @@
 
 #include "colossal/base/metric.h"
 #include "colossal/nn/expert_choice.h"
+#include "colossal/nn/expert_dispatch.h"
+#include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "support/dense_experts.h"
@@ -166,6 +168,40 @@ TEST(Experts, ChooseTheLowerOfEqualExpertsAndKeepNaN) {
   const at::Tensor y = layer.experts->forward(layer.x, layer.step);
   EXPECT_TRUE(y[1][2].isnan().all().item<bool>());
   EXPECT_FALSE(y[0].isnan().any().item<bool>());
+}
+
+// transformers scores left-out experts as 0, which would beat every expert here.
+TEST(Experts, LeaveOutOtherGroupsOfNegativeScores) {
+  const ExpertOptions options{
+      .count = 6, .used = 2, .score = ExpertOptions::Score::Sigmoid, .groups = 3, .groups_used = 1};
+  const at::Tensor scores = at::full({1, 6}, 0.25, at::kDouble);
+  const at::Tensor bias = at::tensor({-4.0, -4.0, -2.0, -2.5, -3.0, -3.0}, at::kDouble).to(at::kFloat);
+  EXPECT_TRUE(at::equal(nn::chosen_experts(scores, bias, options), at::tensor({2, 3}, at::kLong).view({1, 2})));
+}
+
+/// Returns the weighted sums of the experts' results, which are the tokens `x` [T, H] scaled for each expert.
+at::Tensor combined(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& weights, int64_t count) {
+  const nn::ExpertDispatch way(experts, {}, count, std::make_shared<const nn::ExpertRanks>());
+  const at::Tensor rows = way.dispatch(x).clone();
+  int64_t first = 0;
+  for (int64_t e = 0; e < count; ++e) {
+    const int64_t end = way.ends()[static_cast<size_t>(e)];
+    rows.narrow(0, first, end - first).mul_(1.1 + 0.3 * static_cast<double>(e));
+    first = end;
+  }
+  return way.combine(rows, weights);
+}
+
+TEST(Experts, AddResultsOfATokenIndependentlyOfOthers) {
+  constexpr int64_t kCount = 5, kAll = 37, kFrom = 11, kSome = 9;
+  auto generator = at::detail::createCPUGenerator(7);
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const at::Tensor x = at::randn({kAll, 19}, generator, options), weights = at::rand({kAll, 3}, generator, options);
+  const at::Tensor order = at::rand({kAll, kCount}, generator, options).argsort(int64_t{1});
+  const at::Tensor experts = std::get<0>(order.narrow(1, 0, 3).sort(1));
+  const auto part = [](const at::Tensor& t) { return t.narrow(0, kFrom, kSome); };
+  EXPECT_TRUE(
+      at::equal(combined(part(x), part(experts), part(weights), kCount), part(combined(x, experts, weights, kCount))));
 }
 
 TEST(Experts, StayFiniteIfAllSigmoidsOfATokenAreZero) {

@@ -15,10 +15,12 @@
 #include "colossal/base/error.h"
 #include "colossal/cli/embedding_output.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/infer/embeddings/embed.h"
 #include "colossal/infer/embeddings/sentence_folder.h"
+#include "colossal/parallel/expert/config.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/fitted_encoding.h"
 
@@ -135,7 +137,8 @@ int embed_as_rank(const EmbedRequest& request, const run::Program& program) {
   const at::Device device = comm::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   require(world->size() == request.layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
-          world->size(), " ranks, pipeline ", request.layout.pipeline.size, " * tensor ", request.layout.tensor.size);
+          world->size(), " ranks, pipeline ", request.layout.pipeline.size, " * expert ", request.layout.expert.size,
+          " * tensor ", request.layout.tensor.size);
   if (world->rank() == 0) warn_of_unused_gpus(request.device);
   comm::Mesh mesh(*world, request.layout.axes());
   run::Loading loading{.tokenizer = request.tokenizer, .headless = true};
@@ -199,6 +202,7 @@ int embed(const Arguments& arguments, const run::Program* program) {
                  "number of ranks that share each matrix")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  add_expert_options(app, r.layout);
   app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size,
                  "number of ranks that split the model's blocks")
       ->capture_default_str()
@@ -217,6 +221,8 @@ int embed(const Arguments& arguments, const run::Program* program) {
   if (!r.reads_standard_input() && r.writes_npy())
     require_regular_file(r.input, "embed", "an .npy file is written, for which its texts are counted first");
   r.layout.axes();
+  parallel::check_expert_tensor(r.layout.expert, r.layout.tensor);
+  parallel::check_expert_node(r.layout.expert, r.layout.tensor);
   return with_ranks(r.layout.ranks(), "embed", arguments,
                     [&] { return embed_as_rank(r, program ? *program : run::built_in()); });
 }

@@ -19,19 +19,8 @@
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
-namespace {
 
-void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
-  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size,
-                 "number of ranks that share each matrix")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "partition of matrices")
-      ->capture_default_str()
-      ->check(CLI::IsMember(parallel::mode_names()));
-  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "number of copies of the weights (2.5d)")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout) {
   app.add_option("--parallel.expert,--parallel.expert.size", layout.expert.size,
                  "number of ranks that divide the experts of each layer")
       ->capture_default_str()
@@ -48,6 +37,22 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
                  "number of ranks of a node, to which a token is sent once; 0 = straight to each rank")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+}
+
+namespace {
+
+void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
+  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size,
+                 "number of ranks that share each matrix")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "partition of matrices")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::mode_names()));
+  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "number of copies of the weights (2.5d)")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_expert_options(app, layout);
   app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
                  "number of ranks that split the prompt's tokens and the KV cache")
       ->capture_default_str()

@@ -36,6 +36,8 @@ struct ModelOptions {
 
 /// Adds the options to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
+/// Adds --parallel.expert and the other keys of that table.
+void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout);
 /// Adds --kv-cache, --kv-cache-dtype, --step-tokens, --draft-tokens and --draft, for commands that run many sequences
 /// at once.
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& engine);
