@@ -1,0 +1,58 @@
+// The ways in which the ranks of a mesh can share the work of one operator.
+//
+// A strategy assigns each axis of the mesh to one index of the operator (plan/operators.h) or to none. The specs of
+// operands and output, the share of the work and the collectives follow from that:
+// - an axis on a summed index leaves partial sums of the output, which an all_reduce adds in the forward pass;
+// - an axis on an index that an operand does not have leaves partial sums of that operand's gradient, which an
+//   all_reduce adds in the backward pass, unless the index is summed: then every rank has the whole gradient already.
+//
+//   plan::Graph graph = plan::read_graph("graph.json");
+//   const int fc1 = graph.index_of("fc1");
+//   for (const plan::Strategy& s : plan::strategies_of(graph, fc1, mesh, {})) std::puts(s.name.c_str());
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/plan/conversions.h"
+#include "colossal/plan/graph.h"
+#include "colossal/plan/links.h"
+#include "colossal/plan/operators.h"
+#include "colossal/plan/specs.h"
+
+namespace colossal::plan {
+
+/// One way to share the work of a node. Every tensor that a strategy names is complete: the calls have been made.
+struct Strategy {
+  std::string name;            ///< "data=dim0,tensor=out": axes and their indices; "whole" = every rank does all work
+  std::vector<Spec> operands;  ///< for each operand the spec that the operator reads
+  Spec output;
+  std::vector<Call> calls;     ///< collectives of forward and backward
+  double operations = 0;       ///< floating-point operations of a rank, forward and backward
+  double compute_seconds = 0;  ///< forward and backward, without the calls
+  double call_seconds = 0;
+  int64_t call_bytes = 0;       ///< bytes that a rank sends
+  int64_t output_bytes = 0;     ///< bytes of the rank's block of the output
+  int64_t parameter_bytes = 0;  ///< the rank's blocks of the operator's parameters, with gradients and states
+
+  double seconds() const { return compute_seconds + call_seconds; }
+};
+
+/// What a parameter that trains needs in addition to itself and its gradient.
+inline constexpr int64_t kAdamStateBytes = 8;
+
+/// Returns the bytes that a rank needs for a parameter under a spec: the parameter, and if it trains a gradient of the
+/// same dtype and `state_bytes` of optimizer states for each element.
+int64_t parameter_bytes(const Parameter& parameter, const Spec& spec, const Mesh& mesh,
+                        int64_t state_bytes = kAdamStateBytes);
+
+/// Returns the strategies of a node of a settled graph, "whole" first if it is legal. An input whose rows are divided
+/// has one strategy, which divides dimension 0 by the axis `data`.
+/// Errors ("graph"): operands that the operator does not take. ("plan"): the rows of an input are no multiple of the
+///                   axis `data`; the message has the nearest numbers.
+std::vector<Strategy> strategies_of(const Graph& graph, int node, const Mesh& mesh, const Links& links);
+
+/// Returns for each node whether it depends on constants and whole inputs only. Every rank computes such nodes whole.
+std::vector<bool> side_nodes(const Graph& graph);
+
+}  // namespace colossal::plan
