@@ -1,0 +1,36 @@
+#include "colossal/plan/choice_problem.h"
+
+#include <cstddef>
+
+namespace colossal::plan {
+namespace {
+
+size_t cell_of(const ChoiceProblem& problem, const Pair& pair, const std::vector<int>& choices) {
+  return choices[pair.first] * problem.variables[pair.second].cost.size() + choices[pair.second];
+}
+
+}  // namespace
+
+double ChoiceProblem::cost_of(const std::vector<int>& choices) const {
+  double cost = 0;
+  for (size_t i = 0; i < variables.size(); ++i) cost += variables[i].cost[choices[i]];
+  for (const Pair& pair : pairs) cost += pair.cost[cell_of(*this, pair, choices)];
+  return cost;
+}
+
+std::vector<int64_t> ChoiceProblem::live_of(const std::vector<int>& choices) const {
+  std::vector<int64_t> live(moments + 1, 0);
+  const auto add = [&](Interval interval, int64_t bytes) {
+    live[interval.first] += bytes;
+    live[interval.last + 1] -= bytes;
+  };
+  for (size_t i = 0; i < variables.size(); ++i)
+    for (const LiveBytes& memory : variables[i].live) add(memory.interval, memory.bytes[choices[i]]);
+  for (const Pair& pair : pairs)
+    if (!pair.bytes.empty()) add(pair.interval, pair.bytes[cell_of(*this, pair, choices)]);
+  for (int moment = 1; moment <= moments; ++moment) live[moment] += live[moment - 1];
+  live.pop_back();
+  return live;
+}
+
+}  // namespace colossal::plan

@@ -1,0 +1,49 @@
+// Choices with costs, between which pairs have costs too, and memory that is alive for a time: the problem that a plan
+// is the solution of, without graphs or specs.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace colossal::plan {
+
+/// The cost of two choices that cannot be taken together.
+inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
+
+/// Memory that is alive at the moments first .. last.
+struct Interval {
+  int first = 0, last = 0;
+};
+
+/// Memory whose size depends on the choice of one variable.
+struct LiveBytes {
+  Interval interval;
+  std::vector<int64_t> bytes;  ///< for each choice
+};
+
+/// One variable: a choice among cost.size() ones.
+struct Variable {
+  std::vector<double> cost;
+  std::vector<LiveBytes> live;
+};
+
+/// Costs and memory of pairs of choices of two different variables, as tables [choice of first][choice of second].
+struct Pair {
+  int first = 0, second = 0;
+  std::vector<double> cost;
+  std::vector<int64_t> bytes;  ///< empty = no memory
+  Interval interval;           ///< moments at which `bytes` are alive
+};
+
+/// The sum of all costs is to be as small as possible while at no moment more than a limit of bytes is alive.
+struct ChoiceProblem {
+  int moments = 1;
+  std::vector<Variable> variables;
+  std::vector<Pair> pairs;
+
+  double cost_of(const std::vector<int>& choices) const;
+  /// Returns the bytes that are alive at each moment.
+  std::vector<int64_t> live_of(const std::vector<int>& choices) const;
+};
+
+}  // namespace colossal::plan
