@@ -9,6 +9,7 @@
 #include "colossal/cli/help.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/models.h"
+#include "colossal/cli/plan.h"
 #include "colossal/cli/quantize.h"
 #include "colossal/cli/report.h"
 #include "colossal/cli/run.h"
@@ -35,6 +36,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
       {"run", "start several ranks of another command on this host", run},
+      {"plan", "find the fastest way to share the operators of a traced module over ranks", plan},
       {"schedule", "draw a pipeline schedule, or compare all schedules", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", with_program(schedule_lr)},
       {"tokenize", "convert text to token ids and back, with the tokenizer of any model", tokenize},
