@@ -1,0 +1,42 @@
+// Time that a long run loses to failures, checkpoints and late ranks.
+//
+//   const plan::Failures failures{.device_hours = 50700, .restart = 300};
+//   const double interval = failures.best_interval(16384, 30);    // seconds of training between two checkpoints
+//   failures.goodput(16384, 30, interval);                        // share of the time that trains: 0.90
+#pragma once
+#include <cstdint>
+
+#include "colossal/base/fields.h"
+
+namespace colossal::plan {
+
+/// How often devices fail, and what a failure costs. Source: Young's first-order model, in which failures are
+/// independent and a failure loses half an interval on average.
+struct Failures {
+  /// mean hours between two failures of one device. Default: Llama 3 405B had 419 unexpected interruptions in 54 days
+  /// on 16,384 GPUs, and 54 * 24 * 16384 / 419 = 50,676
+  double device_hours = 50700;
+  double restart = 300;  ///< seconds from a failure until the run trains again
+
+  void fields(Fields& f) {
+    f.number("device_hours", device_hours, "hours", "mean time between two failures of one device", 1e-3);
+    f.number("restart", restart, "seconds", "time from a failure until the run trains again", 0);
+  }
+
+  /// Returns the mean seconds between two failures of `devices` devices. Errors ("cluster"): `devices` is below 1.
+  double seconds_between(int64_t devices) const;
+  /// Returns the seconds of training between two checkpoints that lose the least time: sqrt(2 c T), where c =
+  /// `checkpoint` is the seconds of one checkpoint and T is seconds_between(). Errors ("cluster"): `checkpoint` is not
+  /// positive.
+  double best_interval(int64_t devices, double checkpoint) const;
+  /// Returns the share of the time in which the run makes progress: 1 - c/i - i/(2 T) - restart/T, at least 0.
+  /// `interval` is i, in seconds. Errors ("cluster"): `interval` is not positive.
+  double goodput(int64_t devices, double checkpoint, double interval) const;
+};
+
+/// Returns the mean of the largest of `ranks` step times with the mean `mean` and the standard deviation `deviation`,
+/// in seconds: mean + deviation sqrt(2 ln ranks). The slowest rank determines a step. Errors ("cluster"): `ranks` is
+/// below 1.
+double slowest_of(int64_t ranks, double mean, double deviation);
+
+}  // namespace colossal::plan

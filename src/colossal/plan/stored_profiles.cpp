@@ -1,0 +1,125 @@
+// Where profiles come from: names, files, and the user's cache folder.
+#include <cstdlib>
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/suggest.h"
+#include "colossal/plan/profile.h"
+
+namespace colossal::plan {
+namespace {
+
+constexpr int64_t kMaxProfileBytes = 16 << 20;
+constexpr int64_t kDeviceGiB = int64_t{1} << 30;
+
+// Values of the data sheets of A100-SXM4-80GB, H100-SXM5 and H200-SXM: memory, memory bandwidth, dense peaks. The
+// links and latencies are the starting values of algorithms.md 13.1: what collectives reach, not what links are sold
+// as. A100: NVLink 3 reaches 235 of 300 GB/s, HDR 200 about 24 of 25 GB/s. H100 and H200: NVLink 4 reaches 370 to 480
+// GB/s with switches that reduce, here 400, and NDR 400 about 48 of 50 GB/s. A device has its own network card.
+// Latencies: 3 to 6 us inside a node, 10 to 20 us between nodes. An operator starts in 4 to 8 us.
+// `efficiency` is a starting value: the best products reach 80 to 90 % of the peak on A100, 65 to 75 % on H100, whose
+// clock falls under load. fp32 is without TF32, as LibTorch computes by default.
+// Copies to the host: 16 lanes of PCIe 4 reach about 25, of PCIe 5 about 50 GB/s. Disk: one NVMe drive.
+constexpr DiskProfile kNvme{6e9, 3e9, 1e-4};
+
+Profile a100() {
+  Profile p;
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 2.039e12, 312e12, 312e12, 312e12, 19.5e12, 9.7e12, 0.85, 5e-6};
+  p.node = {8, 2.35e11, 4e-6};
+  p.network = {2.4e10, 1.5e-5, 1};
+  p.host = {2.5e10, 1e-5};
+  p.disk = kNvme;
+  return p;
+}
+
+Profile h100() {
+  Profile p = a100();
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 3.35e12, 989e12, 989e12, 1979e12, 67e12, 34e12, 0.7, 5e-6};
+  p.node = {8, 4.0e11, 4e-6};
+  p.network = {4.8e10, 1.5e-5, 1};
+  p.host = {5e10, 1e-5};
+  return p;
+}
+
+Profile h200() {
+  Profile p = h100();
+  p.device.memory = int64_t{141} * 1000 * 1000 * 1000;
+  p.device.bandwidth = 4.8e12;
+  return p;
+}
+
+struct NamedProfile {
+  const char* name;
+  Profile (*make)();
+};
+
+constexpr NamedProfile kNamedProfiles[] = {{"a100-8x", a100}, {"h100-8x", h100}, {"h200-8x", h200}};
+
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::vector<std::string> named_profiles() {
+  std::vector<std::string> names;
+  for (const auto& named : kNamedProfiles) names.emplace_back(named.name);
+  return names;
+}
+
+Profile load_profile(const std::string& path) {
+  std::string text;
+  try {
+    text = read_file(path, kMaxProfileBytes);
+  } catch (const Error& error) {
+    throw Error("cluster", error.message());
+  }
+  return parse_profile(text, path);
+}
+
+Profile find_profile(const std::string& cluster) {
+  for (const auto& named : kNamedProfiles) {
+    if (cluster != named.name) continue;
+    Profile profile = named.make();
+    profile.name = cluster;
+    return profile;
+  }
+  std::error_code ignored;
+  if (cluster.find('/') != std::string::npos || cluster.ends_with(".toml") ||
+      std::filesystem::is_regular_file(cluster, ignored))
+    return load_profile(cluster);
+  std::vector<std::string> known = named_profiles();
+  known.emplace_back("this");
+  std::string list;
+  for (const auto& name : known) list += name + ", ";
+  throw Error("cluster", concat("unknown cluster `", cluster, "`", did_you_mean(cluster, known), "; known are ", list,
+                                "and the paths of profiles"));
+}
+
+std::string stored_profile_path() {
+  const std::string cache = environment_value("XDG_CACHE_HOME"), home = environment_value("HOME");
+  require(!cache.empty() || !home.empty(), "cluster",
+          "no folder for the profile: neither XDG_CACHE_HOME nor HOME is set; set one, or name a file with --to");
+  return (cache.empty() ? home + "/.cache" : cache) + "/colossal/profile.toml";
+}
+
+std::optional<Profile> stored_profile(const std::string& path, const Machine& machine, std::string& why) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    why = concat("there is no profile at ", path);
+    return std::nullopt;
+  }
+  try {
+    Profile profile = load_profile(path);
+    if (profile.machine.processor == machine.cpu && profile.machine.cores == machine.cores) return profile;
+    why = concat("the profile at ", path, " is of another machine: ", profile.machine.cores, " cores of `",
+                 profile.machine.processor, "`, not ", machine.cores, " of `", machine.cpu, "`");
+  } catch (const Error& error) {
+    why = concat("the profile cannot be used: ", error.message());
+  }
+  return std::nullopt;
+}
+
+}  // namespace colossal::plan
