@@ -1,17 +1,20 @@
 #include "colossal/cli/plan.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/cli/plan_calibrate.h"
 #include "colossal/cli/plan_graph.h"
 
 namespace colossal::cli {
 
 int plan(const Arguments& arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "--calibrate") != arguments.end()) return plan_calibrate(arguments);
   CLI::App app(
       "Lists the operators of a traced graph with their costs, the strategies of one of them, or the fastest plan on a "
       "mesh.",
@@ -25,6 +28,9 @@ int plan(const Arguments& arguments) {
   app.add_option("--plan", wishes.plan, "price the plan in this file, which may be edited");
   app.add_option("--to", wishes.to, "file for the plan, as JSON");
   app.add_flag("--json", wishes.json, "print one JSON object");
+  bool calibrates = false;  // handled above; listed here
+  app.add_flag("--calibrate", calibrates,
+               "measure this machine instead; `colossal plan --calibrate --help` lists the options");
   parse(app, arguments);
   if (wishes.graph.empty()) throw UsageError("colossal plan: --graph FILE is needed; see `colossal plan --help`");
   if (!wishes.node.empty()) refuse_options(app, {"--memory", "--plan", "--to"}, "with --node");
