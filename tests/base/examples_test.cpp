@@ -76,6 +76,7 @@ const std::vector<std::string> kHeaders{
     "base/metric.h",
     "base/own_keys.h",
     "base/step_events.h",
+    "base/step_memory.h",
     "data/batch_fields.h",
     "infer/engine.h",
     "infer/generation_defaults.h",

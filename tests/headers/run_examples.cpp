@@ -13,6 +13,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/log.h"
 #include "colossal/base/step_events.h"
+#include "colossal/base/step_memory.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/runner.h"
@@ -162,6 +163,13 @@ double step_events(const run::Config& config, const models::ModelShape& shape, d
     else
       seconds += event.operations / operations_per_second;
   return seconds;
+}
+
+void suggest_recomputation(int64_t) {}
+
+void step_memory(const run::Config& config, const models::ModelShape& shape, int64_t device_bytes) {
+  const StepMemory memory = train::record_step(config, shape, 5).memory;
+  if (memory.peak_bytes > device_bytes) suggest_recomputation(memory.kinds.activations);
 }
 
 double record_step(const run::Config& config, const models::ModelShape& shape) {

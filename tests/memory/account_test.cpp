@@ -6,7 +6,9 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <thread>
+#include <vector>
 
 #include "support/ranks_values.h"
 
@@ -58,6 +60,78 @@ TEST(Account, IgnoresEarlierTensorsAndOtherThreads) {
   std::thread([&] { elsewhere = block(); }).join();
   before.reset();
   elsewhere.reset();
+  EXPECT_EQ(account.usage().total, 0);
+}
+
+at::Tensor shape() { return at::empty({kBytes}, at::device(at::kMeta).dtype(at::kByte)); }
+
+TEST(Account, CountsShapesOnlyIfAsked) {
+  const Account memory;
+  EXPECT_FALSE(are_shapes_counted());
+  at::Tensor before = shape();
+  EXPECT_EQ(memory.usage().total, 0);
+  const Account shapes(Counted::Shapes);
+  EXPECT_TRUE(are_shapes_counted());
+  const KindScope kind(Kind::Activations);
+  at::Tensor x = shape();
+  EXPECT_EQ(x.mutable_data_ptr(), nullptr);
+  const at::Tensor on_host = block(), view = x.narrow(0, 0, 1), y = x.to(at::kFloat);
+  EXPECT_EQ(shapes.usage().of(Kind::Activations), 5 * kBytes) << "1 byte and 4 bytes per element, no view";
+  EXPECT_EQ(memory.usage().total, kBytes) << "the tensor on the host";
+  before.reset();
+  x.reset();
+  EXPECT_EQ(shapes.usage().of(Kind::Activations), 5 * kBytes) << "the view keeps the storage";
+  const Account both(Counted::MemoryAndShapes);
+  const at::Tensor one = shape(), other = block();
+  EXPECT_EQ(both.usage().total, 2 * kBytes);
+  EXPECT_EQ(shapes.usage().total, 6 * kBytes);
+}
+
+// Each thread is a rank of its own, with tensors of its own size.
+TEST(Account, CountsTheShapesOfItsOwnThread) {
+  std::array<int64_t, 4> counted{};
+  std::vector<std::thread> ranks;
+  for (size_t rank = 0; rank < counted.size(); ++rank)
+    ranks.emplace_back([&counted, rank] {
+      const Account account(Counted::Shapes);
+      std::vector<at::Tensor> kept;
+      for (int i = 0; i < 100; ++i) {
+        kept.push_back(at::empty({static_cast<int64_t>(rank) + 1}, at::device(at::kMeta).dtype(at::kByte)));
+        const at::Tensor brief = shape();
+      }
+      counted[rank] = account.usage().total;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(counted, (std::array<int64_t, 4>{100, 200, 300, 400}));
+}
+
+TEST(Account, TellsTheMomentOfThePeak) {
+  int64_t moment = 1;
+  Account account(Counted::Shapes, [&moment] { return moment; });
+  at::Tensor first = shape();
+  moment = 2;
+  at::Tensor second = shape();
+  first.reset();
+  moment = 3;
+  first = shape();  // as much as before
+  EXPECT_EQ(account.usage().moment, 2);
+  account.reset_peaks();
+  EXPECT_EQ(account.usage().moment, 3);
+  const KindScope host(Kind::Host);
+  moment = 4;
+  const at::Tensor third = shape();
+  EXPECT_EQ(account.usage().moment, 3) << "host memory is not part of the device";
+}
+
+TEST(Account, CountsBlocksThatAreNoTensors) {
+  const Account account;
+  char memory = 0;
+  {
+    const KindScope host(Kind::Host);
+    count_block(&memory, 3 * kBytes);
+  }
+  EXPECT_EQ(account.usage().of(Kind::Host), 3 * kBytes);
+  end_block(&memory);
   EXPECT_EQ(account.usage().total, 0);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <random>
 
 #include "memory/shaped_file.h"
@@ -40,6 +41,46 @@ struct Memory {
   TieredStore store;
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
 };
+
+/// Makes the same calls with tensors of `device`: more tensors than fit, used in one order in each of three steps.
+TieredStore::Counts counts_of(at::Device device, const std::string& policy, double ahead) {
+  const test::TemporaryFolder folder;
+  const auto disk = device.is_meta() ? std::make_shared<DiskSpace>(make_unwritten_file("nowhere"), DiskOptions{})
+                                     : std::make_shared<DiskSpace>(folder.path());
+  TieredStore store({.host_bytes = 4 * kBytes,
+                     .disk = disk,
+                     .eviction_policy = make_eviction_policy(policy),
+                     .ahead = ahead,
+                     .device = device});
+  std::vector<std::unique_ptr<OffloadedTensor>> all;
+  for (int i = 0; i < 8; ++i) all.push_back(store.offload(at::zeros({kNumel}, at::device(device).dtype(at::kFloat))));
+  for (int step = 0; step < 3; ++step) {
+    store.begin_step();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const at::Tensor tensor = all[i]->borrow();
+      EXPECT_EQ(tensor.device(), device);
+      all[i]->return_borrowed(tensor, i % 2 == 0);
+    }
+    store.end_step();
+  }
+  EXPECT_EQ(disk->counts().bytes_written, store.counts().bytes_written);
+  return store.counts();
+}
+
+// Without reading ahead all transfers follow from the calls. Nothing is on a disk, and nothing is in memory.
+TEST(TieredStore, MovesShapesAsTensors) {
+  for (const char* policy : {"auto", "lru", "static"}) {
+    const TieredStore::Counts real = counts_of(at::kCPU, policy, 0), shapes = counts_of(at::kMeta, policy, 0);
+    EXPECT_GT(real.bytes_read, 0) << policy;
+    EXPECT_EQ(shapes.bytes_read, real.bytes_read) << policy;
+    EXPECT_EQ(shapes.bytes_written, real.bytes_written) << policy;
+    EXPECT_EQ(shapes.bytes_given, real.bytes_given) << policy;
+    EXPECT_EQ(shapes.evictions, real.evictions) << policy;
+    EXPECT_EQ(shapes.peak_host_bytes, real.peak_host_bytes) << policy;
+  }
+  EXPECT_GT(counts_of(at::kMeta, "auto", 0.5).reads_ahead, 0);
+  EXPECT_FALSE(std::filesystem::exists("nowhere"));
+}
 
 // The copy fails, not the disk: no tensor remains borrowed, and the next copy works.
 TEST(TieredStore, ReturnsTheTensorAfterAFailedCopy) {

@@ -19,6 +19,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::distributed {
 namespace {
@@ -124,6 +125,7 @@ int DistributedModel::first_trained_stage(const models::ModelShape& shape) const
 
 at::Tensor DistributedModel::on_device(const at::Tensor& t) const {
   const at::Device device = parameters_->options().device;
+  if (device.is_meta() && t.is_cpu() && !tensor::is_for_accelerator(device)) return tensor::shape_in_place(t);
   // The host waits for no copy of pinned memory: kernels run after it, and the host reads none of these fields.
   return t.to(t.options().device(device), t.is_cpu() && tensor::is_accelerator(device));
 }

@@ -16,10 +16,17 @@ namespace colossal::memory {
 /// Counts of one account. Allocators report to it through the thread's debug info, which autograd passes to its own
 /// threads.
 struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledger> {
-  void reportMemoryUsage(void* pointer, int64_t change, size_t, size_t, c10::Device) override {
-    for (Ledger* each = this; each; each = each->outer.get()) each->count(pointer, change, kind);
+  void reportMemoryUsage(void* pointer, int64_t change, size_t, size_t, c10::Device device) override {
+    report(pointer, change, device);
   }
-  void count(void* pointer, int64_t change, Kind of) {
+  /// `change`: the bytes of a new block; negative: the block is freed. Meta's blocks are shapes, all others memory.
+  void report(const void* block, int64_t change, c10::Device device) {
+    const Counted ignores = device.is_meta() ? Counted::Memory : Counted::Shapes;
+    for (Ledger* each = this; each; each = each->outer.get())
+      if (each->counted != ignores) each->count(block, change, kind);
+  }
+  bool counts_shapes() const { return counted != Counted::Memory || (outer && outer->counts_shapes()); }
+  void count(const void* pointer, int64_t change, Kind of) {
     const std::lock_guard lock(mutex);
     // A block that is allocated again was freed on a thread without an account, so its earlier allocation ends here.
     if (const auto found = blocks.find(pointer); found != blocks.end()) {
@@ -41,14 +48,18 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
     usage.peak_total = std::max(usage.peak_total, usage.total);
     if (of == Kind::Host) return;
     usage.device += bytes;
-    usage.peak_device = std::max(usage.peak_device, usage.device);
+    if (usage.device <= usage.peak_device) return;
+    usage.peak_device = usage.device;
+    if (now) usage.moment = now();
   }
 
   std::mutex mutex;
   std::shared_ptr<Ledger> outer;  // the account that was open when this one was opened
   Kind kind = Kind::Buffers;
+  Counted counted = Counted::Memory;
+  std::function<int64_t()> now;
   Account::Usage usage;
-  std::unordered_map<void*, std::pair<Kind, int64_t>> blocks;
+  std::unordered_map<const void*, std::pair<Kind, int64_t>> blocks;
 };
 
 namespace {
@@ -73,7 +84,7 @@ class Reporting final : public c10::Allocator {
     if (!given) return given;
     const c10::Device device = given.device();
     void* block = given.release_context();  // freed by take_back()
-    if (Ledger* ledger = open_ledger()) ledger->reportMemoryUsage(block, static_cast<int64_t>(bytes), 0, 0, device);
+    if (Ledger* ledger = open_ledger()) ledger->report(block, static_cast<int64_t>(bytes), device);
     return {block, block, &report_and_take_back, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &report_and_take_back; }
@@ -85,21 +96,54 @@ class Reporting final : public c10::Allocator {
     // Reports before freeing, because another thread may get the block, and report it, right after. Accounts know its
     // size.
     Ledger* ledger = block ? open_ledger() : nullptr;
-    if (ledger) ledger->reportMemoryUsage(block, -1, 0, 0, c10::Device(c10::DeviceType::CPU));
+    if (ledger) ledger->report(block, -1, c10::Device(c10::DeviceType::CPU));
     take_back(block);
   }
   static inline c10::DeleterFnPtr take_back = nullptr;
   c10::Allocator* before_;
 };
 
+/// Stands in front of meta's allocator, which gives no memory and so no address. A storage that is counted gets a block
+/// of one byte as the context of its pointer, whose address identifies it. The pointer itself stays null.
+class ReportingShapes final : public c10::Allocator {
+ public:
+  /// There is one per process, never destroyed, as of Reporting.
+  static bool install() {
+    c10::SetAllocator(c10::DeviceType::Meta, new ReportingShapes(c10::GetAllocator(c10::DeviceType::Meta)),
+                      /*priority=*/1);
+    return true;
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    Ledger* ledger = bytes > 0 ? open_ledger() : nullptr;
+    if (!ledger || !ledger->counts_shapes()) return before_->allocate(bytes);
+    auto* block = new char;
+    ledger->report(block, static_cast<int64_t>(bytes), kMeta);
+    return {nullptr, block, &report_and_free, kMeta};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return before_->raw_deleter(); }
+  void copy_data(void*, const void*, size_t) const override {}
+
+ private:
+  static constexpr c10::Device kMeta{c10::DeviceType::Meta};
+  explicit ReportingShapes(c10::Allocator* before) : before_(before) {}
+  static void report_and_free(void* block) {
+    // Reports before freeing, because another thread may get the address right after.
+    if (Ledger* ledger = open_ledger()) ledger->report(block, -1, kMeta);
+    delete static_cast<char*>(block);
+  }
+  c10::Allocator* before_;
+};
+
 /// Installed before main(), because LibTorch's allocator may be exchanged only while no other thread allocates memory.
 /// The first account may belong to one rank among several threads.
-[[maybe_unused]] const bool reporting_installed = Reporting::install();
+[[maybe_unused]] const bool reporting_installed = Reporting::install() && ReportingShapes::install();
 
 }  // namespace
 
 struct Account::Guard {
-  explicit Guard(Ledger* outer) {
+  Guard(Ledger* outer, Counted counted, std::function<int64_t()> now) {
+    ledger->counted = counted;
+    ledger->now = std::move(now);
     if (!outer) return;
     ledger->outer = outer->shared_from_this();
     ledger->kind = outer->kind;
@@ -113,11 +157,11 @@ const char* to_string(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Account::Account() {
+Account::Account(Counted counted, std::function<int64_t()> now) {
   c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   auto* outer = dynamic_cast<Ledger*>(there);
   require(!there || outer, "memory", "an account needs a thread without an open profiler: got one; close it");
-  guard_ = std::make_unique<Guard>(outer);
+  guard_ = std::make_unique<Guard>(outer, counted, std::move(now));
 }
 
 Account::~Account() = default;
@@ -133,6 +177,20 @@ void Account::reset_peaks() {
   usage.peak = usage.live;
   usage.peak_total = usage.total;
   usage.peak_device = usage.device;
+  if (guard_->ledger->now) usage.moment = guard_->ledger->now();
+}
+
+bool are_shapes_counted() {
+  const Ledger* ledger = open_ledger();
+  return ledger && ledger->counts_shapes();
+}
+
+void count_block(const void* block, int64_t bytes) {
+  if (Ledger* ledger = open_ledger()) ledger->report(block, bytes, c10::Device(c10::DeviceType::CPU));
+}
+
+void end_block(const void* block) {
+  if (Ledger* ledger = open_ledger()) ledger->report(block, -1, c10::Device(c10::DeviceType::CPU));
 }
 
 KindScope::KindScope(Kind kind) : ledger_(open_ledger()) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace colossal::memory {
@@ -17,11 +18,21 @@ enum class Kind {
 constexpr size_t kKinds = 6;
 const char* to_string(Kind kind);
 
+/// The tensors that an account counts.
+enum class Counted : uint8_t {
+  Memory,           ///< tensors in host memory
+  Shapes,           ///< tensors on meta, with the bytes that they would have
+  MemoryAndShapes,  ///< both: a recorded run that stands for one on the CPU, whose small tensors are on the host
+};
+
 /// Counts what the allocators gave to a thread and have not taken back, while the account exists. Tensors from before
 /// do not count. Backward passes on other threads count, too. An account that is opened while another one is open
 /// counts in addition to it and must end first.
-/// A program that links this file has an additional allocator in front of the host's, from before main() on, which
-/// reports tensors to accounts.
+///
+/// A program that links this file has an additional allocator in front of the host's and in front of meta's, from
+/// before main() on. LibTorch has one table of allocators per process, so these two are global. They keep no counts:
+/// each thread reports to its own accounts, so ranks that are threads of one process do not mix. A tensor on meta has
+/// an address to be counted by only if an account of its thread counts shapes; otherwise nothing changes.
 /// Errors ("memory"): a profiler of LibTorch is open on this thread. Cost: one map entry per allocation.
 class Account {
  public:
@@ -29,10 +40,13 @@ class Account {
     std::array<int64_t, kKinds> live{}, peak{};  ///< bytes by kind
     int64_t total = 0, peak_total = 0;
     int64_t device = 0, peak_device = 0;  ///< bytes of all kinds but Host
+    int64_t moment = 0;                   ///< result of `now` when peak_device was reached; 0 without `now`
     int64_t of(Kind kind) const { return live[static_cast<size_t>(kind)]; }
     int64_t peak_of(Kind kind) const { return peak[static_cast<size_t>(kind)]; }
   };
-  Account();
+  /// `now`: returns the current moment, for instance the number of events so far; null = none. It is called whenever
+  /// peak_device grows, by the thread that allocates. It must not allocate or free tensors.
+  explicit Account(Counted counted = Counted::Memory, std::function<int64_t()> now = nullptr);
   ~Account();
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
@@ -47,6 +61,14 @@ class Account {
 };
 
 struct Ledger;
+
+/// Returns true if an account of this thread counts tensors on meta.
+bool are_shapes_counted();
+
+/// Count memory that is neither a tensor's from LibTorch's allocators nor a shape: the accounts of this thread count
+/// `bytes` at the address `block`, until the second function ends that. They have no effect if no account is open.
+void count_block(const void* block, int64_t bytes);
+void end_block(const void* block);
 
 /// Assigns `kind` to everything that this thread allocates while the scope exists, except in an inner scope. Has no
 /// effect if no Account is open.

@@ -12,11 +12,14 @@
 #include <cstdint>
 #include <memory>
 
+#include "colossal/memory/account.h"
+
 namespace colossal::memory {
 
 /// Measures between begin() and end(), on the thread that called begin() and on the threads of its backward passes. On
 /// the CPU the device is an arena of host memory: the meter counts what is allocated in that time, except memory of an
-/// offload store (Kind::Host). On an accelerator it counts all memory that the allocator has given to tensors.
+/// offload store (Kind::Host). On an accelerator it counts all memory that the allocator has given to tensors. On meta it
+/// counts as on the CPU, with the bytes that tensors would have.
 class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;
@@ -30,7 +33,11 @@ class DeviceMeter {
   virtual void restart() = 0;
 };
 
-/// Returns the meter of `device`: an Account on the CPU, the statistics of the allocator on an accelerator. The meter
+/// Returns what an account of a run on `device` counts. On meta it is the shapes, and the host's tensors too if meta
+/// stands for the CPU on this thread (tensor/device_meant.h).
+Counted counted_on(at::Device device);
+
+/// Returns the meter of `device`: an Account on the CPU and on meta, the statistics of the allocator on an accelerator. The meter
 /// of an accelerator restarts the allocator's peaks (memory/peak.h). Cost: on the CPU one map entry per allocation.
 std::unique_ptr<DeviceMeter> make_device_meter(at::Device device);
 

@@ -133,9 +133,6 @@ class Parameters {
                                                                    const Parameter& weight, Parameters& parameters)>;
     /// Functions that wrap the products. The first wraps the product of the layout, each other one the previous result.
     std::vector<ProductOf> products{};
-    /// The device whose steps tensors on meta simulate. It decides what depends on the device and not only on sizes,
-    /// such as the number of tokens whose logits a head computes at a time
-    at::DeviceType shown = at::kCPU;
   };
   Parameters(tensor::MeshCoordinates coordinates, Options options)
       : coordinates_(std::move(coordinates)), options_(std::move(options)) {}

@@ -82,8 +82,8 @@ class SoftmaxSlice {
   VocabularyRange range_;
 };
 
-// The steps by LibTorch's operators, for devices without kernels of ours and for meta tensors. It uses bitwise
-// operators on bool tensors, because meta tensors do not support the logical ones.
+// The steps by LibTorch's operators, for devices without kernels of ours. It uses bitwise operators on bool tensors,
+// because meta tensors, which may stand for such a device, do not support the logical ones.
 class AtenSlice final : public SoftmaxSlice {
  public:
   AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
@@ -174,7 +174,7 @@ class KernelSlice final : public SoftmaxSlice {
       using T = decltype(element);
       if constexpr (std::is_same_v<T, WideOf<T>>) step(table, rows<T>(), logits_.size(0), stream);
     });
-    if (on_device) return;
+    if (on_device || logits_.is_meta()) return;
     const auto on_cpu = [&](const auto& table, const auto& all) {
       const int64_t grain = std::max<int64_t>(16384 / std::max<int64_t>(all.columns, 1), 1);
       parallel_for(0, logits_.size(0), grain, [&](int64_t from, int64_t to) { step(table, all, from, to); });
@@ -206,7 +206,7 @@ at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, RankReduction& 
 at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
                          RankReduction* reduction, bool gradient) {
   RankReduction identity;
-  if (!logits.is_cpu() && !has_device_kernels(logits))
+  if (!tensor::is_for_cpu(logits) && !has_device_kernels(logits))
     return reduced_loss(AtenSlice(logits, labels, range), labels, reduction ? *reduction : identity, gradient);
   KernelSlice slice(logits, labels, range);
   if (reduction) return reduced_loss(slice, labels, *reduction, gradient);
@@ -239,7 +239,7 @@ class LocalProjection final : public Projection {
   // aligned for products.
   at::Tensor narrowed(const at::Tensor& logits_gradient) const {
     const auto type = weight_.scalar_type();
-    if (!is_accelerator(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
+    if (!is_for_accelerator(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
     const at::Tensor rounded =
         empty_rows(logits_gradient.size(0), logits_gradient.size(1), logits_gradient.options().dtype(type));
     return rounded.copy_(logits_gradient);
@@ -348,7 +348,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 }  // namespace
 
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
-  const int64_t bytes = is_accelerator(device) ? kAcceleratorSliceBytes : kSliceBytes;
+  const int64_t bytes = is_for_accelerator(device) ? kAcceleratorSliceBytes : kSliceBytes;
   const int64_t most = std::max<int64_t>(bytes / (4 * std::max<int64_t>(columns, 1)), 16);
   const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);

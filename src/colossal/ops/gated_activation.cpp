@@ -172,13 +172,13 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
           "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
           " and ", up.sizes(), " on ", up.device());
   if (is_gated_by_us(gate)) return Swiglu::apply(gate, up);
-  return is_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
+  return is_for_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   check_halves(gate_up, "swiglu");
   if (is_gated_by_us(gate_up)) return FusedGate::apply(gate_up, static_cast<int64_t>(Gate::Silu));
-  if (is_accelerator(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
+  if (is_for_accelerator(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);
 }

@@ -125,7 +125,8 @@ at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const a
   check(x, weight, bias);
   const auto in = [](const at::Tensor& t, at::ScalarType type) { return t.defined() ? t.to(type) : t; };
   const at::ScalarType type = x.scalar_type();
-  if (has_kernel(x))
+  // Meta has no library's norm. Ours has the same results and keeps the same tensors for backward.
+  if (has_kernel(x) || (x.is_meta() && is_for_accelerator(x)))
     return Norm::apply(x, in(weight, type), optional(in(bias, type)), epsilon, offset, kind == Kind::Layer);
   if (is_accelerator(x)) {
     // With an offset x and weight are widened: the library requires one dtype for both, and a narrow one would round

@@ -20,7 +20,7 @@ constexpr int64_t kReduceGrain = 65536;
 at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach().to(at::kDouble).square().sum(); }
 
 at::Tensor sum_of_squares(const at::Tensor& flat) {
-  if (is_accelerator(flat)) return norms({flat}, 2).front().square();
+  if (is_for_accelerator(flat)) return norms({flat}, 2).front().square();
   const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);
@@ -49,7 +49,7 @@ std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order
   return at::_foreach_norm(dense, order, at::kDouble);
 }
 
-bool sums_at_once(const at::Tensor& x) { return is_accelerator(x); }
+bool sums_at_once(const at::Tensor& x) { return is_for_accelerator(x); }
 
 void zero_(at::Tensor& flat) {
   at::NoGradGuard no_grad;

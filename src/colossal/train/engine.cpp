@@ -18,6 +18,7 @@
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
@@ -40,11 +41,6 @@ nn::Recompute recompute_of(const run::MemoryConfig& memory) {
 tensor::Batch part_of(const tensor::Batch& b, int64_t part, int64_t parts) {
   const int64_t rows = b.rows() / parts;
   return b.part(part * rows, rows);
-}
-
-/// Returns the device that a run on meta simulates: CUDA if the config selects it, even on a machine without it.
-at::DeviceType shown_by(const std::string& device) {
-  return device == "cuda" ? at::kCUDA : comm::choose_device(device, 0).type();
 }
 
 /// The ranks of this stage that get different rows. Their label weights and losses add up to the global batch's.
@@ -89,14 +85,21 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 
 }  // namespace
 
+at::DeviceType simulated_by_meta(const run::Config& config) {
+  return config.run.device == "cuda" ? at::kCUDA : comm::choose_device(config.run.device, 0).type();
+}
+
 Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
                at::Device device)
-    : config_(config), objective_(models.at(0).objective), mesh_(std::move(mesh)) {
+    : config_(config),
+      meant_(simulated_by_meta(config)),
+      objective_(models.at(0).objective),
+      mesh_(std::move(mesh)) {
+  const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store allocates it
-  options.shown = shown_by(config.run.device);
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
     options.products.push_back(
@@ -172,6 +175,7 @@ std::vector<Metric> Engine::loss_rows() const {
 }
 
 void Engine::zero_grad() {
+  const tensor::MeantDevice meant(meant_);
   optimization_->zero_grad();
   for (const Member& one : members_) one.reports->begin_step();
   passes_ = 0;
@@ -269,6 +273,7 @@ double Engine::train_step(const tensor::Batch& batch, double weight, const Loss&
 
 double Engine::train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss,
                         bool by_graph) {
+  const tensor::MeantDevice meant(meant_);
   const memory::KindScope kind(memory::Kind::Activations);
   require(member.trains, "training", "a model in training must have a parameter that trains: got ",
           member.name.empty() ? "the main model" : member.name, ", which is frozen; use Engine::forward()");
@@ -353,6 +358,7 @@ at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& 
 }
 
 StepResult Engine::step() {
+  const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Optimizer);
   if (fp8_) {
     parallel::GroupReduction ranks(holders_of(*mesh_, *fp8_));
@@ -377,6 +383,7 @@ std::vector<nn::ForwardContext> Engine::forward_steps(const Member& member, cons
 }
 
 std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& result, const std::string& model) {
+  const tensor::MeantDevice meant(meant_);
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
   const Member& one = member(model);
@@ -389,6 +396,7 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
+  const tensor::MeantDevice meant(meant_);
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
   objective_->check_model(model());

@@ -221,6 +221,7 @@ class Engine : public Resumable {
   std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;
 
   run::Config config_;
+  const at::DeviceType meant_;  // the device that a run on meta simulates (tensor/device_meant.h)
   std::shared_ptr<const run::Objective> objective_;
   std::shared_ptr<comm::Mesh> mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null = no fp8
@@ -229,6 +230,10 @@ class Engine : public Resumable {
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<CapturedPass> captured_;  // null = every pass is launched operator by operator
 };
+
+/// Returns the device that a run of `config` on meta simulates: CUDA if [run] device selects it, even on a machine
+/// without it. The engine opens a tensor::MeantDevice of it in each of its functions that compute.
+at::DeviceType simulated_by_meta(const run::Config& config);
 
 /// Builds the engine of this rank for models over `mesh`, with all groups that its steps need. Collective among all
 /// ranks of the mesh. The mesh must outlive the engine. Several engines over one mesh share its groups; each has its

@@ -50,7 +50,10 @@ std::shared_ptr<memory::TieredStore> make_tiers(const run::Config& config, const
     options.host_bytes = config.memory.host / ranks_here;
   else if (!config.memory.disk.empty())
     options.host_bytes = kTransfers * needs.min_host_bytes;
-  if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
+  if (!config.memory.disk.empty())
+    options.disk = device.is_meta() ? std::make_shared<memory::DiskSpace>(
+                                          memory::make_unwritten_file(config.memory.disk), memory::DiskOptions{})
+                                    : std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredStore>(std::move(options));
 }
 

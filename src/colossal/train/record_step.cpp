@@ -6,12 +6,16 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/simulated_world.h"
+#include "colossal/memory/device_meter.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
 namespace {
 
-StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
+RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
+  const tensor::MeantDevice meant(simulated_by_meta(config));
+  memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
   const auto engine = initialize(world, config, shape, at::kMeta);
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const tensor::Batch batch = run::batch_of_ones(engine->objective(), config);
@@ -22,9 +26,10 @@ StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, c
   };
   step();
   world.clear();
+  account.reset_peaks();
   const comm::RecordingWorld::Operations operations(world);
   step();
-  return world.events();
+  return {world.events(), step_memory(account.usage())};
 }
 
 /// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
@@ -35,9 +40,19 @@ std::string first_sentence_of(const c10::Error& error) {
 
 }  // namespace
 
-StepEvents record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
-  require(!config.memory.has_tiers(), "record",
-          "a step with tiers of [memory] cannot be recorded; leave out memory.device, memory.host and memory.disk");
+StepMemory step_memory(const memory::Account::Usage& usage) {
+  using memory::Kind;
+  return {.kinds = {.parameters = usage.peak_of(Kind::Parameters),
+                    .gradients = usage.peak_of(Kind::Gradients),
+                    .states = usage.peak_of(Kind::States),
+                    .activations = usage.peak_of(Kind::Activations),
+                    .buffers = usage.peak_of(Kind::Buffers),
+                    .host = usage.peak_of(Kind::Host)},
+          .peak_bytes = usage.peak_device,
+          .peak_event = usage.moment};
+}
+
+RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
   require(config.precision.mode != "fp8", "record",
           "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
   const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));

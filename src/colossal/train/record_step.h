@@ -4,19 +4,34 @@
 //     if (event.kind == StepEvent::Kind::Call) bytes += event.bytes;
 #pragma once
 #include "colossal/base/step_events.h"
+#include "colossal/base/step_memory.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
 
 namespace colossal::train {
 
-/// Returns the events of the second step of rank `rank`: forward, backward, reduction and update, of full samples, each
-/// row one document. From the second step on, the store knows the order in which chunks are used. The events equal
-/// those that the rank records in the real run (comm::RecordingWorld) on the device of [run]. Products inside update
-/// rules are included if the rank computes them.
+/// The events of a step and the memory of its tensors.
+struct RecordedStep : StepEvents {
+  StepMemory memory;
+};
+
+/// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of full
+/// samples, each row one document. From the second step on, the store knows the order in which chunks are used.
 ///
-/// No communication, and no parameter has memory. Time: the bookkeeping of two steps.
-/// Errors: as initialize(). "record": tiers of [memory], whose transfers are not recorded; fp8, whose scales depend on
-///         values; a model or an optimizer (lamb) with operators that LibTorch cannot run on shapes alone.
-StepEvents record_step(const run::Config& config, const models::ModelShape& shape, int rank);
+/// Events: equal those that the rank records in the real run (comm::RecordingWorld) on the device of [run]. Products
+/// inside update rules are included if the rank computes them. Reads and writes of tiers are not events.
+/// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
+/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A buffer
+/// of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time.
+///
+/// Several threads may record at once, each for its own rank: each has its own account.
+/// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
+/// Errors: as initialize(). "record": fp8, whose scales depend on values; a model or an optimizer (lamb) with operators
+///         that LibTorch cannot run on shapes alone.
+RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank);
+
+/// Returns the memory of a step by the counts of an account whose peaks were reset when the step began.
+StepMemory step_memory(const memory::Account::Usage& usage);
 
 }  // namespace colossal::train

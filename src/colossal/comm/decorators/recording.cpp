@@ -58,6 +58,10 @@ class RecordingWorld::Record {
     const std::lock_guard lock(mutex_);
     return events_;
   }
+  int64_t event_count() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(events_.list.size());
+  }
   void clear() {
     const std::lock_guard lock(mutex_);
     calls_.clear();
@@ -109,6 +113,8 @@ std::shared_ptr<Group> RecordingWorld::make_group(const std::string& name, const
 std::vector<RecordedCall> RecordingWorld::calls() const { return record_->calls(); }
 
 StepEvents RecordingWorld::events() const { return record_->events(); }
+
+int64_t RecordingWorld::event_count() const { return record_->event_count(); }
 
 void RecordingWorld::clear() { record_->clear(); }
 

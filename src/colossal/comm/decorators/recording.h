@@ -55,6 +55,8 @@ class RecordingWorld final : public WorldDecorator {
   /// Returns one list, in order: the calls, and the products and attention that were announced while an Operations
   /// object existed.
   StepEvents events() const;
+  /// Returns the number of events so far, which is the index of the next one in events().
+  int64_t event_count() const;
   /// Clears the record, for instance between two steps.
   void clear();
 

@@ -8,6 +8,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 #include "colossal/memory/host_pages.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "colossal/memory/tiers/cuda_pages.h"
@@ -29,12 +30,14 @@ struct Mapping {
 
 void end_mapping(void* given) {
   const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(given));
+  end_block(mapping->data);
   unmap_host_pages(mapping->data, mapping->bytes);
 }
 
 /// Returns uint8 [mapping.bytes], whose storage owns the mapping.
 at::Tensor tensor_of(std::unique_ptr<Mapping> mapping) {
   const size_t bytes = mapping->bytes;
+  count_block(mapping->data, static_cast<int64_t>(bytes));
   at::DataPtr data(mapping->data, mapping.get(), &end_mapping, at::kCPU);
   mapping.release();
   const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data));
@@ -59,36 +62,42 @@ at::Tensor mapped(int64_t bytes) {
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
   // Autograd would keep the tensor that the result is a view of.
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
-  const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
+  const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+  const int64_t numel = c10::multiply_integers(sizes),
+                wanted = whole_blocks(numel * static_cast<int64_t>(c10::elementSize(type)));
+  if (options.device().is_meta())
+    return at::empty({wanted}, options.dtype(at::kByte).pinned_memory(false)).view(type).narrow(0, 0, numel).view(sizes);
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
   if (options.pinned_memory()) {
     // The pages are locked here, because LibTorch's allocator of pinned memory for CUDA rounds to powers of two: up to
     // twice the budget.
     if (const LockPages lock = cuda_pages()) {
       const at::Tensor pages = empty_aligned({wanted}, bytes_options.pinned_memory(false));
-      return lock(pages).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+      return lock(pages).view(type).narrow(0, 0, numel).view(sizes);
     }
   }
   // Large tensors live long. Among the activations they would leave holes in the memory that LibTorch's allocator
   // keeps.
   if (wanted >= kMapped && !options.pinned_memory())
-    return mapped(wanted).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+    return mapped(wanted).view(type).narrow(0, 0, numel).view(sizes);
   at::Tensor bytes = at::empty({wanted}, bytes_options);
   if (bytes_to_block(bytes) != 0) {
     bytes = at::empty({wanted + kBlock}, bytes_options);
     bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
   }
-  return bytes.view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+  return bytes.view(type).narrow(0, 0, numel).view(sizes);
 }
 
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
+  if (buffer.is_meta()) return {};  // a new one costs nothing
   const c10::Storage& storage = buffer.storage();
   if (storage.use_count() > 1) return {};
   auto* mapping = storage.data_ptr().cast_context<Mapping>(&end_mapping);
   if (!mapping || bytes < kMapped) return {};
+  const char* before = mapping->data;
   char* data = resize_host_pages(mapping->data, mapping->bytes, static_cast<size_t>(bytes));
   if (!data) return {};
+  end_block(before);
   mapping->data = data, mapping->bytes = static_cast<size_t>(bytes);
   at::DataPtr moved = storage.set_data_ptr({});
   moved.release_context();
@@ -97,7 +106,8 @@ at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
 }
 
 bool is_aligned(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || !tensor.is_contiguous() || bytes_to_block(tensor) != 0) return false;
+  if (!tensor.defined() || !tensor.is_contiguous()) return false;
+  if (!tensor.is_meta() && (!tensor.is_cpu() || bytes_to_block(tensor) != 0)) return false;
   const auto begin = tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
   return begin + whole_blocks(static_cast<int64_t>(tensor.nbytes())) <= static_cast<int64_t>(tensor.storage().nbytes());
 }

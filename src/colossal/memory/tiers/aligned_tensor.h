@@ -6,11 +6,13 @@ namespace colossal::memory {
 
 /// Returns an uninitialised contiguous host tensor that starts at a multiple of kBlock. Its storage extends to the next
 /// multiple after its end. `options`: its dtype, and whether its memory is pinned (page-locked) for the accelerator of
-/// this process, so that copies overlap with other work of the host.
+/// this process, so that copies overlap with other work of the host. With the device meta, the tensor has no memory and
+/// the same bytes.
 ///
 /// Memory:            from the system if the tensor is large (at least 1 MiB), else from LibTorch's allocator; at most
 ///                    two blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size
 ///                    to which the allocator of that device rounds.
+/// Accounts:          memory::Account counts the bytes of the tensor in whole blocks.
 /// Errors ("memory"): the system has no memory, or cannot lock more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 

@@ -69,4 +69,8 @@ struct BlockFileOptions {
 /// remedy); options.requests is below 1.
 std::unique_ptr<BlockFile> open_scratch_file(const std::string& folder, const BlockFileOptions& options);
 
+/// Makes a file that is on no disk and grows without limit, for a DiskSpace of tensors on meta, which transfers no
+/// bytes. `folder` is not created. A request of a tensor with memory ends in EBADF.
+std::unique_ptr<BlockFile> make_unwritten_file(std::string folder);
+
 }  // namespace colossal::memory

@@ -68,6 +68,9 @@ class DiskTransfer {
 /// joined with free neighbours and used again, the smallest one that fits first. See open_scratch_file() for where the
 /// file is and why nothing remains of it.
 ///
+/// Tensors on meta have no values to transfer: their transfers are over at once and count like all others. With
+/// make_unwritten_file() a space for such tensors needs no disk.
+///
 /// Memory:        no copies: the disk reads and writes the tensors' own memory; 8 bytes per request of each extent, for
 ///                checksums.
 /// Cost:          a transfer is cut into requests. BlockFileOptions::requests of them run at a time, in the order in

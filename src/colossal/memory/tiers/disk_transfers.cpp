@@ -67,6 +67,7 @@ std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_p
           " bytes and have memory up to the next one: make it with empty_aligned()");
   require(static_cast<int64_t>(tensor.nbytes()) == extent->bytes, "disk", "a tensor that is ", verb,
           " must have the bytes of its extent, ", extent->bytes, ": got ", tensor.nbytes());
+  if (tensor.is_meta()) return count_shape(direction, *extent);
   // A write does not change the tensor, but both directions share one pointer.
   auto* memory = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
   auto pending = std::make_shared<PendingTransfer>(PendingTransfer{direction, std::move(extent), tensor, memory});
@@ -80,6 +81,19 @@ std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_p
   }
   changed_.notify_all();
   return over;
+}
+
+/// Counts a transfer of a tensor on meta, which is over at once.
+std::shared_future<void> DiskTransfers::count_shape(Direction direction, DiskExtentState& extent) {
+  std::promise<void> over;
+  over.set_value();
+  const bool reads = direction == Direction::Read;
+  const std::lock_guard lock(mutex_);
+  require(!reads || extent.was_written, "disk", "an extent must be written before it is read");
+  extent.was_written = true;
+  ++(reads ? counts_.reads : counts_.writes);
+  (reads ? counts_.bytes_read : counts_.bytes_written) += whole_blocks(extent.bytes);
+  return over.get_future().share();
 }
 
 DiskSpace::Counts DiskTransfers::counts() const {

@@ -43,6 +43,7 @@ class DiskTransfers {
   DiskSpace::Counts counts() const;
 
  private:
+  std::shared_future<void> count_shape(Direction direction, DiskExtentState& extent);
   struct PendingTransfer;
   using PendingPointer = std::shared_ptr<PendingTransfer>;
   struct Stretch;

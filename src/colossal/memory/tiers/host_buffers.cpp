@@ -55,7 +55,7 @@ at::Tensor HostBuffers::take(int64_t bytes) {
     buffer = other_idle(bytes);
     while (!idle_.empty() && held() + bytes > budget_) take_idle(std::prev(idle_.end()));
     const KindScope kind(Kind::Host);
-    if (!buffer.defined()) buffer = empty_aligned({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned_));
+    if (!buffer.defined()) buffer = empty_aligned({bytes}, at::device(device_).dtype(at::kByte).pinned_memory(pinned_));
   }
   in_use_ += buffer.numel();
   peak_ = std::max(peak_, held());

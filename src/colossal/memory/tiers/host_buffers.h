@@ -18,8 +18,9 @@ namespace colossal::memory {
 class HostBuffers {
  public:
   /// `budget`: bytes of all buffers, including idle ones. `pinned`: buffers are page-locked, so that copies of devices
-  /// overlap with other work of the host.
-  explicit HostBuffers(int64_t budget, bool pinned = false) : budget_(budget), pinned_(pinned) {}
+  /// overlap with other work of the host. `device`: the CPU, or meta for buffers without memory.
+  explicit HostBuffers(int64_t budget, bool pinned = false, at::Device device = at::kCPU)
+      : budget_(budget), pinned_(pinned), device_(device) {}
   /// Waits for the copies of idle buffers.
   ~HostBuffers();
   HostBuffers(const HostBuffers&) = delete;
@@ -51,6 +52,7 @@ class HostBuffers {
   const int64_t budget_;
   int64_t in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
   bool pinned_;
+  const at::Device device_;
   IdleOnes idle_;
 };
 

@@ -1,6 +1,7 @@
 #include "colossal/memory/tiers/inputs_at.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include <exception>
 #include <limits>
@@ -9,7 +10,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::memory {
 
@@ -55,6 +56,12 @@ void spoil(const at::Tensor& x) {
     x.zero_();
 }
 
+/// What an input is made of again.
+struct Like {
+  std::vector<int64_t> sizes, strides;
+  at::TensorOptions options;
+};
+
 }  // namespace
 
 struct InputsAt::Inputs final : nn::OffloadedInputs {
@@ -62,8 +69,9 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
          std::shared_ptr<Failure> failure, const std::vector<at::Tensor>& inputs)
       : place(std::move(place)), before(std::move(before)), returned(std::move(returned)), failure(std::move(failure)) {
     for (const at::Tensor& x : inputs) {
-      like.push_back(at::empty_like(x, x.options().device(at::kMeta)));
-      devices.push_back(x.device());
+      const bool is_dense = x.is_non_overlapping_and_dense();
+      like.push_back({x.sizes().vec(), is_dense ? x.strides().vec() : at::infer_dense_strides(x.sizes(), x.strides()),
+                      x.options()});
     }
   }
 
@@ -71,7 +79,7 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
     const std::lock_guard lock(place->mutex);
     std::vector<at::Tensor> taken;
     for (size_t i = 0; i < like.size(); ++i) {
-      taken.push_back(at::empty_strided(like[i].sizes(), like[i].strides(), like[i].options().device(devices[i])));
+      taken.push_back(at::empty_strided(like[i].sizes, like[i].strides, like[i].options));
       try {
         place->offloaded[i]->copy_to(taken[i]);
       } catch (...) {
@@ -91,8 +99,7 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
   std::weak_ptr<Place> before;
   std::shared_ptr<std::atomic<int64_t>> returned;
   std::shared_ptr<Failure> failure;
-  std::vector<at::Tensor> like;  // sizes, strides and dtypes of the inputs, without memory
-  std::vector<at::Device> devices;
+  std::vector<Like> like;
 };
 
 InputsAt::InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes, int64_t others)
@@ -126,7 +133,7 @@ std::unique_ptr<nn::OffloadedInputs> InputsAt::stored(const std::vector<at::Tens
   place->offload = offload_;
   // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
   for (const at::Tensor& x : inputs)
-    place->offloaded.push_back(offload_->offload(tensor::is_accelerator(x) ? x.clone() : x));
+    place->offloaded.push_back(offload_->offload(tensor::is_for_accelerator(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -55,7 +55,8 @@ class TieredStore final : public OffloadStore {
     /// reads ahead
     double ahead = 0.25;
     /// Device from which tensors are stored and to which they are copied. If it is an accelerator, buffers are pinned.
-    /// Neither the device nor the host then waits for copies to buffers, unless four tensors are already being copied
+    /// Neither the device nor the host then waits for copies to buffers, unless four tensors are already being copied.
+    /// If it is meta, buffers have no memory, and the store makes the same choices and counts the same bytes
     at::Device device = at::kCPU;
     /// Clause at the end of the error about a budget that is too small: what the user may change in addition to the
     /// budget; empty = none
@@ -67,7 +68,7 @@ class TieredStore final : public OffloadStore {
   /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
   /// later call of the store finds that the copy is over.
   std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
-  at::Device borrow_device(at::Device) const override { return at::kCPU; }
+  at::Device borrow_device(at::Device device) const override { return device.is_meta() ? device : at::kCPU; }
 
   /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses
   /// outside of steps predict nothing.

@@ -21,10 +21,11 @@ TieredStoreState::TieredStoreState(TieredStore::Options options)
       budget(options.host_bytes),
       ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
       disk(std::move(options.disk)),
-      buffers(options.host_bytes, tensor::is_accelerator(options.device)),
+      buffers(options.host_bytes, tensor::is_accelerator(options.device), device.is_meta() ? device : at::kCPU),
       may_leave(options.eviction_policy ? std::move(options.eviction_policy) : make_eviction_policy("auto"), timeline) {
   if (tensor::is_accelerator(options.device)) to_host = new_stream(options.device);
-  if (disk) follower = std::thread([this] { follow_those_that_leave(); });
+  // Transfers of tensors on meta are over at once, so there is nothing to wait for.
+  if (disk && !device.is_meta()) follower = std::thread([this] { follow_those_that_leave(); });
 }
 
 TieredStoreState::~TieredStoreState() {
@@ -259,7 +260,7 @@ void TieredStoreState::begin_all_ahead() {
 }
 
 void TieredStoreState::follow_those_that_leave() {
-  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::make_optional(device));
+  const c10::OptionalDeviceGuard guard(!tensor::is_accelerator(device) ? std::nullopt : std::make_optional(device));
   std::unique_lock lock(mutex);
   for (;;) {
     leaves.wait(lock, [this] { return stopping || (!leaving.empty() && !leaving.front()->is_asked); });

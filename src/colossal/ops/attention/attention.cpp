@@ -103,12 +103,16 @@ int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask&
   return std::max<int64_t>(0, k.size(2) - q.size(2) - reach_of(mask));
 }
 
-at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  const BlockedHeads heads = blocked_heads(q, k, v, mask);
+at::Tensor blocked(const BlockedHeads& heads) {
   const KeyRanges& ranges = heads.ranges;
-  return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
-                                 optional_of(ranges.query_documents), optional_of(ranges.key_position),
-                                 optional_of(heads.alibi), heads.scale, heads.soft_cap);
+  return BlockedAttention::apply(heads.q, heads.k, heads.v, ranges.position, ranges.from, ranges.to,
+                                 optional_of(ranges.documents), optional_of(ranges.query_documents),
+                                 optional_of(ranges.key_position), optional_of(heads.alibi), heads.scale,
+                                 heads.soft_cap);
+}
+
+at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  return blocked(blocked_heads(q, k, v, mask));
 }
 
 // Rounding the biases to q's dtype loses nothing significant. A rounded bias of -x changes a weight of at most e^-x by
@@ -118,7 +122,7 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
   if (mask.alibi.defined())
     seen = linear_biases(q, k, mask, wide_type(q)).masked_fill(seen.logical_not(), kHidden).to(q.scalar_type());
   const bool grouped = q.size(1) != k.size(1);
-  if (grouped && !q.is_cpu()) {
+  if (grouped && is_for_accelerator(q)) {
     // On accelerators only LibTorch's path with full score matrices accepts both a mask and grouped queries, so keys
     // and values are repeated.
     const int64_t group = q.size(1) / k.size(1);
@@ -126,6 +130,29 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
                                             false, scale_of(q, mask));
   }
   return at::scaled_dot_product_attention(q, k, v, seen, 0.0, false, scale_of(q, mask), grouped);
+}
+
+/// Returns the sizes of a path's result, and keeps for backward what the path keeps. LibTorch's fused paths keep the
+/// tensors of ours: q, k, v, the result and a sum per query. LibTorch has no C++ kernels on meta for them. The path with
+/// a mask also has the mask and, for grouped queries on an accelerator, repeated keys and values.
+at::Tensor attention_on_meta(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const AttentionMask& mask) {
+  check_attention(q, k, v, mask);
+  const int64_t first = path == AttentionPath::Kernel ? 0 : unreached(q, k, mask);
+  BlockedHeads heads = blocked_heads(q, k.slice(2, first), v.slice(2, first), mask);
+  if (path != AttentionPath::Masked) return blocked(heads);
+  const bool by_row = mask.documents.defined() || !mask.lengths.empty();
+  const at::Tensor seen = at::empty({by_row ? q.size(0) : 1, mask.alibi.defined() ? q.size(1) : 1, q.size(2),
+                                     heads.k.size(2)},
+                                    q.options().dtype(mask.alibi.defined() ? q.scalar_type() : at::kBool));
+  heads.ranges.documents = seen;  // kept for backward, not read
+  if (is_for_accelerator(q) && q.size(1) != k.size(1)) {
+    const auto repeated = [&](const at::Tensor& x) {
+      return x.unsqueeze(2).expand({-1, -1, q.size(1) / x.size(1), -1, -1}).flatten(1, 2);
+    };
+    heads.k = repeated(heads.k), heads.v = repeated(heads.v);
+  }
+  return blocked(heads);
 }
 
 }  // namespace
@@ -167,7 +194,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check_attention(q, k, v, mask);
-  if (is_accelerator(q) && mask.queries.empty() && mask.documents.defined() &&
+  if (is_for_accelerator(q) && mask.queries.empty() && mask.documents.defined() &&
       (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;
     rest.documents = at::Tensor();
@@ -175,9 +202,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     return attention(q, k, v, rest);
   }
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
-  const AttentionPath path =
-      q.is_meta() ? AttentionPath::Kernel : attention_path(has_kernel(q) && same_type, q, k, mask);
-  const at::Tensor out = attention_on(path, q, k, v, mask);
+  const AttentionPath path = attention_path(has_kernel(q) && same_type, q, k, mask);
+  const at::Tensor out = q.is_meta() ? attention_on_meta(path, q, k, v, mask) : attention_on(path, q, k, v, mask);
   if (!tensor::are_flops_counted()) return out;
   // Each pair takes two products, with the key and with the value; backward computes two gradients for each of them.
   const double forward =

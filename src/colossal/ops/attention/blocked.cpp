@@ -38,10 +38,11 @@ AttentionTask<T> task_of(const BlockedHeads& h, const BlockedResult& result) {
   return task;
 }
 
-/// Calls body(T()) for q's element type. Meta tensors skip it, because they have sizes only.
+/// Calls body(T()) for q's element type. On meta it is called only for the scratch memory of the CPU's kernel.
 template <class Body>
 void compute(const at::Tensor& q, const Body& body) {
-  if (!q.is_meta()) with_element_type(q, body);
+  if (!q.is_meta()) return with_element_type(q, body);
+  if (has_kernel(q)) with_element_type(at::empty({0}, q.options().device(at::kCPU)), body);
 }
 
 template <class T, class Run>
@@ -51,9 +52,24 @@ void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t 
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
   const int64_t scratch = (kernel.attention_scratch(task) + 2 * kLine - 1) / kLine * kLine;
   const auto memory = at::empty({parallel_chunks(heads, 1) * scratch}, like.options().dtype(wide_type(like)));
+  if (like.is_meta()) return;
   parallel_chunks_for(0, heads, 1, [&](int64_t chunk, int64_t from, int64_t to) {
     run(task, from, to, pointer<WideOf<T>>(memory) + chunk * scratch);
   });
+}
+
+/// Returns the ranges of a mask on meta, where documents are unknown: each is taken to be one run.
+KeyRanges shapes_of_ranges(const at::Tensor& q, const AttentionMask& mask) {
+  const at::Tensor none = at::empty({0}, at::kLong);
+  if (!has_kernel(q)) return {none, none, none, {}, {}, {}};  // only the CPU's kernel reads ranges
+  const std::vector<int64_t> sizes{mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1, q.size(2)};
+  return {at::empty(sizes, at::kLong), at::empty(sizes, at::kLong), at::empty(sizes, at::kLong), {}, {}, {}};
+}
+
+at::Tensor slopes_on_host(const at::Tensor& q, const at::Tensor& alibi) {
+  if (!alibi.defined()) return alibi;
+  if (q.is_meta()) return at::empty(alibi.sizes(), at::kDouble);
+  return alibi.detach().to(at::kCPU, at::kDouble).contiguous();
 }
 
 BlockedHeads with_dense_rows(BlockedHeads heads) {
@@ -64,15 +80,13 @@ BlockedHeads with_dense_rows(BlockedHeads heads) {
 }  // namespace
 
 BlockedHeads blocked_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  const at::Tensor none = at::empty({0}, at::kLong);
-  return {
-      q,
-      k,
-      v,
-      q.is_meta() ? KeyRanges{none, none, none, {}, {}, {}} : key_ranges(q, k, mask),
-      mask.alibi.defined() && !q.is_meta() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor(),
-      scale_of(q, mask),
-      mask.soft_cap};
+  return {q,
+          k,
+          v,
+          q.is_meta() ? shapes_of_ranges(q, mask) : key_ranges(q, k, mask),
+          slopes_on_host(q, mask.alibi),
+          scale_of(q, mask),
+          mask.soft_cap};
 }
 
 BlockedResult blocked_attention(const BlockedHeads& given) {
@@ -100,6 +114,8 @@ BlockedGradients blocked_attention_backward(const BlockedHeads& given, const Blo
     auto task = task_of<T>(heads, result);
     task.dout = view_of<T, const T>(dout);
     task.dq = view_of<T, T>(d.q), task.dk = view_of<T, T>(d.k), task.dv = view_of<T, T>(d.v);
+    T any{};
+    if (d.k.is_meta()) task.dk.data = &any;  // tells the kernel that it needs the scratch memory of a backward pass
     over_heads(task, kernel, task.batch * task.kv_heads, d.q, kernel.attention_backward);
   });
   return d;

@@ -52,7 +52,7 @@ DeviceTablesScope::~DeviceTablesScope() { slot_of(type_) = before_; }
 bool has_device_kernels(const at::Tensor& x) {
   const auto type = x.scalar_type();
   const bool is_float = type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-  return is_float && device_tables(x.device());
+  return is_float && (x.is_meta() ? tensor::is_for_accelerator(x) : device_tables(x.device()) != nullptr);
 }
 
 void* current_stream(c10::Device device) {

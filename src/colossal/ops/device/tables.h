@@ -34,17 +34,18 @@ class DeviceTablesScope {
   const DeviceTables* before_;
 };
 
-/// Returns true for tensors of a floating-point type on a device that has kernels.
+/// Returns true for tensors of a floating-point type on a device that has kernels, and on meta that stands for an
+/// accelerator, which is taken to have them.
 bool has_device_kernels(const at::Tensor& x);
 
 /// Returns the runtime's handle of the current stream of `device`.
 void* current_stream(c10::Device device);
 
 /// Calls body(T(), table of T, stream) with the element type of `x`; the device of `x` is current during the call.
-/// Returns false without a call unless has_device_kernels(x).
+/// Returns false without a call unless has_device_kernels(x), and on meta, which has no values.
 template <class Body>
 bool with_device_kernels(const at::Tensor& x, const Body& body) {
-  if (!has_device_kernels(x)) return false;
+  if (x.is_meta() || !has_device_kernels(x)) return false;
   const DeviceTables& tables = *device_tables(x.device());
   const c10::DeviceGuard guard(x.device());
   void* stream = current_stream(x.device());

@@ -68,7 +68,7 @@ void check_sum(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends,
 }
 
 /// True for fp16, which no kernel multiplies: it is multiplied in fp32.
-bool is_widened_here(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kHalf; }
+bool is_widened_here(const at::Tensor& x) { return tensor::is_for_cpu(x) && x.scalar_type() == at::kHalf; }
 
 void announce_groups(const GroupEnds& ends, int64_t n, int64_t k, at::ScalarType dtype) {
   if (!tensor::are_flops_counted()) return;
@@ -84,7 +84,7 @@ bool are_large(const GroupEnds& ends) {
 
 /// Returns true if the product is computed in blocks. `sum` is null for results in the dtype of x.
 bool uses_blocks(const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum = {}) {
-  if (!x.is_cpu() || are_large(ends)) return false;
+  if (!tensor::is_for_cpu(x) || are_large(ends)) return false;
   if (sum.defined() && sum.stride(2) != 1) return false;
   if (sum.defined() && sum.scalar_type() != x.scalar_type() && sum.scalar_type() != at::kFloat) return false;
   return has_kernel(x) || x.scalar_type() == at::kHalf;

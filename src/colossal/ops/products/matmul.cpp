@@ -23,6 +23,7 @@ const std::optional<c10::OperatorHandle>& onednn_operator() {
 
 // x [M,K] times the transpose of weight [N,K], any strides: oneDNN reads transposed operands in place.
 at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
+  if (x.is_meta()) return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
   c10::Stack stack;
   stack.reserve(6);
   stack.emplace_back(x);
@@ -36,7 +37,7 @@ at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Te
 }
 
 bool may_use_onednn(const at::Tensor& a, const at::Tensor& b) {
-  return a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.numel() > 0 &&
+  return tensor::is_for_cpu(a) && tensor::is_for_cpu(b) && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.numel() > 0 &&
          b.numel() > 0;
 }
 
@@ -51,7 +52,7 @@ template <class Product>
 void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const Product& product_of) {
   constexpr int64_t kBlockBytes = int64_t{8} << 20;
   const int64_t rows =
-      out.is_cpu() ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
+      tensor::is_for_cpu(out) ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
   for (int64_t from = 0; from < out.size(0); from += rows) {
     const int64_t count = std::min(rows, out.size(0) - from);
     auto block = out.narrow(0, from, count);
@@ -100,7 +101,7 @@ MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrar
 /// Returns true if products of x's dtype are faster in fp32, because the CPU cannot multiply that dtype and LibTorch's
 /// products of it are ten or more times slower. Either way sums are in fp32 and rounded once.
 bool is_widened(const at::Tensor& x) {
-  if (!x.is_cpu()) return false;
+  if (!tensor::is_for_cpu(x)) return false;
 #if defined(__x86_64__)
   if (x.scalar_type() == at::kBFloat16) return !__builtin_cpu_supports("avx512bf16");
 #endif

@@ -61,7 +61,7 @@ void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at:
     });
   }
   const bool is_half = matrix.is_cpu() && matrix.scalar_type() == at::kHalf;
-  if (!(has_kernel(matrix) || is_half) || matrix.dim() != 2 || matrix.stride(1) != 1)
+  if (!(has_kernel(matrix) || is_half) || matrix.is_meta() || matrix.dim() != 2 || matrix.stride(1) != 1)
     return add_square_sums_reference(matrix, rows, columns);
   check_sums(matrix, rows, columns);
   const int64_t height = matrix.size(0), width = matrix.size(1), grain = grain_of(matrix),
@@ -103,7 +103,7 @@ at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, co
   }
   const bool same = from.scalar_type() == to.scalar_type(),
              widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
-  if (!has_kernel(to) || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
+  if (!has_kernel(to) || to.is_meta() || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
       from.stride(1) != 1 || to.stride(1) != 1)
     return scale_rows_columns_reference(from, rows, columns, to);
   check_factors(from, rows, columns, to);

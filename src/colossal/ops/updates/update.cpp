@@ -213,7 +213,7 @@ void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Ten
 void in_slices(const FlatUpdate& u, const std::vector<at::Tensor>& states,
                const std::function<void(const FlatUpdate&, const std::vector<at::Tensor>&)>& rule) {
   const int64_t size = u.values.numel();
-  if (!is_accelerator(u.values) || size <= kSliceElements) return rule(u, states);
+  if (!is_for_accelerator(u.values) || size <= kSliceElements) return rule(u, states);
   for (int64_t from = 0; from < size; from += kSliceElements) {
     const auto of = [&](const at::Tensor& t) {
       return t.defined() ? t.narrow(0, from, std::min(kSliceElements, size - from)) : t;

@@ -126,8 +126,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
       logits_product_(p.product_for(weight_, layout_->expand.product)),
       order_(SequenceOrder::inside(*layout_)),
       room_(weight_.spec.room(0, layout_->mesh->coordinates())),
-      soft_cap_(o.soft_cap),
-      slices_of_(p.options().device.is_meta() ? at::Device(p.options().shown) : p.options().device) {
+      soft_cap_(o.soft_cap) {
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{vocabulary}, layout_->inside, Table::Options{});
 }
@@ -146,7 +145,7 @@ at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::Fo
 }
 
 int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) const {
-  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, slices_of_) / own_labels.size(0));
+  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, weight_.value.device()) / own_labels.size(0));
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels,

@@ -82,7 +82,6 @@ class VocabularyLossHead : public nn::LossHead {
   SequenceOrder order_;
   int64_t room_;          // number of logit columns on this rank, padding included
   double soft_cap_;       // cap of nn::LmHeadOptions
-  at::Device slices_of_;  // device whose memory determines the size of a slice of logits
 };
 
 /// Projection to a few classes, whole on each rank that splits features. It reads one token of each row.

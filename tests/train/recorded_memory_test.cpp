@@ -1,0 +1,199 @@
+// The memory of a step that is recorded from shapes, compared with what accounts count in the second step of a real run
+// of the same config. Each rank of the real run also records itself, so several records run at once.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/device_meter.h"
+#include "colossal/models/registry.h"
+#include "colossal/ops/products/matmul.h"
+#include "colossal/run/objective.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/train/engine.h"
+#include "colossal/train/record_step.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::train::recorded_memory_test {
+namespace {
+
+/// Sizes whose activations are megabytes, so that a tensor that is left out exceeds 2 %.
+models::ModelShape shape_of_steps() {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.layers = 4, shape.hidden = 64, shape.head_dim = 16, shape.ffn = 256, shape.positions = 64;
+  return shape;
+}
+
+struct Case {
+  std::string name;
+  int64_t data = 1, zero = 0, tensor = 1;
+  std::string schedule{};  ///< of two stages; empty = no pipeline
+  std::string recompute = "none";
+  int64_t host = 0, device = 0;  ///< budgets of [memory]
+  bool has_disk = false;
+};
+
+run::Config config_of(const Case& c, const std::string& folder) {
+  run::Config config;
+  config.run.device = "cpu";
+  config.parallel.data = c.data;
+  config.parallel.zero = c.zero;
+  config.parallel.tensor.size = static_cast<int>(c.tensor);
+  if (!c.schedule.empty()) {
+    config.parallel.pipeline.size = 2;
+    config.parallel.pipeline.schedule = c.schedule;
+    config.parallel.pipeline.micro_batches = 4;
+  }
+  config.parallel.chunk_mib = 0.0625;  // several chunks
+  config.precision.mode = "fp32";
+  config.training.batch_size = 16;
+  config.data.sequence = 32;
+  config.memory.recompute = c.recompute;
+  config.memory.host = c.host;
+  config.memory.device = c.device;
+  if (c.has_disk) config.memory.disk = folder;
+  return config;
+}
+
+/// Returns the memory of the second step of a real rank.
+StepMemory counted(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
+  memory::Account account;
+  const auto engine = initialize(world, config, shape);
+  const tensor::Batch batch = run::batch_of_ones(engine->objective(), config);
+  for (int step = 0; step < 2; ++step) {
+    if (step == 1) account.reset_peaks();
+    engine->zero_grad();
+    engine->train_step(batch);
+    engine->step();
+  }
+  return step_memory(account.usage());
+}
+
+struct Rank {
+  StepMemory real;
+  RecordedStep recorded;
+};
+
+std::vector<Rank> ranks_of(const Case& c) {
+  const test::TemporaryFolder folder;
+  const run::Config config = config_of(c, folder.path());
+  const models::ModelShape shape = shape_of_steps();
+  std::vector<Rank> all(static_cast<size_t>(config.parallel.ranks()));
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(all.size()), [&](comm::World& world) {
+    Rank mine{counted(world, config, shape), record_step(config, shape, world.rank())};
+    const std::lock_guard lock(mutex);
+    all[static_cast<size_t>(world.rank())] = std::move(mine);
+  });
+  return all;
+}
+
+/// Products of one library in both runs: oneDNN's take working memory from LibTorch's allocator for themselves.
+class RecordedMemory : public testing::TestWithParam<Case> {
+ protected:
+  RecordedMemory() : before_(ops::matmul_choice()) { ops::set_matmul({}); }
+  ~RecordedMemory() override { ops::set_matmul(before_); }
+
+ private:
+  const ops::MatmulChoice before_;
+};
+
+/// Tensors of these kinds are made by code that both runs share. Activations include tensors that LibTorch's operators
+/// of the CPU make for themselves, which those of meta do not; the plan allows 2 % for them, or 64 KiB.
+int64_t of_operators(int64_t bytes) { return std::max<int64_t>(bytes / 50, int64_t{64} << 10); }
+
+TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
+  const Case c = GetParam();
+  const std::vector<Rank> ranks = ranks_of(c);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const StepMemory &real = ranks[i].real, &recorded = ranks[i].recorded.memory;
+    const std::string what = concat(c.name, ", rank ", i);
+    EXPECT_EQ(recorded.kinds.parameters, real.kinds.parameters) << what;
+    EXPECT_EQ(recorded.kinds.gradients, real.kinds.gradients) << what;
+    EXPECT_EQ(recorded.kinds.states, real.kinds.states) << what;
+    EXPECT_NEAR(recorded.kinds.activations, real.kinds.activations, of_operators(real.kinds.activations)) << what;
+    EXPECT_NEAR(recorded.kinds.buffers, real.kinds.buffers, of_operators(real.kinds.buffers)) << what;
+    EXPECT_NEAR(recorded.peak_bytes, real.peak_bytes, of_operators(real.peak_bytes)) << what;
+    EXPECT_EQ(c.host > 0, recorded.kinds.host > 0) << what;
+    if (c.host > 0) EXPECT_NEAR(recorded.kinds.host, real.kinds.host, of_operators(real.kinds.host)) << what;
+    // Fails if the account is switched off, for which the differences above would also be too large.
+    EXPECT_GT(recorded.kinds.activations, int64_t{1} << 17) << what;
+    EXPECT_GT(recorded.peak_bytes, recorded.kinds.activations) << what;
+    EXPECT_GE(recorded.peak_event, 0) << what;
+    EXPECT_LE(recorded.peak_event, static_cast<int64_t>(ranks[i].recorded.list.size())) << what;
+  }
+}
+
+constexpr int64_t kHost = int64_t{64} << 20;
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, RecordedMemory,
+    testing::Values(Case{.name = "one"}, Case{.name = "data2_zero0", .data = 2},
+                    Case{.name = "data2_zero1", .data = 2, .zero = 1},
+                    Case{.name = "data2_zero2", .data = 2, .zero = 2},
+                    Case{.name = "data2_zero3", .data = 2, .zero = 3}, Case{.name = "tensor2", .tensor = 2},
+                    Case{.name = "gpipe", .schedule = "gpipe"}, Case{.name = "one_f_one_b", .schedule = "1f1b"},
+                    Case{.name = "block", .recompute = "block"}, Case{.name = "selective", .recompute = "selective"},
+                    Case{.name = "host", .host = kHost},
+                    Case{.name = "disk", .recompute = "block", .host = kHost, .has_disk = true}),
+    [](const auto& info) { return info.param.name; });
+
+// Backward is fullest at its beginning if all activations are kept, and the update needs none.
+TEST(RecordedMemoryOfAStep, HasItsPeakBetweenForwardAndUpdate) {
+  const RecordedStep step = record_step(config_of({.name = "one"}, ""), shape_of_steps(), 0);
+  ASSERT_GT(step.memory.peak_event, 0);
+  ASSERT_LT(step.memory.peak_event, static_cast<int64_t>(step.list.size()));
+  const RecordedStep block = record_step(config_of({.name = "one", .recompute = "block"}, ""), shape_of_steps(), 0);
+  EXPECT_LT(2 * block.memory.kinds.activations, step.memory.kinds.activations);
+  EXPECT_EQ(block.memory.kinds.parameters, step.memory.kinds.parameters);
+}
+
+TEST(RecordedMemoryOfAStep, MakesNoFile) {
+  const std::string folder = test::TemporaryFolder().path() + "/scratch";
+  const Case c{.name = "disk", .host = kHost, .has_disk = true};
+  EXPECT_GT(record_step(config_of(c, folder), shape_of_steps(), 0).memory.kinds.host, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+// A budget of the device that is far too small is refused by the first step, as in a real run. Without counts on meta
+// the trace would find that everything fits.
+TEST(RecordedMemoryOfAStep, RefusesADeviceBudgetAsTheRealRun) {
+  const Case c{.name = "device", .host = kHost, .device = int64_t{512} << 10};
+  const auto refusal = [&](const auto& body) { return test::thrown_message(body); };
+  std::string real;
+  comm::run_ranks(1, [&](comm::World& world) {
+    real = refusal([&] { counted(world, config_of(c, ""), shape_of_steps()); });
+  });
+  const std::string recorded = refusal([&] { record_step(config_of(c, ""), shape_of_steps(), 0); });
+  EXPECT_THAT(real, testing::HasSubstr("the smallest that works is"));
+  EXPECT_THAT(recorded, testing::HasSubstr("the smallest that works is"));
+}
+
+TEST(RecordedMemoryOfAStep, CountsOnlyShapesForAccelerators) {
+  EXPECT_EQ(memory::counted_on(at::kCPU), memory::Counted::Memory);
+  EXPECT_EQ(memory::counted_on(at::kMeta), memory::Counted::MemoryAndShapes);
+  const tensor::MeantDevice device(at::kCUDA);
+  EXPECT_EQ(memory::counted_on(at::kMeta), memory::Counted::Shapes);
+  EXPECT_EQ(memory::counted_on(at::kCPU), memory::Counted::Memory);
+}
+
+TEST(RecordedMemoryOfAStep, RecordsAnAcceleratorWithoutOne) {
+  run::Config config = config_of({.name = "cuda"}, "");
+  config.run.device = "cuda";
+  config.precision.mode = "bf16";
+  const RecordedStep step = record_step(config, shape_of_steps(), 0);
+  EXPECT_GT(step.memory.kinds.activations, int64_t{1} << 17);
+  EXPECT_GT(step.memory.peak_bytes, step.memory.kinds.activations);
+}
+
+}  // namespace
+}  // namespace colossal::train::recorded_memory_test
