@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -89,7 +90,11 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
 }
 
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
-  if (buffer.is_meta()) return {};  // a new one costs nothing
+  if (buffer.is_meta()) {  // under the same conditions; accounts count the old pages no more
+    if (buffer.storage().use_count() > 1 || std::min(bytes, buffer.numel()) < kMapped) return {};
+    buffer.storage().set_data_ptr_noswap({nullptr, buffer.device()});
+    return at::empty({bytes}, buffer.options());
+  }
   const c10::Storage& storage = buffer.storage();
   if (storage.use_count() > 1) return {};
   auto* mapping = storage.data_ptr().cast_context<Mapping>(&end_mapping);

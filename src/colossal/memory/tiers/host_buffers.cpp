@@ -44,6 +44,7 @@ at::Tensor HostBuffers::other_idle(int64_t bytes) {
 }
 
 at::Tensor HostBuffers::take(int64_t bytes) {
+  const KindScope kind(Kind::Host);
   const auto [first, end] = idle_.equal_range(bytes);
   auto found = std::find_if(first, end, [](auto& idle) { return idle.second.under_way.is_over(); });
   // The copies of the buffer that was returned first are over first.
@@ -54,7 +55,6 @@ at::Tensor HostBuffers::take(int64_t bytes) {
   } else {
     buffer = other_idle(bytes);
     while (!idle_.empty() && held() + bytes > budget_) take_idle(std::prev(idle_.end()));
-    const KindScope kind(Kind::Host);
     if (!buffer.defined()) buffer = empty_aligned({bytes}, at::device(device_).dtype(at::kByte).pinned_memory(pinned_));
   }
   in_use_ += buffer.numel();
