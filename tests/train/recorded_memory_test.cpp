@@ -13,6 +13,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_meter.h"
+#include "colossal/memory/tiers/block_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/run/objective.h"
@@ -32,6 +33,8 @@ models::ModelShape shape_of_steps() {
   shape.layers = 4, shape.hidden = 64, shape.head_dim = 16, shape.ffn = 256, shape.positions = 64;
   return shape;
 }
+
+constexpr int64_t kChunkBytes = int64_t{64} << 10;
 
 struct Case {
   std::string name;
@@ -53,7 +56,7 @@ run::Config config_of(const Case& c, const std::string& folder) {
     config.parallel.pipeline.schedule = c.schedule;
     config.parallel.pipeline.micro_batches = 4;
   }
-  config.parallel.chunk_mib = 0.0625;  // several chunks
+  config.parallel.chunk_mib = static_cast<double>(kChunkBytes) / (1 << 20);  // several chunks
   config.precision.mode = "fp32";
   config.training.batch_size = 16;
   config.data.sequence = 32;
@@ -111,6 +114,22 @@ class RecordedMemory : public testing::TestWithParam<Case> {
 /// of the CPU make for themselves, which those of meta do not; the plan allows 2 % for them, or 64 KiB.
 int64_t of_operators(int64_t bytes) { return std::max<int64_t>(bytes / 50, int64_t{64} << 10); }
 
+/// Buffers of the real run begin at a block, for which LibTorch's allocator gives up to one block more. Until the
+/// allocator gave that, it gave another buffer, of at most a chunk. Chunks are at least half full.
+void expect_host(const Case& c, int64_t recorded, int64_t real, const std::string& what) {
+  if (c.host == 0) {
+    EXPECT_EQ(recorded, 0) << what;
+    EXPECT_EQ(real, 0) << what;
+    return;
+  }
+  EXPECT_GT(recorded, 0) << what;
+  EXPECT_LE(recorded, c.host) << what;
+  if (c.has_disk) return;  // a real disk takes time, so another number of buffers may be in use at once
+  const int64_t buffers = 2 * recorded / kChunkBytes + 1;
+  EXPECT_LE(recorded, real) << what;
+  EXPECT_LE(real, recorded + buffers * memory::kBlock + kChunkBytes) << what;
+}
+
 TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
   const Case c = GetParam();
   const std::vector<Rank> ranks = ranks_of(c);
@@ -123,8 +142,7 @@ TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
     EXPECT_NEAR(recorded.kinds.activations, real.kinds.activations, of_operators(real.kinds.activations)) << what;
     EXPECT_NEAR(recorded.kinds.buffers, real.kinds.buffers, of_operators(real.kinds.buffers)) << what;
     EXPECT_NEAR(recorded.peak_bytes, real.peak_bytes, of_operators(real.peak_bytes)) << what;
-    EXPECT_EQ(c.host > 0, recorded.kinds.host > 0) << what;
-    if (c.host > 0) EXPECT_NEAR(recorded.kinds.host, real.kinds.host, of_operators(real.kinds.host)) << what;
+    expect_host(c, recorded.kinds.host, real.kinds.host, what);
     // Fails if the account is switched off, for which the differences above would also be too large.
     EXPECT_GT(recorded.kinds.activations, int64_t{1} << 17) << what;
     EXPECT_GT(recorded.peak_bytes, recorded.kinds.activations) << what;
@@ -133,7 +151,8 @@ TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
   }
 }
 
-constexpr int64_t kHost = int64_t{64} << 20;
+constexpr int64_t kHost = int64_t{64} << 20;      // for all tensors
+constexpr int64_t kSmallHost = int64_t{2} << 20;  // parameters, gradients and states have more than 3 MB
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, RecordedMemory,
@@ -144,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "gpipe", .schedule = "gpipe"}, Case{.name = "one_f_one_b", .schedule = "1f1b"},
                     Case{.name = "block", .recompute = "block"}, Case{.name = "selective", .recompute = "selective"},
                     Case{.name = "host", .host = kHost},
-                    Case{.name = "disk", .recompute = "block", .host = kHost, .has_disk = true}),
+                    Case{.name = "disk", .recompute = "block", .host = kSmallHost, .has_disk = true}),
     [](const auto& info) { return info.param.name; });
 
 // Backward is fullest at its beginning if all activations are kept, and the update needs none.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::ops {
 namespace {
