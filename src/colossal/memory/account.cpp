@@ -109,8 +109,7 @@ class ReportingShapes final : public c10::Allocator {
  public:
   /// There is one per process, never destroyed, as of Reporting.
   static bool install() {
-    c10::SetAllocator(c10::DeviceType::Meta, new ReportingShapes(c10::GetAllocator(c10::DeviceType::Meta)),
-                      /*priority=*/1);
+    c10::SetAllocator(kMeta, new ReportingShapes(c10::GetAllocator(kMeta)), /*priority=*/1);
     return true;
   }
   c10::DataPtr allocate(size_t bytes) override {
@@ -124,7 +123,7 @@ class ReportingShapes final : public c10::Allocator {
   void copy_data(void*, const void*, size_t) const override {}
 
  private:
-  static constexpr c10::Device kMeta{c10::DeviceType::Meta};
+  static constexpr c10::DeviceType kMeta = c10::DeviceType::Meta;
   explicit ReportingShapes(c10::Allocator* before) : before_(before) {}
   static void report_and_free(void* block) {
     // Reports before freeing, because another thread may get the address right after.

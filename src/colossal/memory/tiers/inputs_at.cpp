@@ -56,15 +56,15 @@ void spoil(const at::Tensor& x) {
     x.zero_();
 }
 
-/// What an input is made of again.
-struct Like {
-  std::vector<int64_t> sizes, strides;
-  at::TensorOptions options;
-};
-
 }  // namespace
 
 struct InputsAt::Inputs final : nn::OffloadedInputs {
+  /// What an input is made of again.
+  struct Like {
+    std::vector<int64_t> sizes, strides;
+    at::TensorOptions options;
+  };
+
   Inputs(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
          std::shared_ptr<Failure> failure, const std::vector<at::Tensor>& inputs)
       : place(std::move(place)), before(std::move(before)), returned(std::move(returned)), failure(std::move(failure)) {
