@@ -70,7 +70,7 @@ TEST(PlanCommand, PricesAnEditedPlanWithItsConversions) {
   const std::string gelu = "\"gelu\",\"op\":\"gelu\",\"shape\":[4096,16384],\"strategy\":\"tensor=dim1\"";
   const size_t at = text.find(gelu);
   ASSERT_NE(at, std::string::npos) << text;
-  text.replace(at + gelu.size() - 12, 12, "\"whole\"");
+  text.replace(at + gelu.size() - 13, 13, "\"whole\"");
   ASSERT_NE(text.find("\"whole\""), std::string::npos);
   write_file(file, text);
   const Outcome outcome = command.run({"--plan", file});
