@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -198,7 +199,7 @@ class Variable {
   std::optional<std::string> before_;
 };
 
-TEST(StoredProfile, LiesInTheCacheFolder) {
+TEST(StoredProfile, UsesTheCacheFolder) {
   const Variable home("HOME", "/home/user");
   {
     const Variable cache("XDG_CACHE_HOME", "/cache");
@@ -210,7 +211,7 @@ TEST(StoredProfile, LiesInTheCacheFolder) {
   EXPECT_THAT(fault_of([] { stored_profile_path(); }), HasSubstr("neither XDG_CACHE_HOME nor HOME is set"));
 }
 
-TEST(StoredProfile, IsOfThisProcessorAndItsCores) {
+TEST(StoredProfile, MatchesProcessorAndCores) {
   const test::TemporaryFolder folder;
   const std::string path = folder.write("profile.toml", profile_to_toml(measured(1)));
   Machine machine;

@@ -66,7 +66,8 @@ int calibrate_as_rank(const CalibrationWishes& wishes) {
 /// Starts `ranks` local ranks that measure and write wishes.to. Returns their exit status. The threads of a rank are an
 /// option, because OMP_NUM_THREADS or a quota would give several numbers of ranks the same threads.
 int calibrate_with(int64_t ranks, const CalibrationWishes& wishes) {
-  say(concat("measuring with ", ranks, ranks == 1 ? " rank" : " ranks", " for about ", std::lround(wishes.seconds), " s"));
+  const long seconds = std::lround(wishes.seconds);
+  say(concat("measuring with ", ranks, ranks == 1 ? " rank" : " ranks", " for about ", seconds, " s"));
   return comm::run_local_ranks({.ranks = static_cast<int>(ranks),
                                 .command = {"/proc/self/exe", "plan", "--calibrate", "--to", wishes.to, "--device",
                                             wishes.device, "--seconds", concat(wishes.seconds), "--timeout",

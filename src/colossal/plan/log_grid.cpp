@@ -18,7 +18,7 @@ void to_logarithms(std::vector<double>& numbers) {
 }
 
 /// Returns the index of the grid point below `x`, and the fraction of the way to the next one. Both are clamped.
-std::pair<size_t, double> cell_of(const std::vector<double>& axis, double x) {
+std::pair<size_t, double> grid_cell_of(const std::vector<double>& axis, double x) {
   const size_t above = std::upper_bound(axis.begin(), axis.end(), x) - axis.begin();
   if (above == 0 || axis.size() == 1) return {0, 0};
   if (above == axis.size()) return {axis.size() - 2, 1};
@@ -46,7 +46,7 @@ LogGrid::LogGrid(std::vector<std::vector<double>> axes, std::vector<double> valu
 double LogGrid::at(const std::vector<double>& point) const {
   double sum = 0;
   std::vector<std::pair<size_t, double>> cells;
-  for (size_t i = 0; i < axes_.size(); ++i) cells.push_back(cell_of(axes_[i], std::log(point.at(i))));
+  for (size_t i = 0; i < axes_.size(); ++i) cells.push_back(grid_cell_of(axes_[i], std::log(point.at(i))));
   for (size_t corner = 0; corner < size_t{1} << axes_.size(); ++corner) {
     double weight = 1;
     size_t index = 0;
