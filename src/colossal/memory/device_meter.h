@@ -18,8 +18,8 @@ namespace colossal::memory {
 
 /// Measures between begin() and end(), on the thread that called begin() and on the threads of its backward passes. On
 /// the CPU the device is an arena of host memory: the meter counts what is allocated in that time, except memory of an
-/// offload store (Kind::Host). On an accelerator it counts all memory that the allocator has given to tensors. On meta it
-/// counts as on the CPU, with the bytes that tensors would have.
+/// offload store (Kind::Host). On an accelerator it counts all memory that the allocator has given to tensors. On meta
+/// it counts as on the CPU, with the bytes that tensors would have.
 class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;

@@ -16,8 +16,8 @@ struct RecordedStep : StepEvents {
   StepMemory memory;
 };
 
-/// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of full
-/// samples, each row one document. From the second step on, the store knows the order in which chunks are used.
+/// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of
+/// full samples, each row one document. From the second step on, the store knows the order in which chunks are used.
 ///
 /// Events: equal those that the rank records in the real run (comm::RecordingWorld) on the device of [run]. Products
 /// inside update rules are included if the rank computes them. Reads and writes of tiers are not events.

@@ -67,7 +67,10 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   const int64_t numel = c10::multiply_integers(sizes),
                 wanted = whole_blocks(numel * static_cast<int64_t>(c10::elementSize(type)));
   if (options.device().is_meta())
-    return at::empty({wanted}, options.dtype(at::kByte).pinned_memory(false)).view(type).narrow(0, 0, numel).view(sizes);
+    return at::empty({wanted}, options.dtype(at::kByte).pinned_memory(false))
+        .view(type)
+        .narrow(0, 0, numel)
+        .view(sizes);
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
   if (options.pinned_memory()) {
     // The pages are locked here, because LibTorch's allocator of pinned memory for CUDA rounds to powers of two: up to

@@ -27,7 +27,8 @@ bool takes_flash_attention(const at::Tensor& q, const at::Tensor& k, const Atten
   if (!is_for_accelerator(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
   if (q.size(3) % kHeadStep != 0 || q.size(3) > kMaxHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || !mask.queries.empty()) return false;
-  return (!is_packed(mask) || is_packable(q, mask)) && (q.is_meta() || runs(DeviceOperator::FlashAttention, q.device()));
+  return (!is_packed(mask) || is_packable(q, mask)) &&
+         (q.is_meta() || runs(DeviceOperator::FlashAttention, q.device()));
 }
 
 FlashWindow flash_window(const AttentionMask& mask) {

@@ -145,7 +145,8 @@ at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::Fo
 }
 
 int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) const {
-  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, weight_.value.device()) / own_labels.size(0));
+  return std::max<int64_t>(1,
+                           ops::slice_tokens(own_labels.numel(), columns, weight_.value.device()) / own_labels.size(0));
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels,
