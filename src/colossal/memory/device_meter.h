@@ -37,7 +37,8 @@ class DeviceMeter {
 /// stands for the CPU on this thread (tensor/device_meant.h).
 Counted counted_on(at::Device device);
 
-/// Returns the meter of `device`: an Account on the CPU and on meta, the statistics of the allocator on an accelerator. The meter
+/// Returns the meter of `device`: an Account on the CPU and on meta, the statistics of the allocator on an accelerator.
+/// The meter
 /// of an accelerator restarts the allocator's peaks (memory/peak.h). Cost: on the CPU one map entry per allocation.
 std::unique_ptr<DeviceMeter> make_device_meter(at::Device device);
 

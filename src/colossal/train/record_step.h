@@ -22,7 +22,8 @@ struct RecordedStep : StepEvents {
 /// Events: equal those that the rank records in the real run (comm::RecordingWorld) on the device of [run]. Products
 /// inside update rules are included if the rank computes them. Reads and writes of tiers are not events.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
-/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A buffer
+/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A
+/// buffer
 /// of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time.
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.

@@ -133,7 +133,8 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 /// Returns the sizes of a path's result, and keeps for backward what the path keeps. LibTorch's fused paths keep the
-/// tensors of ours: q, k, v, the result and a sum per query. LibTorch has no C++ kernels on meta for them. The path with
+/// tensors of ours: q, k, v, the result and a sum per query. LibTorch has no C++ kernels on meta for them. The path
+/// with
 /// a mask also has the mask and, for grouped queries on an accelerator, repeated keys and values.
 at::Tensor attention_on_meta(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const AttentionMask& mask) {
