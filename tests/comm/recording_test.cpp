@@ -12,6 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/moved_bytes.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::recording_test {
@@ -112,7 +113,7 @@ TEST(Recording, RecordsAllPropertiesOfACall) {
   at::Tensor all = at::empty({8 * 1000, 1000}, at::dtype(at::kBFloat16).device(at::kMeta));
   mesh.group("tensor").all_gather(all, at::empty({1000, 1000}, all.options())).wait();
   const RecordedCall want{.group = "tensor",
-                          .ranks = {40, 41, 42, 43, 44, 45, 46, 47},
+                          .group_index = 0,
                           .collective = Collective::AllGather,
                           .dtype = at::kBFloat16,
                           .out_sizes = {8000, 1000},
@@ -120,6 +121,7 @@ TEST(Recording, RecordsAllPropertiesOfACall) {
                           .sent = {7e6, 14e6},
                           .phase = Phase::Optimizer};
   EXPECT_THAT(world.calls(), ElementsAre(want)) << text(world.calls().at(0));
+  EXPECT_THAT(world.events().groups, ElementsAre(StepEvents::Group{"tensor", {40, 41, 42, 43, 44, 45, 46, 47}}));
   EXPECT_EQ(world.traffic().total("tensor", "all_gather").bytes, 14e6);
   world.clear();
   EXPECT_TRUE(world.calls().empty());
@@ -144,6 +146,10 @@ std::vector<std::string> texts(const StepEvents& events) {
       result.push_back(concat(to_string(static_cast<Collective>(event.collective)), " of ",
                               events.groups.at(static_cast<size_t>(event.group)).name, " ", event.peer, " ", dtype,
                               ": ", event.bytes, " bytes in ", phase));
+    else if (event.kind == StepEvent::Kind::Wait)
+      result.push_back(concat("wait for ", event.call, " in ", phase));
+    else if (event.kind == StepEvent::Kind::Elementwise)
+      result.push_back(concat("elementwise ", event.read, " to ", event.written, " in ", phase));
     else
       result.push_back(concat(event.kind == StepEvent::Kind::Product ? "product " : "attention ", event.m, " ", event.n,
                               " ", event.k, " ", dtype, ": ", event.operations, " in ", phase));
@@ -171,11 +177,81 @@ TEST(Recording, KeepsTheOrderOfCallsAndOperations) {
   EXPECT_THAT(
       texts(events),
       ElementsAre("product 2 3 4 BFloat16: 48 in forward", "all_reduce of tensor -1 Double: 192 bytes in forward",
-                  "attention 0 0 0 Half: 10 in forward", "broadcast of data 1 Double: 96 bytes in forward",
-                  "all_reduce of tensor -1 Double: 192 bytes in forward"));
+                  "wait for 0 in forward", "attention 0 0 0 Half: 10 in forward",
+                  "broadcast of data 1 Double: 96 bytes in forward", "wait for 1 in forward",
+                  "all_reduce of tensor -1 Double: 192 bytes in forward", "wait for 2 in forward"));
   EXPECT_THAT(events.groups, ElementsAre(StepEvents::Group{"tensor", {2, 3}}, StepEvents::Group{"data", {0, 2}}));
   world.clear();
   EXPECT_EQ(world.events(), StepEvents());
+}
+
+TEST(Recording, NotesWhereTheRankWaits) {
+  const auto simulated = comm::make_simulated_world(0, 2);
+  RecordingWorld world(*simulated);
+  Mesh mesh(world, {{"data", 2}});
+  at::Tensor x = at::zeros({4}, at::kDouble);
+  comm::Work before = mesh.group("data").all_reduce(x, Reduce::Sum);
+  world.clear();
+  comm::Work first = mesh.group("data").all_reduce(x, Reduce::Sum);
+  comm::Work second = mesh.group("data").broadcast(x, 0);
+  before.wait();  // is of an older record
+  mesh.group("data").send(x, 1).wait();
+  second.wait();
+  first.wait();
+  EXPECT_THAT(texts(world.events()),
+              ElementsAre("all_reduce of data -1 Double: 32 bytes in setup", "broadcast of data 0 Double: 16 bytes in setup",
+                          "send of data 1 Double: 32 bytes in setup", "wait for 1 in setup", "wait for 0 in setup"));
+}
+
+TEST(Recording, RecordsElementwiseWorkIfAsked) {
+  const auto simulated = comm::make_simulated_world(0, 1);
+  RecordingWorld world(*simulated);
+  const at::Tensor x = at::ones({8, 16}, at::device(at::kMeta)), y = at::ones({8, 16}, at::device(at::kMeta));
+  {
+    const RecordingWorld::Operations all(world, RecordingWorld::Detail::All);
+    (x.view({16, 8}).t() + at::empty({8, 16}, x.options()).narrow(0, 0, 8)).sum();  // views and memory count nothing
+    at::Tensor(y).copy_(x);
+    x.to(at::kDouble);
+    at::mm(x, y.t());
+    const tensor::KernelBytes kernel({x, y}, {x});
+    x + y;
+  }
+  {
+    const RecordingWorld::Operations operations(world);
+    x + y;
+    const tensor::KernelBytes kernel({x}, {x});
+  }
+  const double bytes = 8 * 16 * 4;
+  EXPECT_THAT(texts(world.events()),
+              ElementsAre(concat("elementwise ", 2 * bytes, " to ", bytes, " in setup"),      // the sum of two tensors
+                          concat("elementwise ", bytes, " to ", 4.0, " in setup"),            // of all elements
+                          concat("elementwise ", bytes, " to ", bytes, " in setup"),          // copy_
+                          concat("elementwise ", bytes, " to ", 2 * bytes, " in setup"),      // to fp64
+                          concat("elementwise ", 2 * bytes, " to ", bytes, " in setup")));    // the kernel
+}
+
+TEST(Recording, NotesPassesAndRecomputation) {
+  const auto simulated = comm::make_simulated_world(0, 2);
+  RecordingWorld world(*simulated);
+  Mesh mesh(world, {{"data", 2}});
+  at::Tensor x = at::zeros({4});
+  const RecordingWorld::Operations operations(world);
+  {
+    const comm::PassScope pass(world.traffic(), {.micro_batch = 3, .chunk = 1});
+    tensor::announce_product(2, 3, 4, at::kFloat);
+    const tensor::RecomputationScope again;
+    mesh.group("data").all_reduce(x, Reduce::Sum);
+  }
+  tensor::announce_product(2, 3, 4, at::kFloat);
+  const StepEvents events = world.events();
+  ASSERT_EQ(events.list.size(), 3u);
+  EXPECT_EQ(events.list[0].micro_batch, 3);
+  EXPECT_EQ(events.list[0].chunk, 1);
+  EXPECT_FALSE(events.list[0].recomputed);
+  EXPECT_EQ(events.list[1].micro_batch, 3);
+  EXPECT_TRUE(events.list[1].recomputed);
+  EXPECT_EQ(events.list[2].micro_batch, -1);
+  EXPECT_FALSE(events.list[2].recomputed);
 }
 
 TEST(SimulatedWorld, HoldsOnlyDataOfThisRank) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -146,9 +147,16 @@ std::string to_string(const StepEvents& events) {
   for (const StepEvent& event : events.list)
     text += concat("kind ", static_cast<int>(event.kind), " ", comm::to_string(static_cast<Phase>(event.phase)), " ",
                    static_cast<at::ScalarType>(event.dtype), ", collective ", static_cast<int>(event.collective),
-                   " of group ", event.group, ", peer ", event.peer, ", sizes ", event.m, " ", event.n, " ", event.k,
-                   ": ", event.operations, " operations, ", event.bytes, " bytes\n");
+                   " of group ", event.group, ", peer ", event.peer, ", call ", event.call, ", sizes ", event.m, " ",
+                   event.n, " ", event.k, ", micro-batch ", event.micro_batch, " of chunk ", event.chunk,
+                   event.recomputed ? " again" : "", ": ", event.operations, " operations, ", event.bytes, " bytes\n");
   return text;
+}
+
+/// Leaves out elementwise work, whose operators differ between the CPU and meta.
+StepEvents without_elementwise(StepEvents events) {
+  std::erase_if(events.list, [](const StepEvent& event) { return event.kind == StepEvent::Kind::Elementwise; });
+  return events;
 }
 
 /// Returns the events of the second step of every rank.
@@ -168,7 +176,7 @@ std::vector<StepEvents> real_events(const Course& course) {
   return all;
 }
 
-// Compares every event, calls, products and attention, in one order.
+// Compares every event, calls, waits, products and attention, in one order.
 TEST_P(RecordedRun, EqualsEventsOfTheRealStep) {
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
     if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
@@ -176,7 +184,7 @@ TEST_P(RecordedRun, EqualsEventsOfTheRealStep) {
     course.config.data.sequence = course.sequence;
     const std::vector<StepEvents> real = real_events(course);
     for (int rank = 0; rank < course.ranks(); ++rank) {
-      const StepEvents recorded = record_step(course.config, course.shape, rank);
+      const StepEvents recorded = without_elementwise(record_step(course.config, course.shape, rank));
       const StepEvents& want = real[static_cast<size_t>(rank)];
       EXPECT_TRUE(recorded == want);
       EXPECT_EQ(to_string(recorded), to_string(want)) << shape.architecture->name << ", rank " << rank;
@@ -201,6 +209,75 @@ TEST(RecordStep, HasProductsAndNoCallsOnOneRank) {
   EXPECT_EQ(operations, 16 * models::costs_of(course.shape, models::example_batch(course.shape, 1, 8)).sum());
   EXPECT_EQ(attention, 2 * course.shape.layers);
   EXPECT_TRUE(events.groups.empty());
+}
+
+/// Returns the sum of a member of the events of a kind.
+double sum_of(const StepEvents& events, StepEvent::Kind kind, int phase, double StepEvent::* member) {
+  double sum = 0;
+  for (const StepEvent& event : events.list)
+    if (event.kind == kind && event.phase == phase) sum += event.*member;
+  return sum;
+}
+
+TEST(RecordStep, CountsTheBytesOfElementwiseWork) {
+  Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
+  course.config.data.sequence = 8;
+  course.config.optimizer.name = "adamw";
+  const StepEvents events = record_step(course.config, course.shape, 0);
+  const auto bytes = [&](Phase phase, double StepEvent::* member) {
+    return sum_of(events, StepEvent::Kind::Elementwise, static_cast<int>(phase), member);
+  };
+  for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Optimizer}) {
+    EXPECT_GT(bytes(phase, &StepEvent::read), 0) << comm::to_string(phase);
+    EXPECT_GT(bytes(phase, &StepEvent::written), 0) << comm::to_string(phase);
+  }
+  const auto world = comm::make_simulated_world(0, 1);
+  const auto engine = course.engine(*world, at::kMeta);
+  double parameters = 0;
+  for (const nn::Parameter& p : engine->parameters()) parameters += static_cast<double>(p.value.numel());
+  // AdamW reads values, gradients and two states, and writes all but the gradients; each is fp32.
+  EXPECT_GE(bytes(Phase::Optimizer, &StepEvent::read), 4 * 4 * parameters);
+  EXPECT_GE(bytes(Phase::Optimizer, &StepEvent::written), 3 * 4 * parameters);
+  for (const StepEvent& event : events.list)
+    if (event.kind != StepEvent::Kind::Elementwise) EXPECT_EQ(event.read + event.written, 0);
+}
+
+TEST(RecordStep, NotesMicroBatchesAndChunks) {
+  Course course = course_of(
+      {"stages", parallel_of(1, {}, {.size = 2, .schedule = "1f1b", .micro_batches = 4})}, test::tiny_gpt2());
+  course.config.data.sequence = 8;
+  std::vector<int> products(4);
+  for (const StepEvent& event : record_step(course.config, course.shape, 1).list) {
+    const bool is_pass = event.phase == static_cast<uint8_t>(Phase::Forward) && event.kind == StepEvent::Kind::Product;
+    if (!is_pass) continue;
+    ASSERT_GE(event.micro_batch, 0);
+    ASSERT_LT(event.micro_batch, 4);
+    EXPECT_EQ(event.chunk, 0);
+    ++products[static_cast<size_t>(event.micro_batch)];
+  }
+  EXPECT_GT(products[0], 0);
+  EXPECT_THAT(products, testing::Each(products[0]));
+}
+
+// A block's forward products come again in backward, marked, and with their sizes.
+TEST(RecordStep, MarksRecomputation) {
+  Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
+  course.config.data.sequence = 8;
+  const auto again_and_all = [&] {
+    std::array<double, 2> sums{};
+    for (const StepEvent& event : record_step(course.config, course.shape, 0).list) {
+      if (event.recomputed) EXPECT_EQ(event.phase, static_cast<uint8_t>(Phase::Backward));
+      sums[0] += event.recomputed ? event.operations : 0;
+      sums[1] += event.operations;
+    }
+    return sums;
+  };
+  const auto kept = again_and_all();
+  course.config.memory.recompute = "block";
+  const auto recomputed = again_and_all();
+  EXPECT_EQ(kept[0], 0);
+  EXPECT_GT(recomputed[0], 0);
+  EXPECT_EQ(recomputed[1], kept[1] + recomputed[0]);
 }
 
 // Rules that need whole tensors use operators that LibTorch cannot run on shapes alone.

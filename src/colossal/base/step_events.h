@@ -1,5 +1,6 @@
-// StepEvents lists the work of one rank in a training step, in order: its calls to other ranks, its matrix products and
-// its attention operations. Reading the list needs neither LibTorch nor a device.
+// StepEvents lists the work of one rank in a training step, in order: its calls to other ranks and the points where it
+// waits for them, its matrix products, its attention operations, and everything else by the bytes of memory that it
+// moves. Reading the list needs neither LibTorch nor a device.
 //
 //   const StepEvents events = train::record_step(config, shape, 5);      // rank 5 of the run, on shapes alone
 //   for (const StepEvent& event : events.list)
@@ -15,19 +16,31 @@ namespace colossal {
 /// One event. A member that does not apply has its default.
 struct StepEvent {
   enum class Kind : uint8_t {
-    Call,       ///< a collective, or a message to or from one rank
-    Product,    ///< a matrix product [m, k] [k, n]; m = n = k = 0: a layer that announces only its operations
-    Attention,  ///< scores and weighted sums of one attention, in forward or backward
+    Call,         ///< a collective, or a message to or from one rank
+    Product,      ///< a matrix product [m, k] [k, n]; m = n = k = 0: a layer that announces only its operations
+    Attention,    ///< scores and weighted sums of one attention, in forward or backward
+    Elementwise,  ///< work whose time is that of memory: elementwise operators, norms, copies, updates of parameters
+    Wait,         ///< the rank stops until a call of its own is over; not recorded for messages that it sent
+    HostCopy,     ///< a copy between device and host. No recorder makes it; a planner adds it for tiers of [memory]
+    Disk,         ///< a read or a write of a scratch file. No recorder makes it, as for HostCopy
   };
+  static constexpr uint8_t kSend = 6, kReceive = 7;  ///< comm::Collective::Send and Recv
+  static constexpr uint8_t kOptimizer = 3;           ///< comm::Phase::Optimizer
   Kind kind = Kind::Call;
   uint8_t collective = 0;       ///< code of comm::Collective; calls only
   uint8_t phase = 0;            ///< comm::Phase
   uint8_t dtype = 0;            ///< c10::ScalarType of the elements sent, or of the factors before any conversion
+  bool recomputed = false;      ///< true: forward work that a backward pass repeats; its phase is that of backward
+  int16_t chunk = -1;           ///< chunk of the pipeline schedule that the rank works on; -1 = none
+  int32_t micro_batch = -1;     ///< micro-batch that the rank works on; -1 = none
   int32_t group = -1;           ///< index in StepEvents::groups; calls only
   int32_t peer = -1;            ///< rank within the group: the root, or the other rank of a message; -1 = none
+  int32_t call = -1;            ///< Wait: what ends it, by its place among the calls and transfers of the list, from 0
   int64_t m = 0, n = 0, k = 0;  ///< sizes of a product
   double operations = 0;        ///< floating-point operations; a multiplication and an addition are two
-  double bytes = 0;             ///< bytes that this rank sends; calls only, 0 for a receiver
+  double bytes = 0;             ///< bytes that this rank sends (calls, 0 for a receiver) or copies (HostCopy, Disk)
+  double read = 0;              ///< bytes that Elementwise work reads from the memory of the device
+  double written = 0;           ///< bytes that it writes there
   bool operator==(const StepEvent&) const = default;
 };
 

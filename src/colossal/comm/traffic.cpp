@@ -36,6 +36,16 @@ void Traffic::set_phase(Phase phase) {
   phase_ = phase;
 }
 
+Traffic::Pass Traffic::pass() const {
+  const std::lock_guard lock(mutex_);
+  return pass_;
+}
+
+void Traffic::set_pass(Pass pass) {
+  const std::lock_guard lock(mutex_);
+  pass_ = pass;
+}
+
 Traffic::Count Traffic::total(const std::string& group, const std::string& collective) const {
   Count sum;
   for (Phase phase : {Phase::Setup, Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Other}) {

@@ -25,6 +25,12 @@ class Traffic {
   void add(const std::string& group, const std::string& collective, double elements, double bytes);
   Phase phase() const;
   void set_phase(Phase phase);
+  /// The pass of a pipeline that the rank works on; -1 = none. No counter depends on it; RecordingWorld notes it.
+  struct Pass {
+    int micro_batch = -1, chunk = -1;
+  };
+  Pass pass() const;
+  void set_pass(Pass pass);
   /// Returns the sum over the entries that match. An empty string matches every group or collective. The name of an
   /// axis also matches its one-way groups and its channels (Mesh::one_way, Mesh::channel).
   Count total(const std::string& group = "", const std::string& collective = "") const;
@@ -35,6 +41,7 @@ class Traffic {
  private:
   mutable std::mutex mutex_;
   Phase phase_ = Phase::Setup;
+  Pass pass_;
   std::map<Key, Count> counts_;
 };
 
@@ -49,6 +56,21 @@ class PhaseScope {
  private:
   Traffic& traffic_;
   Phase before_;
+};
+
+/// Sets the pass until the scope ends, then restores the previous one. `traffic` must outlive the scope.
+class PassScope {
+ public:
+  PassScope(Traffic& traffic, Traffic::Pass pass) : traffic_(traffic), before_(traffic.pass()) {
+    traffic.set_pass(pass);
+  }
+  ~PassScope() { traffic_.set_pass(before_); }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  Traffic& traffic_;
+  Traffic::Pass before_;
 };
 
 }  // namespace colossal::comm

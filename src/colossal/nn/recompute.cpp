@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/input_store.h"
+#include "colossal/tensor/flops.h"
 
 namespace colossal::nn {
 namespace {
@@ -40,6 +41,11 @@ std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
   require(offloaded != nullptr, "recompute",
           "an offloaded input is available for one backward pass only: got a second one");
   return offloaded->take();
+}
+
+std::vector<at::Tensor> computed_again(const Nary& function, const std::vector<at::Tensor>& inputs) {
+  const tensor::RecomputationScope recomputation;
+  return function(inputs);
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
@@ -78,7 +84,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].detach().requires_grad_(held.has_gradient[i]);
     {
       const at::AutoGradMode again(true);
-      const std::vector<at::Tensor> outputs = held.function(inputs);
+      const std::vector<at::Tensor> outputs = computed_again(held.function, inputs);
       variable_list from, gradients_there;
       for (size_t i = 0; i < outputs.size(); ++i) {
         if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;

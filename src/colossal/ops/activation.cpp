@@ -7,6 +7,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -20,6 +21,7 @@ constexpr int64_t kActivationGrain = 8192;
 at::Tensor gelu_elements(const at::Tensor& input) {
   const auto x = input.contiguous();
   auto y = at::empty(x.sizes(), x.options());
+  const tensor::KernelBytes bytes({x}, {y});
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();
@@ -88,6 +90,7 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
   if (!has_kernel(input)) return at::gelu_backward(gradient, input, "tanh");
   const auto x = input.contiguous(), dy = gradient.contiguous();
   auto dx = at::empty(x.sizes(), x.options());
+  const tensor::KernelBytes bytes({x, dy}, {dx});
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();

@@ -10,6 +10,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -96,6 +97,7 @@ at::Tensor apply_by_slices(const at::Tensor& x, const Mask& mask, int64_t rows, 
 
 at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
+  const tensor::KernelBytes bytes({x}, {x});  // the mask is drawn, not read
   if (x.is_meta()) return at::empty_like(x);
   const auto input = x.contiguous();
   auto y = at::empty_like(input);

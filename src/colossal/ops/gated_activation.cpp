@@ -8,6 +8,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -47,6 +48,7 @@ auto backward_of(const Kernels& table, Gate gate) {
 }
 
 void gated_rows(Gate kind, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
+  const tensor::KernelBytes bytes({gate, up}, {y});
   if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
         using T = decltype(element);
         forward_of(kernel, kind)(gated<T, const T>(gate, up), pointer<T>(y), gate.size(0), stream);
@@ -63,6 +65,7 @@ void gated_rows(Gate kind, const at::Tensor& gate, const at::Tensor& up, const a
 
 void gated_rows_backward(Gate kind, const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                          const at::Tensor& dgate, const at::Tensor& dup) {
+  const tensor::KernelBytes bytes({dy, gate, up}, {dgate, dup});
   if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
         using T = decltype(element);
         const auto in = gated<T, const T>(gate, up);

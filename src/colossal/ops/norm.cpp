@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
@@ -35,6 +36,7 @@ std::array<at::Tensor, 3> forward_rows(Kind kind, const at::Tensor& x, const at:
   const auto statistics = x.options().dtype(wide_type(x)).requires_grad(false);
   auto y = at::empty(x.sizes(), x.options());
   auto mean = kind == Kind::Layer ? at::empty({rows}, statistics) : at::Tensor(), scale = at::empty({rows}, statistics);
+  const tensor::KernelBytes bytes({x, weight, bias}, {y, mean, scale});
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
@@ -59,6 +61,8 @@ std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& 
   const auto partial = [&](bool is_wanted) {
     return is_wanted ? at::zeros({parallel_chunks(rows, grain), columns}, scale.options()) : at::Tensor();
   };
+  const tensor::KernelBytes bytes({dy, x, weight, mean, scale},
+                                  {dx, wanted.weight ? weight : at::Tensor(), wanted.bias ? weight : at::Tensor()});
   const auto dweight = partial(wanted.weight), dbias = partial(wanted.bias);
   with_element_type(x, [&](auto element) {
     using T = decltype(element);

@@ -9,6 +9,7 @@
 
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -21,6 +22,7 @@ at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach
 
 at::Tensor sum_of_squares(const at::Tensor& flat) {
   if (is_for_accelerator(flat)) return norms({flat}, 2).front().square();
+  const tensor::KernelBytes bytes({flat}, {});
   const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);

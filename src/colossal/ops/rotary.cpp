@@ -9,6 +9,7 @@
 #include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -90,6 +91,7 @@ at::Tensor turn(const at::Tensor& input, const Angles& angles, int sign) {
   const bool rows_even = input.size(0) == 1 || input.stride(0) == input.stride(1) * input.size(1);
   const auto x = input.stride(3) == 1 && rows_even ? input : input.contiguous();
   auto y = at::empty(x.sizes(), x.options());
+  const tensor::KernelBytes bytes({x, angles.numbers}, {y});
   const auto task_of = [&](auto element) {
     using T = decltype(element);
     return RotaryRows<T>{.heads = x.size(2),

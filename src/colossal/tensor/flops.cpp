@@ -18,6 +18,11 @@ at::ScalarType& factor_type() {
   return type;
 }
 
+int& recomputations() {
+  thread_local int count = 0;
+  return count;
+}
+
 }  // namespace
 
 struct OperationListener::Listener : c10::DebugInfoBase {
@@ -58,5 +63,9 @@ FactorScope::FactorScope(at::ScalarType dtype) : before_(factor_type()) {
   if (before_ == at::ScalarType::Undefined) factor_type() = dtype;
 }
 FactorScope::~FactorScope() { factor_type() = before_; }
+
+RecomputationScope::RecomputationScope() { ++recomputations(); }
+RecomputationScope::~RecomputationScope() { --recomputations(); }
+bool is_recomputing() { return recomputations() > 0; }
 
 }  // namespace colossal::tensor

@@ -23,10 +23,15 @@ namespace colossal::tensor {
 
 /// One computation, as far as the announcing layer can describe it.
 struct Operation {
-  enum class Kind : uint8_t { Product, Attention };
+  enum class Kind : uint8_t {
+    Product,
+    Attention,
+    Elementwise,  ///< work without operations that count; only its bytes are known (tensor/moved_bytes.h)
+  };
   Kind kind = Kind::Product;
   at::ScalarType dtype = at::ScalarType::Undefined;  ///< factors' dtype before any conversion; Undefined = unknown
   int64_t m = 0, n = 0, k = 0;                       ///< sizes of a product [m, k] [k, n]; 0 = unknown, or attention
+  double read = 0, written = 0;                      ///< bytes of memory that Elementwise work reads and writes
 };
 
 /// Receives every announcement during its lifetime: from the thread that made it, and from backward passes that this
@@ -87,5 +92,17 @@ class FactorScope {
  private:
   const at::ScalarType before_;
 };
+
+/// Marks what this thread does during its lifetime as forward work that a backward pass repeats (nn::recomputed). A
+/// backward pass through the repeated work starts after the scope.
+class RecomputationScope {
+ public:
+  RecomputationScope();
+  ~RecomputationScope();
+  RecomputationScope(const RecomputationScope&) = delete;
+  RecomputationScope& operator=(const RecomputationScope&) = delete;
+};
+/// Returns true if a RecomputationScope exists on this thread.
+bool is_recomputing();
 
 }  // namespace colossal::tensor

@@ -27,7 +27,7 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   step();
   world.clear();
   account.reset_peaks();
-  const comm::RecordingWorld::Operations operations(world);
+  const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
   step();
   return {world.events(), step_memory(account.usage())};
 }

@@ -19,12 +19,14 @@ struct RecordedStep : StepEvents {
 /// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of
 /// full samples, each row one document. From the second step on, the store knows the order in which chunks are used.
 ///
-/// Events: equal those that the rank records in the real run (comm::RecordingWorld) on the device of [run]. Products
-/// inside update rules are included if the rank computes them. Reads and writes of tiers are not events.
+/// Events: calls, waits, products and attention equal those that the rank records in the real run
+/// (comm::RecordingWorld) on the device of [run]. Products inside update rules are included if the rank computes them.
+/// Elementwise events are those of the run on shapes: our kernels announce the bytes that they move, and each other
+/// operator of LibTorch counts as one kernel (tensor/moved_bytes.h). An op of ours without an announcement counts as
+/// the operators of its reference, which move more bytes than its kernel. Reads and writes of tiers are not events.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
 /// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A
-/// buffer
-/// of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time.
+/// buffer of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time.
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colossal/tensor/flops.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::comm {
 namespace {
@@ -15,36 +16,78 @@ bool has_peer(Collective collective) {
          collective == Collective::Recv;
 }
 
-StepEvent event_of(const RecordedCall& call) {
-  return {.kind = StepEvent::Kind::Call,
-          .collective = static_cast<uint8_t>(call.collective),
-          .phase = static_cast<uint8_t>(call.phase),
-          .dtype = static_cast<uint8_t>(call.dtype),
-          .peer = has_peer(call.collective) ? call.peer : -1,
-          .bytes = call.sent.bytes};
+static_assert(StepEvent::kSend == static_cast<uint8_t>(Collective::Send));
+static_assert(StepEvent::kReceive == static_cast<uint8_t>(Collective::Recv));
+static_assert(StepEvent::kOptimizer == static_cast<uint8_t>(Phase::Optimizer));
+
+StepEvent::Kind kind_of(tensor::Operation::Kind kind) {
+  switch (kind) {
+    case tensor::Operation::Kind::Product:
+      return StepEvent::Kind::Product;
+    case tensor::Operation::Kind::Attention:
+      return StepEvent::Kind::Attention;
+    case tensor::Operation::Kind::Elementwise:
+      break;
+  }
+  return StepEvent::Kind::Elementwise;
 }
 
-StepEvent event_of(double operations, const tensor::Operation& what, Phase phase) {
-  const bool is_product = what.kind == tensor::Operation::Kind::Product;
-  return {.kind = is_product ? StepEvent::Kind::Product : StepEvent::Kind::Attention,
-          .phase = static_cast<uint8_t>(phase),
-          .dtype = static_cast<uint8_t>(what.dtype),
-          .m = what.m,
-          .n = what.n,
-          .k = what.k,
-          .operations = operations};
+/// Returns an event at the place of the step where this rank is: phase, micro-batch and chunk.
+StepEvent event_here(StepEvent::Kind kind, const Traffic& traffic) {
+  const Traffic::Pass pass = traffic.pass();
+  return {.kind = kind,
+          .phase = static_cast<uint8_t>(traffic.phase()),
+          .recomputed = tensor::is_recomputing(),
+          .chunk = static_cast<int16_t>(pass.chunk),
+          .micro_batch = pass.micro_batch};
+}
+
+StepEvent event_of(const RecordedCall& call, const Traffic& traffic) {
+  StepEvent event = event_here(StepEvent::Kind::Call, traffic);
+  event.collective = static_cast<uint8_t>(call.collective);
+  event.dtype = static_cast<uint8_t>(call.dtype);
+  event.group = call.group_index;
+  event.peer = has_peer(call.collective) ? call.peer : -1;
+  event.bytes = call.sent.bytes;
+  return event;
+}
+
+StepEvent event_of(double operations, const tensor::Operation& what, const Traffic& traffic) {
+  StepEvent event = event_here(kind_of(what.kind), traffic);
+  event.dtype = static_cast<uint8_t>(what.dtype);
+  event.m = what.m;
+  event.n = what.n;
+  event.k = what.k;
+  event.operations = operations;
+  event.read = what.read;
+  event.written = what.written;
+  return event;
 }
 
 }  // namespace
 
+/// A place in the record. After clear() it is a place of an older record, which nobody reads.
+struct RecordedPlace {
+  int32_t index = -1;
+  int64_t record = -1;  // number of clear() before it
+};
+
 class RecordingWorld::Record {
  public:
-  void add(RecordedCall call) {
-    StepEvent event = event_of(call);
+  /// Adds a call of a group. `group` is the group's place, which is found once in each record.
+  RecordedPlace add(RecordedCall call, const std::vector<int>& ranks, RecordedPlace& group, const Traffic& traffic) {
     const std::lock_guard lock(mutex_);
-    event.group = events_.index_of({call.group, call.ranks});
-    events_.list.push_back(event);
+    if (group.record != number_) group = {events_.index_of({call.group, ranks}), number_};
+    call.group_index = group.index;
+    events_.list.push_back(event_of(call, traffic));
     calls_.push_back(std::move(call));
+    return {static_cast<int32_t>(calls_.size()) - 1, number_};
+  }
+  void add_wait(const RecordedPlace& call, const Traffic& traffic) {
+    StepEvent event = event_here(StepEvent::Kind::Wait, traffic);
+    event.call = call.index;
+    const std::lock_guard lock(mutex_);
+    if (call.record == number_) events_.list.push_back(event);
   }
   void add(const StepEvent& operation) {
     const std::lock_guard lock(mutex_);
@@ -66,12 +109,32 @@ class RecordingWorld::Record {
     const std::lock_guard lock(mutex_);
     calls_.clear();
     events_ = {};
+    ++number_;
   }
 
  private:
   mutable std::mutex mutex_;
   std::vector<RecordedCall> calls_;
   StepEvents events_;
+  int64_t number_ = 0;
+};
+
+/// A call in progress that records the wait for it.
+class RecordingWorld::RecordedWork final : public Work::State {
+ public:
+  RecordedWork(Work inner, std::shared_ptr<Record> record, RecordedPlace call, const Traffic& traffic)
+      : inner_(std::move(inner)), record_(std::move(record)), call_(call), traffic_(traffic) {}
+  void wait() override {
+    record_->add_wait(call_, traffic_);
+    inner_.wait();
+  }
+  bool done() override { return inner_.done(); }
+
+ private:
+  Work inner_;
+  const std::shared_ptr<Record> record_;
+  const RecordedPlace call_;
+  const Traffic& traffic_;
 };
 
 class RecordingWorld::RecordingGroup final : public GroupDecorator {
@@ -81,7 +144,7 @@ class RecordingWorld::RecordingGroup final : public GroupDecorator {
 
   Work issue(const Call& call) override {
     check(*this, call);
-    RecordedCall recorded{.group = name(), .ranks = ranks_, .collective = call.collective, .op = call.op};
+    RecordedCall recorded{.group = name(), .collective = call.collective, .op = call.op};
     recorded.peer = call.peer;
     if (call.tensor()) recorded.dtype = call.tensor()->scalar_type();
     if (call.out) recorded.out_sizes = call.out->sizes().vec();
@@ -90,14 +153,19 @@ class RecordingWorld::RecordingGroup final : public GroupDecorator {
     recorded.in_rows.assign(call.in_rows.begin(), call.in_rows.end());
     recorded.sent = sent_by(*this, call);
     recorded.phase = traffic_.phase();
-    record_->add(std::move(recorded));
-    return inner_->issue(call);
+    const RecordedPlace place = record_->add(std::move(recorded), ranks_, group_, traffic_);
+    const tensor::HiddenOperators transport;  // the copies of a group without peers are no work of the rank
+    Work work = inner_->issue(call);
+    // A wait for a message that was sent only returns its memory.
+    if (call.collective == Collective::Send) return work;
+    return Work(std::make_shared<RecordedWork>(std::move(work), record_, place, traffic_));
   }
 
  private:
   const std::vector<int> ranks_;
   const std::shared_ptr<Record> record_;
   const Traffic& traffic_;
+  RecordedPlace group_;
 };
 
 RecordingWorld::RecordingWorld(World& inner) : WorldDecorator(inner), record_(std::make_shared<Record>()) {}
@@ -118,11 +186,14 @@ int64_t RecordingWorld::event_count() const { return record_->event_count(); }
 
 void RecordingWorld::clear() { record_->clear(); }
 
-RecordingWorld::Operations::Operations(RecordingWorld& world)
-    : listener_(std::make_unique<tensor::OperationListener>(
-          [record = world.record_, &traffic = world.traffic()](double operations, const tensor::Operation& what) {
-            record->add(event_of(operations, what, traffic.phase()));
-          })) {}
+RecordingWorld::Operations::Operations(RecordingWorld& world, Detail detail)
+    : listener_(std::make_unique<tensor::OperationListener>([record = world.record_, &traffic = world.traffic(), detail](
+                                                                double operations, const tensor::Operation& what) {
+        if (what.kind == tensor::Operation::Kind::Elementwise && detail != Detail::All) return;
+        record->add(event_of(operations, what, traffic));
+      })) {
+  if (detail == Detail::All) observed_ = std::make_unique<tensor::ObservedOperators>();
+}
 RecordingWorld::Operations::~Operations() = default;
 
 }  // namespace colossal::comm

@@ -21,6 +21,7 @@
 #include "colossal/comm/decorators/decorator.h"
 
 namespace colossal::tensor {
+class ObservedOperators;
 class OperationListener;
 }
 
@@ -29,7 +30,7 @@ namespace colossal::comm {
 /// A request of one rank to a group: everything about a Call except the values.
 struct RecordedCall {
   std::string group;
-  std::vector<int> ranks;  ///< ranks of the world, in group order
+  int32_t group_index = -1;  ///< group in the list events().groups, which has the ranks of each group once
   Collective collective = Collective::Barrier;
   Reduce op = Reduce::Sum;                        ///< reduction of all_reduce, reduce_scatter and reduce
   int peer = 0;                                   ///< rank within the group: root, or the other rank of send and recv
@@ -52,29 +53,35 @@ class RecordingWorld final : public WorldDecorator {
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                     const std::string& channel = "") override;
   std::vector<RecordedCall> calls() const;
-  /// Returns one list, in order: the calls, and the products and attention that were announced while an Operations
-  /// object existed.
+  /// Returns one list, in order: the calls and the waits for them, and what was announced while an Operations object
+  /// existed. Each event has the phase, micro-batch and chunk of the rank's traffic.
   StepEvents events() const;
   /// Returns the number of events so far, which is the index of the next one in events().
   int64_t event_count() const;
   /// Clears the record, for instance between two steps.
   void clear();
 
+  enum class Detail {
+    Operations,  ///< products and attention, which are the same on shapes alone and in a real run
+    All,         ///< elementwise work too: our kernels, and the operators that LibTorch runs on these tensors' device
+  };
   /// During its lifetime, adds to events() the operations that this thread announces, also in backward passes that it
-  /// starts (tensor/flops.h). The thread that made it must destroy it, before `world`.
+  /// starts (tensor/flops.h, tensor/moved_bytes.h). The thread that made it must destroy it, before `world`.
   class Operations {
    public:
-    explicit Operations(RecordingWorld& world);
+    explicit Operations(RecordingWorld& world, Detail detail = Detail::Operations);
     ~Operations();
     Operations(const Operations&) = delete;
     Operations& operator=(const Operations&) = delete;
 
    private:
     std::unique_ptr<tensor::OperationListener> listener_;
+    std::unique_ptr<tensor::ObservedOperators> observed_;
   };
 
  private:
   class Record;
+  class RecordedWork;
   class RecordingGroup;
   const std::shared_ptr<Record> record_;
 };

@@ -13,6 +13,7 @@
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/updates/adam_factors.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -237,6 +238,7 @@ void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdSt
 
 void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
   check_sgd(u, momentum, step);
+  const tensor::KernelBytes bytes({u.values, u.gradients, momentum}, {u.values, u.copy, momentum});
   if (!is_stepped_by_us(u.values))
     return in_slices(u, {momentum}, [&](const FlatUpdate& part, const auto& s) { sgd_reference_(part, s[0], step); });
   run(u, u.values, if_defined(momentum), [&](const auto& table) {
@@ -265,6 +267,8 @@ void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::T
 
 void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_adam(u, exp_avg, exp_avg_sq, step);
+  const tensor::KernelBytes bytes({u.values, u.gradients, exp_avg, exp_avg_sq},
+                                  {u.values, u.copy, exp_avg, exp_avg_sq});
   if (has_library_step(u, step)) {
     const at::NoGradGuard no_grad;
     const at::Tensor steps = at::full({}, step.step, u.values.options().dtype(at::kFloat));
@@ -293,6 +297,7 @@ void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction,
 void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
                      const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_direction(u, direction, exp_avg, exp_avg_sq, step);
+  const tensor::KernelBytes bytes({u.values, u.gradients, exp_avg, exp_avg_sq}, {direction, exp_avg, exp_avg_sq});
   if (!is_stepped_by_us(u.values))
     return in_slices(u, {direction, exp_avg, exp_avg_sq}, [&](const FlatUpdate& part, const auto& s) {
       adam_direction_reference_(part, s[0], s[1], s[2], step);
@@ -318,6 +323,7 @@ void lion_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionS
 
 void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
   check("lion", u, {exp_avg});
+  const tensor::KernelBytes bytes({u.values, u.gradients, exp_avg}, {u.values, u.copy, exp_avg});
   if (!is_stepped_by_us(u.values))
     return in_slices(u, {exp_avg}, [&](const FlatUpdate& part, const auto& s) { lion_reference_(part, s[0], step); });
   run(u, u.values, {exp_avg}, [&](const auto& table) {
@@ -342,6 +348,7 @@ void average_reference_(const at::Tensor& x, double scale, const at::Tensor& ave
 void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix) {
   const FlatUpdate u{x, x, {}, scale};
   check("average", u, {average});
+  const tensor::KernelBytes bytes({x, average}, {x, average});
   if (!is_stepped_by_us(x))
     return in_slices(u, {average},
                      [&](const FlatUpdate& part, const auto& s) { average_reference_(part.values, scale, s[0], mix); });

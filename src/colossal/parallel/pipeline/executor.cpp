@@ -73,6 +73,7 @@ void PipelineExecutor::run(const std::vector<PipelineOp>& steps, const StageFunc
       const PipelineOp& step = steps[i];
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       const comm::PhaseScope phase(traffic, is_training ? phase_of(step) : traffic.phase());
+      const comm::PassScope pass(traffic, {step.micro_batch, step.chunk});
       if (before_gradients && makes_gradients(step)) before_gradients(i == last_gradients);
       if (is_training) times_.begin();
       do_step(step, stage, is_training);
