@@ -1,6 +1,7 @@
 #include "colossal/tensor/moved_bytes.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
