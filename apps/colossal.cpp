@@ -15,6 +15,7 @@
 #include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
 #include "colossal/cli/models.h"
+#include "colossal/cli/plan_calibrate.h"
 #include "colossal/cli/quantize.h"
 #include "colossal/cli/reference.h"
 #include "colossal/cli/run.h"
@@ -35,6 +36,7 @@ int print_config_reference(const run::Program*) { become_torch("help", {"config"
 // This program has no config tables of its own.
 std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
 std::vector<std::string> own_table_names(const run::Program*) { return {}; }
+int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
 int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }
