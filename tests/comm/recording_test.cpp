@@ -199,7 +199,8 @@ TEST(Recording, NotesWhereTheRankWaits) {
   second.wait();
   first.wait();
   EXPECT_THAT(texts(world.events()),
-              ElementsAre("all_reduce of data -1 Double: 32 bytes in setup", "broadcast of data 0 Double: 16 bytes in setup",
+              ElementsAre("all_reduce of data -1 Double: 32 bytes in setup",
+                          "broadcast of data 0 Double: 16 bytes in setup",
                           "send of data 1 Double: 32 bytes in setup", "wait for 1 in setup", "wait for 0 in setup"));
 }
 

@@ -91,7 +91,9 @@ int StepCalls::collective_channel(int role, const StepEvent& call) {
   members.erase(std::unique(members.begin(), members.end()), members.end());
   const auto [found, is_new] = collectives_.try_emplace({group.name, members}, static_cast<int>(channels_.size()));
   if (is_new) {
-    Channel channel{.title = "a call of group " + group.name, .roles = members, .reached = std::vector<size_t>(members.size())};
+    Channel channel{.title = "a call of group " + group.name,
+                    .roles = members,
+                    .reached = std::vector<size_t>(members.size())};
     for (const int member : members)
       for (const bool outgoing : {true, false}) channel.links.push_back(link_of(member, own.place.link, outgoing));
     channels_.push_back(std::move(channel));

@@ -65,8 +65,10 @@ void Transfers::end(int transfer, Clock& clock) {
   for (const int link : at(transfer).plan.links) std::erase(on_link_[static_cast<size_t>(link)], transfer);
   set_speeds(at(transfer).plan.links, clock);
   for (const int queue : at(transfer).plan.queues) queues_[static_cast<size_t>(queue)].pop_front();
-  for (const int queue : at(transfer).plan.queues)
-    if (!queues_[static_cast<size_t>(queue)].empty()) begin_if_first(queues_[static_cast<size_t>(queue)].front(), clock);
+  for (const int queue : at(transfer).plan.queues) {
+    const std::deque<int>& waiting = queues_[static_cast<size_t>(queue)];
+    if (!waiting.empty()) begin_if_first(waiting.front(), clock);
+  }
 }
 
 void Transfers::set_speeds(const std::vector<int>& links, Clock& clock) {

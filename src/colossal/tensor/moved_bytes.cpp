@@ -6,7 +6,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -23,7 +23,7 @@ struct RunningOperator : at::ObserverContext {
   RunningOperator* outer = nullptr;
   bool is_counted = false;  // it or an operator inside it was announced
   bool is_product = false;
-  double read = 0, changed = 0;
+  double read = 0, changed = 0, unchanged = 0;  // bytes of inputs
   std::vector<const c10::StorageImpl*> inputs;  // memory of the inputs
 };
 
@@ -32,21 +32,34 @@ RunningOperator*& innermost() {
   return running;
 }
 
+bool starts_with_any(std::string_view name, std::initializer_list<const char*> starts) {
+  return std::any_of(starts.begin(), starts.end(), [&](const char* start) { return name.starts_with(start); });
+}
+
 bool is_product(std::string_view name) {
-  constexpr std::array kStarts{"aten::mm",           "aten::addmm",        "aten::bmm",
-                               "aten::baddbmm",      "aten::_addmm",       "aten::mv",
-                               "aten::addmv",        "aten::dot",          "aten::_scaled_mm",
-                               "aten::_int_mm",      "aten::_grouped_mm",  "aten::convolution",
-                               "aten::_convolution", "aten::mkldnn_",      "aten::thnn_conv",
-                               "aten::slow_conv",    "aten::_flash_att",   "aten::_efficient_att",
-                               "aten::_scaled_dot",  "mkldnn::_linear"};
-  return std::any_of(kStarts.begin(), kStarts.end(), [&](const char* start) { return name.starts_with(start); });
+  return starts_with_any(
+      name, {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm", "aten::mv", "aten::addmv",
+             "aten::dot", "aten::_scaled_mm", "aten::_int_mm", "aten::_grouped_mm", "aten::convolution",
+             "aten::_convolution", "aten::mkldnn_", "aten::thnn_conv", "aten::slow_conv", "aten::_flash_att",
+             "aten::_efficient_att", "aten::_scaled_dot", "mkldnn::_linear"});
 }
 
 /// Returns true if the operator writes the tensor that it changes without reading it.
 bool only_writes(std::string_view name, std::string_view argument) {
   return name == "aten::copy_" || name == "aten::zero_" || name == "aten::fill_" || name == "aten::normal_" ||
          name == "aten::uniform_" || argument.starts_with("out");
+}
+
+/// Returns true if the operator reads only those elements of its inputs that it writes.
+bool picks(std::string_view name) {
+  return name == "aten::embedding" || name == "aten::index_select" || name == "aten::gather" ||
+         name == "aten::index" || name == "aten::take";
+}
+
+/// Returns true if the operator changes only as many elements as its other inputs have.
+bool places(std::string_view name) {
+  return starts_with_any(name, {"aten::index_add_", "aten::index_copy_", "aten::index_put_", "aten::_index_put_impl_",
+                                "aten::scatter_"});
 }
 
 template <class Visit>
@@ -73,6 +86,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     for_tensors(inputs[i], [&](const at::Tensor& x) {
       if (!is_changed || !only_writes(schema->name(), arguments[i].name())) running->read += moved_bytes(x);
       if (is_changed) running->changed += moved_bytes(x);
+      if (!is_changed) running->unchanged += moved_bytes(x);
       if (x.has_storage()) running->inputs.push_back(x.storage().unsafeGetStorageImpl());
     });
   }
@@ -102,11 +116,17 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   innermost() = running.outer;
   if (!running.is_counted && hidden() == 0) {
     const std::string_view name = function.name();
-    const double written = running.changed > 0 ? running.changed : new_bytes(function, running.inputs);
+    double read = running.read, written = running.changed;
+    if (written == 0) written = new_bytes(function, running.inputs);
+    if (picks(name)) read = std::min(read, 2 * written);  // an element, and at most as much for its index
+    if (places(name)) {
+      written = std::min(written, running.unchanged);
+      read = written + running.unchanged;
+    }
     running.is_counted = running.is_product;
     if (!running.is_product && written > 0 && !only_allocates(name)) {
       running.is_counted = true;
-      announce_flops(0, {.kind = Operation::Kind::Elementwise, .read = running.read, .written = written});
+      announce_flops(0, {.kind = Operation::Kind::Elementwise, .read = read, .written = written});
     }
   }
   if (running.outer && running.is_counted) running.outer->is_counted = true;

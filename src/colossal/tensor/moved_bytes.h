@@ -52,7 +52,8 @@ class HiddenOperators {
 /// whose results share the memory of their inputs (views) and allocations move nothing. Matrix products, convolutions
 /// and attention of LibTorch are left out: our layers announce their operations.
 ///
-/// Bytes: inputs are read once, results that are new or changed in place are written once.
+/// Bytes: inputs are read once, results that are new or changed in place are written once. Operators that pick or
+///        place rows by an index read and write those rows alone.
 /// Cost:  a callback before and after each operator of the thread (at::RecordFunction). Without an object, none.
 class ObservedOperators {
  public:

@@ -186,12 +186,13 @@ int64_t RecordingWorld::event_count() const { return record_->event_count(); }
 
 void RecordingWorld::clear() { record_->clear(); }
 
-RecordingWorld::Operations::Operations(RecordingWorld& world, Detail detail)
-    : listener_(std::make_unique<tensor::OperationListener>([record = world.record_, &traffic = world.traffic(), detail](
-                                                                double operations, const tensor::Operation& what) {
-        if (what.kind == tensor::Operation::Kind::Elementwise && detail != Detail::All) return;
-        record->add(event_of(operations, what, traffic));
-      })) {
+RecordingWorld::Operations::Operations(RecordingWorld& world, Detail detail) {
+  const auto hear = [record = world.record_, &traffic = world.traffic(), detail](double operations,
+                                                                                 const tensor::Operation& what) {
+    if (what.kind == tensor::Operation::Kind::Elementwise && detail != Detail::All) return;
+    record->add(event_of(operations, what, traffic));
+  };
+  listener_ = std::make_unique<tensor::OperationListener>(hear);
   if (detail == Detail::All) observed_ = std::make_unique<tensor::ObservedOperators>();
 }
 RecordingWorld::Operations::~Operations() = default;

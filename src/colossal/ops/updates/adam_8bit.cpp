@@ -10,6 +10,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/updates/adam_factors.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -123,6 +124,8 @@ void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const 
 
 void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
   check(u, exp_avg, exp_avg_sq, step);
+  const tensor::KernelBytes bytes({u.values, u.gradients, exp_avg.codes, exp_avg_sq.codes},
+                                  {u.values, u.copy, exp_avg.codes, exp_avg_sq.codes});
   if (u.values.is_meta()) return;
   const auto type = u.values.scalar_type();
   if (type != at::kFloat && type != at::kBFloat16) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
