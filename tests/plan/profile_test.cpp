@@ -174,7 +174,7 @@ TEST(Profile, SuggestsTheNearestCluster) {
 }
 
 TEST(Profile, ReadsFiles) {
-  const test::TemporaryFolder folder;
+  const colossal::test::TemporaryFolder folder;
   EXPECT_EQ(find_profile(folder.write("mine.toml", kUsersProfile)).device.bf16, 989e12);
   EXPECT_THAT(fault_of([&] { find_profile(folder / "absent.toml"); }), HasSubstr("absent.toml"));
 }
@@ -212,7 +212,7 @@ TEST(StoredProfile, UsesTheCacheFolder) {
 }
 
 TEST(StoredProfile, MatchesProcessorAndCores) {
-  const test::TemporaryFolder folder;
+  const colossal::test::TemporaryFolder folder;
   const std::string path = folder.write("profile.toml", profile_to_toml(measured(1)));
   Machine machine;
   machine.cpu = "A processor";

@@ -27,6 +27,9 @@ int plan(const Arguments& arguments) {
   app.add_option("--memory", memory, "memory of a rank for the plan, such as 40GiB; default: no limit");
   app.add_option("--plan", wishes.plan, "price the plan in this file, which may be edited");
   app.add_option("--to", wishes.to, "file for the plan, as JSON");
+  app.add_option("--cluster", wishes.cluster,
+                 "hardware: a100-8x, h100-8x, h200-8x, a profile's file, or `this` after --calibrate")
+      ->capture_default_str();
   app.add_flag("--json", wishes.json, "print one JSON object");
   bool calibrates = false;  // handled above; listed here
   app.add_flag("--calibrate", calibrates,

@@ -68,11 +68,11 @@ int calibrate_as_rank(const CalibrationWishes& wishes) {
 int calibrate_with(int64_t ranks, const CalibrationWishes& wishes) {
   const long seconds = std::lround(wishes.seconds);
   say(concat("measuring with ", ranks, ranks == 1 ? " rank" : " ranks", " for about ", seconds, " s"));
-  return comm::run_local_ranks({.ranks = static_cast<int>(ranks),
-                                .command = {"/proc/self/exe", "plan", "--calibrate", "--to", wishes.to, "--device",
-                                            wishes.device, "--seconds", concat(wishes.seconds), "--timeout",
-                                            concat(wishes.timeout), "--threads", concat(wishes.threads)},
-                                .report = say});
+  return comm::run_local_ranks(
+      {.ranks = static_cast<int>(ranks),
+       .command = {"/proc/self/exe", "plan", "--calibrate", "--to", wishes.to, "--device", wishes.device, "--seconds",
+                   concat(wishes.seconds), "--timeout", concat(wishes.timeout), "--threads", concat(wishes.threads)},
+       .report = say});
 }
 
 std::string of_rate(double rate, const char* unit) {

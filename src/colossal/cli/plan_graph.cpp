@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -9,8 +10,11 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/plan/cluster.h"
 #include "colossal/plan/cost.h"
+#include "colossal/plan/links.h"
 #include "colossal/plan/plan_file.h"
+#include "colossal/plan/profile.h"
 #include "colossal/plan/solver.h"
 
 namespace colossal::cli {
@@ -123,9 +127,9 @@ std::string parameters_of(const Graph& graph, int node) {
   return names.empty() ? "-" : names;
 }
 
-int list_nodes(const Graph& graph, bool json) {
+int list_nodes(const Graph& graph, const plan::Cluster& cluster, bool json) {
   const Mesh one;
-  const plan::Links links;
+  const plan::Links links = links_of(cluster, one);
   TextTable table({"node", "operator", "shape", "dtype", "operations", "bytes", "seconds", "parameters"});
   ResultJson nodes = ResultJson::array();
   double operations = 0, seconds = 0;
@@ -158,9 +162,10 @@ int list_nodes(const Graph& graph, bool json) {
   return 0;
 }
 
-int list_strategies(const Graph& graph, const std::string& name, const Mesh& mesh, bool json) {
+int list_strategies(const Graph& graph, const std::string& name, const Mesh& mesh, const plan::Cluster& cluster,
+                    bool json) {
   const int node = graph.index_of(name);
-  const auto strategies = strategies_of(graph, node, mesh, plan::Links{});
+  const auto strategies = strategies_of(graph, node, mesh, links_of(cluster, mesh));
   TextTable table({"strategy", "inputs", "output", "seconds", "sent", "output bytes", "parameter bytes", "calls"});
   ResultJson list = ResultJson::array();
   for (const Strategy& strategy : strategies) {
@@ -248,8 +253,20 @@ ResultJson json_of(const Plan& plan, const Graph& graph, bool was_solved, int64_
   return object;
 }
 
-Plan find_plan(const Graph& graph, const GraphWishes& wishes) {
-  if (wishes.plan.empty()) return solve(graph, plan::parse_mesh(wishes.mesh), plan::Links{}, {.memory = wishes.memory});
+/// Returns the cluster that --cluster names.
+plan::Cluster cluster_of(const std::string& name) {
+  if (name != "this") return plan::Cluster(plan::find_profile(name));
+  const std::string path = plan::stored_profile_path();
+  require(std::filesystem::exists(path), "plan", "this machine has no profile at ", path,
+          "; run `colossal plan --calibrate`, or name another --cluster");
+  return plan::Cluster(plan::load_profile(path));
+}
+
+Plan find_plan(const Graph& graph, const GraphWishes& wishes, const plan::Cluster& cluster) {
+  if (wishes.plan.empty()) {
+    const Mesh mesh = plan::parse_mesh(wishes.mesh);
+    return solve(graph, mesh, links_of(cluster, mesh), {.memory = wishes.memory});
+  }
   const plan::PlanFile file = plan::read_plan(wishes.plan, graph);
   if (!wishes.mesh.empty()) {
     const Mesh mesh = plan::parse_mesh(wishes.mesh);
@@ -259,19 +276,20 @@ Plan find_plan(const Graph& graph, const GraphWishes& wishes) {
               axis.name, "=", axis.size, "; leave out --mesh");
     }
   }
-  return price_plan(graph, file.mesh, plan::Links{}, file.strategies);
+  return price_plan(graph, file.mesh, links_of(cluster, file.mesh), file.strategies);
 }
 
 }  // namespace
 
 int plan_graph(const GraphWishes& wishes) {
   const Graph graph = plan::read_graph(wishes.graph);
+  const plan::Cluster cluster = cluster_of(wishes.cluster);
   warn_unknown(graph);
   if (!wishes.node.empty())
-    return list_strategies(graph, wishes.node, plan::parse_mesh(wishes.mesh.empty() ? "data=1" : wishes.mesh),
+    return list_strategies(graph, wishes.node, plan::parse_mesh(wishes.mesh.empty() ? "data=1" : wishes.mesh), cluster,
                            wishes.json);
-  if (wishes.mesh.empty() && wishes.plan.empty()) return list_nodes(graph, wishes.json);
-  const Plan plan = find_plan(graph, wishes);
+  if (wishes.mesh.empty() && wishes.plan.empty()) return list_nodes(graph, cluster, wishes.json);
+  const Plan plan = find_plan(graph, wishes, cluster);
   const bool was_solved = wishes.plan.empty();
   if (wishes.json) {
     print_json(json_of(plan, graph, was_solved, wishes.memory));

@@ -25,4 +25,12 @@ struct Links {
   const Link& link(size_t axis) const { return axes[axis < axes.size() ? axis : axes.size() - 1]; }
 };
 
+class Cluster;
+
+/// Returns the numbers of a cluster for products in bf16 and for the axes of a mesh. Ranks fill nodes in order, and the
+/// last axis numbers neighbours, so `data=2,tensor=8` has its tensor axis inside nodes of eight. The link of an axis is
+/// that of its all_gather: seconds = latency x (ranks - 1) + bytes sent / bandwidth.
+/// Errors ("cluster"): the profile has no link that an axis needs.
+Links links_of(const Cluster& cluster, const Mesh& mesh);
+
 }  // namespace colossal::plan
