@@ -203,7 +203,7 @@ TEST_P(MultiTokenDrafts, LeaveCompletionsOfAQuantizedCacheUnchanged) {
 }
 
 // Prompt lookup would propose nothing here. Tokens from elsewhere would be right once in kVocabulary times.
-TEST_P(MultiTokenDrafts, AreAcceptedByAModelThatKnowsItsText) {
+TEST_P(MultiTokenDrafts, AcceptMostDraftsOfAModelThatKnowsItsText) {
   const int64_t layers = GetParam();
   with_loaded(folder(), {}, [&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16, .draft_tokens = layers});
@@ -296,7 +296,7 @@ TEST_P(MultiTokenDrafts, EqualThoseOfAPlainComputation) {
 INSTANTIATE_TEST_SUITE_P(Layers, MultiTokenDrafts, testing::Values(1, 2), testing::PrintToStringParamName());
 
 // The last layer is applied again for tokens after its own.
-TEST(MultiTokenDraftsAgain, AreAcceptedAfterTheFirstOne) {
+TEST(MultiTokenDraftsAgain, AcceptDraftsAfterTheFirstOne) {
   const test::TemporaryFolder folder;
   Learned(1, 200).write(folder.path());
   with_loaded(folder.path(), {}, [](const run::SavedModel& saved) {

@@ -95,7 +95,7 @@ TEST(Eliminate, ChargesPricesAndKeepsFixedChoices) {
   }
 }
 
-TEST(Eliminate, IsGoodWhereTablesWouldBeTooLarge) {
+TEST(Eliminate, FindsGoodChoicesWhereTablesWouldBeTooLarge) {
   std::mt19937 random(3);
   int exact = 0;
   for (int i = 0; i < 200; ++i) {

@@ -9,7 +9,7 @@ namespace colossal::plan::links_test {
 namespace {
 
 // A ring of N ranks takes (N - 1) latencies and sends its bytes once.
-TEST(Links, AreThoseOfTheNodeOrTheNetwork) {
+TEST(Links, EqualTheNodeOrTheNetwork) {
   const Cluster cluster(find_profile("h100-8x"));
   const NodeProfile& node = cluster.profile().node;
   const NetworkProfile& network = cluster.profile().network;

@@ -22,7 +22,7 @@ std::string refusal(const std::function<void()>& work) {
   return "accepted";
 }
 
-TEST(Mesh, IsReadAndPrinted) {
+TEST(Mesh, ReadsWhatItPrints) {
   EXPECT_EQ(print_mesh(parse_mesh("tensor=4, data=2")), "data=2,tensor=4");
   EXPECT_EQ(parse_mesh("tensor=4").ranks(), 4);
   EXPECT_THAT(refusal([] { parse_mesh("tensr=4"); }), HasSubstr("got `tensr=4`, did you mean `tensor`?"));
@@ -31,7 +31,7 @@ TEST(Mesh, IsReadAndPrinted) {
   EXPECT_THAT(refusal([] { parse_mesh("data=2,data=2"); }), HasSubstr("got data twice"));
 }
 
-TEST(Spec, EveryLegalSpecIsReadAsItIsPrinted) {
+TEST(Spec, ReadsEveryLegalSpecItPrints) {
   const Mesh mesh = parse_mesh("data=2,tensor=4");
   for (const Spec& spec : legal_specs({8, 8, 8, 8}, mesh)) EXPECT_EQ(parse_spec(print_spec(spec, mesh), mesh), spec);
   EXPECT_EQ(print_spec({3, 0}, mesh), "[data+tensor, R]");

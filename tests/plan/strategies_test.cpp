@@ -181,7 +181,7 @@ TEST(Strategies, RefuseOperandsThatDoNotFit) {
   EXPECT_THROW(strategies_of(one_operator("view", {{2, 2}}, {3}), 1, kMesh, {}), Error);
 }
 
-TEST(Strategies, AreKnownForEveryNamedOperator) {
+TEST(Strategies, CoverEveryNamedOperator) {
   for (const std::string& name : operator_names()) {
     const Graph graph = one_operator(name, {{2, 2}, {2, 2}}, {2, 2}, {0});
     try {

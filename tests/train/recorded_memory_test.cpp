@@ -136,7 +136,9 @@ TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     const StepMemory &real = ranks[i].real, &recorded = ranks[i].recorded.memory;
     const std::string what = concat(c.name, ", rank ", i);
-    EXPECT_EQ(recorded.kinds.parameters, real.kinds.parameters) << what;
+    // A real run may hold a chunk longer that it gathers or loads.
+    const int64_t held = c.zero == 3 || c.host > 0 ? kChunkBytes : 0;
+    EXPECT_NEAR(recorded.kinds.parameters, real.kinds.parameters, held) << what;
     EXPECT_EQ(recorded.kinds.gradients, real.kinds.gradients) << what;
     EXPECT_EQ(recorded.kinds.states, real.kinds.states) << what;
     EXPECT_NEAR(recorded.kinds.activations, real.kinds.activations, of_operators(real.kinds.activations)) << what;

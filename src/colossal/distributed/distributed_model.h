@@ -134,6 +134,7 @@ class DistributedModel {
   /// layers have a layout in which each rank has all tokens: parallel.sequence splits only the keys and values of a
   /// cache, and parallel.expert only the experts and their work.
   const models::Model& decoding_model() const { return decoding().model; }
+  models::Model& decoding_model() { return decoding_ ? decoding_->model : training_.model; }
   /// Returns the number of ranks that share the keys and values of a sequence's cache.
   int64_t cache_ranks() const { return sequence_.size; }
   /// Returns the layout of the layers of model(), which gives the tokens of a batch that each rank has.

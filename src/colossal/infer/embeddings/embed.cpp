@@ -56,7 +56,7 @@ at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths,
 
 Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOptions& options)
     : model_(distributed), options_(options) {
-  models::Model& model = distributed.model();
+  models::Model& model = distributed.decoding_model();
   const models::Task task = model.shape.task();
   const std::string& family = model.shape.architecture->name;
   require(task.reads_text(), "embed", "embedding needs a model that reads text: got a ", family, ", which ",
