@@ -116,7 +116,7 @@ at::Tensor ExpertHop::back(const at::Tensor& rows) const {
   return size_ == 1 ? rows : ranks_->exchange(picked_rows(rows, by_source_), sent_, received_, among_);
 }
 
-/// What this rank sends to the other nodes. All lists are sorted by node, then by token.
+/// The rows and assignments that this rank sends to other nodes. All lists are sorted by node, then by token.
 struct NodeHop::Codes {
   Counts codes;   // of each assignment: 2 x (its expert's index in the node), plus 1 if it is the first one of its row
   Counts tokens;  // token of each row

@@ -32,7 +32,7 @@ class ExpertHop {
   ///                once, for sent and received counts together.
   ExpertHop(const at::Tensor& counts, const std::vector<int64_t>& on_meta, int64_t here,
             std::shared_ptr<const ExpertRanks> ranks, ExpertRanks::Among among);
-  /// The same of counts on the host. `index` has the device of indices.
+  /// Does the same for counts that are on the host. `index` has the device of indices.
   ExpertHop(const std::vector<int64_t>& counts, int64_t here, std::shared_ptr<const ExpertRanks> ranks,
             ExpertRanks::Among among, const at::TensorOptions& index);
 

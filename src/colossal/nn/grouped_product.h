@@ -21,7 +21,7 @@ class GroupedProduct {
   /// What forward() keeps for backward().
   struct Saved {
     at::Tensor x, weight;
-    /// What a product of each expert keeps. Its x and weight are undefined if they are parts of those above
+    /// The saved tensors of each expert's product. x and weight are undefined if they are parts of those above
     std::vector<Product::Saved> of_expert{};
   };
   virtual ~GroupedProduct() = default;

@@ -64,7 +64,7 @@ void OwnerComputes::run_window(size_t window, const at::TensorOptions& options, 
                                const Leases& leases) const {
   std::vector<std::vector<size_t>> of_owner(static_cast<size_t>(group_.size()));
   for (size_t k = windows_[window]; k < windows_[window + 1]; ++k) of_owner[owners_[k]].push_back(k);
-  std::vector<at::Tensor> results;  // of this rank's matrices, flat
+  std::vector<at::Tensor> results;  // the results for this rank's matrices, flattened
   for (int owner = 0; owner < group_.size(); ++owner) {
     const std::vector<size_t>& numbers = of_owner[owner];
     if (numbers.empty()) continue;

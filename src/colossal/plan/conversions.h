@@ -14,7 +14,7 @@
 
 namespace colossal::plan {
 
-/// What moves the data of a tensor over the ranks of one axis. A slice keeps a block of what a rank has.
+/// A way to move the data of a tensor over the ranks of one axis. A slice keeps a block of what a rank has.
 enum class Collective : uint8_t { Slice, AllReduce, AllGather, ReduceScatter, AllToAll };
 /// Returns comm::Traffic's name of a collective ("all_reduce"), or "slice".
 const char* name_of(Collective collective);

@@ -32,11 +32,11 @@ class GgufWeights final : public WeightSource {
 
  private:
   struct Place {
-    const formats::GgufTensor* tensor = nullptr;  // of a latent: the keys
+    const formats::GgufTensor* tensor = nullptr;  // for a latent, the tensor of its keys
     GgufChange change = GgufChange::None;
     TensorEntry entry;
     int64_t index = -1;                           // index of the entry of a stack; -1 = the whole tensor
-    const formats::GgufTensor* values = nullptr;  // of a latent
+    const formats::GgufTensor* values = nullptr;  // for a latent, the tensor of its values; else null
   };
   void add(const formats::GgufTensor& tensor, const GgufPlace& place);
   void add_latent(const formats::GgufTensor& tensor, const GgufPlace& place);

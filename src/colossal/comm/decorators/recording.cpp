@@ -66,7 +66,7 @@ StepEvent event_of(double operations, const tensor::Operation& what, const Traff
 
 }  // namespace
 
-/// A place in the record. After clear() it is a place of an older record, which nobody reads.
+/// A place in the record. After clear() it belongs to an older record and is ignored.
 struct RecordedPlace {
   int32_t index = -1;
   int64_t record = -1;  // number of clear() before it

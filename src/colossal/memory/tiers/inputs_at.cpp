@@ -59,7 +59,7 @@ void spoil(const at::Tensor& x) {
 }  // namespace
 
 struct InputsAt::Inputs final : nn::OffloadedInputs {
-  /// What an input is made of again.
+  /// The sizes, strides and options from which an input is allocated again.
   struct Like {
     std::vector<int64_t> sizes, strides;
     at::TensorOptions options;
