@@ -1,0 +1,67 @@
+// Traces a torch::nn::Module with its loss into a plan::Graph, and keeps for each node the operator that runs it.
+//
+//   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
+//   const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
+//   plan::write_graph(traced.graph, "graph.json");
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/plan/graph.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace colossal::auto_parallel {
+
+/// A function from the inputs of a module to its loss, a scalar.
+using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
+
+/// How one node of the graph runs. A node that has no operator of its own is an input or a constant.
+struct TracedOperator {
+  std::optional<c10::OperatorHandle> handle;  ///< operator of LibTorch, out of place; none: see `constant` and `input`
+  /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here; `places` says
+  /// where they go.
+  std::vector<c10::IValue> arguments;
+  struct Place {
+    int argument = 0;      ///< index in `arguments`
+    int element = -1;      ///< index in a list of tensors; -1 = the argument is a tensor
+    plan::Source source;   ///< node or parameter of the graph
+  };
+  std::vector<Place> places;
+  int result = 0;          ///< which tensor of the operator's results the node is; several nodes may share one call
+  int call = -1;           ///< nodes with equal `call` are results of one call of the operator
+  int input = -1;          ///< index of the input of the loss; -1 = not an input
+  at::Tensor constant;     ///< value of a constant of the graph: a buffer, or a tensor that the trace made
+};
+
+struct TracedModule {
+  plan::Graph graph;                       ///< settled; its last node is the loss
+  std::vector<TracedOperator> operators;   ///< one for each node
+  std::vector<at::Tensor> parameters;      ///< of the module, one for each of graph.parameters
+  std::vector<std::string> warnings;       ///< one for each operator that has no strategy: it runs whole on every rank
+  /// Statistics of batch norm: which buffers of the module a node updates
+  struct Statistics {
+    int node = 0;
+    at::Tensor mean, variance;  ///< buffers of the module
+    double momentum = 0.1;
+  };
+  std::vector<Statistics> statistics;
+};
+
+/// Runs `loss` once on `inputs`, without changing the module, and returns what it did. In-place operators become
+/// operators with a result; views of changed tensors are made again. Dropout becomes a node "dropout" whose mask follows
+/// from the logical index of each element (ops::dropout). Names of nodes follow the module: "layers.0.fc1", "relu_3".
+/// Memory: every tensor of the pass is held until the trace is over.
+/// Errors ("auto_parallel"): an operator whose output shape depends on values (nonzero, item), or a random operator other
+///         than dropout, by name; a loss that is not a scalar or does not depend on a parameter.
+TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
+
+}  // namespace colossal::auto_parallel

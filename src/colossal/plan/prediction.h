@@ -1,0 +1,76 @@
+// What a planner says about one step of a run in steady state: memory and calls of every role, and seconds.
+//
+//   const plan::Prediction prediction = predict::predict_step(config, shape, cluster);     // predict/step.h
+//   std::fputs(plan::to_text(prediction).c_str(), stdout);
+//   write_file(folder + "/prediction.json", plan::to_json(prediction));                    // parse_prediction() reads it
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "colossal/base/step_memory.h"
+#include "colossal/plan/timeline.h"
+
+namespace colossal::plan {
+
+/// Calls of one rank of a role in one step, counted as comm::Traffic counts them.
+struct PredictedCalls {
+  std::string group, collective, phase;  ///< names of comm::Traffic: "data", "all_reduce", "backward"
+  int64_t calls = 0;
+  double bytes = 0;  ///< bytes that the rank sends
+  bool operator==(const PredictedCalls&) const = default;
+};
+
+/// Work of one rank on one kind of link in one step.
+struct PredictedLink {
+  std::string link;  ///< "inside a node", "between nodes", "to the host" or "to the disk"
+  int64_t calls = 0;
+  double bytes = 0;
+  bool operator==(const PredictedLink&) const = default;
+};
+
+/// Ranks that do the same work.
+struct PredictedRole {
+  std::string name;  ///< "all ranks", "stage 0", ...
+  int64_t ranks = 0;
+  int64_t first_rank = 0;
+  int64_t peak_bytes = 0;      ///< the most bytes of all kinds but `host` together
+  int64_t resident_bytes = 0;  ///< memory of the process, with LibTorch itself; on accelerators without device memory
+  std::string fullest;         ///< the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]"
+  StepMemory::Kinds kinds;     ///< the most bytes of each kind at any moment
+  std::vector<PredictedCalls> calls;  ///< ordered by group, collective, phase
+  std::vector<PredictedLink> links;
+  StepParts seconds;
+};
+
+/// A change that makes a run fit.
+struct Remedy {
+  std::string table;  ///< TOML to paste
+  int64_t peak_bytes = 0;
+  double step_seconds = 0;
+};
+
+struct Prediction {
+  int64_t ranks = 0;
+  bool fits = true;
+  std::string limit;  ///< why it does not fit, with the numbers; empty if it fits
+  double step_seconds = 0;
+  int64_t peak_bytes = 0;  ///< of the fullest role
+  double mfu = 0;          ///< operations of the model / (step_seconds x ranks x peak); 0 = no peak is known
+  std::string mfu_formula;  ///< which operations count, in words
+  double flops_per_token = 0;  ///< models::costs_of of a sample / its tokens: causal pairs only, no recomputation
+  StepParts seconds;           ///< of the busiest role; they add up to step_seconds
+  std::vector<PredictedRole> roles;
+  std::vector<Remedy> remedies;  ///< the fastest first; empty where the layout fits
+  std::vector<std::string> assumptions;
+};
+
+/// Returns one JSON object with the members of docs/how-to/planning.md.
+std::string to_json(const Prediction& prediction);
+/// Reads to_json(). `name` stands for its file in messages. Errors ("plan"): the text is no such object.
+Prediction parse_prediction(std::string_view text, const std::string& name);
+/// Returns the tables that `colossal plan CONFIG` prints.
+std::string to_text(const Prediction& prediction);
+
+}  // namespace colossal::plan

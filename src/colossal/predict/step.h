@@ -1,0 +1,48 @@
+// Predicts a training step from shapes alone: records one rank of each role, and simulates the step on a cluster.
+//
+//   const plan::Cluster cluster(plan::find_profile("h100-8x"));
+//   const predict::RecordedRoles roles = predict::record_roles(config, shape);   // calls and memory
+//   const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
+#pragma once
+#include <string>
+#include <vector>
+
+#include "colossal/models/shape.h"
+#include "colossal/plan/cluster.h"
+#include "colossal/plan/prediction.h"
+#include "colossal/plan/timeline.h"
+#include "colossal/run/config.h"
+#include "colossal/train/record_step.h"
+
+namespace colossal::predict {
+
+/// Ranks of a run that do the same work, with the recorded step of the first of them.
+struct RecordedRole {
+  std::string name;
+  std::vector<int> ranks;
+  train::RecordedStep step;
+};
+using RecordedRoles = std::vector<RecordedRole>;
+
+/// The most ranks of which record_roles() records every one.
+inline constexpr int64_t kRecordedRanks = 64;
+
+/// Records the ranks of config.parallel. With up to kRecordedRanks ranks every rank is recorded, and ranks with equal
+/// steps become one role. With more, one rank of each pipeline stage and each place in a sequence is recorded; it stands
+/// for all ranks that differ from it only in their place along the other axes.
+/// No communication. Errors: those of train::record_step().
+RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape);
+
+/// Returns the prediction of a step of `roles` on `cluster`, without remedies.
+/// Errors: those of plan::Cluster and plan::simulate_step().
+plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
+                              const plan::Cluster& cluster);
+/// The same with record_roles(config, shape).
+plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster);
+
+/// Sets parallel.data of `config` so that the layout has `ranks` ranks.
+/// Errors ("plan"): the product of the other axes does not divide `ranks`; the message names these axes and the nearest
+///                  numbers of ranks.
+void set_ranks(run::Config& config, int64_t ranks);
+
+}  // namespace colossal::predict
