@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/products/prepacked_kernels.h"
@@ -38,6 +39,34 @@ void for_kernels_and_sizes(const Body& body) {
         SCOPED_TRACE(::testing::Message() << kernels->name << " " << rows << " x " << outputs);
         body(*kernels, rows, outputs);
       }
+}
+
+TEST(PrepackedMatrix, MultipliesGroupsBitwiseLikeSingleMatrices) {
+  const int64_t inputs = 131, outputs = 75;
+  const std::vector<int64_t> ends{1, 1, 26, 28};
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = random({ends.back(), inputs}, 2).to(type);
+    std::vector<PrepackedMatrix> matrices;
+    for (const int seed : {3, 4, 5})
+      matrices.push_back(PrepackedMatrix(round_to_codes(random({outputs, inputs}, seed), {.bits = 8, .group = 32})));
+    const std::vector<const PrepackedMatrix*> of_group{&matrices[0], nullptr, &matrices[1], &matrices[2]};
+    const at::Tensor y = PrepackedMatrix::multiply_groups(of_group, x, ends);
+    EXPECT_EQ(y.scalar_type(), type);
+    int64_t first = 0;
+    for (size_t e = 0; e < ends.size(); first = ends[e++]) {
+      if (!of_group[e]) continue;
+      EXPECT_TRUE(at::equal(y.slice(0, first, ends[e]), of_group[e]->multiply(x.slice(0, first, ends[e])))) << e;
+    }
+  }
+}
+
+TEST(PrepackedMatrix, RefusesGroupsThatDoNotFit) {
+  const auto one = PrepackedMatrix::of(random({8, 4}, 1), PackedType::Float),
+             other = PrepackedMatrix::of(random({6, 4}, 1), PackedType::Float);
+  const at::Tensor x = random({3, 4}, 2);
+  EXPECT_THROW(PrepackedMatrix::multiply_groups({&one, &other}, x, {1, 3}), Error);
+  EXPECT_THROW(PrepackedMatrix::multiply_groups({&one, nullptr}, x, {1, 3}), Error);
+  EXPECT_THROW(PrepackedMatrix::multiply_groups({&one}, x, {2}), Error);
 }
 
 TEST(PrepackedMatrix, MultipliesFloatingPoint) {

@@ -5,8 +5,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_hops.h"
@@ -121,6 +125,25 @@ struct FromRows : torch::autograd::Function<FromRows> {
   }
 };
 
+/// As set_order(), by counting: a decoded token has few assignments, for which each operator costs more than its work.
+void set_order_on_host(Route& route, const at::Tensor& experts, const at::Tensor& of, int64_t assignments) {
+  const at::Tensor dense = of.contiguous();
+  const auto expert = std::span(dense.const_data_ptr<int64_t>(), static_cast<size_t>(dense.numel()));
+  const int64_t used = experts.size(1);
+  std::vector<int64_t> next(expert.empty() ? 1 : *std::max_element(expert.begin(), expert.end()) + 2);
+  for (const int64_t e : expert) ++next[e + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());  // the first place of each expert
+  route.token_of = at::empty({assignments}, experts.options());
+  route.place = at::empty(experts.sizes(), experts.options());
+  auto* token_of = route.token_of.mutable_data_ptr<int64_t>();
+  auto* place = route.place.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < dense.numel(); ++i) {
+    const int64_t at = next[expert[i]]++;
+    place[i] = std::min(at, assignments);
+    if (at < assignments) token_of[at] = i / used;
+  }
+}
+
 /// Sets the order of assignments. `of`: the expert of each of them, the largest value = dropped.
 void set_order(Route& route, const at::Tensor& experts, const at::Tensor& of, int64_t assignments) {
   const int64_t used = experts.size(1), all = experts.numel();
@@ -129,6 +152,7 @@ void set_order(Route& route, const at::Tensor& experts, const at::Tensor& of, in
     route.place = at::empty(experts.sizes(), experts.options());
     return;
   }
+  if (of.is_cpu()) return set_order_on_host(route, experts, of, assignments);
   const at::Tensor sorted =
       std::get<1>(at::sort(of, /*stable=*/true, 0, /*descending=*/false)).narrow(0, 0, assignments);
   route.token_of = at::floor_divide(sorted, used);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/prepacked_layers.h"
 
 namespace colossal::nn {
 namespace {
@@ -18,10 +19,15 @@ void for_groups(const ops::GroupEnds& ends, const Body& body) {
 /// One product for each expert, group after group.
 class ExpertProducts final : public GroupedProduct {
  public:
-  explicit ExpertProducts(std::vector<std::shared_ptr<const Product>> products) : products_(std::move(products)) {}
+  explicit ExpertProducts(std::vector<std::shared_ptr<const Product>> products) : products_(std::move(products)) {
+    for (const auto& product : products_) packed_.push_back(dynamic_cast<const PackedWeight*>(product.get()));
+  }
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const ops::GroupEnds& ends,
                      Saved* saved) const override {
+    if (!saved && !bias.defined())
+      if (const auto panels = panels_of(ends); !panels.empty())
+        return ops::PrepackedMatrix::multiply_groups(panels, x, ends);
     if (saved) *saved = {{}, weight, std::vector<Product::Saved>(ends.size())};
     at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
@@ -69,7 +75,20 @@ class ExpertProducts final : public GroupedProduct {
     return own;
   }
 
+  /// Returns the packed matrix of each group; nothing if there are no rows, or a group with rows has no such matrix.
+  std::vector<const ops::PrepackedMatrix*> panels_of(const ops::GroupEnds& ends) const {
+    if (ends.empty() || ends.back() == 0) return {};
+    std::vector<const ops::PrepackedMatrix*> panels(ends.size());
+    bool all = true;
+    for_groups(ends, [&](int64_t e, int64_t, int64_t) {
+      panels[e] = packed_[e] ? packed_[e]->panels() : nullptr;
+      all = all && panels[e];
+    });
+    return all ? panels : std::vector<const ops::PrepackedMatrix*>();
+  }
+
   std::vector<std::shared_ptr<const Product>> products_;
+  std::vector<const PackedWeight*> packed_;  // of each product; null = it has no packed weight
 };
 
 }  // namespace

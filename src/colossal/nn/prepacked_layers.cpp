@@ -17,7 +17,7 @@ at::Tensor multiplied(const ops::CodedMatrix& weight, const at::Tensor& x, const
   return weight.multiply(x, bias);
 }
 
-class PrepackedProduct final : public DirectWrapper {
+class PrepackedProduct final : public DirectWrapper, public PackedWeight {
  public:
   PrepackedProduct(std::shared_ptr<const DirectProduct> inner, std::shared_ptr<const PrepackedLayers::Packed> weight,
                    bool keeps_values)
@@ -34,6 +34,9 @@ class PrepackedProduct final : public DirectWrapper {
     return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
   bool has_backward() const override { return keeps_values_ && inner().has_backward(); }
+  const ops::PrepackedMatrix* panels() const override {
+    return packed_->has_value() ? std::get_if<ops::PrepackedMatrix>(&**packed_) : nullptr;
+  }
 
  private:
   std::shared_ptr<const PrepackedLayers::Packed> packed_;

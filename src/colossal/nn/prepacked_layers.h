@@ -44,6 +44,14 @@ struct WeightPacking {
   bool keeps_values = false;
 };
 
+/// A product with one packed weight, which callers may multiply together with others.
+class PackedWeight {
+ public:
+  virtual ~PackedWeight() = default;
+  /// Returns the weight if it is packed in panels and stays so until the next repack() or release(); else null.
+  virtual const ops::PrepackedMatrix* panels() const = 0;
+};
+
 /// A wrapper of products that multiplies with packed weights.
 ///
 /// Numbers:       in fp32 and bf16 on the CPU the results of ops::PrepackedMatrix: the result for a token does not

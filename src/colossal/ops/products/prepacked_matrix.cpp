@@ -165,44 +165,95 @@ at::Tensor PrepackedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias
   return multiply_by(prepacked_kernels(), x, bias);
 }
 
-at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,
-                                        const at::Tensor& bias) const {
+int64_t PrepackedMatrix::panels() const { return rounded_up(outputs_, kOutputs) / kOutputs; }
+
+void PrepackedMatrix::check_rows(const at::Tensor& x) const {
   require(x.is_cpu() && x.dim() > 0 && x.size(-1) == inputs_ &&
               (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16),
           "prepacked", "x must be fp32 or bf16 [..., ", inputs_, "] on the CPU: got ", toString(x.scalar_type()),
           " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
-  require(!bias.defined() ||
-              (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
-          "prepacked", "the bias must be fp32 [", outputs_, "] on the CPU");
+}
+
+PrepackedRows PrepackedMatrix::tiled(const PrepackedKernels& kernels, const at::Tensor& x) const {
   const int64_t rows = x.numel() / inputs_;
   tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = outputs_;
-  at::Tensor y = at::empty(shape, x.options().requires_grad(false));
-  const PrepackedRows tiled(x.to(at::kFloat).reshape({rows, inputs_}).contiguous(), {type_, inputs_, padded_, group_},
-                            scale_factor_, kernels);
+  return {x.to(at::kFloat).reshape({rows, inputs_}).contiguous(),
+          {type_, inputs_, padded_, group_},
+          scale_factor_,
+          kernels};
+}
+
+void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows,
+                                     const float* biases, at::Tensor& y) const {
   const auto multiply_tile = type_ == PackedType::Float  ? kernels.multiply_float
                              : type_ == PackedType::Bf16 ? kernels.multiply_bf16
                              : type_ == PackedType::Fp8  ? kernels.multiply_fp8
                              : type_ == PackedType::Int8 ? kernels.multiply_int8
                                                          : kernels.multiply_int4;
+  const int64_t column = index * kOutputs;
+  PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
+  product.bias = biases ? biases + column : nullptr;
+  product.stride = outputs_;
+  product.columns = std::min(kOutputs, outputs_ - column);
+  product.narrow = y.scalar_type() == at::kBFloat16;
+  for (int64_t t = 0; t < rows.tiles(); ++t) {
+    rows.place(t, product);
+    product.y = static_cast<char*>(y.mutable_data_ptr()) +
+                (t * kTileRows * outputs_ + column) * static_cast<int64_t>(y.itemsize());
+    multiply_tile(product, rows.rows_of(t));
+  }
+}
+
+at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,
+                                        const at::Tensor& bias) const {
+  check_rows(x);
+  require(!bias.defined() ||
+              (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
+          "prepacked", "the bias must be fp32 [", outputs_, "] on the CPU");
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = outputs_;
+  at::Tensor y = at::empty(shape, x.options().requires_grad(false));
+  const PrepackedRows rows = tiled(kernels, x);
   const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-  auto* results = static_cast<char*>(y.mutable_data_ptr());
-  const auto item = static_cast<int64_t>(y.itemsize());
-  const auto multiply_panel = [&](int64_t index) {
-    const int64_t column = index * kOutputs;
-    PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
-    product.bias = biases ? biases + column : nullptr;
-    product.stride = outputs_;
-    product.columns = std::min(kOutputs, outputs_ - column);
-    product.narrow = y.scalar_type() == at::kBFloat16;
-    for (int64_t t = 0; t < tiled.tiles(); ++t) {
-      tiled.place(t, product);
-      product.y = results + (t * kTileRows * outputs_ + column) * item;
-      multiply_tile(product, tiled.rows_of(t));
-    }
+  const auto multiply_one = [&](int64_t index) { multiply_panel(index, kernels, rows, biases, y); };
+  ThreadTeam::of_this_thread().run(panels(), multiply_one, {panel(0), bytes()});
+  return y;
+}
+
+at::Tensor PrepackedMatrix::multiply_groups(const std::vector<const PrepackedMatrix*>& matrices, const at::Tensor& x,
+                                            const std::vector<int64_t>& ends) {
+  require(!ends.empty() && ends.size() == matrices.size() && x.dim() == 2 && ends.back() == x.size(0), "prepacked",
+          "groups must cover the rows of x: got ", ends.size(), " ends and ", matrices.size(), " matrices for ",
+          x.sizes());
+  struct Group {
+    const PrepackedMatrix* matrix;
+    PrepackedRows rows;
+    at::Tensor y;
   };
-  ThreadTeam::of_this_thread().run(rounded_up(outputs_, kOutputs) / kOutputs, multiply_panel, {panel(0), bytes()});
+  const PrepackedKernels& kernels = prepacked_kernels();
+  std::vector<Group> groups;
+  at::Tensor y;
+  int64_t first = 0;
+  for (size_t e = 0; e < ends.size(); first = ends[e++]) {
+    if (ends[e] == first) continue;
+    const PrepackedMatrix* matrix = matrices[e];
+    require(matrix && (groups.empty() || (matrix->outputs_ == groups.front().matrix->outputs_ &&
+                                          matrix->inputs_ == groups.front().matrix->inputs_)),
+            "prepacked", "matrices of groups with rows must have one shape: group ", e, " differs");
+    if (groups.empty()) {
+      matrix->check_rows(x);
+      y = at::empty({x.size(0), matrix->outputs_}, x.options().requires_grad(false));
+    }
+    const int64_t rows = ends[e] - first;
+    groups.push_back({matrix, matrix->tiled(kernels, x.narrow(0, first, rows)), y.narrow(0, first, rows)});
+  }
+  if (groups.empty()) return at::empty({0, matrices.front() ? matrices.front()->outputs_ : 0}, x.options());
+  const int64_t panels = groups.front().matrix->panels();
+  // Which matrices follow depends on the rows, so the team has nothing to prefetch.
+  ThreadTeam::of_this_thread().run(static_cast<int64_t>(groups.size()) * panels, [&](int64_t index) {
+    Group& group = groups[static_cast<size_t>(index / panels)];
+    group.matrix->multiply_panel(index % panels, kernels, group.rows, nullptr, group.y);
+  });
   return y;
 }
 

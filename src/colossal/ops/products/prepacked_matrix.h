@@ -11,12 +11,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "colossal/ops/products/group_codes.h"
 
 namespace colossal::ops {
 
 struct PrepackedKernels;  // ops/products/prepacked_kernels.h
+class PrepackedRows;      // ops/products/prepacked_rows.h
 
 enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 
@@ -45,6 +47,13 @@ class PrepackedMatrix {
   /// Multiplies with the given kernels: for tests of each instruction set.
   at::Tensor multiply_by(const PrepackedKernels& kernels, const at::Tensor& x, const at::Tensor& bias = {}) const;
 
+  /// Returns y [R, out] in the dtype of x [R, in]: rows ends[e - 1] to ends[e] of x are multiplied with *matrices[e],
+  /// which is not read, and may be null, if it has no rows. Each row equals that of multiply() bit by bit.
+  /// Cost: one read of each matrix that has rows, in one loop of the team for all of them.
+  /// Errors ("prepacked"): those of multiply(); matrices of several shapes or types; ends that do not fit.
+  static at::Tensor multiply_groups(const std::vector<const PrepackedMatrix*>& matrices, const at::Tensor& x,
+                                    const std::vector<int64_t>& ends);
+
   PackedType type() const { return type_; }
   int64_t outputs() const { return outputs_; }
   int64_t inputs() const { return inputs_; }
@@ -54,6 +63,11 @@ class PrepackedMatrix {
   PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima);
   void put_fp8(const at::Tensor& weight);
   char* panel(int64_t index) const;
+  int64_t panels() const;
+  void check_rows(const at::Tensor& x) const;
+  PrepackedRows tiled(const PrepackedKernels& kernels, const at::Tensor& x) const;
+  void multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows, const float* biases,
+                      at::Tensor& y) const;
 
   PackedType type_;
   int64_t outputs_, inputs_;
