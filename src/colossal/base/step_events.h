@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/collective.h"
+
 namespace colossal {
 
 /// One event. A member that does not apply has its default.
@@ -24,10 +26,11 @@ struct StepEvent {
     HostCopy,     ///< a copy between device and host. No recorder makes it; a planner adds it for tiers of [memory]
     Disk,         ///< a read or a write of a scratch file. No recorder makes it, as for HostCopy
   };
-  static constexpr uint8_t kSend = 6, kReceive = 7;  ///< comm::Collective::Send and Recv
+  static constexpr auto kSend = static_cast<uint8_t>(Collective::Send);
+  static constexpr auto kReceive = static_cast<uint8_t>(Collective::Recv);
   static constexpr uint8_t kOptimizer = 3;           ///< comm::Phase::Optimizer
   Kind kind = Kind::Call;
-  uint8_t collective = 0;       ///< code of comm::Collective; calls only
+  uint8_t collective = 0;       ///< code of colossal::Collective; calls only
   uint8_t phase = 0;            ///< comm::Phase
   uint8_t dtype = 0;            ///< c10::ScalarType of the elements sent, or of the factors before any conversion
   bool recomputed = false;      ///< true: forward work that a backward pass repeats; its phase is that of backward

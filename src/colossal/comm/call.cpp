@@ -90,13 +90,6 @@ double elements_sent(const Group& group, const Call& call) {
 
 }  // namespace
 
-const char* to_string(Collective collective) {
-  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-                                           "reduce",     "send",       "recv",           "barrier"};
-  const auto index = static_cast<size_t>(collective);
-  return index < std::size(kNames) ? kNames[index] : "an unknown collective";
-}
-
 const char* to_string(Reduce op) {
   switch (op) {
     case Reduce::Sum:

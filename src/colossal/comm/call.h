@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/collective.h"
+
 namespace at {
 class Tensor;
 }
@@ -18,18 +20,8 @@ namespace colossal::comm {
 
 class Group;
 
-enum class Collective : uint8_t {
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Broadcast,
-  Reduce,
-  Send,
-  Recv,
-  Barrier,
-};
-const char* to_string(Collective collective);
+using Collective = colossal::Collective;
+using colossal::to_string;
 
 enum class Reduce { Sum, Max, Min };
 const char* to_string(Reduce op);

@@ -65,12 +65,6 @@ double first_above_zero(std::initializer_list<double> values) {
 
 }  // namespace
 
-const char* to_string(CommKind collective) {
-  constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-                                    "reduce",     "send",       "recv",           "barrier"};
-  return kNames[static_cast<int>(collective)];
-}
-
 double sent_bytes(CommKind collective, double full, int64_t ranks) { return full * sent_share(collective, ranks); }
 
 double full_bytes(CommKind collective, double sent, int64_t ranks) {

@@ -13,26 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/collective.h"
 #include "colossal/plan/log_grid.h"
 #include "colossal/plan/number_type.h"
 #include "colossal/plan/profile.h"
 
 namespace colossal::plan {
 
-/// The collectives of comm::Collective, with the same codes, so that StepEvent::collective can be cast.
-enum class CommKind : uint8_t {
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Broadcast,
-  Reduce,
-  Send,
-  Recv,
-  Barrier,
-};
-/// Returns the name that comm::to_string() gives: "all_reduce", "all_gather", ...
-const char* to_string(CommKind collective);
+/// A collective of a group of ranks. plan::Collective (plan/conversions.h) is a step of a conversion, which can be a
+/// slice.
+using CommKind = colossal::Collective;
+using colossal::to_string;
 
 /// Where the ranks of a group are.
 struct RankSpan {

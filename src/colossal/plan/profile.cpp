@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "colossal/base/collective.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
@@ -51,6 +52,13 @@ void check_known(const std::string& name, const std::vector<std::string>& known)
   throw Error("cluster", concat("names must be among ", list, ": got `", name, "`", did_you_mean(name, known)));
 }
 
+std::vector<std::string> collective_names() {
+  std::vector<std::string> names;
+  for (int code = 0; code <= static_cast<int>(colossal::Collective::Barrier); ++code)
+    names.emplace_back(to_string(static_cast<colossal::Collective>(code)));
+  return names;
+}
+
 void check_profile_tables(const Profile& profile) {
   if (const auto& t = profile.products; !t.dtypes.empty() || !t.rates.empty())
     check_profile_table(profile, "products", [&] {
@@ -67,8 +75,7 @@ void check_profile_tables(const Profile& profile) {
     check_profile_table(profile, "collectives", [&] {
       std::vector<double> names;
       for (size_t i = 0; i < t.names.size(); ++i) {
-        check_known(t.names[i], {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
-                                 "send", "recv", "barrier"});
+        check_known(t.names[i], collective_names());
         names.push_back(static_cast<double>(i + 1));
       }
       LogGrid({names, t.ranks}, t.latency);

@@ -39,9 +39,6 @@ constexpr double kReservedPart = 0.05;  // of the memory: the system, or a devic
 constexpr int64_t kMaxRepeats = 1000;
 constexpr double kElementBytes = 12;  // a = b + c in fp32: two reads and a write
 
-static_assert(static_cast<int>(CommKind::Barrier) == static_cast<int>(comm::Collective::Barrier) &&
-              static_cast<int>(CommKind::Send) == static_cast<int>(comm::Collective::Send));
-
 at::ScalarType scalar_type_of(const std::string& name) {
   const auto type = plan::number_type_named(name);
   require(type && *type != plan::NumberType::Fp8, "cluster", "dtypes of products must be among fp64, fp32, bf16 and "

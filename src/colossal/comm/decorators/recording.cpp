@@ -16,8 +16,6 @@ bool has_peer(Collective collective) {
          collective == Collective::Recv;
 }
 
-static_assert(StepEvent::kSend == static_cast<uint8_t>(Collective::Send));
-static_assert(StepEvent::kReceive == static_cast<uint8_t>(Collective::Recv));
 static_assert(StepEvent::kOptimizer == static_cast<uint8_t>(Phase::Optimizer));
 
 StepEvent::Kind kind_of(tensor::Operation::Kind kind) {
