@@ -16,6 +16,7 @@
 #include "colossal/cli/main.h"
 #include "colossal/cli/models.h"
 #include "colossal/cli/plan_calibrate.h"
+#include "colossal/cli/plan_run.h"
 #include "colossal/cli/quantize.h"
 #include "colossal/cli/reference.h"
 #include "colossal/cli/run.h"
@@ -37,6 +38,7 @@ int print_config_reference(const run::Program*) { become_torch("help", {"config"
 std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
 std::vector<std::string> own_table_names(const run::Program*) { return {}; }
 int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments); }
+int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
 int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }

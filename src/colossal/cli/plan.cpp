@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -76,6 +75,7 @@ int plan(const Arguments& arguments, const run::Program* program) {
       "the strategies of one of them, or the fastest plan on a mesh.",
       "colossal plan");
   PlanOptions options;
+  options.run.arguments = arguments;
   app.add_option("config", options.run.config, "TOML file of a run; `colossal help config` lists every key");
   add_plan_options(app, options.run);
   add_graph_options(app, options);

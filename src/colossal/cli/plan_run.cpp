@@ -1,7 +1,5 @@
 #include "colossal/cli/plan_run.h"
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -20,18 +18,6 @@ void print_notice(const std::string& notice) {
 }
 
 }  // namespace
-
-void add_plan_options(CLI::App& app, PlanWishes& wishes) {
-  app.add_option("--ranks", wishes.ranks, "ranks of the run: parallel.data becomes this number divided by other axes")
-      ->check(CLI::Range(1, 1 << 24));
-  app.add_flag("--check", wishes.check, "also train two steps on local ranks, and compare the second one");
-  app.add_flag("--search", wishes.search, "find the fastest layouts that fit, instead of that of CONFIG");
-  app.add_option("--keep", wishes.keep, "keys that --search keeps as CONFIG has them, such as parallel.tensor")
-      ->delimiter(',');
-  app.add_option("--report", wishes.report, "file for a page that draws the step and its memory");
-}
-
-std::vector<std::string> plan_option_names() { return {"--ranks", "--check", "--search", "--keep", "--report"}; }
 
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
