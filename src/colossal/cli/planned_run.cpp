@@ -1,0 +1,39 @@
+#include "colossal/cli/planned_run.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/predict/step.h"
+#include "colossal/run/calibrate.h"
+#include "colossal/run/data.h"
+#include "colossal/run/program.h"
+
+namespace colossal::cli {
+namespace {
+
+void print_notice_of_plan(const std::string& notice) {
+  if (!notice.empty()) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
+}
+
+}  // namespace
+
+PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
+  run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
+  for (const std::string& notice : given.notices) print_notice_of_plan(notice);
+  run::Config& config = given.config;
+  if (wishes.ranks > 0) predict::set_ranks(config, wishes.ranks);
+  config.validate();
+  const run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster);
+  print_notice_of_plan(cluster.note);
+  predict::set_device(config, cluster.profile);
+  run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
+  require(!model.adapter.treatment && !model.adapter.product, "plan",
+          "a run with an adapter cannot be predicted: got the table of one in ", wishes.config, "; leave the table out");
+  config.tables = model.objective.tables;
+  return {std::move(config), std::move(model.shape), cluster.profile};
+}
+
+}  // namespace colossal::cli
