@@ -1,0 +1,158 @@
+#include "colossal/plan/prediction.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+
+namespace colossal::plan {
+namespace {
+
+using PredictionJson = nlohmann::ordered_json;
+
+constexpr double kExactIntegers = 9007199254740992;  // 2^53
+
+/// Returns a count as an integer, as long as a double holds it exactly.
+PredictionJson count_json(double count) {
+  if (count == std::floor(count) && std::abs(count) <= kExactIntegers) return static_cast<int64_t>(count);
+  return count;
+}
+
+PredictionJson seconds_json(const StepParts& parts) {
+  return {{"compute", parts.compute},
+          {"communication", parts.communication},
+          {"bubble", parts.bubble},
+          {"optimizer", parts.optimizer},
+          {"input", parts.input}};
+}
+
+PredictionJson kinds_json(const StepMemory::Kinds& kinds) {
+  return {{"parameters", kinds.parameters},   {"gradients", kinds.gradients}, {"states", kinds.states},
+          {"activations", kinds.activations}, {"buffers", kinds.buffers},     {"host", kinds.host}};
+}
+
+PredictionJson role_json(const PredictedRole& role) {
+  PredictionJson calls = PredictionJson::array(), links = PredictionJson::array();
+  for (const PredictedCalls& row : role.calls)
+    calls.push_back({{"group", row.group},
+                     {"collective", row.collective},
+                     {"phase", row.phase},
+                     {"calls", row.calls},
+                     {"bytes", count_json(row.bytes)}});
+  for (const PredictedLink& row : role.links)
+    links.push_back({{"link", row.link}, {"calls", row.calls}, {"bytes", count_json(row.bytes)}});
+  return {{"name", role.name},
+          {"ranks", role.ranks},
+          {"first_rank", role.first_rank},
+          {"peak_bytes", role.peak_bytes},
+          {"resident_bytes", role.resident_bytes},
+          {"fullest", role.fullest},
+          {"kinds", kinds_json(role.kinds)},
+          {"calls", std::move(calls)},
+          {"links", std::move(links)},
+          {"seconds", seconds_json(role.seconds)}};
+}
+
+StepParts read_seconds(const PredictionJson& object) {
+  return {.compute = object.at("compute").get<double>(),
+          .communication = object.at("communication").get<double>(),
+          .bubble = object.at("bubble").get<double>(),
+          .optimizer = object.at("optimizer").get<double>(),
+          .input = object.at("input").get<double>()};
+}
+
+StepMemory::Kinds read_kinds(const PredictionJson& object) {
+  return {.parameters = object.at("parameters").get<int64_t>(),
+          .gradients = object.at("gradients").get<int64_t>(),
+          .states = object.at("states").get<int64_t>(),
+          .activations = object.at("activations").get<int64_t>(),
+          .buffers = object.at("buffers").get<int64_t>(),
+          .host = object.at("host").get<int64_t>()};
+}
+
+PredictedRole read_role(const PredictionJson& object) {
+  PredictedRole role{.name = object.at("name").get<std::string>(),
+                     .ranks = object.at("ranks").get<int64_t>(),
+                     .first_rank = object.at("first_rank").get<int64_t>(),
+                     .peak_bytes = object.at("peak_bytes").get<int64_t>(),
+                     .resident_bytes = object.at("resident_bytes").get<int64_t>(),
+                     .fullest = object.at("fullest").get<std::string>(),
+                     .kinds = read_kinds(object.at("kinds"))};
+  for (const PredictionJson& row : object.at("calls"))
+    role.calls.push_back({.group = row.at("group").get<std::string>(),
+                          .collective = row.at("collective").get<std::string>(),
+                          .phase = row.at("phase").get<std::string>(),
+                          .calls = row.at("calls").get<int64_t>(),
+                          .bytes = row.at("bytes").get<double>()});
+  for (const PredictionJson& row : object.at("links"))
+    role.links.push_back({.link = row.at("link").get<std::string>(),
+                          .calls = row.at("calls").get<int64_t>(),
+                          .bytes = row.at("bytes").get<double>()});
+  role.seconds = read_seconds(object.at("seconds"));
+  return role;
+}
+
+Prediction read_prediction(const PredictionJson& object) {
+  Prediction prediction{.ranks = object.at("ranks").get<int64_t>(),
+                        .fits = object.at("fits").get<bool>(),
+                        .limit = object.at("limit").get<std::string>(),
+                        .step_seconds = object.at("step_seconds").get<double>(),
+                        .peak_bytes = object.at("peak_bytes").get<int64_t>(),
+                        .mfu = object.at("mfu").get<double>(),
+                        .mfu_formula = object.at("mfu_formula").get<std::string>(),
+                        .flops_per_token = object.at("flops_per_token").get<double>(),
+                        .seconds = read_seconds(object.at("seconds"))};
+  for (const PredictionJson& role : object.at("roles")) prediction.roles.push_back(read_role(role));
+  for (const PredictionJson& row : object.at("remedies"))
+    prediction.remedies.push_back({.table = row.at("table").get<std::string>(),
+                                   .peak_bytes = row.at("peak_bytes").get<int64_t>(),
+                                   .step_seconds = row.at("step_seconds").get<double>()});
+  for (const PredictionJson& row : object.at("assumptions"))
+    prediction.assumptions.push_back(row.get<std::string>());
+  return prediction;
+}
+
+/// Returns the message of the JSON library without its label, such as "[json.exception.out_of_range.403] ".
+std::string reason_of(const nlohmann::json::exception& error) {
+  const std::string text = error.what();
+  const size_t label = text.find("] ");
+  return printable(label == std::string::npos ? text : text.substr(label + 2));
+}
+
+}  // namespace
+
+std::string to_json(const Prediction& prediction) {
+  PredictionJson roles = PredictionJson::array(), remedies = PredictionJson::array();
+  for (const PredictedRole& role : prediction.roles) roles.push_back(role_json(role));
+  for (const Remedy& remedy : prediction.remedies)
+    remedies.push_back({{"table", remedy.table},
+                        {"peak_bytes", remedy.peak_bytes},
+                        {"step_seconds", remedy.step_seconds}});
+  const PredictionJson object{{"ranks", prediction.ranks},
+                              {"fits", prediction.fits},
+                              {"limit", prediction.limit},
+                              {"step_seconds", prediction.step_seconds},
+                              {"peak_bytes", prediction.peak_bytes},
+                              {"mfu", prediction.mfu},
+                              {"mfu_formula", prediction.mfu_formula},
+                              {"flops_per_token", count_json(prediction.flops_per_token)},
+                              {"seconds", seconds_json(prediction.seconds)},
+                              {"roles", std::move(roles)},
+                              {"remedies", std::move(remedies)},
+                              {"assumptions", prediction.assumptions}};
+  return object.dump(-1, ' ', false, PredictionJson::error_handler_t::replace);
+}
+
+Prediction parse_prediction(std::string_view text, const std::string& name) {
+  const PredictionJson object = parse_ordered_json(text, name, "plan", {.distinct_names = true});
+  require(object.is_object(), "plan", name, ": a prediction must be a JSON object, as `colossal plan --json` writes it");
+  try {
+    return read_prediction(object);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("plan", concat(name, ": a prediction must have the members that `colossal plan --json` writes: ",
+                               reason_of(error), "; write it again with this version"));
+  }
+}
+
+}  // namespace colossal::plan

@@ -1,0 +1,112 @@
+// Predictions as JSON, which reads back equal, and as tables.
+#include "colossal/plan/prediction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "colossal/base/error.h"
+
+namespace colossal::plan::prediction_test {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+/// Every member differs from every other, so that two that are exchanged are found.
+Prediction example() {
+  PredictedRole role{.name = "stage 0",
+                     .ranks = 2,
+                     .first_rank = 4,
+                     .peak_bytes = 5'000'000'000'001,
+                     .resident_bytes = 6'000'000'000'001,
+                     .fullest = "backward of micro-batch 3",
+                     .kinds = {.parameters = 11, .gradients = 12, .states = 13, .activations = 14, .buffers = 15,
+                               .host = 16}};
+  role.calls = {{"data", "all_reduce", "backward", 17, 497'759'232}, {"pipeline", "send", "forward", 18, 1.5}};
+  role.links = {{"inside a node", 19, 20}, {"between nodes", 21, 22}};
+  role.seconds = {.compute = 0.1, .communication = 0.2, .bubble = 0.3, .optimizer = 0.4, .input = 0.5};
+  Prediction prediction{.ranks = 8,
+                        .fits = false,
+                        .limit = "stage 0 needs 5 TB",
+                        .step_seconds = 1.0 / 3,
+                        .peak_bytes = 5'000'000'000'001,
+                        .mfu = 0.62,
+                        .mfu_formula = "causal pairs",
+                        .flops_per_token = 2'523'968'372'736,
+                        .seconds = {.compute = 1.1, .communication = 1.2, .bubble = 1.3, .optimizer = 1.4, .input = 1}};
+  prediction.roles = {role, {.name = "stage 1", .ranks = 6, .fullest = "forward"}};
+  prediction.remedies = {{"[memory]\nrecompute = \"block\"\n", 23, 0.7}};
+  prediction.assumptions = {"one document a row", "the batch is ready"};
+  return prediction;
+}
+
+TEST(Prediction, ReadsBackItsJson) {
+  const Prediction before = example();
+  const std::string text = to_json(before);
+  const Prediction after = parse_prediction(text, "prediction.json");
+  EXPECT_EQ(to_json(after), text);
+  EXPECT_EQ(after.step_seconds, before.step_seconds);  // every digit is written
+  EXPECT_EQ(after.flops_per_token, before.flops_per_token);
+  ASSERT_EQ(after.roles.size(), 2u);
+  EXPECT_EQ(after.roles[0].kinds, before.roles[0].kinds);
+  EXPECT_EQ(after.roles[0].calls, before.roles[0].calls);
+  EXPECT_EQ(after.roles[0].links, before.roles[0].links);
+  EXPECT_EQ(after.roles[0].seconds.bubble, 0.3);
+  EXPECT_EQ(after.remedies.at(0).table, before.remedies[0].table);
+  EXPECT_EQ(after.assumptions, before.assumptions);
+}
+
+TEST(Prediction, HasTheDocumentedMembers) {
+  const auto json = nlohmann::json::parse(to_json(example()));
+  EXPECT_TRUE(json["peak_bytes"].is_number_integer());
+  EXPECT_TRUE(json["flops_per_token"].is_number_integer());
+  EXPECT_EQ(json["flops_per_token"], 2'523'968'372'736);
+  EXPECT_EQ(json["seconds"]["input"], 1);
+  const auto& role = json["roles"][0];
+  EXPECT_EQ(role["kinds"], nlohmann::json::parse(R"({"parameters": 11, "gradients": 12, "states": 13,
+                                                     "activations": 14, "buffers": 15, "host": 16})"));
+  EXPECT_EQ(role["calls"][0], nlohmann::json::parse(R"({"group": "data", "collective": "all_reduce",
+                                                        "phase": "backward", "calls": 17, "bytes": 497759232})"));
+  EXPECT_TRUE(role["calls"][0]["bytes"].is_number_integer());
+  EXPECT_EQ(role["calls"][1]["bytes"], 1.5);
+  EXPECT_EQ(json["remedies"][0]["peak_bytes"], 23);
+}
+
+TEST(Prediction, RefusesOtherObjects) {
+  const auto parse = [](const std::string& text) { return [text] { parse_prediction(text, "prediction.json"); }; };
+  EXPECT_THAT(parse("[1]"), ThrowsMessage<Error>(HasSubstr("prediction.json: a prediction must be a JSON object")));
+  EXPECT_THAT(parse("{\"ranks\": 1}"), ThrowsMessage<Error>(HasSubstr("prediction.json: a prediction must have")));
+  EXPECT_THAT(parse("{"), ThrowsMessage<Error>(HasSubstr("not valid JSON")));
+  auto json = nlohmann::json::parse(to_json(example()));
+  json["roles"][0]["calls"][0]["bytes"] = "many";
+  EXPECT_THAT(parse(json.dump()), ThrowsMessage<Error>(HasSubstr("must be number")));
+}
+
+TEST(Prediction, PrintsTables) {
+  const std::string text = to_text(example());
+  EXPECT_THAT(text, ContainsRegex("stage 0 +2 +4 +4.5 TiB +5.5 TiB +11 B"));
+  EXPECT_THAT(text, HasSubstr("stage 0: fullest in backward of micro-batch 3\n"));
+  EXPECT_THAT(text, ContainsRegex("stage 0 +data +all_reduce +backward +17 +474.7 MiB"));
+  EXPECT_THAT(text, ContainsRegex("stage 0 +between nodes +21 +22 B"));
+  EXPECT_THAT(text, HasSubstr("0.3333 = 1.1 compute + 1.2 communication + 1.3 bubble + 1.4 optimizer + 1 input\n"));
+  EXPECT_THAT(text, HasSubstr("MFU 62 %: causal pairs\n"));
+  EXPECT_THAT(text, HasSubstr("The layout does not fit: stage 0 needs 5 TB\n"));
+  EXPECT_THAT(text, HasSubstr("[memory]\nrecompute = \"block\"\n"));
+  EXPECT_THAT(text, HasSubstr("\nassumptions\n- one document a row\n- the batch is ready\n"));
+}
+
+TEST(Prediction, SaysThatALayoutFits) {
+  Prediction prediction = example();
+  prediction.fits = true;
+  prediction.remedies.clear();
+  EXPECT_THAT(to_text(prediction), HasSubstr("The layout fits.\n"));
+  EXPECT_THAT(to_text(prediction), Not(HasSubstr("does not fit")));
+}
+
+}  // namespace
+}  // namespace colossal::plan::prediction_test
