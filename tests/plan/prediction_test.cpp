@@ -91,7 +91,7 @@ TEST(Prediction, PrintsTables) {
   const std::string text = to_text(example());
   EXPECT_THAT(text, ContainsRegex("stage 0 +2 +4 +4.5 TiB +5.5 TiB +11 B"));
   EXPECT_THAT(text, HasSubstr("stage 0: fullest in backward of micro-batch 3\n"));
-  EXPECT_THAT(text, ContainsRegex("stage 0 +data +all_reduce +backward +17 +474.7 MiB"));
+  EXPECT_THAT(text, ContainsRegex("stage 0 +data +all_reduce +backward +17 +475 MiB"));
   EXPECT_THAT(text, ContainsRegex("stage 0 +between nodes +21 +22 B"));
   EXPECT_THAT(text, HasSubstr("0.3333 = 1.1 compute + 1.2 communication + 1.3 bubble + 1.4 optimizer + 1 input\n"));
   EXPECT_THAT(text, HasSubstr("MFU 62 %: causal pairs\n"));

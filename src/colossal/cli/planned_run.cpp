@@ -31,7 +31,8 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   predict::set_device(config, cluster.profile);
   run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
   require(!model.adapter.treatment && !model.adapter.product, "plan",
-          "a run with an adapter cannot be predicted: got the table of one in ", wishes.config, "; leave the table out");
+          "a run with an adapter cannot be predicted: got the table of one in ", wishes.config,
+          "; leave the table out");
   config.tables = model.objective.tables;
   return {std::move(config), std::move(model.shape), cluster.profile};
 }

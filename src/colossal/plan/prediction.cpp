@@ -146,7 +146,8 @@ std::string to_json(const Prediction& prediction) {
 
 Prediction parse_prediction(std::string_view text, const std::string& name) {
   const PredictionJson object = parse_ordered_json(text, name, "plan", {.distinct_names = true});
-  require(object.is_object(), "plan", name, ": a prediction must be a JSON object, as `colossal plan --json` writes it");
+  require(object.is_object(), "plan", name,
+          ": a prediction must be a JSON object, as `colossal plan --json` writes it");
   try {
     return read_prediction(object);
   } catch (const nlohmann::json::exception& error) {

@@ -40,6 +40,10 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
 /// The same with record_roles(config, shape).
 plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster);
 
+/// Returns the operations a token of a model of which every layer attends to all tokens of a row: `causal`, those with
+/// causal pairs alone, plus 12 * layers * heads * head_dim for each of the (tokens - 1) / 2 other pairs of a token.
+double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, double causal);
+
 /// Sets parallel.data of `config` so that the layout has `ranks` ranks.
 /// Errors ("plan"): the product of the other axes does not divide `ranks`; the message names these axes and the nearest
 ///                  numbers of ranks.

@@ -60,6 +60,7 @@ std::vector<Preset> presets() {
           {"llama3-8b", llama_layout({128256, 4096, 32, 32, 8, 14336, 8192}, based(500000))},
           {"llama3-70b", llama_layout({128256, 8192, 80, 64, 8, 28672, 8192}, based(500000))},
           {"llama3.1-8b", llama_layout({128256, 4096, 32, 32, 8, 14336, 131072}, stretched(8))},
+          {"llama3.1-405b", llama_layout({128256, 16384, 126, 128, 8, 53248, 131072}, stretched(8))},
           {"llama3.2-1b", llama_layout({128256, 2048, 16, 32, 8, 8192, 131072, true}, stretched(32))},
           {"mistral-7b", llama_layout({32000, 4096, 32, 32, 8, 14336, 32768}, LlamaSizes{.window = 4096})},
           {"mixtral-tiny", llama_layout({257, 128, 4, 8, 4, 176, 512, true}, mixture(8, 2))},

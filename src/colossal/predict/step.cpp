@@ -1,0 +1,334 @@
+#include "colossal/predict/step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/comm/call.h"
+#include "colossal/comm/traffic.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/task.h"
+#include "colossal/plan/cluster_costs.h"
+#include "colossal/run/objective.h"
+#include "colossal/train/named_model.h"
+
+namespace colossal::predict {
+namespace {
+
+using Kind = StepEvent::Kind;
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+std::string work_text(const StepEvent& event, const StepEvents& events) {
+  switch (event.kind) {
+    case Kind::Call:
+      return concat(comm::to_string(static_cast<comm::Collective>(event.collective)), " over ",
+                    events.groups[static_cast<size_t>(event.group)].name);
+    case Kind::Product:
+      return concat("product [", event.m, ", ", event.n, ", ", event.k, "]");
+    case Kind::Attention:
+      return "attention";
+    case Kind::Wait:
+      return "a wait for a call";
+    case Kind::HostCopy:
+      return "a host copy";
+    case Kind::Disk:
+      return "a transfer of the disk";
+    case Kind::Elementwise:
+      break;
+  }
+  return "elementwise work";
+}
+
+/// Describes the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]".
+std::string moment_text(const train::RecordedStep& step) {
+  if (step.list.empty()) return "a step without work";
+  const auto after = static_cast<size_t>(
+      std::clamp<int64_t>(step.memory.peak_event, 0, static_cast<int64_t>(step.list.size())));
+  const StepEvent& event = step.list[after == 0 ? 0 : after - 1];
+  std::string text = comm::to_string(static_cast<comm::Phase>(event.phase));
+  if (event.recomputed) text += " (recomputation)";
+  if (event.micro_batch >= 0) text += concat(" of micro-batch ", event.micro_batch);
+  return concat(text, after == 0 ? ", before " : ", after ", work_text(event, step));
+}
+
+std::vector<plan::PredictedCalls> calls_of(const StepEvents& events) {
+  std::map<std::tuple<std::string, std::string, std::string>, plan::PredictedCalls> rows;
+  for (const StepEvent& event : events.list) {
+    if (event.kind != Kind::Call) continue;
+    const std::string& group = events.groups[static_cast<size_t>(event.group)].name;
+    const std::string collective = comm::to_string(static_cast<comm::Collective>(event.collective));
+    const std::string phase = comm::to_string(static_cast<comm::Phase>(event.phase));
+    plan::PredictedCalls& row =
+        rows.try_emplace({group, collective, phase}, plan::PredictedCalls{group, collective, phase}).first->second;
+    ++row.calls;
+    row.bytes += event.bytes;
+  }
+  std::vector<plan::PredictedCalls> list;
+  for (auto& [key, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
+std::vector<plan::PredictedLink> links_of(const StepEvents& events, int rank, const plan::Costs& costs) {
+  constexpr int kHost = 2, kDisk = 3;  // after the kinds of plan::GroupPlace
+  const std::array<const char*, 4> names{"inside a node", "between nodes", "to the host", "to the disk"};
+  std::map<std::pair<int32_t, int32_t>, int> known;  // by group and peer of a message
+  const auto link_of = [&](const StepEvent& event) {
+    if (event.kind == Kind::HostCopy) return kHost;
+    if (event.kind == Kind::Disk) return kDisk;
+    const bool is_message = event.collective == StepEvent::kSend || event.collective == StepEvent::kReceive;
+    const auto [found, is_new] = known.try_emplace({event.group, is_message ? event.peer : -1}, 0);
+    const std::vector<int>& ranks = events.groups[static_cast<size_t>(event.group)].ranks;
+    if (is_new)
+      found->second = costs.place_of(is_message ? std::vector<int>{rank, ranks.at(static_cast<size_t>(event.peer))}
+                                                : ranks)
+                          .link;
+    return found->second;
+  };
+  std::map<int, plan::PredictedLink> rows;
+  for (const StepEvent& event : events.list) {
+    if (event.kind != Kind::Call && event.kind != Kind::HostCopy && event.kind != Kind::Disk) continue;
+    const int link = link_of(event);
+    plan::PredictedLink& row = rows[link];
+    row.link = names.at(static_cast<size_t>(link));
+    ++row.calls;
+    row.bytes += event.bytes;
+  }
+  std::vector<plan::PredictedLink> list;
+  for (auto& [link, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
+/// On CPUs tensors are memory of the process; on accelerators only the host's part of them is.
+int64_t resident_bytes_of(const StepMemory& memory, const plan::Profile& profile) {
+  return profile.machine.resident + memory.kinds.host + (profile.device.shared ? memory.peak_bytes : 0);
+}
+
+plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds,
+                                   const plan::ClusterCosts& costs, const plan::Profile& profile) {
+  const StepMemory& memory = role.step.memory;
+  return {.name = role.name,
+          .ranks = static_cast<int64_t>(role.ranks.size()),
+          .first_rank = role.ranks.front(),
+          .peak_bytes = memory.peak_bytes,
+          .resident_bytes = resident_bytes_of(memory, profile),
+          .fullest = moment_text(role.step),
+          .kinds = memory.kinds,
+          .calls = calls_of(role.step),
+          .links = links_of(role.step, role.ranks.front(), costs),
+          .seconds = seconds};
+}
+
+/// The most bytes that the ranks of one node have together.
+struct FullestNode {
+  int64_t node = 0, bytes = 0;
+};
+
+template <class BytesOf>
+FullestNode fullest_node(const RecordedRoles& roles, int64_t ranks_per_node, const BytesOf& bytes_of) {
+  std::map<int64_t, int64_t> nodes;
+  for (const RecordedRole& role : roles)
+    for (const int rank : role.ranks) nodes[rank / ranks_per_node] += bytes_of(role.step.memory);
+  FullestNode fullest;
+  for (const auto& [node, bytes] : nodes)
+    if (bytes > fullest.bytes) fullest = {node, bytes};
+  return fullest;
+}
+
+/// Returns why the roles do not fit; empty = they fit.
+std::string limit_of(const run::MemoryConfig& budgets, const RecordedRoles& roles, const plan::Cluster& cluster) {
+  const plan::Profile& profile = cluster.profile();
+  if (profile.device.shared) {
+    const FullestNode node = fullest_node(roles, cluster.ranks_per_node(), [&](const StepMemory& memory) {
+      return resident_bytes_of(memory, profile);
+    });
+    const int64_t memory = profile.device.memory - profile.device.reserve;
+    if (node.bytes > memory)
+      return concat("the ranks of node ", node.node, " need ", readable_bytes(node.bytes),
+                    " together, and the machine has ", readable_bytes(memory), " besides its reserve");
+  }
+  const auto fullest = std::max_element(roles.begin(), roles.end(), [](const RecordedRole& a, const RecordedRole& b) {
+    return a.step.memory.peak_bytes < b.step.memory.peak_bytes;
+  });
+  const int64_t peak = fullest->step.memory.peak_bytes;
+  if (!profile.device.shared && peak > cluster.device_bytes())
+    return concat(fullest->name, ": a rank needs ", readable_bytes(peak), ", and a device has ",
+                  readable_bytes(cluster.device_bytes()), " besides its reserve");
+  if (budgets.device > 0 && peak > budgets.device)
+    return concat(fullest->name, ": a rank needs ", readable_bytes(peak), ", and memory.device is ",
+                  readable_bytes(budgets.device));
+  const FullestNode host = fullest_node(roles, cluster.ranks_per_node(),
+                                        [](const StepMemory& memory) { return memory.kinds.host; });
+  if (budgets.host > 0 && host.bytes > budgets.host)
+    return concat("the ranks of node ", host.node, " need ", readable_bytes(host.bytes),
+                  " of host memory together, and memory.host is ", readable_bytes(budgets.host));
+  return "";
+}
+
+/// What the model computes for a token, by its own formulas.
+struct ModelWork {
+  double operations = 0;  // a token
+  int64_t tokens = 0;     // of a sample
+};
+
+/// Returns nothing if the operations of the model are not known.
+std::optional<ModelWork> work_of(const run::Config& config, const models::ModelShape& shape) {
+  const auto objective = train::objective_of(config, {.shape = shape});
+  const tensor::Batch example = objective->example(1);
+  const int64_t tokens = shape.task().reads_text() ? config.data.sequence
+                         : example.has_tokens()    ? example.tokens()
+                                                   : std::max<int64_t>(1, shape.positions);
+  try {
+    return ModelWork{run::costs_of(shape, *objective).sum() / static_cast<double>(tokens), tokens};
+  } catch (const models::UnknownCosts&) {
+    return std::nullopt;
+  }
+}
+
+/// Operations of all ranks in a step.
+struct ComputedWork {
+  double all = 0;
+  double attention_forward = 0;  // of attention in forward, without repetitions
+};
+
+ComputedWork computed_by(const RecordedRoles& roles) {
+  ComputedWork work;
+  for (const RecordedRole& role : roles) {
+    ComputedWork one;
+    for (const StepEvent& event : role.step.list) {
+      one.all += event.operations;
+      if (event.kind == Kind::Attention && event.phase == static_cast<uint8_t>(comm::Phase::Forward) &&
+          !event.recomputed)
+        one.attention_forward += event.operations;
+    }
+    work.all += one.all * static_cast<double>(role.ranks.size());
+    work.attention_forward += one.attention_forward * static_cast<double>(role.ranks.size());
+  }
+  return work;
+}
+
+/// Returns true if every token attends to itself and all tokens before it, in every layer and in no rank twice.
+bool is_wholly_causal(const models::ModelShape& shape, const ModelWork& work, double samples, double attention) {
+  const double tokens = static_cast<double>(work.tokens), pairs = tokens * (tokens + 1) / 2;
+  const double by_formula =
+      4 * samples * pairs * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
+  return shape.task().continues() && std::abs(attention - by_formula) < 0.5 * 4 * pairs;
+}
+
+/// Sets `mfu` and its formula.
+void set_mfu(plan::Prediction& prediction, const run::Config& config, const models::ModelShape& shape,
+             const RecordedRoles& roles, const ModelWork& work, const plan::Cluster& cluster) {
+  prediction.flops_per_token = work.operations;
+  const auto type = plan::number_type_named(config.precision.mode).value_or(plan::NumberType::Fp32);
+  const double peak = cluster.peak(type), samples = static_cast<double>(config.training.batch_size);
+  const double tokens = samples * static_cast<double>(work.tokens);
+  const double most = prediction.step_seconds * static_cast<double>(prediction.ranks) * peak;
+  if (most <= 0) return;
+  prediction.mfu = work.operations * tokens / most;
+  const ComputedWork computed = computed_by(roles);
+  std::string text = concat(number_text(work.operations), " operations a token (",
+                            shape.task().continues() ? "causal" : "visible", " pairs, without recomputation) x ",
+                            tokens, " tokens / (", number_text(prediction.step_seconds), " s x ", prediction.ranks,
+                            prediction.ranks == 1 ? " rank x " : " ranks x ", number_text(peak), " operations/s in ",
+                            plan::to_string(type), ")");
+  const auto percent = [&](double operations) { return number_text(std::round(1e4 * operations / most) / 100); };
+  if (is_wholly_causal(shape, work, samples, computed.attention_forward))
+    text += concat("; by all pairs ", percent(all_pairs_operations(shape, work.tokens, work.operations) * tokens),
+                   " %");
+  text += concat("; as ranks compute it, with recomputation and padding, ", percent(computed.all), " %");
+  prediction.mfu_formula = text;
+}
+
+std::vector<std::string> assumptions_of(const run::Config& config, const models::ModelShape& shape,
+                                        const plan::Profile& profile) {
+  std::vector<std::string> list;
+  if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
+  if (shape.task().reads_text() && config.data.documents != "joined") list.emplace_back("one document a row");
+  if (shape.experts > 0) list.emplace_back("experts are loaded evenly");
+  if (profile.device.shared && !profile.products.rates.empty())
+    list.emplace_back("products run at the rates of the profile, whose library of products the run chooses too");
+  list.emplace_back("the batch of a step is ready when it begins");
+  if (config.memory.has_tiers()) list.emplace_back("copies to and from the tiers of [memory] take no time");
+  if (config.parallel.ranks() > kRecordedRanks)
+    list.emplace_back("ranks that differ only in their place along data, expert and tensor do the same work");
+  return list;
+}
+
+}  // namespace
+
+double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, double causal) {
+  const double added = static_cast<double>(tokens - 1) / 2;  // pairs of a token, on average
+  return causal + 12 * added * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
+}
+
+plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
+                              const plan::Cluster& cluster) {
+  const plan::ClusterCosts costs(cluster);
+  std::vector<plan::Role> simulated;
+  for (const RecordedRole& role : roles)
+    simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
+  const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
+  plan::Prediction prediction{.limit = limit_of(config.memory, roles, cluster),
+                              .step_seconds = timeline.seconds,
+                              .seconds = timeline.parts()};
+  prediction.fits = prediction.limit.empty();
+  for (size_t i = 0; i < roles.size(); ++i) {
+    prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
+    prediction.ranks += prediction.roles.back().ranks;
+    prediction.peak_bytes = std::max(prediction.peak_bytes, prediction.roles.back().peak_bytes);
+  }
+  prediction.assumptions = assumptions_of(config, shape, cluster.profile());
+  if (const auto work = work_of(config, shape))
+    set_mfu(prediction, config, shape, roles, *work, cluster);
+  else
+    prediction.assumptions.emplace_back("the operations of this model are not known, so there is no MFU");
+  return prediction;
+}
+
+plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
+                              const plan::Cluster& cluster) {
+  return predict_step(config, shape, record_roles(config, shape), cluster);
+}
+
+void set_ranks(run::Config& config, int64_t ranks) {
+  distributed::ParallelConfig& parallel = config.parallel;
+  const int64_t fixed = parallel.ranks() / parallel.data;
+  if (ranks % fixed != 0 || ranks < 1) {
+    std::string axes;
+    for (const auto& [name, size] : {std::pair<const char*, int64_t>{"pipeline", parallel.pipeline.size},
+                                     {"expert", parallel.expert.size},
+                                     {"sequence", parallel.sequence.size},
+                                     {"tensor", parallel.tensor.size}})
+      if (size > 1) axes += concat(axes.empty() ? "" : ", ", "parallel.", name, " = ", size);
+    const int64_t below = ranks / fixed * fixed;
+    const std::string nearest = below > 0 ? concat("the nearest are ", below, " and ", below + fixed)
+                                          : concat("the smallest is ", fixed);
+    throw Error("plan", concat("the number of ranks must be a multiple of the axes that are fixed (", axes, "): got ",
+                               ranks, "; ", nearest));
+  }
+  parallel.data = ranks / fixed;
+}
+
+void set_device(run::Config& config, const plan::Profile& profile) {
+  if (config.run.device == "auto") config.run.device = profile.device.shared ? "cpu" : "cuda";
+}
+
+plan::Cluster cluster_of(const run::Config& config, const plan::Profile& profile) {
+  if (!profile.device.shared) return plan::Cluster(profile);
+  const int64_t ranks = config.parallel.ranks();
+  const bool has_network = profile.network.bandwidth > 0;
+  return plan::Cluster(profile, has_network ? std::min(ranks, profile.node.devices) : ranks);
+}
+
+}  // namespace colossal::predict
