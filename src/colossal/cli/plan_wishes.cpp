@@ -10,7 +10,8 @@ void add_plan_options(CLI::App& app, PlanWishes& wishes) {
   app.add_flag("--check", wishes.check, "also train two steps on local ranks, and compare the second one");
   app.add_flag("--search", wishes.search, "find the fastest layouts that fit, instead of that of CONFIG");
   app.add_option("--keep", wishes.keep, "keys that --search keeps as CONFIG has them, such as parallel.tensor")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--report", wishes.report, "file for a page that draws the step and its memory");
 }
 

@@ -1,0 +1,244 @@
+// Predicted steps: roles of a layout, calls and memory by published formulas, limits of memory, times on clusters.
+#include "colossal/predict/step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/run/data.h"
+#include "colossal/run/objective.h"
+#include "colossal/run/program.h"
+#include "colossal/train/named_model.h"
+#include "support/parity.h"
+
+namespace colossal::predict::step_test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+/// Sizes that every layout below divides evenly.
+models::ModelShape even_shape() {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.vocabulary = 48, shape.layers = 4, shape.hidden = 64, shape.heads = shape.kv_heads = 4, shape.head_dim = 16;
+  shape.ffn = 256, shape.positions = 64, shape.dropout = 0;
+  return shape;
+}
+
+run::Config config_of(int64_t data, int64_t tensor = 1, int64_t pipeline = 1) {
+  run::Config config;
+  config.run.device = "cpu";
+  config.parallel.data = data;
+  config.parallel.tensor.size = tensor;
+  config.parallel.pipeline.size = pipeline;
+  config.training.batch_size = 8 * data;
+  config.data.sequence = 32;
+  return config;
+}
+
+/// A machine whose ranks share 1 GiB, of which nothing is reserved.
+plan::Profile shared_machine() {
+  plan::Profile profile;
+  profile.name = "shared";
+  profile.device.memory = int64_t{1} << 30;
+  profile.device.bandwidth = 1e10;
+  profile.device.fp32 = 1e11;
+  profile.device.shared = true;
+  profile.node = {8, 1e9, 1e-5};
+  return profile;
+}
+
+std::vector<std::string> names_of(const RecordedRoles& roles) {
+  std::vector<std::string> names;
+  for (const RecordedRole& role : roles) names.push_back(role.name);
+  return names;
+}
+
+TEST(Roles, JoinsRanksWithEqualWork) {
+  const RecordedRoles data = record_roles(config_of(2), even_shape());
+  EXPECT_THAT(names_of(data), ElementsAre("all ranks"));
+  EXPECT_THAT(data.at(0).ranks, ElementsAre(0, 1));
+  const RecordedRoles stages = record_roles(config_of(2, 1, 2), even_shape());
+  EXPECT_THAT(names_of(stages), ElementsAre("stage 0", "stage 1"));
+  EXPECT_THAT(stages.at(0).ranks, ElementsAre(0, 1));
+  EXPECT_THAT(stages.at(1).ranks, ElementsAre(2, 3));
+}
+
+TEST(Roles, NamesRanksByTheirAxes) {
+  // 1d tensor parallelism divides everything evenly here, so the ranks of a stage do the same.
+  EXPECT_THAT(names_of(record_roles(config_of(1, 2, 2), even_shape())), ElementsAre("stage 0", "stage 1"));
+}
+
+/// Under gpipe the middle stages do the same work, but one after another.
+TEST(Roles, KeepsStagesApart) {
+  run::Config config = config_of(1, 1, 4);
+  config.parallel.pipeline.schedule = "gpipe";
+  config.parallel.pipeline.layers_per_stage = {1, 1, 1, 1};
+  EXPECT_THAT(names_of(record_roles(config, even_shape())), ElementsAre("stage 0", "stage 1", "stage 2", "stage 3"));
+}
+
+TEST(Roles, RecordsOneRankOfEachStageOfManyRanks) {
+  const run::Config config = config_of(64, 1, 2);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  EXPECT_THAT(names_of(roles), ElementsAre("stage 0", "stage 1"));
+  EXPECT_EQ(roles.at(0).ranks.size(), 64u);
+  EXPECT_EQ(roles.at(1).ranks.front(), 64);
+  const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  EXPECT_EQ(prediction.ranks, 128);
+  EXPECT_THAT(prediction.assumptions, Contains(HasSubstr("do the same work")));
+}
+
+TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
+  run::GivenConfig given = run::read_given_config(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/gpt2_124m.toml",
+                                                  {"--parallel.data=2", "--run.device=cpu"});
+  const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
+  const plan::Prediction prediction =
+      predict_step(given.config, shape, cluster_of(given.config, shared_machine()));
+  ASSERT_EQ(prediction.roles.size(), 1u);
+  const plan::PredictedRole& role = prediction.roles[0];
+  EXPECT_EQ(role.name, "all ranks");
+  constexpr int64_t kParameters = 124'439'808;
+  double sent = 0;
+  for (const plan::PredictedCalls& row : role.calls)
+    if (row.group == "data" && row.collective == "all_reduce" && row.phase == "backward") sent += row.bytes;
+  EXPECT_EQ(sent, 4.0 * kParameters);
+  EXPECT_EQ(role.kinds.parameters, 4 * kParameters);
+  EXPECT_EQ(role.kinds.states, 8 * kParameters);
+  EXPECT_EQ(prediction.flops_per_token, 748'325'376);
+  EXPECT_FALSE(prediction.fits);  // two ranks with two gigabytes each on a machine of one
+  EXPECT_THAT(prediction.limit, HasSubstr("the ranks of node 0 need"));
+  EXPECT_THAT(prediction.assumptions, Contains("one document a row"));
+}
+
+TEST(Prediction, CountsOperationsOfLlama405b) {
+  const run::GivenConfig given =
+      run::read_given_config(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/llama_405b.toml", {});
+  given.config.validate();
+  EXPECT_EQ(given.config.parallel.ranks(), 16'384);
+  const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
+  const auto objective = train::objective_of(given.config, {.shape = shape});
+  // All terms are multiples of large powers of two, so their sums are exact.
+  const double causal = run::costs_of(shape, *objective).sum() / 8192;
+  EXPECT_EQ(causal, 2'523'968'372'736.0);
+  // The published number has five digits.
+  EXPECT_NEAR(all_pairs_operations(shape, 8192, causal), 2.6254e12, 0.5e8);
+}
+
+TEST(Prediction, AddsUp) {
+  const run::Config config = config_of(2, 1, 2);
+  const plan::Prediction prediction = predict_step(config, even_shape(), cluster_of(config, shared_machine()));
+  EXPECT_GT(prediction.step_seconds, 0);
+  for (const plan::PredictedRole& role : prediction.roles)  // sums of at most a few thousand events
+    EXPECT_NEAR(role.seconds.sum(), prediction.step_seconds,
+                1e4 * std::numeric_limits<double>::epsilon() * prediction.step_seconds)
+        << role.name;
+  EXPECT_GT(prediction.seconds.bubble, 0);
+  EXPECT_EQ(prediction.peak_bytes, std::max(prediction.roles[0].peak_bytes, prediction.roles[1].peak_bytes));
+  const double most = prediction.step_seconds * 4 * 1e11 / 4;  // ranks x the share of each in the machine's peak
+  const double operations = prediction.flops_per_token * 16 * 32;
+  EXPECT_NEAR(prediction.mfu, operations / most, 8 * std::numeric_limits<double>::epsilon() * prediction.mfu);
+  EXPECT_THAT(prediction.mfu_formula, AllOf(HasSubstr("causal pairs, without recomputation"), HasSubstr("all pairs")));
+}
+
+TEST(Prediction, IsNeverSlowerWithFasterLinks) {
+  for (const run::Config& config : {config_of(4), config_of(1, 4), config_of(1, 1, 4), config_of(2, 2, 2)}) {
+    const RecordedRoles roles = record_roles(config, even_shape());
+    plan::Profile profile = shared_machine();
+    double before = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 4; ++i, profile.node.bandwidth *= 2) {
+      const double now = predict_step(config, even_shape(), roles, cluster_of(config, profile)).step_seconds;
+      EXPECT_LE(now, before);
+      before = now;
+    }
+  }
+}
+
+TEST(Prediction, ComparesMemoryWithTheMachine) {
+  const run::Config config = config_of(2);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  const StepMemory& memory = roles.at(0).step.memory;
+  plan::Profile profile = shared_machine();
+  profile.machine.resident = 1000;
+  const int64_t both = 2 * (memory.peak_bytes + memory.kinds.host + 1000);
+  for (const int64_t missing : {0, 1}) {
+    profile.device.memory = both - missing;
+    const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+    EXPECT_EQ(prediction.fits, missing == 0);
+    EXPECT_EQ(prediction.limit.find("node 0 need") != std::string::npos, missing == 1) << prediction.limit;
+    EXPECT_EQ(2 * prediction.roles.at(0).resident_bytes, both);
+  }
+}
+
+TEST(Prediction, ComparesMemoryWithTheDevice) {
+  const run::Config config = config_of(2);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  plan::Profile profile = shared_machine();
+  profile.device.shared = false;
+  profile.device.reserve = 1000;
+  for (const int64_t missing : {0, 1}) {
+    profile.device.memory = roles.at(0).step.memory.peak_bytes + 1000 - missing;
+    const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+    EXPECT_EQ(prediction.fits, missing == 0);
+    EXPECT_EQ(prediction.roles.at(0).resident_bytes, roles.at(0).step.memory.kinds.host);
+  }
+}
+
+TEST(Prediction, ComparesMemoryWithItsBudget) {
+  run::Config config = config_of(1);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  config.memory.device = roles.at(0).step.memory.peak_bytes - 1;
+  const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  EXPECT_FALSE(prediction.fits);
+  EXPECT_THAT(prediction.limit, HasSubstr("memory.device"));
+}
+
+TEST(Prediction, TellsLinksApart) {
+  const run::Config config = config_of(4);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  plan::Profile profile = shared_machine();
+  profile.device.shared = false;
+  profile.node.devices = 2;
+  profile.network = {1e8, 1e-4, 1};
+  const plan::Prediction prediction = predict_step(config, even_shape(), roles, plan::Cluster(profile));
+  std::vector<std::string> links;
+  for (const plan::PredictedLink& link : prediction.roles.at(0).links) links.push_back(link.link);
+  EXPECT_THAT(links, ElementsAre("between nodes"));
+  const auto prediction_inside = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  EXPECT_EQ(prediction_inside.roles.at(0).links.at(0).link, "inside a node");
+  EXPECT_EQ(prediction_inside.roles.at(0).links.at(0).bytes, prediction.roles[0].links[0].bytes);
+}
+
+TEST(SetRanks, DividesByTheOtherAxes) {
+  run::Config config = config_of(5, 2);
+  set_ranks(config, 8);
+  EXPECT_EQ(config.parallel.data, 4);
+  EXPECT_THAT([&] { set_ranks(config, 7); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("parallel.tensor = 2"), HasSubstr("got 7; the nearest are 6 and 8"),
+                                         Not(HasSubstr("pipeline")))));
+  EXPECT_THAT([&] { set_ranks(config, 1); }, ThrowsMessage<Error>(HasSubstr("the smallest is 2")));
+  EXPECT_EQ(config.parallel.data, 4);
+}
+
+TEST(SetDevice, FollowsTheProfile) {
+  run::Config config;
+  config.run.device = "auto";
+  set_device(config, plan::find_profile("h100-8x"));
+  EXPECT_EQ(config.run.device, "cuda");
+  set_device(config, shared_machine());
+  EXPECT_EQ(config.run.device, "cuda");  // a device that is set stays
+  config.run.device = "auto";
+  set_device(config, shared_machine());
+  EXPECT_EQ(config.run.device, "cpu");
+}
+
+}  // namespace
+}  // namespace colossal::predict::step_test
