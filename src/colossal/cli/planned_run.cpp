@@ -34,7 +34,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
           "a run with an adapter cannot be predicted: got the table of one in ", wishes.config,
           "; leave the table out");
   config.tables = model.objective.tables;
-  return {std::move(config), std::move(model.shape), cluster.profile};
+  return {std::move(config), std::move(model.shape), cluster.profile, cluster.note};
 }
 
 }  // namespace colossal::cli

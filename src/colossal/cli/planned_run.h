@@ -1,5 +1,7 @@
 // The run that `colossal plan CONFIG` plans, before a step of it is recorded.
 #pragma once
+#include <string>
+
 #include "colossal/cli/plan_wishes.h"
 #include "colossal/models/shape.h"
 #include "colossal/plan/profile.h"
@@ -16,6 +18,7 @@ struct PlannedRun {
   run::Config config;
   models::ModelShape shape;
   plan::Profile profile;
+  std::string note;  ///< why its times are rough; empty = they are not
 };
 
 /// Reads the config, sets its ranks, and resolves the model with the vocabulary of the tokenizer. No other data is

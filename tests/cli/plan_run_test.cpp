@@ -1,0 +1,104 @@
+// `colossal plan CONFIG` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "colossal/base/file.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::cli::plan_run_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// A tiny run, and a machine whose ranks share 1 GiB.
+struct PlanOfARun {
+  test::TemporaryFolder folder;
+  std::string config = folder / "run.toml", profile = folder / "profile.toml";
+  PlanOfARun() {
+    write_file(config,
+               "[model]\nname = 'gpt2-tiny'\n[data]\npath = 'missing.txt'\ntokenizer = 'bytes'\nsequence = 16\n"
+               "[training]\nsteps = 20\nbatch_size = 24\n[parallel]\ndata = 2\n");
+    write_file(profile,
+               "device = { memory = \"1GiB\", bandwidth = 1e10, fp32 = 1e11, shared = true }\n"
+               "node = { devices = 8, bandwidth = 1e9, latency = 1e-5 }\n");
+  }
+  Outcome run(std::vector<std::string> words) const {
+    words.insert(words.begin(), {config, "--cluster", profile});
+    return run_command("plan", std::move(words));
+  }
+};
+
+TEST(PlanRun, WritesOneJsonObject) {
+  const PlanOfARun command;
+  const Outcome outcome = command.run({"--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);  // refuses a second value
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_THAT(json["remedies"], IsEmpty());
+  EXPECT_EQ(json["roles"][0]["name"], "all ranks");
+  EXPECT_GT(json["step_seconds"], 0);
+}
+
+/// The data do not exist, and no run folder appears.
+TEST(PlanRun, ReadsNoDataAndWritesNothing) {
+  const PlanOfARun command;
+  const Outcome outcome = command.run({"--run.folder=" + (command.folder / "run")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("2 ranks, "), HasSubstr("\nThe layout fits.\n"),
+                                 HasSubstr("- one document a row\n")));
+  EXPECT_FALSE(std::filesystem::exists(command.folder / "run"));
+}
+
+TEST(PlanRun, SetsTheNumberOfRanks) {
+  const PlanOfARun command;
+  const Outcome six = command.run({"--json", "--ranks", "6", "--parallel.tensor=2", "--training.batch_size=6"});
+  ASSERT_EQ(six.status, 0) << six.err;
+  EXPECT_EQ(nlohmann::json::parse(six.out)["ranks"], 6);
+  const Outcome seven = command.run({"--ranks", "7", "--parallel.tensor=2"});
+  EXPECT_EQ(seven.status, 1);
+  EXPECT_THAT(seven.err, AllOf(HasSubstr("parallel.tensor = 2"), HasSubstr("got 7; the nearest are 6 and 8")));
+  EXPECT_THAT(seven.out, IsEmpty());
+}
+
+/// A layout that does not fit is an answer, not an error.
+TEST(PlanRun, SaysThatALayoutDoesNotFit) {
+  const PlanOfARun command;
+  write_file(command.profile,
+             "device = { memory = \"1MiB\", bandwidth = 1e10, fp32 = 1e11, shared = true }\n"
+             "node = { devices = 8, bandwidth = 1e9, latency = 1e-5 }\n");
+  const Outcome outcome = command.run({});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("The layout does not fit: the ranks of node 0 need "));
+}
+
+TEST(PlanRun, RefusesBadInput) {
+  const PlanOfARun command;
+  const Outcome unknown = run_command("plan", {command.config, "--cluster", "a100-9x"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean `a100-8x`?"));
+  EXPECT_EQ(command.run({"--parallel.tensr=2"}).status, 1);
+  EXPECT_EQ(command.run({"--ranks", "0"}).status, 2);
+  EXPECT_EQ(command.run({"--nonsense"}).status, 2);
+  EXPECT_EQ(command.run({"--keep", "parallel.tensor"}).status, 2);
+  EXPECT_THAT(command.run({"--mesh", "data=2"}).err, HasSubstr("--mesh has no effect without --graph"));
+  EXPECT_EQ(run_command("plan", {command.folder / "none.toml"}).status, 1);
+  const Outcome both = run_command("plan", {command.config, "--graph", "graph.json"});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_THAT(run_command("plan", {"--graph", "g.json", "--ranks", "2"}).err, HasSubstr("--ranks has no effect with"));
+  EXPECT_THAT(run_command("plan", {"--graph", "g.json", "--parallel.tensor=2"}).err,
+              AllOf(HasSubstr("no effect with --graph"), Not(HasSubstr("[graph]"))));
+}
+
+}  // namespace
+}  // namespace colossal::cli::plan_run_test
