@@ -1,6 +1,7 @@
 // record_roles(): records the ranks of a layout and joins those that do the same work.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
