@@ -237,11 +237,11 @@ void set_mfu(plan::Prediction& prediction, const run::Config& config, const mode
   if (most <= 0) return;
   prediction.mfu = work.operations * tokens / most;
   const ComputedWork computed = computed_by(roles);
-  std::string text = concat(number_text(work.operations), " operations a token (",
-                            shape.task().continues() ? "causal" : "visible", " pairs, without recomputation) x ",
-                            static_cast<int64_t>(tokens), " tokens / (", number_text(prediction.step_seconds), " s x ", prediction.ranks,
-                            prediction.ranks == 1 ? " rank x " : " ranks x ", number_text(peak), " operations/s in ",
-                            plan::to_string(type), ")");
+  std::string text = concat(
+      number_text(work.operations), " operations a token (", shape.task().continues() ? "causal" : "visible",
+      " pairs, without recomputation) x ", static_cast<int64_t>(tokens), " tokens / (",
+      number_text(prediction.step_seconds), " s x ", prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ",
+      number_text(peak), " operations/s in ", plan::to_string(type), ")");
   const auto percent = [&](double operations) { return number_text(std::round(1e4 * operations / most) / 100); };
   if (is_wholly_causal(shape, work, samples, computed.attention_forward))
     text += concat("; by all pairs ", percent(all_pairs_operations(shape, work.tokens, work.operations) * tokens),
