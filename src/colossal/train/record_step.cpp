@@ -7,11 +7,22 @@
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/memory/device_meter.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
 namespace {
+
+/// Sets the bytes that the tiers have moved since the engine was made.
+void set_moved_bytes(RecordedStep& step, const Engine& engine) {
+  if (const memory::TieredStore* tiers = engine.tiers()) {
+    const memory::TieredStore::Counts counts = tiers->counts();
+    step.disk_bytes = static_cast<double>(counts.bytes_read + counts.bytes_written);
+  }
+  if (const auto use = engine.device_use())
+    step.host_copy_bytes = static_cast<double>(use->copied_to + use->copied_from);
+}
 
 RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
@@ -25,11 +36,17 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
     engine->step();
   };
   step();
+  RecordedStep before;
+  set_moved_bytes(before, *engine);
   world.clear();
   account.reset_peaks();
   const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
   step();
-  return {world.events(), step_memory(account.usage())};
+  RecordedStep recorded{world.events(), step_memory(account.usage())};
+  set_moved_bytes(recorded, *engine);
+  recorded.host_copy_bytes -= before.host_copy_bytes;
+  recorded.disk_bytes -= before.disk_bytes;
+  return recorded;
 }
 
 /// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.

@@ -14,6 +14,8 @@ namespace colossal::train {
 /// The events of a step and the memory of its tensors.
 struct RecordedStep : StepEvents {
   StepMemory memory;
+  double host_copy_bytes = 0;  ///< bytes copied between device and host, with memory.device
+  double disk_bytes = 0;       ///< bytes read from memory.disk and written to it
 };
 
 /// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of
@@ -23,7 +25,8 @@ struct RecordedStep : StepEvents {
 /// (comm::RecordingWorld) on the device of [run]. Products inside update rules are included if the rank computes them.
 /// Elementwise events are those of the run on shapes: our kernels announce the bytes that they move, and each other
 /// operator of LibTorch counts as one kernel (tensor/moved_bytes.h). An op of ours without an announcement counts as
-/// the operators of its reference, which move more bytes than its kernel. Reads and writes of tiers are not events.
+/// the operators of its reference, which move more bytes than its kernel. Reads and writes of tiers are
+/// not events; only their bytes are counted.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
 /// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A
 /// buffer of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time. Under ZeRO 3
