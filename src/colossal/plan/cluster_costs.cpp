@@ -32,7 +32,8 @@ double ClusterCosts::call_seconds(const StepEvent& call, const GroupPlace& place
 }
 
 double ClusterCosts::disk_seconds(double bytes) const {
-  return std::max(cluster_.disk_read_seconds(bytes), cluster_.disk_write_seconds(bytes));
+  const double of_node = bytes * static_cast<double>(cluster_.ranks_per_node());
+  return std::max(cluster_.disk_read_seconds(of_node), cluster_.disk_write_seconds(of_node));
 }
 
 }  // namespace colossal::plan

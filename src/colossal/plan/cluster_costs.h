@@ -28,7 +28,8 @@ class ClusterCosts final : public Costs {
   /// Errors ("cluster"): a profile without such links; a code that is no collective.
   double call_seconds(const StepEvent& call, const GroupPlace& place) const override;
   double host_copy_seconds(double bytes) const override { return cluster_.host_copy_seconds(bytes); }
-  /// Events do not tell reads from writes, so the slower of both counts.
+  /// All ranks of a node use its disk at once. Events do not distinguish reads from writes, so the slower of both
+  /// counts.
   double disk_seconds(double bytes) const override;
 
  private:

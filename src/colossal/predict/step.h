@@ -52,7 +52,8 @@ void set_ranks(run::Config& config, int64_t ranks);
 /// Resolves run.device = "auto" to the device of the profile: "cpu" if ranks share it, else "cuda". A recorded step
 /// makes the choices of that device.
 void set_device(run::Config& config, const plan::Profile& profile);
-/// Returns the cluster on which the ranks of `config` run. Without a network, all ranks are in one node.
+/// Returns the cluster on which the ranks of `config` run. On a shared device without a network, all ranks are in one
+/// node.
 /// Errors: those of plan::Cluster.
 plan::Cluster cluster_of(const run::Config& config, const plan::Profile& profile);
 
