@@ -13,7 +13,8 @@ namespace colossal::cli {
 int plan_run(const PlanWishes& wishes, const run::Program* program) {
   const PlannedRun run = resolve_plan(wishes, program);
   const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
-  plan::Prediction prediction = predict::predict_step(run.config, run.shape, cluster);
+  const predict::RecordedRoles roles = predict::record_roles(run.config, run.shape);
+  plan::Prediction prediction = predict::predict_step(run.config, run.shape, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(run.config, run.shape, cluster);
   if (!run.note.empty()) prediction.assumptions.push_back(run.note);
   std::fputs((wishes.json ? plan::to_json(prediction) + "\n" : plan::to_text(prediction)).c_str(), stdout);
