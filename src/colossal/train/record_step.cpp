@@ -7,52 +7,52 @@
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/memory/device_meter.h"
-#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
 namespace {
 
-/// Sets the bytes that the tiers have moved since the engine was made.
-void set_moved_bytes(RecordedStep& step, const Engine& engine) {
-  if (const memory::TieredStore* tiers = engine.tiers()) {
-    const memory::TieredStore::Counts counts = tiers->counts();
-    step.disk_bytes = static_cast<double>(counts.bytes_read + counts.bytes_written);
-  }
-  if (const auto use = engine.device_use())
-    step.host_copy_bytes = static_cast<double>(use->copied_to + use->copied_from);
-}
-
-RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
+/// `rows`: null = full samples, each row one document.
+RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape,
+                         const tensor::Batch* rows) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
   const auto engine = initialize(world, config, shape, at::kMeta);
   // Only sizes matter for the events, but the host checks values, so they must be valid.
-  const tensor::Batch batch = run::batch_of_ones(engine->objective(), config);
+  const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
+  const tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
   const auto step = [&] {
     engine->zero_grad();
     engine->train_step(batch);
     engine->step();
   };
   step();
-  RecordedStep before;
-  set_moved_bytes(before, *engine);
   world.clear();
   account.reset_peaks();
   const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
   step();
-  RecordedStep recorded{world.events(), step_memory(account.usage())};
-  set_moved_bytes(recorded, *engine);
-  recorded.host_copy_bytes -= before.host_copy_bytes;
-  recorded.disk_bytes -= before.disk_bytes;
-  return recorded;
+  return {world.events(), step_memory(account.usage())};
 }
 
 /// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
 std::string first_sentence_of(const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   return message.substr(0, std::min(message.find(". "), message.find('\n')));
+}
+
+RecordedStep recorded_of(const run::Config& config, const models::ModelShape& shape, int rank,
+                         const tensor::Batch* rows) {
+  require(config.precision.mode != "fp8", "record",
+          "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
+  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
+  comm::RecordingWorld world(*simulated);
+  try {
+    return second_step(world, config, shape, rows);
+  } catch (const c10::Error& error) {
+    throw Error("record", concat("the step must run on tensors without data (at::kMeta): ", first_sentence_of(error),
+                                 "; record a model or an optimizer whose operators do"));
+  }
 }
 
 }  // namespace
@@ -70,16 +70,12 @@ StepMemory step_memory(const memory::Account::Usage& usage) {
 }
 
 RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
-  require(config.precision.mode != "fp8", "record",
-          "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
-  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
-  comm::RecordingWorld world(*simulated);
-  try {
-    return second_step(world, config, shape);
-  } catch (const c10::Error& error) {
-    throw Error("record", concat("the step must run on tensors without data (at::kMeta): ", first_sentence_of(error),
-                                 "; record a model or an optimizer whose operators do"));
-  }
+  return recorded_of(config, shape, rank, nullptr);
+}
+
+RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
+                         const tensor::Batch& rows) {
+  return recorded_of(config, shape, rank, &rows);
 }
 
 }  // namespace colossal::train

@@ -8,6 +8,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::train {
 
@@ -37,6 +38,12 @@ struct RecordedStep : StepEvents {
 /// Errors: as initialize(). "record": fp8, whose scales depend on values; a model or an optimizer (lamb) with operators
 ///         that LibTorch cannot run on shapes alone.
 RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank);
+/// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
+/// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and
+/// which masks a T5 needs.
+/// Errors: also those of Engine::train_step() for rows that do not fit.
+RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
+                         const tensor::Batch& rows);
 
 /// Returns the memory of a step by the counts of an account whose peaks were reset when the step began.
 StepMemory step_memory(const memory::Account::Usage& usage);
