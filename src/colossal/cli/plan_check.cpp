@@ -1,0 +1,92 @@
+#include "colossal/cli/plan_check.h"
+
+#include <cstdio>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/cli/planned_run.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/memory/host_memory.h"
+#include "colossal/ops/products/matmul.h"
+#include "colossal/predict/check.h"
+#include "colossal/predict/step.h"
+#include "colossal/run/data.h"
+#include "colossal/run/program.h"
+#include "colossal/train/rank_inputs.h"
+
+namespace colossal::cli {
+namespace {
+
+static_assert(kCheckedRanks <= predict::kRecordedRanks);  // more ranks would share recorded steps
+
+/// Makes all ranks use the library of products that rank 0 measures as faster, as `colossal train` does.
+void agree_on_products(comm::Group& everyone, const std::string& matmul) {
+  const bool is_first = everyone.rank() == 0;
+  comm::agree(everyone, at::kCPU, [&] {
+    if (is_first) ops::set_matmul(ops::choose_matmul(matmul));
+  });
+  const std::string code = is_first ? std::to_string(ops::matmul_choice().encode()) : "";
+  ops::set_matmul(ops::MatmulChoice::decode(std::stoll(comm::broadcast_text(everyone, at::kCPU, 0, code))));
+}
+
+/// Returns true if a number differs that must be equal. Called on rank 0.
+bool print_check(const PlanWishes& wishes, const PlannedRun& planned, const std::vector<predict::CountedStep>& counted) {
+  const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.shape);
+  const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
+  const plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
+  const predict::Check check =
+      predict::compare(predict::steps_of(roles, prediction), counted, planned.shape.experts > 0);
+  if (wishes.json)
+    std::printf("%s\n", predict::to_json(prediction, check).c_str());
+  else
+    std::printf("%s\n%s", plan::to_text(prediction).c_str(), predict::to_text(check).c_str());
+  std::fflush(stdout);
+  return check.differs();
+}
+
+int check_as_rank(const PlanWishes& wishes, PlannedRun planned, const run::Program& program) {
+  ignore_broken_pipes();
+  memory::keep_host_memory();
+  run::Config& config = planned.config;
+  const auto world = join_run(config.run, comm::cuda_devices());
+  say_stalls(*world);
+  if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
+  const auto everyone = train::group_of_all(*world);
+  train::require_same(*everyone, train::program_inputs());
+  train::require_same(*everyone, train::config_inputs(config));
+  run::RunData data;
+  comm::agree(*everyone, at::kCPU, [&] {
+    const auto busy = world->busy("opening the data");
+    const at::Device device = comm::choose_device(config.run.device, world->local_rank());
+    data = run::open_data(config, program, COLOSSAL_SOURCE_DIR,
+                          static_cast<int>(config.parallel.replica_of(world->rank())), device);
+    config.model = data.model;
+    config.tables = data.objective.tables;
+    planned.shape = data.shape;
+  });
+  agree_on_products(*everyone, config.run.matmul);
+  const predict::CheckedRun checked{.config = config, .shape = planned.shape, .objective = data.objective.objective};
+  const auto counted = predict::gather_steps(
+      *everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
+  bool differs = false;
+  comm::agree(*everyone, at::kCPU, [&] {
+    const auto busy = world->busy("predicting the step");
+    if (world->rank() == 0) differs = print_check(wishes, planned, counted);
+  });
+  return comm::sum(*everyone, differs ? 1 : 0) > 0 ? 1 : 0;  // all ranks end in the same way
+}
+
+}  // namespace
+
+int plan_check(const PlanWishes& wishes, const run::Program* program) {
+  const PlannedRun planned = resolve_plan(wishes, program);
+  const int64_t ranks = planned.config.parallel.ranks();
+  require(ranks <= kCheckedRanks, "plan", "--check trains on at most ", kCheckedRanks, " ranks: got ", ranks,
+          "; leave --check out, or check a smaller layout with --ranks");
+  return with_ranks(ranks, "plan", wishes.arguments,
+                    [&] { return check_as_rank(wishes, planned, program ? *program : run::built_in()); });
+}
+
+}  // namespace colossal::cli
