@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::nn {
 namespace {
@@ -141,7 +142,7 @@ at::Tensor shares_of(const at::Tensor& scores, const ExpertOptions& options) {
 
 at::Tensor chosen_experts(const at::Tensor& scores, const at::Tensor& bias, const ExpertOptions& options) {
   const at::NoGradGuard no_grad;
-  if (!scores.is_cpu() && !scores.is_meta()) return chosen_by_sort(scores, bias, options);
+  if (tensor::is_for_accelerator(scores)) return chosen_by_sort(scores, bias, options);
   at::Tensor chosen = at::empty({scores.size(0), options.used}, scores.options().dtype(at::kLong));
   if (scores.is_meta()) return chosen;
   if (scores.scalar_type() == at::kDouble)

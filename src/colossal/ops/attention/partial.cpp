@@ -133,19 +133,34 @@ PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tens
 }
 
 at::Tensor as_partial_operand(const at::Tensor& x) {
-  return is_accelerator(x) ? x.detach() : x.detach().to(wide_type(x));
+  return is_for_accelerator(x) ? x.detach() : x.detach().to(wide_type(x));
 }
 
 namespace {
+
+/// Scores and weights [B, N, S, T] of the reference, without values.
+struct ShapesOfPairs {
+  ShapesOfPairs(const at::Tensor& q, const at::Tensor& k)
+      : scores(at::empty({q.size(0), q.size(1), q.size(2), k.size(2)}, q.options().dtype(wide_type(q)))),
+        weights(at::empty_like(scores)) {}
+  at::Tensor scores, weights;
+};
+
+/// Computes a pair of runs. On meta, where LibTorch lacks operators of the reference, its largest tensors stand for it.
+PartialAttention of_pair(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention(q, k, v, mask);
+  if (!q.is_meta()) return partial_attention_reference(q, k, v, mask);
+  const WideHeads wide(q, k, v);
+  const ShapesOfPairs pairs(q, k);
+  return {at::empty(q.sizes(), wide.q.options()), at::empty(q.sizes().slice(0, 3), wide.q.options())};
+}
 
 PartialAttention by_runs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   const PartialAttention whole = nothing_seen(q);
   for_seen_runs(q, k, mask, [&](const Places& queries, const Places& keys, const AttentionMask& pair) {
     const at::Tensor own = queries.of(q), theirs = keys.of(k);
     PartialAttention sum{queries.of(whole.out), queries.of(whole.log_sums)};
-    merge(sum,
-          (takes_partial_flash_attention(own, theirs, pair) ? partial_flash_attention : partial_attention_reference)(
-              own, theirs, keys.of(v), pair));
+    merge(sum, of_pair(own, theirs, keys.of(v), pair));
   });
   return whole;
 }
@@ -159,7 +174,7 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
   const int64_t pairs = visible_pairs(q, k, mask);
   if (pairs == 0) return {};
   announce(q, pairs, 4);  // two products, with keys and with values
-  if (is_accelerator(q)) return by_runs(q, k, v, mask);
+  if (is_for_accelerator(q)) return by_runs(q, k, v, mask);
   const WideHeads wide(q, k, v);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
   return {result.out, with_blind(result.log_sums, kInfinity, -kInfinity)};
@@ -201,6 +216,16 @@ AttentionGradients partial_attention_backward_reference(const at::Tensor& dout, 
 
 namespace {
 
+/// The gradients of of_pair().
+AttentionGradients backward_of_pair(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                    const at::Tensor& v, const AttentionMask& mask, const PartialAttention& whole) {
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention_backward(dout, q, k, v, mask, whole);
+  if (!q.is_meta()) return partial_attention_backward_reference(dout, q, k, v, mask, whole);
+  const WideHeads wide(q, k, v);
+  const ShapesOfPairs pairs(q, k), gradients(q, k);
+  return {at::empty_like(wide.q), at::empty_like(wide.k), at::empty_like(wide.v)};
+}
+
 AttentionGradients backward_by_runs(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& v, const AttentionMask& mask, const PartialAttention& whole) {
   const auto zeros = [&](const at::Tensor& x) { return at::zeros(x.sizes(), x.options().dtype(wide_type(x))); };
@@ -208,10 +233,7 @@ AttentionGradients backward_by_runs(const at::Tensor& dout, const at::Tensor& q,
   for_seen_runs(q, k, mask, [&](const Places& queries, const Places& keys, const AttentionMask& pair) {
     const at::Tensor own = queries.of(q), theirs = keys.of(k);
     const PartialAttention result{queries.of(whole.out), queries.of(whole.log_sums)};
-    const AttentionGradients part =
-        (takes_partial_flash_attention(own, theirs, pair)
-             ? partial_flash_attention_backward
-             : partial_attention_backward_reference)(queries.of(dout), own, theirs, keys.of(v), pair, result);
+    const AttentionGradients part = backward_of_pair(queries.of(dout), own, theirs, keys.of(v), pair, result);
     queries.of(d.q).add_(part.q);
     keys.of(d.k).add_(part.k), keys.of(d.v).add_(part.v);
   });
@@ -228,7 +250,7 @@ AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::
   const int64_t pairs = visible_pairs(q, k, mask);
   if (pairs == 0) return {};
   announce(q, pairs, 8);  // the gradients of both factors of each product
-  if (is_accelerator(q)) return backward_by_runs(dout, q, k, v, mask, whole);
+  if (is_for_accelerator(q)) return backward_by_runs(dout, q, k, v, mask, whole);
   const WideHeads wide(q, k, v);
   const BlockedGradients d = blocked_attention_backward(
       blocked_heads(wide.q, wide.k, wide.v, mask),

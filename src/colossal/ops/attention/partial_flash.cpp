@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "colossal/ops/attention/mask.h"
 #include "colossal/ops/device/operators.h"
@@ -59,19 +60,25 @@ at::Tensor part_by_token(const at::Tensor& heads) {
 
 bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  if (!is_accelerator(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
+  if (!is_for_accelerator(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
   if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kMaxPartHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || mask.documents.defined()) return false;
-  return part_window(q, k, mask) && runs(DeviceOperator::FlashAttention, q.device());
+  return part_window(q, k, mask) && (q.is_meta() || runs(DeviceOperator::FlashAttention, q.device()));
 }
 
 PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                          const AttentionMask& mask) {
   const PartWindow window = *part_window(q, k, mask);
+  const at::Tensor queries = part_by_token(q), keys = part_by_token(k.narrow(2, 0, window.keys)),
+                   values = part_by_token(v.narrow(2, 0, window.keys));
+  if (q.is_meta()) {  // LibTorch has no kernel of the operator there
+    const at::Tensor shape = at::empty(queries.sizes(), q.options());
+    return {shape.transpose(1, 2).to(at::kFloat),
+            at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
+  }
   const auto [out, log_sums, seeds, unused, debug] = at::_flash_attention_forward(
-      part_by_token(q), part_by_token(k.narrow(2, 0, window.keys)), part_by_token(v.narrow(2, 0, window.keys)), {}, {},
-      q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, /*return_debug_mask=*/false, scale_of(q, mask),
-      window.left, window.right);
+      queries, keys, values, {}, {}, q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false,
+      /*return_debug_mask=*/false, scale_of(q, mask), window.left, window.right);
   return {out.transpose(1, 2).to(at::kFloat), log_sums.to(at::kFloat)};
 }
 
@@ -83,11 +90,19 @@ AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, cons
   constexpr double kBlind = std::numeric_limits<double>::infinity();
   const at::Tensor log_sums = whole.log_sums.masked_fill(whole.log_sums.eq(-kBlind), kBlind).contiguous();
   const at::Tensor none = at::zeros({2}, q.options().dtype(at::kLong)), no_borders;
-  const auto [dq, dk, dv] = at::_flash_attention_backward(
-      part_by_token(dout.to(q.scalar_type())), part_by_token(q), part_by_token(k.narrow(2, 0, window.keys)),
-      part_by_token(v.narrow(2, 0, window.keys)), part_by_token(whole.out.to(q.scalar_type())), log_sums, no_borders,
-      no_borders, q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, none, none, scale_of(q, mask),
-      window.left, window.right);
+  const at::Tensor gradient = part_by_token(dout.to(q.scalar_type())), queries = part_by_token(q),
+                   keys = part_by_token(k.narrow(2, 0, window.keys)),
+                   values = part_by_token(v.narrow(2, 0, window.keys)),
+                   out = part_by_token(whole.out.to(q.scalar_type()));
+  const auto gradients = [&]() -> std::tuple<at::Tensor, at::Tensor, at::Tensor> {
+    if (q.is_meta())  // LibTorch has no kernel of the operator there
+      return {at::empty(queries.sizes(), q.options()), at::empty(keys.sizes(), k.options()),
+              at::empty(values.sizes(), v.options())};
+    return at::_flash_attention_backward(gradient, queries, keys, values, out, log_sums, no_borders, no_borders,
+                                         q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, none, none,
+                                         scale_of(q, mask), window.left, window.right);
+  };
+  const auto [dq, dk, dv] = gradients();
   const auto of_all = [&](const at::Tensor& d) {  // keys that were left out get zero gradients
     return at::constant_pad_nd(d.transpose(1, 2).to(at::kFloat), {0, 0, 0, k.size(2) - window.keys});
   };

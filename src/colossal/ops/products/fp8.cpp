@@ -48,7 +48,7 @@ at::Tensor quantize(const at::Tensor& x, Fp8 format, const at::Tensor& scale) {
   check_float(x, "quantize");
   // On accelerators a scale with a dimension widens the product in one pass, without a wide copy of x first.
   const at::Tensor scaled =
-      is_accelerator(x) && scale.numel() == 1 ? x.mul(scale.reshape({1})) : x.to(wide_type(x)) * scale;
+      is_for_accelerator(x) && scale.numel() == 1 ? x.mul(scale.reshape({1})) : x.to(wide_type(x)) * scale;
   // Clamped first, because ATen's conversion of values out of range differs between versions.
   return scaled.clamp_(-largest(format), largest(format)).to(at::kFloat).to(dtype_of(format));
 }

@@ -92,18 +92,22 @@ bool uses_blocks(const at::Tensor& x, const GroupEnds& ends, const at::Tensor& s
 
 /// True if at::_grouped_mm multiplies x. It takes bf16 whose rows begin at 16 bytes.
 bool uses_grouped_operator(const at::Tensor& x, int64_t n, int64_t k) {
-  return is_accelerator(x) && x.scalar_type() == at::kBFloat16 && n % 8 == 0 && k % 8 == 0 && x.size(0) > 0 &&
-         runs(DeviceOperator::GroupedProduct, x.device());
+  return is_for_accelerator(x) && x.scalar_type() == at::kBFloat16 && n % 8 == 0 && k % 8 == 0 && x.size(0) > 0 &&
+         (x.is_meta() || runs(DeviceOperator::GroupedProduct, x.device()));
 }
 
 at::Tensor ends_on_device(const GroupEnds& ends, const at::Tensor& x) {
+  if (x.is_meta()) return at::empty({static_cast<int64_t>(ends.size())}, x.options().dtype(at::kInt));
   return at::tensor(ends, at::kInt).pin_memory().to(x.device(), /*non_blocking=*/true);
 }
 
 /// The product of the rows with stacked matrices [E, in, out], and the bias.
 at::Tensor multiply_on_device(const at::Tensor& x, const at::Tensor& stack, const GroupEnds& ends,
                               const at::Tensor& bias) {
-  at::Tensor y = at::_grouped_mm(x.contiguous(), stack, ends_on_device(ends, x));
+  const at::Tensor rows = x.contiguous(), ends_there = ends_on_device(ends, x);
+  // LibTorch has no kernel of the operator on meta.
+  at::Tensor y = x.is_meta() ? at::empty({x.size(0), stack.size(2)}, x.options())
+                             : at::_grouped_mm(rows, stack, ends_there);
   if (!bias.defined()) return y;
   for (size_t group = 0; group < ends.size(); ++group)
     if (rows_of(ends, group) > 0) rows_in(y, ends, group).add_(bias.select(0, static_cast<int64_t>(group)));
@@ -135,10 +139,10 @@ class Blocks {
       }
   }
 
-  /// Computes all blocks. Threads take the next one when they are done, so that uneven groups balance.
-  void run() const {
-    const int64_t threads = at::get_num_threads();
-    const at::Tensor scratch = at::empty({threads, kBlockScratch}, at::CppTypeToScalarType<W>::value);
+  /// Computes all blocks. Threads take the next one when they are done, so that uneven groups balance. `scratch` is
+  /// that of scratch_of().
+  void run(const at::Tensor& scratch) const {
+    const int64_t threads = scratch.size(0);
     const auto& kernel = kernels<T>();  // of this thread's instruction set
     std::atomic<size_t> next{0};
     parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
@@ -159,6 +163,11 @@ class Blocks {
 
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
+/// Returns the working memory of all threads for products of x: on meta, too, where accounts count it.
+at::Tensor scratch_of(const at::Tensor& x) {
+  return at::empty({at::get_num_threads(), kBlockScratch}, x.options().dtype(wide_type(x)));
+}
+
 template <class T>
 void set_result(BlockProduct<T>& product, const at::Tensor& result) {
   if constexpr (std::is_same_v<T, WideOf<T>>) {
@@ -174,7 +183,7 @@ void set_result(BlockProduct<T>& product, const at::Tensor& result) {
 void multiply_rows(const at::Tensor& x, const at::Tensor& w, bool transposed, const GroupEnds& ends,
                    const at::Tensor& bias, const at::Tensor& y) {
   const at::Tensor a = dense_rows(x.to(wide_type(x))), b = dense_rows(w);
-  const at::Tensor added = bias.defined() ? bias.to(wide_type(x)).contiguous() : bias;
+  const at::Tensor added = bias.defined() ? bias.to(wide_type(x)).contiguous() : bias, scratch = scratch_of(x);
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
@@ -192,14 +201,14 @@ void multiply_rows(const at::Tensor& x, const at::Tensor& w, bool transposed, co
       product.c_row = y.stride(0);
       blocks.add(product);
     }
-    blocks.run();
+    blocks.run(scratch);
   });
 }
 
 /// result(e) (+)= dy(e)t x(e).
 void multiply_groups(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& result,
                      bool add) {
-  const at::Tensor a = dense_rows(dy.to(wide_type(dy))), b = dense_rows(x);
+  const at::Tensor a = dense_rows(dy.to(wide_type(dy))), b = dense_rows(x), scratch = scratch_of(x);
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     Blocks<T> blocks;
@@ -215,7 +224,7 @@ void multiply_groups(const at::Tensor& dy, const at::Tensor& x, const GroupEnds&
       product.add = add;
       blocks.add(product);
     }
-    blocks.run();
+    blocks.run(scratch);
   });
 }
 
@@ -315,7 +324,8 @@ at::Tensor grouped_tn(const at::Tensor& dy, const at::Tensor& x, const GroupEnds
   if (!on_device && !uses_blocks(dy, ends, sum)) return looped_tn(dy, x, ends, sum);
   announce_groups(ends, dy.size(1), x.size(1), dy.scalar_type());
   if (on_device) {
-    const at::Tensor product = at::_grouped_mm(dy.contiguous().t(), x.contiguous(), ends_on_device(ends, x));
+    const at::Tensor left = dy.contiguous(), right = x.contiguous(), ends_there = ends_on_device(ends, x);
+    const at::Tensor product = x.is_meta() ? empty_stack(dy, x, ends) : at::_grouped_mm(left.t(), right, ends_there);
     for (size_t group = 0; group < ends.size(); ++group)  // an empty sum is not promised to be written
       if (rows_of(ends, group) == 0) product.select(0, static_cast<int64_t>(group)).zero_();
     return sum.defined() ? sum.add_(product) : product;

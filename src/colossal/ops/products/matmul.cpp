@@ -115,8 +115,10 @@ at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x
 /// out = beta * out + a b, with `out` fp32 and narrower operands. On the CPU it goes through blocks, because CPU
 /// libraries do not produce results wider than the operands.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
-  if (!is_accelerator(out))
+  if (tensor::is_for_cpu(out))
     multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return at::mm(rows, b); });
+  else if (out.is_meta())
+    return;  // LibTorch has no such product there; it takes no memory
   else if (beta == 0)
     at::mm_out(out, a, b, at::kFloat);
   else

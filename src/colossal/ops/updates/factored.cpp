@@ -54,26 +54,26 @@ void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows,
 }
 
 void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
-  if (is_accelerator(matrix)) {
+  if (is_for_accelerator(matrix)) {
     check_sums(matrix, rows, columns);
     return for_slices(matrix, [&](int64_t from, int64_t count) {
       add_square_sums_reference(matrix.narrow(0, from, count), rows.narrow(0, from, count), columns);
     });
   }
-  const bool is_half = matrix.is_cpu() && matrix.scalar_type() == at::kHalf;
-  if (!(has_kernel(matrix) || is_half) || matrix.is_meta() || matrix.dim() != 2 || matrix.stride(1) != 1)
+  const bool is_half = tensor::is_for_cpu(matrix) && matrix.scalar_type() == at::kHalf;
+  if (!(has_kernel(matrix) || is_half) || matrix.dim() != 2 || matrix.stride(1) != 1)
     return add_square_sums_reference(matrix, rows, columns);
   check_sums(matrix, rows, columns);
   const int64_t height = matrix.size(0), width = matrix.size(1), grain = grain_of(matrix),
                 chunks = parallel_chunks(height, grain);
-  at::Tensor partial = at::zeros({chunks, width}, at::kDouble);
-  auto* sums = partial.mutable_data_ptr<double>();
+  at::Tensor partial = at::zeros({chunks, width}, columns.options());
+  auto* sums = pointer<double>(partial);
   const auto add_up = [&](const auto* data, auto* kernel) {
     parallel_chunks_for(0, height, grain, [&](int64_t chunk, int64_t from, int64_t to) {
       kernel(data, matrix.stride(0), width, from, to, pointer<double>(rows), sums + chunk * width);
     });
   };
-  if (is_half)
+  if (is_half && !matrix.is_meta())
     add_up(pointer<Half>(matrix), kernels<float>().square_sums_half);
   else
     with_element_type(matrix, [&](auto element) {
@@ -92,7 +92,7 @@ at::Tensor scale_rows_columns_reference(const at::Tensor& from, const at::Tensor
 
 at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
                               const at::Tensor& to) {
-  if (is_accelerator(to)) {
+  if (is_for_accelerator(to)) {
     check_factors(from, rows, columns, to);
     const at::Tensor sum = at::zeros({}, to.options().dtype(at::kDouble));
     for_slices(to, [&](int64_t first, int64_t count) {
@@ -103,7 +103,7 @@ at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, co
   }
   const bool same = from.scalar_type() == to.scalar_type(),
              widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
-  if (!has_kernel(to) || to.is_meta() || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
+  if (!has_kernel(to) || !tensor::is_for_cpu(from) || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
       from.stride(1) != 1 || to.stride(1) != 1)
     return scale_rows_columns_reference(from, rows, columns, to);
   check_factors(from, rows, columns, to);
@@ -125,6 +125,7 @@ at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, co
                         });
   });
   to.unsafeGetTensorImpl()->bump_version();
+  if (to.is_meta()) return at::empty({}, to.options().dtype(at::kDouble));
   double total = 0;
   for (const double part : partial) total += part;  // in order, so that equal numbers of chunks give equal sums
   return at::scalar_tensor(total, at::kDouble);

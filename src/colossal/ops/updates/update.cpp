@@ -189,7 +189,7 @@ bool is_prepared(const FlatUpdate& u) {
 /// one of the two decays, rounds to nearest only, and takes gradients in the values' dtype. Scaling or converting
 /// gradients of bf16 values would round once more.
 bool has_library_step(const FlatUpdate& u, const AdamStep& step) {
-  return is_accelerator(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
+  return is_for_accelerator(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
          (step.penalty == 0 || step.weight_decay == 0) && !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
 }
 
@@ -200,10 +200,11 @@ void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Ten
   const at::Tensor gradient = is_prepared(u) ? scaled_gradient(u) : u.gradients;
   const at::Tensor &values = u.values, &m = exp_avg, &v = exp_avg_sq;
   constexpr bool kAmsgrad = false, kMaximize = false;
-  if (step.penalty != 0)
+  // LibTorch has no kernel of these steps on meta; they take no memory.
+  if (step.penalty != 0 && !values.is_meta())
     at::_fused_adam_(values, gradient, m, v, {}, steps, step.learning_rate, step.beta1, step.beta2, step.penalty,
                      step.epsilon, kAmsgrad, kMaximize);
-  else
+  else if (!values.is_meta())
     at::_fused_adamw_(values, gradient, m, v, {}, steps, step.learning_rate, step.beta1, step.beta2, step.weight_decay,
                       step.epsilon, kAmsgrad, kMaximize);
   if (u.copy.defined()) at::Tensor(u.copy).copy_(u.values);
