@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
@@ -32,7 +34,8 @@ void agree_on_products(comm::Group& everyone, const std::string& matmul) {
 }
 
 /// Returns true if a number differs that must be equal. Called on rank 0.
-bool print_check(const PlanWishes& wishes, const PlannedRun& planned, const std::vector<predict::CountedStep>& counted) {
+bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
+                 const std::vector<predict::CountedStep>& counted) {
   const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.shape);
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
   const plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);

@@ -139,7 +139,7 @@ class RowsOfRank {
     using Both = std::array<PredictedCalls, 2>;
     std::map<std::tuple<std::string, std::string, std::string>, Both> all;
     for (size_t side = 0; side < 2; ++side)
-      for (const PredictedCalls& c : (side == 0 ? predicted : counted).calls)
+      for (const PredictedCalls& c : side == 0 ? predicted.calls : counted.calls)
         all[{c.group, c.collective, c.phase}][side] = c;
     for (const auto& [key, both] : all) {
       const auto& [group, collective, phase] = key;
@@ -154,7 +154,8 @@ class RowsOfRank {
       add(name, static_cast<double>(a), static_cast<double>(b), false);
     };
     if (counted.has_kinds)
-      for (const auto& [name, kind] : kCheckedKinds) bytes(name, predicted.memory.kinds.*kind, counted.memory.kinds.*kind);
+      for (const auto& [name, kind] : kCheckedKinds)
+        bytes(name, predicted.memory.kinds.*kind, counted.memory.kinds.*kind);
     bytes("peak_bytes", predicted.memory.peak_bytes, counted.memory.peak_bytes);
     bytes("resident_bytes", predicted.resident_bytes, counted.resident_bytes);
     add("step_seconds", predicted.seconds, counted.seconds, false);
@@ -238,8 +239,8 @@ std::vector<CountedStep> gather_steps(comm::Group& ranks, const CountedStep& own
 }
 
 std::vector<RankStep> steps_of(const RecordedRoles& roles, const plan::Prediction& prediction) {
-  require(roles.size() == prediction.roles.size(), "plan", "a prediction must have one role for each recorded one: got ",
-          prediction.roles.size(), " for ", roles.size(), "; predict from these roles");
+  require(roles.size() == prediction.roles.size(), "plan", "a prediction must have the roles that were recorded: got ",
+          prediction.roles.size(), " of ", roles.size(), "; predict from these roles");
   std::map<int, RankStep> steps;
   for (size_t i = 0; i < roles.size(); ++i) {
     const plan::PredictedRole& role = prediction.roles[i];
