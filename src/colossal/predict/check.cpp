@@ -70,7 +70,7 @@ bool has_borders(const tensor::Batch& rows) {
 }
 
 RankStep rank_step_of(const train::RecordedStep& recorded) {
-  return {.calls = calls_of(recorded), .memory = recorded.memory};
+  return {.calls = call_sums(recorded), .memory = recorded.memory};
 }
 
 /// Trains two steps and counts the second. `rows` gets the rows of the second step.
@@ -93,7 +93,7 @@ RankStep second_step_of(comm::World& world, const CheckedRun& run, at::Device de
     engine->step();
     seconds = watch.seconds();
   }
-  step.calls = calls_of(world.traffic());
+  step.calls = call_sums(world.traffic());
   step.seconds = seconds;
   step.memory = train::step_memory(account.usage());
   if (!counts_kinds) step.memory.peak_bytes = memory::peak_bytes(device);
@@ -198,7 +198,7 @@ std::string text_of(const CheckRow& row, int name_width) {
 
 }  // namespace
 
-std::vector<PredictedCalls> calls_of(const StepEvents& events) {
+std::vector<PredictedCalls> call_sums(const StepEvents& events) {
   CallSums sums;
   for (const StepEvent& event : events.list)
     if (event.kind == StepEvent::Kind::Call)
@@ -208,7 +208,7 @@ std::vector<PredictedCalls> calls_of(const StepEvents& events) {
   return sums.list();
 }
 
-std::vector<PredictedCalls> calls_of(const comm::Traffic& traffic) {
+std::vector<PredictedCalls> call_sums(const comm::Traffic& traffic) {
   CallSums sums;
   for (const auto& [key, count] : traffic.entries())
     sums.add(std::get<0>(key), std::get<1>(key), comm::to_string(std::get<2>(key)), count.calls, count.bytes);

@@ -36,9 +36,9 @@ struct RankStep {
 };
 
 /// Returns the calls of a recorded step, counted as comm::Traffic counts them.
-std::vector<plan::PredictedCalls> calls_of(const StepEvents& events);
+std::vector<plan::PredictedCalls> call_sums(const StepEvents& events);
 /// Returns the counters of a rank as calls.
-std::vector<plan::PredictedCalls> calls_of(const comm::Traffic& traffic);
+std::vector<plan::PredictedCalls> call_sums(const comm::Traffic& traffic);
 
 /// A run of which a step is counted.
 struct CheckedRun {
