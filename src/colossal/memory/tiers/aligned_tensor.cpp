@@ -66,8 +66,11 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   const int64_t numel = c10::multiply_integers(sizes),
                 wanted = whole_blocks(numel * static_cast<int64_t>(c10::elementSize(type)));
+  // A small tensor gets a block more, within which it begins at a multiple.
+  const int64_t with_slack = wanted < kMapped ? wanted + kBlock : wanted;
   if (options.device().is_meta())
-    return at::empty({wanted}, options.dtype(at::kByte).pinned_memory(false))
+    return at::empty({with_slack}, options.dtype(at::kByte).pinned_memory(false))
+        .narrow(0, 0, wanted)
         .view(type)
         .narrow(0, 0, numel)
         .view(sizes);
@@ -84,11 +87,10 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   // keeps.
   if (wanted >= kMapped && !options.pinned_memory())
     return mapped(wanted).view(type).narrow(0, 0, numel).view(sizes);
-  at::Tensor bytes = at::empty({wanted}, bytes_options);
-  if (bytes_to_block(bytes) != 0) {
-    bytes = at::empty({wanted + kBlock}, bytes_options);
-    bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
-  }
+  // Allocators of pinned memory mostly give whole pages, LibTorch's allocator of the host does not.
+  at::Tensor bytes = at::empty({options.pinned_memory() ? wanted : with_slack}, bytes_options);
+  if (options.pinned_memory() && bytes_to_block(bytes) != 0) bytes = at::empty({wanted + kBlock}, bytes_options);
+  bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
   return bytes.view(type).narrow(0, 0, numel).view(sizes);
 }
 

@@ -12,7 +12,8 @@ namespace colossal::memory {
 /// Memory:            from the system if the tensor is large (at least 1 MiB), else from LibTorch's allocator; at most
 ///                    two blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size
 ///                    to which the allocator of that device rounds.
-/// Accounts:          memory::Account counts the bytes of the tensor in whole blocks.
+/// Accounts:          memory::Account counts the bytes of the tensor in whole blocks, and a block more for a small
+///                    tensor in memory that is not pinned; the same on meta.
 /// Errors ("memory"): the system has no memory, or cannot lock more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
