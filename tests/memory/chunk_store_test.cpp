@@ -8,6 +8,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/store_plan.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/tensor/read_scope.h"
 #include "memory/foreign_module.h"
 #include "support/counting_store.h"
 #include "support/decorated_world.h"
@@ -120,6 +121,36 @@ TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
       EXPECT_EQ(store.counts().releases - before.releases, 5 + 2) << "pass " << pass;
     }
     EXPECT_LE(store.counts().peak_gathered, 2 * store.chunks()[0]->bytes());
+  });
+}
+
+/// Gathers chunks when they are used, and writes down the order of uses.
+struct NotedUses final : Placement {
+  explicit NotedUses(std::vector<size_t>& uses) : order(uses) {}
+  Plan before_use(const Situation& now) override {
+    order.push_back(*now.timeline.current());
+    return {};
+  }
+  std::vector<size_t>& order;
+};
+
+// Kernels of the CPU call operators that those of meta do not, for instance to expand a bias.
+TEST(ChunkStore, CountsNoUsesInsideOfAnOperator) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    std::vector<size_t> uses;
+    ChunkStore store(*parameters, mesh, options_of(3), std::make_unique<NotedUses>(uses));
+    const auto read_by = [&](size_t chunk) { return store.chunks()[chunk]->slots().front().parameter->value; };
+    const at::Tensor first = read_by(0), second = read_by(1), third = read_by(2);
+    {
+      const tensor::ReadScope read({first, second});
+      for (const at::Tensor& value : {first, second, first, third, second}) value.detach().clone();
+    }
+    first.detach().clone();
+    EXPECT_THAT(uses, testing::ElementsAre(0, 1, 2, 0)) << "the third chunk is not in the scope";
+    store.end_pass();
   });
 }
 

@@ -114,20 +114,18 @@ class RecordedMemory : public testing::TestWithParam<Case> {
 /// of the CPU make for themselves, which those of meta do not; the plan allows 2 % for them, or 64 KiB.
 int64_t of_operators(int64_t bytes) { return std::max<int64_t>(bytes / 50, int64_t{64} << 10); }
 
-/// Buffers of the real run begin at a block, for which LibTorch's allocator gives up to one block more. Until the
-/// allocator gave that, it gave another buffer, of at most a chunk. Chunks are at least half full.
+/// The budget counts buffers without the block more in which each begins at a block. Chunks are at least half full.
 void expect_host(const Case& c, int64_t recorded, int64_t real, const std::string& what) {
   if (c.host == 0) {
     EXPECT_EQ(recorded, 0) << what;
     EXPECT_EQ(real, 0) << what;
     return;
   }
-  EXPECT_GT(recorded, 0) << what;
-  EXPECT_LE(recorded, c.host) << what;
-  if (c.has_disk) return;  // a real disk takes time, so another number of buffers may be in use at once
   const int64_t buffers = 2 * recorded / kChunkBytes + 1;
-  EXPECT_LE(recorded, real) << what;
-  EXPECT_LE(real, recorded + buffers * memory::kBlock + kChunkBytes) << what;
+  EXPECT_GT(recorded, 0) << what;
+  EXPECT_LE(recorded, c.host + buffers * memory::kBlock) << what;
+  if (c.has_disk) return;  // a real disk takes time, so another number of buffers may be in use at once
+  EXPECT_NEAR(recorded, real, of_operators(real)) << what;
 }
 
 TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
@@ -136,14 +134,12 @@ TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     const StepMemory &real = ranks[i].real, &recorded = ranks[i].recorded.memory;
     const std::string what = concat(c.name, ", rank ", i);
-    // A real run may hold a chunk longer that it gathers or loads.
-    const int64_t held = c.zero == 3 || c.host > 0 ? kChunkBytes : 0;
-    EXPECT_NEAR(recorded.kinds.parameters, real.kinds.parameters, held) << what;
+    EXPECT_EQ(recorded.kinds.parameters, real.kinds.parameters) << what;
     EXPECT_EQ(recorded.kinds.gradients, real.kinds.gradients) << what;
     EXPECT_EQ(recorded.kinds.states, real.kinds.states) << what;
     EXPECT_NEAR(recorded.kinds.activations, real.kinds.activations, of_operators(real.kinds.activations)) << what;
     EXPECT_NEAR(recorded.kinds.buffers, real.kinds.buffers, of_operators(real.kinds.buffers)) << what;
-    EXPECT_NEAR(recorded.peak_bytes, real.peak_bytes, of_operators(real.peak_bytes)) << what;
+    EXPECT_NEAR(recorded.peak_bytes, real.peak_bytes, real.peak_bytes / 50) << what;
     expect_host(c, recorded.kinds.host, real.kinds.host, what);
     // Fails if the account is switched off, for which the differences above would also be too large.
     EXPECT_GT(recorded.kinds.activations, int64_t{1} << 17) << what;

@@ -218,6 +218,9 @@ void ChunkStore::release(Chunk& chunk) {
 }
 
 void ChunkStore::before_use(Chunk& chunk) {
+  // An operator inside of one that reads the chunk already. Kernels of devices differ in such operators, but the order
+  // of uses, by which chunks are gathered and released, must not.
+  if (chunk.state() == Chunk::State::Computing) return chunk.begin_use();
   // Observers run inside the code that called the operator, which may record gradients.
   const at::NoGradGuard no_grad;
   try {

@@ -74,7 +74,8 @@ struct ChunkOptions {
 /// States:         parameters are whole on every rank; a rank's shards are its part of each chunk.
 /// Parameters:     a rank keeps its part of each chunk. Before an operator of LibTorch or a tensor::ReadScope reads a
 ///                 parameter, or a tensor that shares its memory, an observer (at::RecordFunction) gathers the chunk. A
-///                 Placement decides which chunks are gathered early and which are released.
+///                 Placement decides which chunks are gathered early and which are released. Operators inside of one
+///                 that reads the chunk are no uses of their own, so meta has the uses of every device.
 ///
 /// Bytes:         parameters P (or P / N), shards P_masters / N.
 /// Communication: none if nothing is shared. States: updated() does an all_gather of every chunk, at most four at a

@@ -29,9 +29,8 @@ struct RecordedStep : StepEvents {
 /// the operators of its reference, which move more bytes than its kernel. Reads and writes of tiers are
 /// not events; only their bytes are counted.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
-/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. A
-/// buffer of a tier has no slack for alignment, of up to a block. Reads and writes of a disk take no time. Under ZeRO 3
-/// and tiers the parameters differ by up to a chunk.
+/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. Reads
+/// and writes of a disk take no time.
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
