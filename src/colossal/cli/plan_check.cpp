@@ -13,6 +13,7 @@
 #include "colossal/memory/host_memory.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/predict/check.h"
+#include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
@@ -38,7 +39,9 @@ bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
   const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.shape);
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
-  const plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
+  plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
+  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.shape, cluster);
+  if (!planned.note.empty()) prediction.assumptions.push_back(planned.note);
   const predict::Check check =
       predict::compare(predict::steps_of(roles, prediction), counted, planned.shape.experts > 0);
   if (wishes.json)
