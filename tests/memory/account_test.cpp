@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -51,6 +52,41 @@ TEST(Account, ResetsPeaks) {
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_total, kBytes);
   EXPECT_EQ(account.usage().peak_of(Kind::Buffers), kBytes);
+}
+
+TEST(Account, RecordsMemoryOverTime) {
+  int64_t now = 0;
+  Account account(Counted::Memory, [&] { return now; });
+  at::Tensor kept = block();
+  account.reset_peaks();
+  account.begin_curve();
+  now = 3;
+  {
+    const KindScope kind(Kind::Activations);
+    const at::Tensor brief = block(), other = block();
+  }
+  now = 10;
+  kept.reset();
+  now = 12;
+  const std::vector<Account::Point> curve = account.end_curve();
+  const auto bytes = [&](size_t i, Kind kind) { return curve.at(i).live[static_cast<size_t>(kind)]; };
+  std::vector<int64_t> moments;
+  for (const Account::Point& point : curve) moments.push_back(point.at);
+  // 4 and 11: what remains after the last change, until the next one.
+  ASSERT_EQ(moments, (std::vector<int64_t>{0, 1, 3, 4, 10, 11, 12}));
+  EXPECT_EQ(bytes(0, Kind::Buffers), kBytes);
+  EXPECT_EQ(bytes(2, Kind::Buffers), kBytes);
+  EXPECT_EQ(bytes(2, Kind::Activations), 2 * kBytes);
+  EXPECT_EQ(bytes(3, Kind::Activations), 0);
+  EXPECT_EQ(bytes(4, Kind::Buffers), kBytes) << "the most of this moment is before the free";
+  EXPECT_EQ(bytes(5, Kind::Buffers), 0);
+  EXPECT_EQ(account.usage().peak_device, 3 * kBytes);
+}
+
+TEST(Account, NeedsTheMomentForACurve) {
+  Account account;
+  EXPECT_NE(test::thrown_message([&] { account.begin_curve(); }).find("knows the moment"), std::string::npos);
+  EXPECT_TRUE(account.end_curve().empty());
 }
 
 TEST(Account, IgnoresEarlierTensorsAndOtherThreads) {

@@ -174,6 +174,32 @@ TEST(RecordedMemoryOfAStep, HasItsPeakBetweenForwardAndUpdate) {
   EXPECT_EQ(block.memory.kinds.parameters, step.memory.kinds.parameters);
 }
 
+// The curve has the peaks of every kind, and its fullest point is where the peak is.
+TEST(RecordedMemoryOfAStep, HasItsPeaksInTheCurve) {
+  for (const Case& c : {Case{.name = "one"}, Case{.name = "data2_zero3", .data = 2, .zero = 3},
+                        Case{.name = "host", .recompute = "block", .host = kHost}}) {
+    const RecordedStep step = record_step(config_of(c, ""), shape_of_steps(), 0);
+    const StepMemory& memory = step.memory;
+    ASSERT_FALSE(memory.curve.empty()) << c.name;
+    EXPECT_LE(memory.curve.size(), kCurvePoints) << c.name;
+    EXPECT_EQ(memory.curve.front().event, 0) << c.name;
+    EXPECT_LE(memory.curve.back().event, static_cast<int64_t>(step.list.size())) << c.name;
+    int64_t peak = 0, event = 0, host = 0;
+    for (const StepMemory::Point& point : memory.curve) {
+      host = std::max(host, point.kinds.host);
+      if (point.kinds.device() <= peak) continue;
+      peak = point.kinds.device();
+      event = point.event;
+    }
+    EXPECT_EQ(peak, memory.peak_bytes) << c.name;
+    EXPECT_EQ(host, memory.kinds.host) << c.name;
+    // A point may stand for several moments.
+    EXPECT_LE(event, memory.peak_event) << c.name;
+    for (const StepMemory::Point& point : memory.curve)
+      if (point.event > event) EXPECT_GT(point.event, memory.peak_event) << c.name;
+  }
+}
+
 TEST(RecordedMemoryOfAStep, MakesNoFile) {
   const std::string folder = test::TemporaryFolder().path() + "/scratch";
   const Case c{.name = "disk", .host = kHost, .has_disk = true};

@@ -6,12 +6,41 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "colossal/base/error.h"
 
 namespace colossal::memory {
+
+/// The points of Account::begin_curve().
+class MemoryCurve {
+ public:
+  /// Called before a change of `usage`, at the moment `at`: what is there now holds from the last change on.
+  void open(int64_t at, const Account::Usage& usage) {
+    if (!points_.empty() && points_.back().at == at) return;
+    // The last point has the most memory of its own moment. If other moments follow it, they have what is there now.
+    if (!points_.empty() && points_.back().at + 1 < at) start(points_.back().at + 1, usage);
+    start(at, usage);
+  }
+  /// Called after a change.
+  void note(const Account::Usage& usage) {
+    points_.back().host = std::max(points_.back().host, usage.of(Kind::Host));
+    if (usage.device <= device_) return;
+    device_ = usage.device;
+    points_.back().live = usage.live;
+  }
+  std::vector<Account::Point> take() { return std::move(points_); }
+
+ private:
+  void start(int64_t at, const Account::Usage& usage) {
+    points_.push_back({at, usage.live, usage.of(Kind::Host)});
+    device_ = usage.device;
+  }
+  std::vector<Account::Point> points_;
+  int64_t device_ = 0;  // of the last point
+};
 
 /// Counts of one account. Allocators report to it through the thread's debug info, which autograd passes to its own
 /// threads.
@@ -41,6 +70,11 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
   /// before reporting started. Reporting reports instead.
   bool memoryProfilingEnabled() const override { return false; }
   void add(Kind of, int64_t bytes) {
+    if (curve) curve->open(now(), usage);
+    change(of, bytes);
+    if (curve) curve->note(usage);
+  }
+  void change(Kind of, int64_t bytes) {
     const auto i = static_cast<size_t>(of);
     usage.live[i] += bytes;
     usage.peak[i] = std::max(usage.peak[i], usage.live[i]);
@@ -59,6 +93,7 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
   Counted counted = Counted::Memory;
   std::function<int64_t()> now;
   Account::Usage usage;
+  std::optional<MemoryCurve> curve;  // while it is recorded
   std::unordered_map<const void*, std::pair<Kind, int64_t>> blocks;
 };
 
@@ -177,6 +212,21 @@ void Account::reset_peaks() {
   usage.peak_total = usage.total;
   usage.peak_device = usage.device;
   if (guard_->ledger->now) usage.moment = guard_->ledger->now();
+}
+
+void Account::begin_curve() {
+  const std::lock_guard lock(guard_->ledger->mutex);
+  require(guard_->ledger->now != nullptr, "memory", "a curve needs an account that knows the moment: got none; ",
+          "construct the account with `now`");
+  guard_->ledger->curve.emplace().open(guard_->ledger->now(), guard_->ledger->usage);
+}
+
+std::vector<Account::Point> Account::end_curve() {
+  const std::lock_guard lock(guard_->ledger->mutex);
+  std::optional<MemoryCurve> curve = std::exchange(guard_->ledger->curve, std::nullopt);
+  if (!curve) return {};
+  curve->open(guard_->ledger->now(), guard_->ledger->usage);  // the last change may be before the last moment
+  return curve->take();
 }
 
 bool are_shapes_counted() {

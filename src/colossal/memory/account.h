@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace colossal::memory {
 
@@ -54,6 +55,19 @@ class Account {
   Usage usage() const;
   /// Restarts the peaks at the current usage.
   void reset_peaks();
+
+  /// Memory from the moment `at`, a result of `now`, until that of the next point.
+  struct Point {
+    int64_t at = 0;
+    std::array<int64_t, kKinds> live{};  ///< bytes by kind when all kinds but Host together were the most
+    int64_t host = 0;                    ///< the most bytes of Kind::Host
+  };
+  /// Starts to record the memory over time, from the current usage on. Requires `now`, which each later allocation and
+  /// free then calls. Memory: 64 bytes per moment at which the usage changes.
+  void begin_curve();
+  /// Ends the recording and returns its points, at most one per moment. The most bytes of all kinds but Host in any
+  /// point are Usage::peak_device if reset_peaks() was called together with begin_curve().
+  std::vector<Point> end_curve();
 
  private:
   struct Guard;

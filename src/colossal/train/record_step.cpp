@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
@@ -12,6 +14,23 @@
 
 namespace colossal::train {
 namespace {
+
+std::vector<StepMemory::Point> curve_of(const std::vector<memory::Account::Point>& points) {
+  using memory::Kind;
+  std::vector<StepMemory::Point> curve;
+  curve.reserve(points.size());
+  for (const memory::Account::Point& point : points) {
+    const auto bytes = [&](Kind kind) { return point.live[static_cast<size_t>(kind)]; };
+    curve.push_back({.event = point.at,
+                     .kinds = {.parameters = bytes(Kind::Parameters),
+                               .gradients = bytes(Kind::Gradients),
+                               .states = bytes(Kind::States),
+                               .activations = bytes(Kind::Activations),
+                               .buffers = bytes(Kind::Buffers),
+                               .host = point.host}});
+  }
+  return fewer_points(curve, kCurvePoints);
+}
 
 /// `rows`: null = full samples, each row one document.
 RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape,
@@ -30,9 +49,12 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   step();
   world.clear();
   account.reset_peaks();
+  account.begin_curve();
   const comm::RecordingWorld::Operations operations(world, comm::RecordingWorld::Detail::All);
   step();
-  return {world.events(), step_memory(account.usage())};
+  StepMemory memory = step_memory(account.usage());
+  memory.curve = curve_of(account.end_curve());
+  return {world.events(), std::move(memory)};
 }
 
 /// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.

@@ -44,7 +44,8 @@ RecordedStep record_step(const run::Config& config, const models::ModelShape& sh
 RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
                          const tensor::Batch& rows);
 
-/// Returns the memory of a step by the counts of an account whose peaks were reset when the step began.
+/// Returns the memory of a step, without its curve, by the counts of an account whose peaks were reset when the step
+/// began.
 StepMemory step_memory(const memory::Account::Usage& usage);
 
 }  // namespace colossal::train
