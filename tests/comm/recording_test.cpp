@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/comm/compressed_collectives.h"
@@ -13,6 +16,7 @@
 #include "colossal/comm/simulated_world.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/tensor/moved_bytes.h"
+#include "colossal/tensor/transfers.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::recording_test {
@@ -229,6 +233,50 @@ TEST(Recording, RecordsElementwiseWorkIfAsked) {
                           concat("elementwise ", bytes, " to ", bytes, " in setup"),          // copy_
                           concat("elementwise ", bytes, " to ", 2 * bytes, " in setup"),      // to fp64
                           concat("elementwise ", 2 * bytes, " to ", bytes, " in setup")));    // the kernel
+}
+
+// Waits name calls and transfers by one count. A transfer of an older record is not waited for in the new one.
+TEST(Recording, CountsCallsAndTransfersTogether) {
+  const auto simulated = comm::make_simulated_world(0, 2);
+  RecordingWorld world(*simulated);
+  Mesh mesh(world, {{"data", 2}});
+  at::Tensor x = at::zeros({4}, at::kDouble);
+  const RecordingWorld::Operations all(world, RecordingWorld::Detail::All);
+  tensor::Transfer before = tensor::announce_disk_read(8);
+  world.clear();
+  tensor::Transfer read = tensor::announce_disk_read(16), out = tensor::announce_copy_to_host(32);
+  comm::Work work = mesh.group("data").all_reduce(x, Reduce::Sum);
+  tensor::announce_wait(before);
+  tensor::announce_wait(out);
+  work.wait();
+  tensor::announce_wait(read);
+  tensor::announce_copy_to_device(64);
+  const std::vector<StepEvent> list = world.events().list;
+  using Kind = StepEvent::Kind;
+  ASSERT_EQ(list.size(), 8u);
+  EXPECT_EQ(list[0].kind, Kind::Disk);
+  EXPECT_EQ(list[0].bytes, 16);
+  EXPECT_EQ(list[0].read, 16);
+  EXPECT_EQ(list[1].kind, Kind::HostCopy);
+  EXPECT_EQ(list[1].read, 32);
+  EXPECT_EQ(list[2].kind, Kind::Call);
+  for (const auto& [index, call] : std::vector<std::pair<size_t, int>>{{3, 1}, {4, 2}, {5, 0}, {7, 3}}) {
+    EXPECT_EQ(list[index].kind, Kind::Wait) << index;
+    EXPECT_EQ(list[index].call, call) << index;
+  }
+  EXPECT_EQ(list[6].kind, Kind::HostCopy);
+  EXPECT_EQ(list[6].bytes, 64);
+  EXPECT_EQ(list[6].written, 64);
+}
+
+TEST(Recording, LeavesOutTransfersUnlessAsked) {
+  const auto simulated = comm::make_simulated_world(0, 1);
+  RecordingWorld world(*simulated);
+  const RecordingWorld::Operations operations(world);
+  tensor::Transfer read = tensor::announce_disk_read(16);
+  tensor::announce_wait(read);
+  tensor::announce_copy_to_device(64);
+  EXPECT_TRUE(world.events().list.empty());
 }
 
 TEST(Recording, NotesPassesAndRecomputation) {

@@ -22,9 +22,9 @@ struct StepEvent {
     Product,      ///< a matrix product [m, k] [k, n]; m = n = k = 0: a layer that announces only its operations
     Attention,    ///< scores and weighted sums of one attention, in forward or backward
     Elementwise,  ///< work whose time is that of memory: elementwise operators, norms, copies, updates of parameters
-    Wait,         ///< the rank stops until a call of its own is over; not recorded for messages that it sent
-    HostCopy,     ///< a copy between device and host. No recorder makes it; a planner adds it for tiers of [memory]
-    Disk,         ///< a read or a write of a scratch file. No recorder makes it, as for HostCopy
+    Wait,         ///< the rank stops until a call or transfer of its own is over; not for messages that it sent
+    HostCopy,     ///< a copy between device and host, of the tiers of [memory]; it may overlap with work
+    Disk,         ///< a read or a write of a scratch file of [memory]; it may overlap with work
   };
   static constexpr auto kSend = static_cast<uint8_t>(Collective::Send);
   static constexpr auto kReceive = static_cast<uint8_t>(Collective::Recv);
@@ -42,8 +42,10 @@ struct StepEvent {
   int64_t m = 0, n = 0, k = 0;  ///< sizes of a product
   double operations = 0;        ///< floating-point operations; a multiplication and an addition are two
   double bytes = 0;             ///< bytes that this rank sends (calls, 0 for a receiver) or copies (HostCopy, Disk)
-  double read = 0;              ///< bytes that Elementwise work reads from the memory of the device
-  double written = 0;           ///< bytes that it writes there
+  /// bytes that Elementwise work reads from the memory of the device, HostCopy too (a copy to the host), and that Disk
+  /// reads from the disk
+  double read = 0;
+  double written = 0;           ///< bytes written there; of HostCopy and Disk one of the two is `bytes`, the other 0
   bool operator==(const StepEvent&) const = default;
 };
 

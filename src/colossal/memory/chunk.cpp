@@ -10,6 +10,8 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_plan.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/tensor/transfers.h"
 
 namespace colossal::memory {
 namespace {
@@ -53,7 +55,7 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       borrows_here_(offload.borrow_device(options_.device()) == options_.device()),
       state_(State::Gathered),
       whole_(whole),
-      aside_(borrows_here_ ? at::Device(at::kCPU) : options_.device()) {
+      aside_(borrows_here_ && !options_.device().is_meta() ? at::Device(at::kCPU) : options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must be divisible by the ranks that share it: got ", length_,
           " for ", sharers.size());
   require(!in_place || (sharers.size() == 1 && !stays() && borrows_here_), "chunk",
@@ -116,8 +118,12 @@ void Chunk::borrow_part() {
   is_borrowed_ = false;
   try {
     if (borrows_part()) {
-      sent_ = to_borrow(0).borrow();
+      OffloadedTensor& offloaded = to_borrow(0);
+      sent_ = offloaded.borrow();
       is_borrowed_ = true;
+      // On meta the part is borrowed where an accelerator would get a copy of it.
+      if (sent_.is_meta() && tensor::is_for_accelerator(sent_) && offloaded.bytes() > 0)
+        tensor::announce_copy_to_device(static_cast<int64_t>(sent_.nbytes()));
     } else if (is_alone()) {
       copy_part(sent_ = whole_);
     } else {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::memory {
 
@@ -28,6 +29,8 @@ StreamAside::~StreamAside() {
 }
 
 void StreamAside::run(const std::function<void()>& body) {
+  std::optional<tensor::TransfersAside::Scope> copies;
+  if (tensor::is_for_accelerator(device_)) copies.emplace(copies_);
   if (!stream_) return body();
   c10::Event before(device_.type());
   before.record(current_stream(device_));
@@ -47,6 +50,7 @@ void StreamAside::run(const std::function<void()>& body) {
 }
 
 void StreamAside::join() {
+  copies_.wait();
   if (!last_) return;
   last_->block(current_stream(device_));
   last_.reset();

@@ -13,6 +13,8 @@
 #include <functional>
 #include <optional>
 
+#include "colossal/tensor/transfers.h"
+
 namespace colossal::memory {
 
 /// Returns the current stream of `device`, an accelerator, on this thread.
@@ -21,7 +23,8 @@ c10::Stream current_stream(c10::Device device);
 c10::Stream new_stream(c10::Device device);
 
 /// A stream that runs in parallel with the current stream of a device. The CPU and meta have no such stream: run()
-/// calls its body directly.
+/// calls its body directly. If meta stands for an accelerator, copies to the device that body() announces are waited
+/// for in join(), as there.
 class StreamAside {
  public:
   explicit StreamAside(c10::Device device);
@@ -41,6 +44,7 @@ class StreamAside {
   c10::Device device_;
   std::optional<c10::Stream> stream_;
   std::optional<c10::Event> last_;  // end of the work that join() has not waited for
+  tensor::TransfersAside copies_;   // the copies of that work
 };
 
 }  // namespace colossal::memory

@@ -27,11 +27,16 @@ struct Operation {
     Product,
     Attention,
     Elementwise,  ///< work without operations that count; only its bytes are known (tensor/moved_bytes.h)
+    HostCopy,     ///< the start of a copy between device and host (tensor/transfers.h)
+    Disk,         ///< the start of a read or a write of a disk
+    Wait,         ///< the work that follows needs the end of a transfer
   };
   Kind kind = Kind::Product;
   at::ScalarType dtype = at::ScalarType::Undefined;  ///< factors' dtype before any conversion; Undefined = unknown
   int64_t m = 0, n = 0, k = 0;                       ///< sizes of a product [m, k] [k, n]; 0 = unknown, or attention
-  double read = 0, written = 0;                      ///< bytes of memory that Elementwise work reads and writes
+  /// bytes that Elementwise work reads and writes in memory, HostCopy in the memory of the device, Disk on the disk
+  double read = 0, written = 0;
+  int64_t transfer = 0;  ///< number of a transfer; 0 = none
 };
 
 /// Receives every announcement during its lifetime: from the thread that made it, and from backward passes that this

@@ -15,8 +15,6 @@ namespace colossal::train {
 /// The events of a step and the memory of its tensors.
 struct RecordedStep : StepEvents {
   StepMemory memory;
-  double host_copy_bytes = 0;  ///< bytes copied between device and host, with memory.device
-  double disk_bytes = 0;       ///< bytes read from memory.disk and written to it
 };
 
 /// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of
@@ -26,8 +24,12 @@ struct RecordedStep : StepEvents {
 /// (comm::RecordingWorld) on the device of [run]. Products inside update rules are included if the rank computes them.
 /// Elementwise events are those of the run on shapes: our kernels announce the bytes that they move, and each other
 /// operator of LibTorch counts as one kernel (tensor/moved_bytes.h). An op of ours without an announcement counts as
-/// the operators of its reference, which move more bytes than its kernel. Reads and writes of tiers are
-/// not events; only their bytes are counted.
+/// the operators of its reference, which move more bytes than its kernel.
+/// HostCopy and Disk events are the transfers of the tiers of [memory], with waits where the rank needs their results
+/// (tensor/transfers.h). Copies to the host have the bytes of DeviceUse::copied_from. Copies to the device have those of
+/// DeviceUse::copied_to, and in addition states and partial sums of gradients that return to the device. A real disk
+/// takes time, so it may read other tensors ahead. Not recorded: copies of parameters that stay on an accelerator while
+/// the host updates them, and that a collective waits for the copy of its input.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
 /// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. Reads
 /// and writes of a disk take no time.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <unordered_map>
 #include <utility>
 
 #include "colossal/tensor/flops.h"
@@ -24,6 +25,12 @@ StepEvent::Kind kind_of(tensor::Operation::Kind kind) {
       return StepEvent::Kind::Product;
     case tensor::Operation::Kind::Attention:
       return StepEvent::Kind::Attention;
+    case tensor::Operation::Kind::HostCopy:
+      return StepEvent::Kind::HostCopy;
+    case tensor::Operation::Kind::Disk:
+      return StepEvent::Kind::Disk;
+    case tensor::Operation::Kind::Wait:
+      return StepEvent::Kind::Wait;
     case tensor::Operation::Kind::Elementwise:
       break;
   }
@@ -59,6 +66,8 @@ StepEvent event_of(double operations, const tensor::Operation& what, const Traff
   event.operations = operations;
   event.read = what.read;
   event.written = what.written;
+  if (event.kind == StepEvent::Kind::HostCopy || event.kind == StepEvent::Kind::Disk)
+    event.bytes = what.read + what.written;
   return event;
 }
 
@@ -79,7 +88,22 @@ class RecordingWorld::Record {
     call.group_index = group.index;
     events_.list.push_back(event_of(call, traffic));
     calls_.push_back(std::move(call));
-    return {static_cast<int32_t>(calls_.size()) - 1, number_};
+    return {begun_++, number_};
+  }
+  /// Adds a copy or a disk event; `transfer` is its number in the process.
+  void add_transfer(const StepEvent& event, int64_t transfer) {
+    const std::lock_guard lock(mutex_);
+    events_.list.push_back(event);
+    transfers_.emplace(transfer, begun_++);
+  }
+  /// Adds the wait for a transfer, unless that began before this record.
+  void add_wait(StepEvent event, int64_t transfer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = transfers_.find(transfer);
+    if (found == transfers_.end()) return;
+    event.call = found->second;
+    transfers_.erase(found);
+    events_.list.push_back(event);
   }
   void add_wait(const RecordedPlace& call, const Traffic& traffic) {
     StepEvent event = event_here(StepEvent::Kind::Wait, traffic);
@@ -107,6 +131,8 @@ class RecordingWorld::Record {
     const std::lock_guard lock(mutex_);
     calls_.clear();
     events_ = {};
+    transfers_.clear();
+    begun_ = 0;
     ++number_;
   }
 
@@ -114,6 +140,8 @@ class RecordingWorld::Record {
   mutable std::mutex mutex_;
   std::vector<RecordedCall> calls_;
   StepEvents events_;
+  int32_t begun_ = 0;                               // calls and transfers so far
+  std::unordered_map<int64_t, int32_t> transfers_;  // places of those not waited for, by their numbers
   int64_t number_ = 0;
 };
 
@@ -187,8 +215,12 @@ void RecordingWorld::clear() { record_->clear(); }
 RecordingWorld::Operations::Operations(RecordingWorld& world, Detail detail) {
   const auto hear = [record = world.record_, &traffic = world.traffic(), detail](double operations,
                                                                                  const tensor::Operation& what) {
-    if (what.kind == tensor::Operation::Kind::Elementwise && detail != Detail::All) return;
-    record->add(event_of(operations, what, traffic));
+    using Kind = tensor::Operation::Kind;
+    if (detail != Detail::All && what.kind != Kind::Product && what.kind != Kind::Attention) return;
+    const StepEvent event = event_of(operations, what, traffic);
+    if (what.kind == Kind::Wait) return record->add_wait(event, what.transfer);
+    if (what.kind == Kind::HostCopy || what.kind == Kind::Disk) return record->add_transfer(event, what.transfer);
+    record->add(event);
   };
   listener_ = std::make_unique<tensor::OperationListener>(hear);
   if (detail == Detail::All) observed_ = std::make_unique<tensor::ObservedOperators>();

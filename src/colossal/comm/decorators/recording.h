@@ -63,10 +63,13 @@ class RecordingWorld final : public WorldDecorator {
 
   enum class Detail {
     Operations,  ///< products and attention, which are the same on shapes alone and in a real run
-    All,         ///< elementwise work too: our kernels, and the operators that LibTorch runs on these tensors' device
+    /// elementwise work too: our kernels, and the operators that LibTorch runs on these tensors' device; and the
+    /// transfers of tiers with the waits for them (tensor/transfers.h)
+    All,
   };
   /// During its lifetime, adds to events() the operations that this thread announces, also in backward passes that it
-  /// starts (tensor/flops.h, tensor/moved_bytes.h). The thread that made it must destroy it, before `world`.
+  /// starts (tensor/flops.h, tensor/moved_bytes.h, tensor/transfers.h). The thread that made it must destroy it, before
+  /// `world`.
   class Operations {
    public:
     explicit Operations(RecordingWorld& world, Detail detail = Detail::Operations);

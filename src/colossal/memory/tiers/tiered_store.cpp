@@ -8,6 +8,8 @@
 
 #include "colossal/memory/tiers/tiered_store_state.h"
 #include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::memory {
 
@@ -92,16 +94,18 @@ class TieredHandle final : public OffloadedTensor {
     std::optional<Asked> asked(std::in_place, state_, stored_);
     come();
     const bool is_here = !tensor::is_accelerator(to);
-    if (is_here)
+    if (tensor::is_for_cpu(to))
       state_.finish_copy(stored_);
-    else
+    else if (!is_here)
       stored_.copy.to_device(to, stored_.values);  // the buffer is reused only after this copy
     state_.record(TierEvent::Kind::Borrow, stored_);
     stored_.is_borrowed = true;  // read_ahead() must not evict it
     asked.reset();
     state_.read_ahead();
+    tensor::announce_copy_to_device(static_cast<int64_t>(to.nbytes()));
     if (is_here) {
       // Other callers need not wait for the copy.
+      const tensor::HiddenOperators is_announced;
       turn.leave_for([&] { to.copy_(stored_.values); }, [&] { end_loan(); });
       return;
     }

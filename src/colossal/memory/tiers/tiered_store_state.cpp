@@ -7,6 +7,8 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::memory {
 namespace {
@@ -61,6 +63,7 @@ void TieredStoreState::wait_for(DiskTransfer transfer) {
 
 void TieredStoreState::finish(TieredTensor& stored) {
   if (stored.moving == TieredTensor::Moving::No) return;
+  tensor::announce_wait(stored.announced_transfer);
   if (!stored.transfer.is_over()) wait_for(stored.transfer);
   end_transfer(stored);
 }
@@ -68,6 +71,7 @@ void TieredStoreState::finish(TieredTensor& stored) {
 void TieredStoreState::end_transfer(TieredTensor& stored) {
   const TieredTensor::Moving moved = std::exchange(stored.moving, TieredTensor::Moving::No);
   const DiskTransfer transfer = std::exchange(stored.transfer, {});
+  stored.announced_transfer = {};
   if (moved == TieredTensor::Moving::Out) {
     std::erase(leaving, &stored);
     leaving_bytes -= stored.bytes;
@@ -101,6 +105,7 @@ void TieredStoreState::fill(TieredTensor& stored, const at::Tensor& tensor) {
       finish_copy(stored);
       mutex.unlock();
       const auto back = c10::make_scope_exit([this] { mutex.lock(); });
+      const tensor::HiddenOperators is_announced;
       stored.values.copy_(tensor);
     }
   } catch (...) {
@@ -108,18 +113,22 @@ void TieredStoreState::fill(TieredTensor& stored, const at::Tensor& tensor) {
     throw;
   }
   counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
+  stored.announced_copy = tensor::announce_copy_to_host(static_cast<int64_t>(tensor.nbytes()));
+  if (tensor::is_for_cpu(tensor)) tensor::announce_wait(stored.announced_copy);  // the host copied it itself
   stored.has_values = true;
   record(TierEvent::Kind::Set, stored);
 }
 
 void TieredStoreState::finish_copy(TieredTensor& stored) {
   std::erase(filled, &stored);
+  tensor::announce_wait(stored.announced_copy);
   stored.copy.wait();
 }
 
 void TieredStoreState::drop_buffer(TieredTensor& stored) {
   record(TierEvent::Kind::Leave, stored);
   stored.values.reset();
+  stored.announced_copy = {};
   std::erase(filled, &stored);
   buffers.give_back(std::exchange(stored.buffer, {}), std::move(stored.copy));
   settle(stored);
@@ -146,6 +155,7 @@ void TieredStoreState::begin_to_read(TieredTensor& stored) {
   record(TierEvent::Kind::Read, stored);
   ++counts.reads;
   counts.bytes_read += stored.values.nbytes();
+  stored.announced_transfer = tensor::announce_disk_read(static_cast<int64_t>(stored.values.nbytes()));
 }
 
 void TieredStoreState::evict(TieredTensor& stored) {
@@ -153,7 +163,8 @@ void TieredStoreState::evict(TieredTensor& stored) {
     ++counts.evictions;
     return drop_buffer(stored);
   }
-  if (stored.copy.fills()) finish_copy(stored);  // a device that only reads the buffer does not disturb the disk
+  const bool fills = stored.copy.fills() || stored.announced_copy.number != 0;
+  if (fills) finish_copy(stored);  // a device that only reads the buffer does not disturb the disk
   if (!stored.extent) stored.extent = disk->allocate(static_cast<int64_t>(stored.values.nbytes()));
   stored.transfer = disk->write(stored.extent, stored.values);
   stored.moving = TieredTensor::Moving::Out;
@@ -164,6 +175,7 @@ void TieredStoreState::evict(TieredTensor& stored) {
   leaves.notify_one();
   ++counts.evictions;
   counts.bytes_written += stored.values.nbytes();
+  stored.announced_transfer = tensor::announce_disk_write(static_cast<int64_t>(stored.values.nbytes()));
 }
 
 void TieredStoreState::settle(const TieredTensor& stored) {
@@ -182,6 +194,7 @@ void TieredStoreState::make_room(int64_t bytes, bool may_exceed) {
   asked_bytes = bytes;
   const auto end = c10::make_scope_exit([this] { asked_bytes = 0; });
   for (;;) {
+    announce_room(bytes);
     end_what_is_over();
     if (missing(bytes) <= 0) return;
     if (missing(bytes) - leaving_bytes > 0)
@@ -204,8 +217,18 @@ void TieredStoreState::make_room(int64_t bytes, bool may_exceed) {
             " and ", readable_bytes(bytes), " more are needed; at least \"", print_bytes(buffers.in_use() + bytes),
             "\" works here", disk ? "" : ", or a folder for the rest (memory.disk)", remedy.empty() ? "" : "; ",
             remedy);
+    tensor::announce_wait(arriving.front()->announced_transfer);
     wait_for(arriving.front()->transfer);
     end_transfer(*arriving.front());  // no other code ends this transfer
+  }
+}
+
+void TieredStoreState::announce_room(int64_t bytes) {
+  int64_t lacking = missing(bytes);
+  for (TieredTensor* leaves : leaving) {
+    if (lacking <= 0) return;
+    tensor::announce_wait(leaves->announced_transfer);
+    lacking -= leaves->bytes;
   }
 }
 

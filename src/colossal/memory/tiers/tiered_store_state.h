@@ -21,6 +21,7 @@
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/memory/timeline.h"
 #include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/transfers.h"
 
 namespace colossal::memory {
 
@@ -41,6 +42,8 @@ struct TieredTensor {
   Moving moving = Moving::No;  // Out: the buffer is freed when the transfer ends
   DiskTransfer transfer{};
   DeviceCopy copy{};  // copies between the buffer and the device
+  // The same as announced: the copy to the buffer, and the transfer that moves the tensor
+  tensor::Transfer announced_copy{}, announced_transfer{};
   // TieredStoreState::clock at its last use, ::look at the last read_ahead() that considered it
   uint64_t used = 0, looked_at = 0;
 };
@@ -104,6 +107,10 @@ struct TieredStoreState {
   /// no other tensor is left to evict: a tensor that is given from memory may exceed the budget until it is written to
   /// the disk. Errors: ("memory") the budget is too small; the errors of the transfers that it waits for.
   void make_room(int64_t bytes, bool may_exceed = false);
+
+  /// Announces waits for the writes that must end before there is room for `bytes`. On meta they are over at once, so
+  /// make_room() does not wait for them.
+  void announce_room(int64_t bytes);
 
   void end_what_is_over();
 
