@@ -68,5 +68,34 @@ TEST(Failures, FindsTheSlowestRank) {
   EXPECT_NEAR(slowest_of(1024, 2, 0.5), 2 + 0.5 * std::sqrt(20 * std::log(2.0)), kRounding * 4);  // ln 1024 = 10 ln 2
 }
 
+TEST(Failures, SumsUpLostTime) {
+  const Failures failures{.device_hours = 1000, .restart = 180};
+  // As ComputesTheBestInterval: a failure each 36,000 s, a checkpoint of 20 s each 1200 s.
+  const LostTime lost = lost_time(failures, 100, 20, 4, 0.5);
+  EXPECT_EQ(lost.checkpoint_interval, failures.best_interval(100, 20));
+  EXPECT_EQ(lost.goodput, failures.goodput(100, 20, lost.checkpoint_interval));
+  EXPECT_EQ(lost.step_with_late_ranks, slowest_of(100, 4, 0.5));
+  const std::string text = describe_failures(lost);
+  EXPECT_THAT(text, HasSubstr("One of 100 devices fails every 10h 00m on average."));
+  EXPECT_THAT(text, HasSubstr("A checkpoint takes 20s; one every 20m 00s of training"));
+  EXPECT_THAT(text, HasSubstr("(300 steps)"));
+  EXPECT_THAT(text, HasSubstr("Goodput: 96.2 %"));  // 1 - 1/60 - 1/60 - 1/200 = 0.96167
+  // 0.5 sqrt(2 ln 100) / 4 = 0.3794
+  EXPECT_THAT(text, HasSubstr("Late ranks make a step 37.9 % longer."));
+}
+
+TEST(Failures, LosesRestartsAloneWithoutTheTimeOfACheckpoint) {
+  const Failures failures{.device_hours = 1000, .restart = 180};
+  const LostTime lost = lost_time(failures, 100, 0, 4);
+  EXPECT_NEAR(lost.goodput, 1 - 1.0 / 200, kRounding);
+  EXPECT_EQ(lost.checkpoint_interval, 0);
+  EXPECT_EQ(lost.step_with_late_ranks, lost.step);
+  const std::string text = describe_failures(lost);
+  EXPECT_EQ(text.find("checkpoint"), std::string::npos);
+  EXPECT_EQ(text.find("Late"), std::string::npos);
+  EXPECT_THAT(fault_of([&] { lost_time(failures, 100, -1, 4); }), HasSubstr("must be 0 or more: got -1"));
+  EXPECT_THAT(fault_of([&] { lost_time(failures, 0, 1, 4); }), HasSubstr("devices must be at least 1"));
+}
+
 }  // namespace
 }  // namespace colossal::plan::failures_test

@@ -3,8 +3,10 @@
 //   const plan::Failures failures{.device_hours = 50700, .restart = 300};
 //   const double interval = failures.best_interval(16384, 30);    // seconds of training between two checkpoints
 //   failures.goodput(16384, 30, interval);                        // share of the time that trains: 0.90
+//   describe_failures(plan::lost_time(failures, 16384, 30, 6.5, 0.1));    // the same in words, with late ranks
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "colossal/base/fields.h"
 
@@ -38,5 +40,24 @@ struct Failures {
 /// in seconds: mean + deviation sqrt(2 ln ranks). The slowest rank determines a step. Errors ("cluster"): `ranks` is
 /// below 1.
 double slowest_of(int64_t ranks, double mean, double deviation);
+
+/// What failures and late ranks cost a long run on `devices` devices. Times in seconds.
+struct LostTime {
+  int64_t devices = 0;
+  double between_failures = 0;     ///< mean time between two failures of any device
+  double checkpoint = 0;           ///< time of one checkpoint
+  double checkpoint_interval = 0;  ///< training between two checkpoints that loses the least time; 0 = checkpoint is 0
+  double goodput = 1;              ///< share of the time that makes progress with this interval
+  double step = 0;                 ///< predicted step, in which all ranks take the same time
+  double step_with_late_ranks = 0;  ///< mean step of the slowest rank
+};
+
+/// Returns the losses of a run whose checkpoint takes `checkpoint` seconds (0 = costs nothing, so that only restarts
+/// lose time) and whose ranks take `step` seconds for a step, with the standard deviation `deviation`.
+/// Errors ("cluster"): `devices` is below 1; a time that is negative.
+LostTime lost_time(const Failures& failures, int64_t devices, double checkpoint, double step, double deviation = 0);
+
+/// Returns sentences for people: the interval to set, the goodput, and the step with late ranks if it differs.
+std::string describe_failures(const LostTime& lost);
 
 }  // namespace colossal::plan
