@@ -166,10 +166,12 @@ double step_events(const run::Config& config, const models::ModelShape& shape, d
 }
 
 void suggest_recomputation(int64_t) {}
+void draw_memory(int64_t, int64_t) {}
 
 void step_memory(const run::Config& config, const models::ModelShape& shape, int64_t device_bytes) {
   const StepMemory memory = train::record_step(config, shape, 5).memory;
   if (memory.peak_bytes > device_bytes) suggest_recomputation(memory.kinds.activations);
+  for (const StepMemory::Point& point : memory.curve) draw_memory(point.event, point.kinds.device());
 }
 
 double record_step(const run::Config& config, const models::ModelShape& shape) {

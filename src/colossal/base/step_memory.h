@@ -2,7 +2,7 @@
 //
 //   const StepMemory memory = train::record_step(config, shape, 5).memory;
 //   if (memory.peak_bytes > device_bytes) suggest_recomputation(memory.kinds.activations);
-//   for (const StepMemory::Point& point : memory.curve) draw(point.event, point.kinds.device());
+//   for (const StepMemory::Point& point : memory.curve) draw_memory(point.event, point.kinds.device());
 #pragma once
 #include <cstddef>
 #include <cstdint>
