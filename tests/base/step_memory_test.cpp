@@ -22,7 +22,8 @@ std::vector<Point> curve_of(int64_t count, int64_t peak) {
 }
 
 TEST(StepMemoryCurve, CountsTheHostApart) {
-  const StepMemory::Kinds kinds{.parameters = 1, .gradients = 2, .states = 4, .activations = 8, .buffers = 16, .host = 32};
+  const StepMemory::Kinds kinds{
+      .parameters = 1, .gradients = 2, .states = 4, .activations = 8, .buffers = 16, .host = 32};
   EXPECT_EQ(kinds.device(), 31);
 }
 

@@ -34,7 +34,7 @@ struct Heard {
 };
 
 TEST(Transfers, AnnouncesTheirBytesAndWaits) {
-  const Heard heard;
+  Heard heard;
   Transfer out = announce_copy_to_host(100), read = announce_disk_read(200), write = announce_disk_write(300);
   announce_wait(read);
   announce_wait(read);  // is over
@@ -54,7 +54,7 @@ TEST(Transfers, CostNothingWithoutAListener) {
 }
 
 TEST(Transfers, WaitForCopiesOfASideStreamTogether) {
-  const Heard heard;
+  Heard heard;
   TransfersAside aside;
   {
     const TransfersAside::Scope scope(aside);

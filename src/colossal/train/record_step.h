@@ -26,10 +26,10 @@ struct RecordedStep : StepEvents {
 /// operator of LibTorch counts as one kernel (tensor/moved_bytes.h). An op of ours without an announcement counts as
 /// the operators of its reference, which move more bytes than its kernel.
 /// HostCopy and Disk events are the transfers of the tiers of [memory], with waits where the rank needs their results
-/// (tensor/transfers.h). Copies to the host have the bytes of DeviceUse::copied_from. Copies to the device have those of
-/// DeviceUse::copied_to, and in addition states and partial sums of gradients that return to the device. A real disk
-/// takes time, so it may read other tensors ahead. Not recorded: copies of parameters that stay on an accelerator while
-/// the host updates them, and that a collective waits for the copy of its input.
+/// (tensor/transfers.h). Copies to the host have the bytes of DeviceUse::copied_from. Copies to the device have those
+/// of DeviceUse::copied_to, and in addition states and partial sums of gradients that return to the device. A real
+/// disk takes time, so it may read other tensors ahead. Not recorded: copies of parameters that stay on an accelerator
+/// while the host updates them, and that a collective waits for the copy of its input.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
 /// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. Reads
 /// and writes of a disk take no time.
