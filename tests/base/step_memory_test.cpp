@@ -38,11 +38,11 @@ TEST(StepMemoryCurve, KeepsPeaksInFewerPoints) {
       for (size_t i = 0; i < fewer.size(); ++i) {
         device = std::max(device, fewer[i].kinds.device());
         host = std::max(host, fewer[i].kinds.host);
-        if (i > 0) EXPECT_GT(fewer[i].event, fewer[i - 1].event);
+        EXPECT_TRUE(i == 0 || fewer[i].event > fewer[i - 1].event) << i;
         // The peak is between its point and the next one.
         if (fewer[i].kinds.device() != 150) continue;
         EXPECT_LE(fewer[i].event, peak);
-        if (i + 1 < fewer.size()) EXPECT_GT(fewer[i + 1].event, peak);
+        EXPECT_TRUE(i + 1 == fewer.size() || fewer[i + 1].event > peak) << i;
       }
       EXPECT_EQ(device, 150);
       EXPECT_EQ(host, 30);
