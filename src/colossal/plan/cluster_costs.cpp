@@ -31,7 +31,12 @@ double ClusterCosts::call_seconds(const StepEvent& call, const GroupPlace& place
   return cluster_.collective_seconds(static_cast<CommKind>(call.collective), call.bytes, {place.ranks, place.nodes});
 }
 
+double ClusterCosts::host_copy_seconds(double bytes) const {
+  return cluster_.profile().host.bandwidth > 0 ? cluster_.host_copy_seconds(bytes) : 0;
+}
+
 double ClusterCosts::disk_seconds(double bytes) const {
+  if (cluster_.profile().disk.read <= 0 || cluster_.profile().disk.write <= 0) return 0;
   const double of_node = bytes * static_cast<double>(cluster_.ranks_per_node());
   return std::max(cluster_.disk_read_seconds(of_node), cluster_.disk_write_seconds(of_node));
 }

@@ -27,9 +27,10 @@ class ClusterCosts final : public Costs {
   GroupPlace place_of(const std::vector<int>& ranks) const override;
   /// Errors ("cluster"): a profile without such links; a code that is no collective.
   double call_seconds(const StepEvent& call, const GroupPlace& place) const override;
-  double host_copy_seconds(double bytes) const override { return cluster_.host_copy_seconds(bytes); }
+  /// 0 if the profile does not have the speed of copies.
+  double host_copy_seconds(double bytes) const override;
   /// All ranks of a node use its disk at once. Events do not distinguish reads from writes, so the slower of both
-  /// counts.
+  /// counts. 0 if the profile does not have both.
   double disk_seconds(double bytes) const override;
 
  private:

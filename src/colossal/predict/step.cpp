@@ -113,27 +113,12 @@ std::vector<plan::PredictedLink> links_of(const StepEvents& events, int rank, co
 bool has_host_link(const plan::Profile& profile) { return profile.host.bandwidth > 0; }
 bool has_disk_link(const plan::Profile& profile) { return profile.disk.read > 0 && profile.disk.write > 0; }
 
-/// Returns the events with those transfers of tiers that the profile can price. They begin with the step.
-StepEvents with_transfers(const train::RecordedStep& step, const plan::Profile& profile) {
-  std::vector<StepEvent> transfers;
-  if (step.host_copy_bytes > 0 && has_host_link(profile))
-    transfers.push_back({.kind = Kind::HostCopy, .bytes = step.host_copy_bytes});
-  if (step.disk_bytes > 0 && has_disk_link(profile))
-    transfers.push_back({.kind = Kind::Disk, .bytes = step.disk_bytes});
-  StepEvents events = step;
-  for (StepEvent& event : events.list)
-    if (event.kind == Kind::Wait && event.call >= 0) event.call += static_cast<int32_t>(transfers.size());
-  events.list.insert(events.list.begin(), transfers.begin(), transfers.end());
-  return events;
-}
-
 /// On CPUs tensors are memory of the process; on accelerators only the host's part of them is.
 int64_t resident_bytes_of(const StepMemory& memory, const plan::Profile& profile) {
   return profile.machine.resident + memory.kinds.host + (profile.device.shared ? memory.peak_bytes : 0);
 }
 
-/// `events` are those of the role with its transfers.
-plan::PredictedRole predicted_role(const RecordedRole& role, const StepEvents& events, const plan::StepParts& seconds,
+plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds,
                                    const plan::ClusterCosts& costs, const plan::Profile& profile) {
   const StepMemory& memory = role.step.memory;
   return {.name = role.name,
@@ -144,7 +129,7 @@ plan::PredictedRole predicted_role(const RecordedRole& role, const StepEvents& e
           .fullest = moment_text(role.step),
           .kinds = memory.kinds,
           .calls = calls_of(role.step),
-          .links = links_of(events, role.ranks.front(), costs),
+          .links = links_of(role.step, role.ranks.front(), costs),
           .seconds = seconds};
 }
 
@@ -279,7 +264,6 @@ std::vector<std::string> assumptions_of(const run::Config& config, const models:
   list.emplace_back("the batch of a step is ready when it begins");
   if (config.memory.has_tiers()) {
     const bool lacks_disk = !config.memory.disk.empty() && !has_disk_link(profile);
-    list.emplace_back("transfers of the tiers of [memory] go on during the whole step");
     if (lacks_disk || !has_host_link(profile))
       list.emplace_back("transfers of tiers whose speed the profile does not have take no time");
   }
@@ -300,17 +284,14 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
   const plan::ClusterCosts costs(cluster);
   std::vector<plan::Role> simulated;
   for (const RecordedRole& role : roles)
-    simulated.push_back({.name = role.name,
-                         .ranks = role.ranks,
-                         .events = with_transfers(role.step, cluster.profile())});
+    simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
   plan::Prediction prediction{.limit = limit_of(config.memory, roles, cluster),
                               .step_seconds = timeline.seconds,
                               .seconds = timeline.parts()};
   prediction.fits = prediction.limit.empty();
   for (size_t i = 0; i < roles.size(); ++i) {
-    prediction.roles.push_back(
-        predicted_role(roles[i], simulated[i].events, timeline.roles[i].parts, costs, cluster.profile()));
+    prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
     prediction.ranks += prediction.roles.back().ranks;
     prediction.peak_bytes = std::max(prediction.peak_bytes, prediction.roles.back().peak_bytes);
   }
