@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
@@ -78,21 +81,32 @@ std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std:
   return written;
 }
 
-void run_block(const Model& model, int64_t index, States& states, const nn::ForwardContext& step) {
-  const Block& block = model.blocks[index];
-  const std::vector<at::Tensor> inputs = inputs_of(block, states);
-  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block;
-  // Backward runs the copy of this function in the recomputed block's node, so every call after the first is a
-  // recomputation.
-  auto again = [&model, index, step = step](const std::vector<at::Tensor>& read) mutable {
-    if (!step.choices) step.choices = std::make_shared<nn::KeptChoices>();
-    step.choices->begin_pass();
-    std::vector<at::Tensor> written = written_by(model, index, read, step);
-    step.is_recomputed = true;
-    return written;
-  };
-  const std::vector<at::Tensor> written =
-      is_recomputed ? nn::recomputed(again, inputs, step.inputs.get()) : written_by(model, index, inputs, step);
+/// The passes of a block within a segment. They share the choices of its mixtures, and only the first one reports.
+struct BlockPasses {
+  std::shared_ptr<nn::KeptChoices> choices = std::make_shared<nn::KeptChoices>();
+  bool has_run = false;
+};
+
+using Lives = std::vector<std::vector<bool>>;
+
+/// A forward pass through blocks. The nodes of segments hold copies of it until backward.
+struct BlockRun {
+  const Model* model;
+  nn::ForwardContext step;
+  std::shared_ptr<const Lives> lives{};                            // null = the model has one state
+  std::shared_ptr<std::map<int64_t, BlockPasses>> passes{};        // null outside of segments
+};
+
+void run_block(const BlockRun& run, int64_t index, States& states) {
+  nn::ForwardContext step = run.step;
+  if (run.passes) {
+    BlockPasses& passes = (*run.passes)[index];
+    passes.choices->begin_pass();
+    step.choices = passes.choices;
+    step.is_recomputed = std::exchange(passes.has_run, true);
+  }
+  const Block& block = run.model->blocks[index];
+  const std::vector<at::Tensor> written = written_by(*run.model, index, inputs_of(block, states), step);
   for (size_t i = 0; i < written.size(); ++i) states[block.writes[i]] = written[i];
 }
 
@@ -101,6 +115,86 @@ void cut_gradients(const Model& model, const std::vector<int>& written, States& 
   if (model.states.empty()) return;
   for (const int state : written)
     if (!model.states[state].has_gradient && states[state].defined()) states[state] = states[state].detach();
+}
+
+/// The states that a segment takes and those that it leaves to later parts.
+struct SegmentStates {
+  std::vector<int> reads{}, writes{};
+};
+
+SegmentStates states_of(const BlockRun& run, const Segment& segment) {
+  SegmentStates found;
+  std::vector<bool> is_read(state_count(*run.model)), is_written(state_count(*run.model));
+  for (int64_t i = segment.first; i < segment.last; ++i) {
+    for (const int state : run.model->blocks[i].reads) {
+      if (is_read[state] || is_written[state]) continue;
+      is_read[state] = true;
+      found.reads.push_back(state);
+    }
+    for (const int state : run.model->blocks[i].writes) is_written[state] = true;
+  }
+  for (size_t state = 0; state < is_written.size(); ++state)
+    if (is_written[state] && (!run.lives || (*run.lives)[segment.last][state]))
+      found.writes.push_back(static_cast<int>(state));
+  return found;
+}
+
+void run_blocks(const BlockRun& run, int64_t first, int64_t last, const Segments& segments, States& states);
+
+void run_segment(BlockRun run, const Segment& segment, States& states) {
+  const SegmentStates own = states_of(run, segment);
+  if (own.writes.empty()) return run_blocks(run, segment.first, segment.last, {}, states);
+  if (!run.passes) run.passes = std::make_shared<std::map<int64_t, BlockPasses>>();
+  std::vector<at::Tensor> inputs;
+  for (const int state : own.reads) inputs.push_back(states[state]);
+  // Backward runs this function again, with only the states that the segment reads.
+  const nn::Nary again = [run, segment, own](const std::vector<at::Tensor>& read) {
+    States inside(state_count(*run.model));
+    for (size_t i = 0; i < read.size(); ++i) inside[own.reads[i]] = read[i];
+    run_blocks(run, segment.first, segment.last, segment.parts, inside);
+    std::vector<at::Tensor> written;
+    for (const int state : own.writes) written.push_back(inside[state]);
+    return written;
+  };
+  const std::vector<at::Tensor> written =
+      nn::recomputed(again, inputs, segment.is_on_host ? run.step.inputs.get() : nullptr);
+  for (size_t i = 0; i < written.size(); ++i) states[own.writes[i]] = written[i];
+  cut_gradients(*run.model, own.writes, states);
+  if (run.lives) drop_dead(states, (*run.lives)[segment.last]);
+}
+
+/// Runs blocks [first, last), of which `segments` are recomputed.
+void run_blocks(const BlockRun& run, int64_t first, int64_t last, const Segments& segments, States& states) {
+  auto segment = segments.begin();
+  for (int64_t i = first; i < last;) {
+    if (segment != segments.end() && segment->first == i) {
+      run_segment(run, *segment, states);
+      i = (segment++)->last;
+      continue;
+    }
+    run_block(run, i, states);
+    cut_gradients(*run.model, run.model->blocks[i].writes, states);
+    ++i;
+    if (run.lives) drop_dead(states, (*run.lives)[i]);
+  }
+}
+
+/// Returns the segments of the blocks of a stage. Recompute::Block is a segment for each block.
+Segments segments_of(const nn::ForwardContext& step, const Stage& stage) {
+  Segments segments;
+  if (!step.training) return segments;
+  if (step.recompute == nn::Recompute::Block)
+    for (int64_t i = stage.first; i < stage.last; ++i)
+      segments.push_back({.first = i, .last = i + 1, .is_on_host = true});
+  else if (step.segments)
+    for (const Segment& segment : *step.segments) {
+      if (segment.last <= stage.first || segment.first >= stage.last) continue;
+      require(segment.first >= stage.first && segment.last <= stage.last, "model",
+              "a recomputed segment must lie within one stage: got blocks [", segment.first, ", ", segment.last,
+              ") and a stage of blocks [", stage.first, ", ", stage.last, "); cut the segment there");
+      segments.push_back(segment);
+    }
+  return segments;
 }
 
 }  // namespace
@@ -158,14 +252,10 @@ States run_stage(const Model& model, const Stage& stage, States states, const nn
       if (!states[state].defined()) refuse_unwritten(model, state, "the embedding");
     cut_gradients(model, model.embed.writes, states);
   }
-  const bool has_several = states.size() > 1;
-  const std::vector<std::vector<bool>> lives = has_several ? lives_of(model) : std::vector<std::vector<bool>>();
-  if (has_several && stage.embeds) drop_dead(states, lives[0]);
-  for (int64_t i = stage.first; i < stage.last; ++i) {
-    run_block(model, i, states, step);
-    cut_gradients(model, model.blocks[i].writes, states);
-    if (has_several) drop_dead(states, lives[i + 1]);
-  }
+  BlockRun run{.model = &model, .step = step};
+  if (states.size() > 1) run.lives = std::make_shared<const Lives>(lives_of(model));
+  if (run.lives && stage.embeds) drop_dead(states, run.lives->front());
+  run_blocks(run, stage.first, stage.last, segments_of(step, stage), states);
   if (stage.ends) {
     const std::vector<at::Tensor> ends = written_by(model, end_of(model), inputs_of(model.norm, states), step);
     for (size_t i = 0; i < ends.size(); ++i) states[model.norm.writes[i]] = ends[i];

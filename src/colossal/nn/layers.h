@@ -35,6 +35,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/segments.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
@@ -76,13 +77,17 @@ struct ForwardContext {
   /// One seed per step, the same on all ranks; micro-batches and replicas differ in first_row
   uint64_t dropout_seed = 0;
   Recompute recompute = Recompute::None;  ///< activations that a training pass recomputes in backward
-  /// Storage for the inputs of recomputed blocks between forward and backward; null = they stay where they are
+  /// Blocks of this rank that a training pass recomputes together, with Recompute::None; null = none. Numbers are those
+  /// of the model's blocks, and a segment lies within one stage
+  std::shared_ptr<const Segments> segments{};
+  /// Storage for the inputs of recomputed blocks (of segments: those on the host) between forward and backward; null =
+  /// they stay where they are
   std::shared_ptr<InputStore> inputs{};
   /// Collects the values that layers report; null = nothing is reported and no loss term is attached, as in evaluation
   std::shared_ptr<ReportAccumulator> reports{};
   /// Choices of the mixtures of a block, which its second pass uses again; null = the block is not recomputed
   std::shared_ptr<KeptChoices> choices{};
-  bool is_recomputed = false;  ///< true = second pass of a recomputed block, which reports nothing
+  bool is_recomputed = false;  ///< true = later pass of a recomputed block, which reports nothing
   /// Index in the global batch of this batch's first row; its rows are consecutive (tensor::ReplicaRows). Dropout masks
   /// depend on it, because they are drawn by logical index
   int64_t first_row = 0;
