@@ -114,9 +114,12 @@ at::ScalarType PrecisionConfig::dtype() const {
 bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" || mode == "fp16" || mode == "fp8"); }
 
 void MemoryConfig::fields(Fields& f) {
-  f.choice("recompute", recompute, {"none", "selective", "block"},
+  f.choice("recompute", recompute, {"none", "selective", "block", "auto"},
            "activations recomputed in backward instead of stored: none, selective = those inside each mlp, block = all "
-           "but each block's input");
+           "but each block's input, auto = as few as the memory allows, chosen for each block");
+  f.bytes("activations", activations,
+          "memory of each rank for activations, into which recompute = auto fits a step; 0 = what parameters, gradients "
+          "and states leave of device, or without it of 90 % of the device's memory");
   f.bytes("device", device,
           "device memory of each rank for a step: activations, then as many whole parameters as fit; the rest is in "
           "host memory. On the CPU the device is a part of host memory. 0 = all device memory");
@@ -219,8 +222,12 @@ void check_cuda_graph(const Config& config) {
       parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.cuda_graph = false");
 }
 
-/// Refuses settings that do not work together with memory.device.
+/// Refuses settings that do not work together with memory.device, and a budget of activations that nothing reads.
 void check_device(const Config& config) {
+  require(config.memory.activations == 0 || config.memory.recompute == "auto", "memory",
+          "activations is the budget of recompute = \"auto\": got activations = \"",
+          print_bytes(config.memory.activations), "\" with recompute = \"", config.memory.recompute,
+          "\"; set memory.recompute = \"auto\" or leave activations out");
   require(config.memory.states_on_device == 0 || (config.memory.device > 0 && config.memory.placement == "static"),
           "memory",
           "states_on_device needs device and placement = \"static\", because other placements choose the share "

@@ -76,6 +76,7 @@ struct PrecisionConfig {
 /// disk, and all host memory if only device is set.
 struct MemoryConfig {
   std::string recompute = "none";
+  int64_t activations = 0;
   int64_t device = 0;
   double states_on_device = 0;
   int64_t host = 0;

@@ -32,6 +32,7 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
+/// Returns what `memory` says of all blocks alike; "auto" is chosen for each block of the main model.
 nn::Recompute recompute_of(const run::MemoryConfig& memory) {
   return memory.recompute == "block"       ? nn::Recompute::Block
          : memory.recompute == "selective" ? nn::Recompute::Selective
@@ -118,6 +119,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
     comm::agree(mesh_->all(), at::kCPU, refuse_packed);
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
+  if (config.memory.recompute == "auto") choose_recomputation(models.front());
   optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config);
   for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
   make_groups();
@@ -127,6 +129,13 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
 }
 
 Engine::~Engine() = default;
+
+void Engine::choose_recomputation(const NamedModel& model) {
+  const int64_t budget = agreed_activation_budget(config_, model, *mesh_, device());
+  comm::agree(mesh_->all(), at::kCPU,
+              [&] { recomputation_ = choose_recompute(config_, model, distributed(), budget); });
+  segments_ = std::make_shared<const Segments>(recomputation_.segments);
+}
 
 Engine::Member Engine::make_member(const NamedModel& model, nn::Parameters::Options options) {
   options.model = model.name;
@@ -233,6 +242,12 @@ nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::
   nn::ForwardContext step = nn::step_of(micro_batch);
   step.training = true;
   step.recompute = recompute_of(config_.memory);
+  if (recomputation_.is_chosen) {
+    if (&member == &main())
+      step.segments = segments_;
+    else
+      step.recompute = nn::Recompute::Block;
+  }
   step.inputs = optimization_->inputs();
   step.reports = member.reports->accumulator();
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),

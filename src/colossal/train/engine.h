@@ -33,6 +33,7 @@
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
 #include "colossal/train/named_model.h"
+#include "colossal/train/recompute_choice.h"
 #include "colossal/train/step_result.h"
 
 namespace colossal::distributed {
@@ -180,6 +181,9 @@ class Engine : public Resumable {
   /// whose tokens are cut. A batch may omit other tokens (tensor::Batch::wanted).
   std::vector<tensor::TokenRun> tokens_read() const;
 
+  /// Returns what memory.recompute = "auto" chose for the blocks of the main model on this rank. Other models in
+  /// training then recompute each of their blocks.
+  const RecomputeChoice& recomputation() const { return recomputation_; }
   const run::Objective& objective() const { return *objective_; }
   /// Returns a model by name, over the ranks of the mesh, for the caller's own passes and for infer::Engine, between
   /// two steps. The model ends its passes itself.
@@ -203,6 +207,7 @@ class Engine : public Resumable {
     bool trains;  // true: at least one of its parameters is trained
   };
   Member make_member(const NamedModel& model, nn::Parameters::Options options);
+  void choose_recomputation(const NamedModel& model);
   void make_groups();
   const Member& member(const std::string& name) const;
   const Member& main() const { return members_.front(); }
@@ -227,6 +232,8 @@ class Engine : public Resumable {
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null = no fp8
   std::vector<Member> members_;         // the main model first
   int64_t passes_ = 0;                  // training passes since zero_grad()
+  RecomputeChoice recomputation_;
+  std::shared_ptr<const Segments> segments_;  // of recomputation_; null = not chosen
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<CapturedPass> captured_;  // null = every pass is launched operator by operator
 };
@@ -254,7 +261,8 @@ std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, 
 /// Errors:      a world.size() that is not the product of the sizes of [parallel]; any error of config or model.
 ///              "model": an adapter that leaves no parameter to train. "prepacked": an adapter that packs weights and
 ///              does not keep their values. There is no communication before these errors, except comm::agree(): one
-///              if the adapter has a `product`, and those of Optimization with tiers of [memory].
+///              if the adapter has a `product`, those of Optimization with tiers of [memory], and those of
+///              memory.recompute = "auto", for which see train/recompute_choice.h.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device = {},
                                    std::shared_ptr<const run::Objective> objective = nullptr,

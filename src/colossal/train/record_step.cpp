@@ -54,7 +54,8 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   step();
   StepMemory memory = step_memory(account.usage());
   memory.curve = curve_of(account.end_curve());
-  return {world.events(), std::move(memory)};
+  const RecomputeChoice& choice = engine->recomputation();
+  return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
 }
 
 /// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.

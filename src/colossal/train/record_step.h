@@ -3,6 +3,8 @@
 //   for (const StepEvent& event : train::record_step(config, shape, 5).list)    // rank 5 of config.parallel.ranks()
 //     if (event.kind == StepEvent::Kind::Call) bytes += event.bytes;
 #pragma once
+#include <string>
+
 #include "colossal/base/step_events.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/memory/account.h"
@@ -15,6 +17,7 @@ namespace colossal::train {
 /// The events of a step and the memory of its tensors.
 struct RecordedStep : StepEvents {
   StepMemory memory;
+  std::string recompute{};  ///< choice of memory.recompute = "auto" (train/recompute_choice.h); empty = another value
 };
 
 /// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of

@@ -343,6 +343,7 @@ void Trainer::log_start() {
   log_.info(
       "memory of this rank, without activations: ",
       to_string(memory_needs(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, world_.rank())));
+  if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
   const int64_t all = engine_->parameters().numel(), trained = engine_->parameters().trained_numel();
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", all, " parameters",

@@ -1,0 +1,193 @@
+#include "colossal/train/measured_chain.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/simulated_world.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/device_meter.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/tensor/flops.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::train {
+namespace {
+
+using models::States;
+/// A part of a model: from the states before it to those after it.
+using ModelPart = std::function<States(States)>;
+
+int64_t bytes_of(const States& states) {
+  int64_t bytes = 0;
+  for (const at::Tensor& state : states)
+    if (state.defined()) bytes += static_cast<int64_t>(state.nbytes());
+  return bytes;
+}
+
+/// Measures one part after another.
+class PartMeter {
+ public:
+  explicit PartMeter(const models::Model& model) : model_(model), account_(memory::counted_on(at::kMeta)) {}
+
+  /// Measures `run` from `states`, and replaces these by what it returns.
+  plan::ChainStage measured(const ModelPart& run, States& states) {
+    plan::ChainStage stage{.input = bytes_of(states)};
+    const States inputs = leaves_of(states);
+    const tensor::FlopCount operations;
+    {
+      const at::NoGradGuard no_grad;
+      begin();
+      const States out = run(inputs);
+      stage.forward_temporary = std::max<int64_t>(0, most() - bytes_of(out));
+      stage.forward = operations.total() + static_cast<double>(most());
+    }
+    begin();
+    const States out = run(inputs);
+    stage.saved = now() - before_;
+    stage.saved_temporary = most() - stage.saved;
+    std::vector<at::Tensor> roots, gradients;
+    for (const at::Tensor& state : out) {
+      if (!state.defined() || !state.requires_grad()) continue;
+      roots.push_back(state);
+      gradients.push_back(at::empty_like(state));
+    }
+    const double forward = operations.total();
+    begin();
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    stage.backward_temporary = most();
+    stage.backward = operations.total() - forward + static_cast<double>(most());
+    states.clear();
+    for (const at::Tensor& state : out) states.push_back(state.defined() ? state.detach() : state);
+    return stage;
+  }
+
+ private:
+  States leaves_of(const States& states) const {
+    States leaves;
+    for (size_t i = 0; i < states.size(); ++i) {
+      const bool has_gradient = model_.states.empty() || model_.states[i].has_gradient;
+      leaves.push_back(states[i].defined() ? states[i].detach() : states[i]);
+      if (leaves.back().defined() && leaves.back().is_floating_point()) leaves.back().requires_grad_(has_gradient);
+    }
+    return leaves;
+  }
+  int64_t now() const { return account_.usage().device; }
+  void begin() {
+    account_.reset_peaks();
+    before_ = now();
+  }
+  /// Returns the most bytes since begin() beyond those that existed then.
+  int64_t most() const { return account_.usage().peak_device - before_; }
+
+  const models::Model& model_;
+  memory::Account account_;
+  int64_t before_ = 0;
+};
+
+/// The whole model on one stage, as its first rank has it.
+class MeasuredModel {
+ public:
+  MeasuredModel(run::Config config, const NamedModel& model)
+      : config_(std::move(config)),
+        objective_(objective_of(config_, model)),
+        world_(comm::make_simulated_world(0, static_cast<int>(config_.parallel.ranks()))),
+        mesh_(*world_, config_.parallel.axes()),
+        built_(mesh_, config_.parallel, model.shape, options_of(config_, model), {config_.micro_batches(), {}}) {
+    // Gradients exist before the first pass, so that backward adds to them in place, as in a run.
+    for (nn::Parameter& parameter : built_.parameters())
+      if (parameter.treatment.trains) parameter.value.mutable_grad() = at::empty_like(parameter.value);
+    const tensor::Batch batch = run::batch_of_ones(*objective_, config_);
+    nn::ForwardContext step = nn::step_of(batch.part(0, batch.rows() / config_.micro_batches()));
+    step.training = true;
+    step_ = built_.ready(step);
+  }
+
+  std::vector<plan::Chain> chains(const std::vector<StageBlocks>& stages) {
+    const models::Model& model = built_.model();
+    States states;
+    {
+      const at::NoGradGuard no_grad;
+      states = models::run_stage(model, {.ends = false}, {}, step_);
+    }
+    PartMeter meter(model);
+    std::vector<plan::Chain> chains;
+    int64_t next = 0;
+    for (const StageBlocks& stage : stages) {
+      states = skipped(next, stage.first, std::move(states));
+      plan::Chain chain;
+      for (next = stage.first; next < stage.last; ++next)
+        chain.stages.push_back(meter.measured([&](States in) { return through(next, next + 1, in); }, states));
+      chain.stages.push_back(end_of(stage, meter, states));
+      chains.push_back(std::move(chain));
+    }
+    return chains;
+  }
+
+ private:
+  static nn::Parameters::Options options_of(const run::Config& config, const NamedModel& model) {
+    nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
+    options.treatment = model.adapter.treatment;
+    if (model.adapter.product) options.products.push_back(model.adapter.product);
+    return options;
+  }
+
+  States through(int64_t first, int64_t last, States states) {
+    return models::run_stage(built_.model(), {.first = first, .last = last, .embeds = false, .ends = false},
+                             std::move(states), step_);
+  }
+
+  States skipped(int64_t first, int64_t last, States states) {
+    const at::NoGradGuard no_grad;
+    for (int64_t i = first; i < last; ++i) states = through(i, i + 1, std::move(states));
+    return states;
+  }
+
+  /// Returns what follows the blocks of a stage: the loss, or the gradient that the next stage sends.
+  plan::ChainStage end_of(const StageBlocks& stage, PartMeter& meter, States states) {
+    if (!stage.ends) return {.input = bytes_of(states), .backward_temporary = bytes_of(states)};
+    const int64_t blocks = stage.last;
+    const auto to_loss = [&](States in) -> States {
+      const States end =
+          models::run_stage(built_.model(), {.first = blocks, .last = blocks, .embeds = false}, std::move(in), step_);
+      return {objective_->loss(built_.model(), end, step_)};
+    };
+    return meter.measured(to_loss, states);
+  }
+
+  const run::Config config_;
+  std::shared_ptr<const run::Objective> objective_;
+  std::unique_ptr<comm::World> world_;
+  comm::Mesh mesh_;
+  distributed::DistributedModel built_;
+  nn::ForwardContext step_;
+};
+
+}  // namespace
+
+std::vector<plan::Chain> measured_chains(const run::Config& config, const NamedModel& model,
+                                         const std::vector<StageBlocks>& stages) {
+  const tensor::MeantDevice meant(simulated_by_meta(config));
+  run::Config whole = config;
+  whole.parallel.pipeline = {};
+  whole.training.accumulate = config.micro_batches();
+  whole.memory = {};
+  try {
+    return MeasuredModel(std::move(whole), model).chains(stages);
+  } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    throw Error("memory", concat("recompute = \"auto\" needs a model that runs on tensors without data (at::kMeta): ",
+                                 message.substr(0, std::min(message.find(". "), message.find('\n'))),
+                                 "; set memory.recompute to block or none"));
+  }
+}
+
+}  // namespace colossal::train
