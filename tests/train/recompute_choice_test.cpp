@@ -107,8 +107,10 @@ TEST_P(RecomputeChoices, AreTheSameOnRanksOfAStageAndOnShapes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RecomputeChoices,
-                         testing::Values(Layout{.name = "OneRank"}, Layout{.name = "TwoReplicasZero3", .zero = 3, .data = 2},
-                                         Layout{.name = "Tensor", .tensor = 2}, Layout{.name = "Pipeline", .pipeline = 2}),
+                         testing::Values(Layout{.name = "OneRank"},
+                                         Layout{.name = "TwoReplicasZero3", .zero = 3, .data = 2},
+                                         Layout{.name = "Tensor", .tensor = 2},
+                                         Layout{.name = "Pipeline", .pipeline = 2}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(RecomputeChoice, ChangesNoBitInTiers) {

@@ -93,8 +93,8 @@ class PaperRun {
   double time_ = 0;
 };
 
-/// The tables of the programme. Part (i, t) is the stages from i to t, with forward and backward. Its time is a function
-/// of the units that are free while the gradient of its output counts as taken.
+/// The tables of the programme. Part (i, t) is the stages from i to t, with forward and backward. Its time is a
+/// function of the units that are free; the input of i and the gradient of the output of t take some of them.
 class Rotor {
  public:
   Rotor(const Chain& chain, int64_t budget)

@@ -118,8 +118,8 @@ void MemoryConfig::fields(Fields& f) {
            "activations recomputed in backward instead of stored: none, selective = those inside each mlp, block = all "
            "but each block's input, auto = as few as the memory allows, chosen for each block");
   f.bytes("activations", activations,
-          "memory of each rank for activations, into which recompute = auto fits a step; 0 = what parameters, gradients "
-          "and states leave of device, or without it of 90 % of the device's memory");
+          "memory of each rank for activations, into which recompute = auto fits a step; 0 = what parameters, "
+          "gradients and states leave of device, or without it of 90 % of the device's memory");
   f.bytes("device", device,
           "device memory of each rank for a step: activations, then as many whole parameters as fit; the rest is in "
           "host memory. On the CPU the device is a part of host memory. 0 = all device memory");
