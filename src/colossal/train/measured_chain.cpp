@@ -127,6 +127,7 @@ class MeasuredModel {
       for (next = stage.first; next < stage.last; ++next)
         chain.stages.push_back(meter.measured([&](States in) { return through(next, next + 1, in); }, states));
       chain.stages.push_back(end_of(stage, meter, states));
+      if (stage.ends) chain.output = bytes_of(states);
       chains.push_back(std::move(chain));
     }
     return chains;
@@ -152,12 +153,14 @@ class MeasuredModel {
   }
 
   /// Returns what follows the blocks of a stage: the loss, or the gradient that the next stage sends.
-  plan::ChainStage end_of(const StageBlocks& stage, PartMeter& meter, States states) {
+  plan::ChainStage end_of(const StageBlocks& stage, PartMeter& meter, States& states) {
     if (!stage.ends) return {.input = bytes_of(states), .backward_temporary = bytes_of(states)};
     const int64_t blocks = stage.last;
     const auto to_loss = [&](States in) -> States {
-      const States end =
+      States end =
           models::run_stage(built_.model(), {.first = blocks, .last = blocks, .embeds = false}, std::move(in), step_);
+      // A caller of Engine::train_step() may bring the loss of a model that the objective cannot compute.
+      if (!objective_->missing_from(built_.model()).empty()) return end;
       return {objective_->loss(built_.model(), end, step_)};
     };
     return meter.measured(to_loss, states);

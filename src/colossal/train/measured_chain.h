@@ -26,7 +26,8 @@ struct StageBlocks {
 /// Times are floating-point operations, and one more for each byte that a pass allocates, which stands for the
 /// elementwise work. They do not depend on the machine.
 /// A state that several blocks read counts as an input of each, though it exists once: such chains are upper bounds.
-/// With fp8 the products count as those of bf16. The embedding does not count.
+/// With fp8 the products count as those of bf16. The embedding does not count, nor does a loss that the caller of
+/// Engine::train_step() brings for a model without the objective's parts.
 ///
 /// No communication, and no tensor has memory. Time: forward twice and backward once of each block, a few milliseconds;
 /// blocks before the stages once forward.
