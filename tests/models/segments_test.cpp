@@ -64,7 +64,8 @@ class Pass {
     loss.backward();
     std::map<std::string, at::Tensor> all{{"loss", loss.detach()}};
     for (nn::Parameter& parameter : parameters_) {
-      all[parameter.name] = parameter.value.grad().clone();
+      const at::Tensor& gradient = parameter.value.grad();  // none for an expert that no token chose
+      all[parameter.name] = gradient.defined() ? gradient.clone() : at::zeros_like(parameter.value).detach();
       parameter.value.mutable_grad() = at::Tensor();
     }
     return all;
