@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/memory/tiers/eviction_policy.h"
+#include "colossal/run/layout_keys.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/utf8.h"
 
@@ -266,6 +267,7 @@ void check_utf8(const Config& config) {
 
 void Config::validate() const {
   check_utf8(*this);
+  check_auto(*this);
   const int64_t shares = parallel::batch_parts(parallel.tensor);
   const int64_t parts = parallel.replicas() * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;

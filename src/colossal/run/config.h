@@ -130,7 +130,8 @@ struct Config {
   ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d; an
   ///         expert.node that does not divide the ranks with other experts;
   ///         training.cuda_graph if passes cannot be recorded; memory.device if parameters stay whole; a warm-up longer
-  ///         than the run; values that are not UTF-8; other keys that exclude or need one another, in [data],
+  ///         than the run; parallel.auto beside a key that it chooses, or parallel.ranks that differ from the axes
+  ///         (run/layout_keys.h); values that are not UTF-8; other keys that exclude or need one another, in [data],
   ///         [parallel], [precision], [memory] and [optimizer].
   void validate() const;
   /// Returns the number of micro-batches of a step, of each of which every replica has its rows: training.accumulate,
