@@ -91,9 +91,9 @@ void LayoutSpace::add_tensors() {
       const auto check = [&] {
         parallel::tensor_axes(config);
         parallel::check_sizes(config, shape_.hidden, 0, tokens_);
-        require(size <= std::max<int64_t>(1, shape_.heads) * parallel::batch_parts(config) *
-                            parallel::sequence_parts(config),
-                "parallel", "a rank must have an attention head: got ", shape_.heads, " heads for tensor.size = ", size);
+        // Padded heads are legal, but a smaller size without them is faster.
+        require(parallel::head_parts(config) <= std::max<int64_t>(1, shape_.heads), "parallel",
+                "a rank must have an attention head: got ", shape_.heads, " heads for tensor.size = ", size);
       };
       if (is_legal("tensor", check)) add_once(tensors_, config);
     }
