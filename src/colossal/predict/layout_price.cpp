@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/parallel/sequence/attention_cost.h"
@@ -137,7 +136,8 @@ LayoutPrices::AxisCost LayoutPrices::sequence_cost(const Layout& layout, const S
   const int64_t parts = parallel::head_parts(tensor);
   const auto [at, is_new] = sequence_costs_.try_emplace({layout.sequence, sizes.rows, parts}, AxisCost());
   if (!is_new) return at->second;
-  const int64_t kv_heads = std::max<int64_t>(1, shape_.kv_heads / parts), share = shape_.heads / shape_.kv_heads;
+  const int64_t kv_heads = std::max<int64_t>(1, shape_.kv_heads / parts),
+                share = shape_.heads / std::max<int64_t>(1, shape_.kv_heads);
   const parallel::AttentionSizes attention{.batch = std::max<int64_t>(1, sizes.rows / parallel::batch_parts(tensor)),
                                            .tokens = space_.tokens(),
                                            .heads = kv_heads * std::max<int64_t>(1, share),

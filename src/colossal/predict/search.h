@@ -20,7 +20,13 @@ struct SearchOptions {
   std::vector<std::string> keep;  ///< keys that keep the value of the config: "parallel.tensor"
   int64_t results = 10;           ///< most layouts in SearchResult::best
   double seconds = 60;            ///< time after which no further layout is recorded
+  /// Most layouts that are recorded; 0 = as many as kBlocksPerSecond allows in `seconds`. This number is the same on all
+  /// machines, so `seconds` decides only on a slow one.
+  int64_t records = 0;
 };
+
+/// Blocks x micro-batches that a slow core records in a second, for the number of layouts that a search records.
+inline constexpr double kBlocksPerSecond = 250;
 
 /// A layout that fits.
 struct FoundLayout {
@@ -33,17 +39,24 @@ struct FoundLayout {
 struct SearchResult {
   std::vector<FoundLayout> best;  ///< the fastest first
   int64_t tried = 0;              ///< layouts that were priced
+  int64_t recorded = 0;           ///< layouts whose step was recorded and simulated
 };
 
 /// Tries data, tensor (all modes), sequence (all modes), expert, pipeline and schedule, ZeRO and its sharers,
 /// recomputation, micro-batches, and tiers within the budgets of [memory]. Global batch, precision, optimizer, sequence
 /// length and order of data stay as given, so every layout learns the same up to rounding.
+///
+/// All legal layouts are priced by formulas (predict/layout_price.h). The most promising ones are recorded, one rank of
+/// each pipeline stage, and simulated. Each result corrects the formulas for the layouts with the same axes and the
+/// memory of all layouts. Stages of a pipeline are cut again by predicted seconds and memory (plan/stage_cut.h), and
+/// the table names the cut. The result depends on the arguments alone, unless `seconds` ends the search.
 /// Errors ("plan"): nothing fits, with what the smallest layout needs; nothing is legal, with the reason for each axis.
 SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
                     const SearchOptions& options);
 
 /// Returns the changes that would make `config` fit on `cluster`, the fastest first: recomputation, ZeRO, more
-/// micro-batches, tiers, and pairs of them.
+/// micro-batches, tiers, and pairs of which no part is enough alone. Empty if nothing of this makes it fit.
+/// Cost: up to 40 recorded layouts, and at most 20 s.
 std::vector<plan::Remedy> remedies(const run::Config& config, const models::ModelShape& shape,
                                    const plan::Cluster& cluster);
 

@@ -41,6 +41,18 @@ void set_values(Config& config, const std::map<std::string, std::string>& values
   ConfigDocument::parse(toml, "the layout").read(config);
 }
 
+/// Returns the values of `keys` as TOML, in the tables of a config.
+std::string table_of(const std::vector<std::string>& keys, const std::map<std::string, std::string>& values) {
+  std::string toml;
+  for (const char* section : {"parallel", "memory", "training"}) {
+    std::string lines;
+    for (const std::string& key : keys)
+      if (is_among(key, {section})) lines += concat(key.substr(key.find('.') + 1), " = ", values.at(key), "\n");
+    if (!lines.empty()) toml += concat(toml.empty() ? "" : "\n", "[", section, "]\n", lines);
+  }
+  return toml;
+}
+
 void check_kept_keys(const std::vector<std::string>& keep) {
   std::vector<std::string> known;
   for (const std::string& key : layout_keys()) {
@@ -114,23 +126,22 @@ Config without_layout(const Config& config, const std::vector<std::string>& keep
 
 std::string layout_table(const Config& chosen, const Config& given) {
   const auto values = layout_values(chosen), before = layout_values(given);
-  std::map<std::string, std::vector<std::pair<std::string, std::string>>> sections;  // by name: keys and values
-  const auto add = [&](const std::string& key) {
-    const size_t dot = key.find('.');
-    sections[key.substr(0, dot)].emplace_back(key.substr(dot + 1), values.at(key));
-  };
+  std::vector<std::string> keys;
   for (const std::string& key : layout_keys())
     if (key == "parallel.data" || values.at(key) != default_values().at(key) || values.at(key) != before.at(key))
-      add(key);
+      keys.push_back(key);
   for (const std::string& key : budget_keys())
-    if (values.at(key) != before.at(key)) add(key);
-  std::string toml;
-  for (const char* section : {"parallel", "memory", "training"}) {
-    if (!sections.contains(section)) continue;
-    toml += concat(toml.empty() ? "" : "\n", "[", section, "]\n");
-    for (const auto& [key, value] : sections[section]) toml += concat(key, " = ", value, "\n");
-  }
-  return toml;
+    if (values.at(key) != before.at(key)) keys.push_back(key);
+  return table_of(keys, values);
+}
+
+std::string layout_changes(const Config& chosen, const Config& given) {
+  const auto values = layout_values(chosen), before = layout_values(given);
+  std::vector<std::string> keys;
+  for (const auto* list : {&layout_keys(), &budget_keys()})
+    for (const std::string& key : *list)
+      if (values.at(key) != before.at(key)) keys.push_back(key);
+  return table_of(keys, values);
 }
 
 void check_auto(const Config& config) {

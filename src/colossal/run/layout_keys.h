@@ -31,6 +31,9 @@ Config without_layout(const Config& config, const std::vector<std::string>& keep
 /// always parallel.data. With a different use of the budgets of [memory] also these.
 std::string layout_table(const Config& chosen, const Config& given);
 
+/// Returns the layout keys and budgets whose values differ from those of `given`, as TOML. Empty if none differs.
+std::string layout_changes(const Config& chosen, const Config& given);
+
 /// Checks parallel.auto and parallel.ranks. Called by Config::validate(). Errors ("parallel"): `auto` beside a layout
 /// key that is not at its default, with the key to remove; without `auto`, `ranks` that differ from the product of the
 /// axes.

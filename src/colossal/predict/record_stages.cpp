@@ -1,0 +1,29 @@
+#include "colossal/predict/record_stages.h"
+
+#include <numeric>
+
+#include "colossal/base/error.h"
+
+namespace colossal::predict {
+
+RecordedRoles record_stages(const run::Config& config, const models::ModelShape& shape) {
+  const int64_t stages = config.parallel.pipeline.size, ranks = config.parallel.ranks() / stages;
+  RecordedRoles roles;
+  for (int64_t stage = 0; stage < stages; ++stage) {  // "pipeline" is the outermost axis, so its ranks are neighbours
+    RecordedRole role{.name = stages == 1 ? "all ranks" : concat("stage ", stage),
+                      .ranks = std::vector<int>(static_cast<size_t>(ranks))};
+    std::iota(role.ranks.begin(), role.ranks.end(), static_cast<int>(stage * ranks));
+    role.step = train::record_step(config, shape, role.ranks.front());
+    roles.push_back(std::move(role));
+  }
+  return roles;
+}
+
+double recording_work(const run::Config& config, int64_t blocks) {
+  constexpr double kBuilding = 20;  // a rank without blocks
+  const double repeats = config.memory.recompute == "none" ? 1 : 1.3;
+  return kBuilding * static_cast<double>(config.parallel.pipeline.size) +
+         repeats * static_cast<double>(blocks * config.micro_batches());
+}
+
+}  // namespace colossal::predict
