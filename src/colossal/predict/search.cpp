@@ -1,0 +1,307 @@
+#include "colossal/predict/search.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/clock.h"
+#include "colossal/base/error.h"
+#include "colossal/predict/layout_price.h"
+#include "colossal/predict/layouts.h"
+#include "colossal/predict/record_stages.h"
+#include "colossal/predict/stage_seconds.h"
+#include "colossal/predict/step.h"
+#include "colossal/run/layout_keys.h"
+
+namespace colossal::predict {
+namespace {
+
+constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next layout, which reads them all
+constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
+
+/// A layout and what is known about it.
+struct Candidate {
+  Layout layout;
+  LayoutPrice price;
+  int32_t family = 0;  // layouts with the same axes, which one correction of seconds serves
+  bool is_done = false;
+};
+
+std::string one_decimal(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", number);
+  return text;
+}
+
+std::string readable(double bytes) { return readable_bytes(static_cast<int64_t>(bytes)); }
+
+/// Keeps the candidates of a group of similar layouts that may be the best: all, or if there are too many in the space
+/// the fastest, and the one with the least memory.
+void keep_some(std::vector<Candidate>& group, size_t most) {
+  if (group.size() <= most) return;
+  const auto by_memory = [](const Candidate& a, const Candidate& b) {
+    return a.price.fixed_bytes + a.price.activation_bytes < b.price.fixed_bytes + b.price.activation_bytes;
+  };
+  const Candidate smallest = *std::min_element(group.begin(), group.end(), by_memory);
+  std::stable_sort(group.begin(), group.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.price.seconds < b.price.seconds; });
+  group.resize(most - 1);
+  group.push_back(smallest);
+}
+
+/// One search.
+class LayoutSearch {
+ public:
+  LayoutSearch(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+               const SearchOptions& options)
+      : shape_(shape),
+        cluster_(cluster),
+        options_(options),
+        space_(config, shape,
+               {.ranks = options.ranks > 0 ? options.ranks : config.parallel.ranks(),
+                .ranks_per_node = cluster.ranks_per_node(),
+                .keep = options.keep}),
+        prices_(space_, shape, cluster),
+        work_left_(options.seconds * kBlocksPerSecond) {
+    memory_ = static_cast<double>(cluster.device_bytes());
+    const int64_t budget = space_.given().memory.device;
+    if (budget > 0) memory_ = std::min(memory_, static_cast<double>(budget));
+  }
+
+  SearchResult run() {
+    collect();
+    if (candidates_.empty()) refuse_all();
+    const Stopwatch watch;
+    while (watch.seconds() < options_.seconds || result_.recorded == 0) {
+      if (options_.records > 0 && result_.recorded >= options_.records) break;
+      Candidate* next = choose();
+      if (!next) break;
+      next->is_done = true;
+      record(*next);
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  struct Tried {
+    run::Config config;
+    plan::Prediction prediction;
+  };
+
+  void collect() {
+    space_.for_each([&](const Layout&) { ++result_.tried; });
+    // Layouts of a group differ in micro-batches, schedule, and what memory they save.
+    const bool has_all = static_cast<size_t>(result_.tried) <= kMaxCandidates;
+    std::map<std::tuple<int32_t, int32_t, int32_t, int64_t>, int32_t> families;
+    std::map<std::tuple<int, int, int, bool>, std::vector<Candidate>> groups;  // of one family
+    int32_t open = -1;
+    const auto close = [&] {
+      for (auto& [key, group] : groups) {
+        if (!has_all) keep_some(group, 3);
+        candidates_.insert(candidates_.end(), group.begin(), group.end());
+      }
+      groups.clear();
+    };
+    space_.for_each([&](const Layout& layout) {
+      const auto [at, is_new] =
+          families.try_emplace({layout.tensor, layout.sequence, layout.expert, space_.pipeline(layout).size},
+                               static_cast<int32_t>(families.size()));
+      if (at->second != open) close();
+      open = at->second;
+      groups[{layout.zero, layout.zero_group, layout.recompute, layout.uses_tiers}].push_back(
+          {.layout = layout, .price = prices_.of(layout), .family = at->second});
+    });
+    close();
+    ratios_.assign(families.size(), 0);
+    activation_ratios_.assign(space_.recomputes().size(), 1);
+  }
+
+  double expected_seconds(const Candidate& candidate) const {
+    const double ratio = ratios_[static_cast<size_t>(candidate.family)];
+    return candidate.price.seconds * (ratio > 0 ? ratio : least_ratio_ > 0 ? least_ratio_ : 1);
+  }
+  double expected_bytes(const Candidate& candidate) const {
+    return candidate.price.fixed_bytes +
+           candidate.price.activation_bytes * activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
+  }
+
+  /// Returns the most promising layout: the fastest that is expected to fit, else the smallest. Nothing is left out for
+  /// its memory, because the estimate may be wrong. Returns null if the search is over.
+  Candidate* choose() {
+    Candidate* best = nullptr;
+    std::pair<bool, double> least;
+    for (Candidate& candidate : candidates_) {
+      if (candidate.is_done) continue;
+      const double bytes = expected_bytes(candidate);
+      const bool is_too_large = bytes > memory_;
+      const std::pair<bool, double> rank{is_too_large, is_too_large ? bytes : expected_seconds(candidate)};
+      if (best && !(rank < least)) continue;
+      best = &candidate;
+      least = rank;
+    }
+    if (best && best_seconds_ > 0 && (least.first || least.second > kHopeless * best_seconds_)) return nullptr;
+    return best;
+  }
+
+  /// Records and simulates a layout, with the cut by operations and, if it differs, with that by seconds.
+  void record(const Candidate& candidate) {
+    run::Config config = space_.config_of(candidate.layout);
+    const auto blocks = static_cast<int64_t>(space_.costs().blocks.size());
+    const double work = recording_work(config, blocks);
+    if (work > work_left_ && !tried_.empty()) return;
+    work_left_ -= work;
+    const bool is_cut = config.parallel.pipeline.size > 1 && config.parallel.pipeline.layers_per_stage.empty();
+    try {
+      config.validate();
+      if (is_cut) config.parallel.pipeline.layers_per_stage = layers_by_costs(config, space_.costs());
+      add(config, candidate);
+    } catch (const Error& error) {
+      refusals_.emplace(error.component(), error.message());
+      return;
+    }
+    if (!is_cut || work > work_left_) return;
+    const plan::Prediction& found = tried_.back().prediction;
+    if (found.fits && found.step_seconds > kHopeless * best_seconds_) return;
+    const auto layers = layers_by_seconds(config, space_.costs(), found, memory_);
+    if (!layers || *layers == config.parallel.pipeline.layers_per_stage) return;
+    config.parallel.pipeline.layers_per_stage = *layers;
+    work_left_ -= work;
+    const size_t before = tried_.size() - 1;
+    try {
+      add(config, candidate);
+    } catch (const Error&) {
+      return;  // the cut by operations remains
+    }
+    const auto rank = [](const Tried& tried) {
+      return std::pair(!tried.prediction.fits, tried.prediction.step_seconds);
+    };
+    tried_.erase(tried_.begin() + static_cast<std::ptrdiff_t>(rank(tried_[before]) <= rank(tried_.back()) ? before + 1
+                                                                                                       : before));
+  }
+
+  void add(const run::Config& config, const Candidate& candidate) {
+    Tried tried{.config = config, .prediction = predict(config)};
+    ++result_.recorded;
+    const plan::Prediction& found = tried.prediction;
+    const double ratio = found.step_seconds / candidate.price.seconds;
+    ratios_[static_cast<size_t>(candidate.family)] = ratio;
+    least_ratio_ = least_ratio_ > 0 ? std::min(least_ratio_, ratio) : ratio;
+    const double activations = static_cast<double>(found.peak_bytes) - candidate.price.fixed_bytes;
+    activation_ratios_[static_cast<size_t>(candidate.layout.recompute)] =
+        std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
+    if (found.fits && (best_seconds_ == 0 || found.step_seconds < best_seconds_)) best_seconds_ = found.step_seconds;
+    tried_.push_back(std::move(tried));
+  }
+
+  /// Predicts a step and applies the user's budget of device memory, which a layout without tiers does not know.
+  plan::Prediction predict(const run::Config& config) const {
+    plan::Prediction found = predict_step(config, shape_, record_stages(config, shape_), cluster_);
+    const int64_t budget = space_.given().memory.device;
+    if (found.fits && budget > 0 && found.peak_bytes > budget) {
+      found.fits = false;
+      found.limit = concat("a rank needs ", readable_bytes(found.peak_bytes), ", memory.device is ",
+                           readable_bytes(budget));
+    }
+    return found;
+  }
+
+  void finish() {
+    if (tried_.empty()) refuse_all();
+    std::stable_sort(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
+      return a.prediction.step_seconds < b.prediction.step_seconds;
+    });
+    const auto fits = [](const Tried& tried) { return tried.prediction.fits; };
+    if (std::none_of(tried_.begin(), tried_.end(), fits)) refuse_too_large();
+    const Reference reference = plain_data();
+    for (Tried& tried : tried_) {
+      if (!fits(tried) || static_cast<int64_t>(result_.best.size()) >= options_.results) continue;
+      FoundLayout found{.config = std::move(tried.config), .prediction = std::move(tried.prediction)};
+      found.table = run::layout_table(found.config, space_.given());
+      found.why = why(found, reference);
+      result_.best.push_back(std::move(found));
+    }
+  }
+
+  /// Plain data parallelism, with which layouts are compared.
+  struct Reference {
+    std::optional<plan::Prediction> prediction;
+    std::string refusal;  // if it is not legal
+  };
+
+  Reference plain_data() const {
+    const run::Config config = space_.plain_data();
+    try {
+      config.validate();
+      return {.prediction = predict(config), .refusal = {}};
+    } catch (const Error& error) {
+      return {.prediction = std::nullopt, .refusal = error.message()};
+    }
+  }
+
+  std::string why(const FoundLayout& found, const Reference& reference) const {
+    const std::string plain = concat("data = ", space_.ranks());
+    if (!reference.prediction) return concat(plain, " alone is not legal: ", reference.refusal);
+    const double ratio = reference.prediction->step_seconds / found.prediction.step_seconds;
+    const bool is_same = run::layout_changes(found.config, space_.plain_data()).empty();
+    if (is_same) return concat("this is ", plain, " alone, plain data parallelism");
+    const std::string compared = ratio >= 0.995 && ratio < 1.005 ? "as fast as "
+                                 : ratio >= 1                    ? one_decimal(ratio) + " times as fast as "
+                                              : concat("takes ", one_decimal(1 / ratio), " times as long as ");
+    const std::string bytes = concat("; a rank needs ", readable_bytes(found.prediction.peak_bytes), " instead of ",
+                                     readable_bytes(reference.prediction->peak_bytes));
+    if (reference.prediction->fits) return concat(compared, plain, bytes);
+    return concat(compared, plain, ", which does not fit: ", reference.prediction->limit);
+  }
+
+  [[noreturn]] void refuse_too_large() const {
+    const auto smallest = std::min_element(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
+      return a.prediction.peak_bytes < b.prediction.peak_bytes;
+    });
+    std::string table = run::layout_table(smallest->config, space_.given());
+    std::replace(table.begin(), table.end(), '\n', ' ');
+    throw Error("plan", concat("no layout of ", space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks",
+                               " fits: the smallest of ", result_.recorded, " needs ",
+                               readable_bytes(smallest->prediction.peak_bytes), " on a rank, and there are ",
+                               readable(memory_), " (", smallest->prediction.limit, "): ", table,
+                               "; use more ranks, shorter rows or a smaller training.batch_size, or set budgets in "
+                               "[memory]"));
+  }
+
+  [[noreturn]] void refuse_all() const {
+    std::string reasons;
+    for (const auto* list : {&space_.refusals(), &refusals_})
+      for (const auto& [axis, reason] : *list) reasons += concat("\n  ", axis, ": ", reason);
+    throw Error("plan", concat("no layout of ", space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks",
+                               " is legal for this model and batch. Why the axes were left out:",
+                               reasons.empty() ? " the kept keys allow none" : reasons));
+  }
+
+  const models::ModelShape& shape_;
+  const plan::Cluster& cluster_;
+  const SearchOptions& options_;
+  LayoutSpace space_;
+  LayoutPrices prices_;
+  double work_left_;
+  double memory_ = 0;  // bytes of a rank
+  std::vector<Candidate> candidates_;
+  std::vector<double> ratios_;             // predicted / estimated seconds by family; 0 = not known
+  double least_ratio_ = 0;                 // of all families, for those that are not known
+  std::vector<double> activation_ratios_;  // predicted / estimated activations by recomputation
+  double best_seconds_ = 0;                // of the layouts that fit; 0 = none yet
+  std::vector<Tried> tried_;
+  std::map<std::string, std::string> refusals_;  // by component: the first error of a recorded layout
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+                    const SearchOptions& options) {
+  return LayoutSearch(config, shape, cluster, options).run();
+}
+
+}  // namespace colossal::predict
