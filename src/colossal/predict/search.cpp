@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next layout, which reads them all
 constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
+constexpr int kMaxSkipped = 16;            // layouts in a row that are too large to record end it, too
+constexpr int kMaxFailures = 32;           // failures of a family without success, after which it comes last
 
 /// A layout and what is known about it.
 struct Candidate {
@@ -76,7 +78,7 @@ class LayoutSearch {
     if (candidates_.empty()) refuse_all();
     const Stopwatch watch;
     while (watch.seconds() < options_.seconds || result_.recorded == 0) {
-      if (options_.records > 0 && result_.recorded >= options_.records) break;
+      if (skipped_ > kMaxSkipped || (options_.records > 0 && result_.recorded >= options_.records)) break;
       Candidate* next = choose();
       if (!next) break;
       next->is_done = true;
@@ -117,6 +119,7 @@ class LayoutSearch {
     });
     close();
     ratios_.assign(families.size(), 0);
+    failures_.assign(families.size(), 0);
     activation_ratios_.assign(space_.recomputes().size(), 1);
   }
 
@@ -132,18 +135,22 @@ class LayoutSearch {
   /// Returns the most promising layout: the fastest that is expected to fit, else the smallest. Nothing is left out for
   /// its memory, because the estimate may be wrong. Returns null if the search is over.
   Candidate* choose() {
+    enum Class { Expected, TooLarge, Failing };
     Candidate* best = nullptr;
-    std::pair<bool, double> least;
+    std::pair<Class, double> least;
     for (Candidate& candidate : candidates_) {
       if (candidate.is_done) continue;
+      const auto family = static_cast<size_t>(candidate.family);
       const double bytes = expected_bytes(candidate);
-      const bool is_too_large = bytes > memory_;
-      const std::pair<bool, double> rank{is_too_large, is_too_large ? bytes : expected_seconds(candidate)};
+      const bool fails = failures_[family] >= kMaxFailures && ratios_[family] == 0;
+      const Class type = fails ? Failing : bytes > memory_ ? TooLarge : Expected;
+      const std::pair<Class, double> rank{type, type == TooLarge ? bytes : expected_seconds(candidate)};
       if (best && !(rank < least)) continue;
       best = &candidate;
       least = rank;
     }
-    if (best && best_seconds_ > 0 && (least.first || least.second > kHopeless * best_seconds_)) return nullptr;
+    if (best && best_seconds_ > 0 && (least.first != Expected || least.second > kHopeless * best_seconds_))
+      return nullptr;
     return best;
   }
 
@@ -152,7 +159,8 @@ class LayoutSearch {
     run::Config config = space_.config_of(candidate.layout);
     const auto blocks = static_cast<int64_t>(space_.costs().blocks.size());
     const double work = recording_work(config, blocks);
-    if (work > work_left_ && !tried_.empty()) return;
+    skipped_ = work > work_left_ && !tried_.empty() ? skipped_ + 1 : 0;
+    if (skipped_ > 0) return;
     work_left_ -= work;
     const bool is_cut = config.parallel.pipeline.size > 1 && config.parallel.pipeline.layers_per_stage.empty();
     try {
@@ -161,6 +169,7 @@ class LayoutSearch {
       add(config, candidate);
     } catch (const Error& error) {
       refusals_.emplace(error.component(), error.message());
+      ++failures_[static_cast<size_t>(candidate.family)];
       return;
     }
     if (!is_cut || work > work_left_) return;
@@ -289,6 +298,8 @@ class LayoutSearch {
   double memory_ = 0;  // bytes of a rank
   std::vector<Candidate> candidates_;
   std::vector<double> ratios_;             // predicted / estimated seconds by family; 0 = not known
+  std::vector<int> failures_;              // layouts of a family that cannot be recorded
+  int skipped_ = 0;                        // layouts in a row whose recording would take too long
   double least_ratio_ = 0;                 // of all families, for those that are not known
   std::vector<double> activation_ratios_;  // predicted / estimated activations by recomputation
   double best_seconds_ = 0;                // of the layouts that fit; 0 = none yet
