@@ -39,6 +39,7 @@ class RunFolder {
   std::string history() const { return path_ + "/history.jsonl"; }      ///< starts of the run and samples
   std::string ranks() const { return path_ + "/ranks.jsonl"; }          ///< measurements of each rank
   std::string report() const { return path_ + "/report.html"; }
+  std::string prediction() const { return path_ + "/prediction.json"; }  ///< prediction of a step, as `plan --json`
   /// The planned and the measured timeline of a pipeline run.
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }
   std::string builtin_text() const { return path_ + "/builtin_text"; }  ///< text of data.path = "builtin" at the start

@@ -85,6 +85,15 @@ void read_config_of(RecordedRun& run, const std::string& path) {
   }
 }
 
+void read_prediction(RecordedRun& run, const std::string& path) {
+  if (!is_there(path)) return;
+  try {
+    run.prediction = parse_predicted_step(read_file(path, kMaxConfigBytes));
+  } catch (const Error& error) {
+    run.missing.push_back(concat("prediction.json cannot be read: ", error.message()));
+  }
+}
+
 }  // namespace
 
 RecordedRun read_run(const std::string& path) {
@@ -103,6 +112,7 @@ RecordedRun read_run(const std::string& path) {
   read_steps(run, folder.metrics());
   read_names(run, folder.metric_names());
   read_records(run, folder);
+  read_prediction(run, folder.prediction());
   return run;
 }
 

@@ -3,10 +3,12 @@
 //   const RecordedRun run = read_run("runs/quickstart");
 //   for (const std::string& what : run.missing) warn(what);
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/report/metrics.h"
+#include "colossal/report/predicted_step.h"
 #include "colossal/report/run_records.h"
 
 namespace colossal::report {
@@ -20,11 +22,12 @@ struct RecordedRun {
   std::vector<StartRecord> starts;    ///< sorted by time; empty if the run did not record them
   std::vector<SampleRecord> samples;  ///< sorted by step
   std::string config;                 ///< the resolved config as TOML; empty if it is missing
+  std::optional<PredictedStep> prediction = {};  ///< of a step; no value if the run has none
   std::vector<std::string> missing;   ///< one sentence for each file or part that could not be read
 };
 
-/// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl and ranks.jsonl of the folder. If a step occurs twice,
-/// its later line counts, and earlier lines of later steps are removed.
+/// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl, ranks.jsonl and prediction.json of the folder. If a
+/// step occurs twice, its later line counts, and earlier lines of later steps are removed.
 /// Errors ("report"): the folder does not exist or is a file. It has neither config.toml nor metrics.jsonl. One of the
 /// files is not a regular file.
 /// Errors ("file"): a file cannot be read.

@@ -14,6 +14,7 @@
 #include "colossal/report/config_keys.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
+#include "colossal/report/predicted_step.h"
 #include "colossal/report/report_page.h"
 #include "colossal/report/run_sections.h"
 #include "colossal/report/run_summary.h"
@@ -186,7 +187,7 @@ std::string render_report(const Report& report) {
   std::vector<std::string> configs;
   for (const RecordedRun& run : runs) configs.push_back(run.config);
   std::string out = missing_section(runs);
-  out += several ? runs_section(runs) : tiles_of(runs.at(0).steps);
+  out += several ? runs_section(runs) : tiles_of(runs.at(0).steps) + predicted_section(runs[0]);
   out += controls_section();
   out +=
       "<section class='plots' id='charts'></section><noscript><p class='card'>The charts need JavaScript.</p>"

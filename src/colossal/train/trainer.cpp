@@ -34,6 +34,7 @@
 #include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
+#include "colossal/train/measured_memory.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/stall_records.h"
@@ -164,6 +165,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
+  if (!options_.prediction.empty()) memory_ = std::make_unique<MeasuredMemory>(device);
   std::optional<Error> refused;
   try {
     engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
@@ -247,6 +249,10 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   if (reads_builtin && text != folder_.builtin_text())
     data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
   write_file(folder_.config(), to_toml(config_));
+  if (!options_.prediction.empty())
+    write_file(folder_.prediction(), options_.prediction + "\n");
+  else
+    std::filesystem::remove(folder_.prediction());  // of an earlier start with another layout
   output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   output_->record(start_record(resumed_after.value_or(0)), log_);
 }
@@ -498,6 +504,7 @@ bool Trainer::run() {
     const Stopwatch own;  // step time of this rank: the agreement of the last step has ended on all ranks
     const int64_t before = engine_->steps_done();
     moves.begin_step();
+    if (memory_) memory_->begin_step();
     StepWork work = make_step();
     const int64_t step = engine_->steps_done();
     work.seconds = watch.restart();
@@ -510,6 +517,7 @@ bool Trainer::run() {
     m.add(work.outcome.result.rows);
     m.add(std::move(work.outcome.rows));
     m.add(moves.end_step(all_ranks()));
+    if (memory_) m.add(memory_->end_step(all_ranks()));
     // Ranks detect different stalls. Rank 0 writes the files, so they contain only its stalls.
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.add(known_metric("stall_seconds", stalled));
     const bool is_last = step >= t.steps;

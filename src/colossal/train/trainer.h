@@ -32,6 +32,7 @@ class StepMetrics;
 
 namespace colossal::train {
 
+class MeasuredMemory;
 class StallRecords;
 struct StepWork;
 class Trainer;
@@ -55,6 +56,9 @@ struct TrainerOptions {
   /// Absent: the newest readable one.
   std::optional<int64_t> resume_step;
   std::vector<std::string> notices;                      ///< warnings to log about how the config was derived
+  /// Prediction of a step (plan::to_json), which is written to prediction.json and makes each step measure memory.
+  /// Empty: none. The same on all ranks.
+  std::string prediction{};
   std::string builtin_data;                              ///< path of the text that data.path = "builtin" selects
   run::Program program = run::built_in();                ///< models and objectives that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
@@ -149,6 +153,7 @@ class Trainer {
   std::unique_ptr<RunLock> lock_;  // null on other ranks than 0
   Log log_;
   std::unique_ptr<StallRecords> stalls_;
+  std::unique_ptr<MeasuredMemory> memory_;  // null without a prediction
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;

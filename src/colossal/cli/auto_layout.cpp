@@ -1,0 +1,124 @@
+#include "colossal/cli/auto_layout.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/comm/launch/environment.h"
+#include "colossal/predict/search.h"
+#include "colossal/predict/step.h"
+#include "colossal/run/calibrate.h"
+#include "colossal/run/data.h"
+#include "colossal/run/layout_keys.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr double kSearchSeconds = 10;  // before training
+constexpr size_t kMaxLayoutBytes = size_t{16} << 20;
+
+/// Returns the config that the run folder holds, if it can be read.
+std::optional<run::Config> saved_config(const RunFolder& folder) {
+  if (!std::filesystem::exists(folder.config())) return std::nullopt;
+  try {
+    run::Config saved;
+    ConfigDocument::load(folder.config()).read(saved);
+    return saved;
+  } catch (const Error&) {
+    return std::nullopt;  // of a version with other keys: its layout is not known
+  }
+}
+
+std::optional<plan::Prediction> saved_prediction(const RunFolder& folder) {
+  if (!std::filesystem::exists(folder.prediction())) return std::nullopt;
+  try {
+    return plan::parse_prediction(read_file(folder.prediction(), kMaxLayoutBytes), folder.prediction());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices) {
+  const int64_t wanted = config.parallel.ranks_wanted;
+  const comm::Environment launched = comm::read_environment(comm::process_variables());
+  if (launched.launcher != comm::Launcher::None) {
+    require(wanted == 0 || wanted == launched.size, "parallel", "ranks must be those of the launcher: got ranks = ",
+            wanted, ", but ", comm::to_string(launched.launcher), " started ", launched.size,
+            "; leave ranks out, or start as many");
+    return launched.size;
+  }
+  if (wanted > 0) return wanted;
+  const bool is_cpu = comm::choose_device(config.run.device, 0, devices).is_cpu();
+  require(!is_cpu, "parallel",
+          "auto needs the number of ranks on a machine without GPUs and without a launcher: got ranks = 0; set "
+          "parallel.ranks, for instance to the number of cores");
+  return devices.count();
+}
+
+ChosenLayout choose_layout(const run::Config& config, const run::Program& program, int64_t ranks, bool resumes) {
+  const RunFolder folder(config.run.folder);
+  if (const auto saved = resumes ? saved_config(folder) : std::nullopt; saved && saved->parallel.ranks() == ranks)
+    return {.table = run::layout_table(*saved, config),
+            .why = concat("kept from ", folder.config(), ", because only the same layout resumes bitwise"),
+            .prediction = saved_prediction(folder)};
+  const run::ClusterChoice hardware = run::choose_cluster("this");
+  if (!hardware.note.empty()) say(hardware.note);
+  run::ResolvedModel model = run::resolve_model(config, program);
+  run::Config searched = config;
+  require(!model.adapter.treatment && !model.adapter.product, "parallel",
+          "auto needs a model without an adapter, whose steps can be predicted; set the axes of [parallel]");
+  searched.tables = model.objective.tables;
+  predict::set_device(searched, hardware.profile);
+  run::Config placed = searched;
+  placed.parallel = {};
+  placed.parallel.data = ranks;
+  const plan::Cluster cluster = predict::cluster_of(placed, hardware.profile);
+  predict::SearchResult found = predict::search(searched, model.shape, cluster,
+                                                {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
+  predict::FoundLayout& best = found.best.front();
+  return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};
+}
+
+run::Config with_layout(const run::Config& config, const ChosenLayout& layout) {
+  run::Config result = run::without_layout(config, {});
+  ConfigDocument::parse(layout.table, "the chosen layout").read(result);
+  return result;
+}
+
+std::string encode(const ChosenLayout& layout) {
+  nlohmann::json object{{"table", layout.table}, {"why", layout.why}};
+  if (layout.prediction) object["prediction"] = plan::to_json(*layout.prediction);
+  return object.dump();
+}
+
+ChosenLayout decode(const std::string& text) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
+  require(object.is_object() && object.contains("table") && object["table"].is_string() && object.contains("why") &&
+              object["why"].is_string(),
+          "plan", "a chosen layout must be a JSON object with table and why: got ", printable(text.substr(0, 80)));
+  ChosenLayout layout{.table = object["table"], .why = object["why"], .prediction = std::nullopt};
+  if (object.contains("prediction") && object["prediction"].is_string())
+    layout.prediction = plan::parse_prediction(object["prediction"].get<std::string>(), "the chosen layout");
+  return layout;
+}
+
+void print_layout(const ChosenLayout& layout) {
+  std::string text = concat("chosen layout: ", layout.why, "\n", layout.table);
+  if (layout.prediction) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.3g", layout.prediction->step_seconds);
+    text += concat("predicted: ", seconds, " s a step, ", readable_bytes(layout.prediction->peak_bytes), " on a rank");
+  }
+  while (text.ends_with('\n')) text.pop_back();
+  say(text);
+}
+
+}  // namespace colossal::cli

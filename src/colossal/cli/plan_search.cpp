@@ -1,0 +1,68 @@
+#include "colossal/cli/plan_search.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/cli/auto_layout.h"
+#include "colossal/cli/planned_run.h"
+#include "colossal/plan/prediction.h"
+#include "colossal/predict/step.h"
+
+namespace colossal::cli {
+namespace {
+
+/// Returns the table on one line: "data = 2, zero = 1".
+std::string in_one_line(const std::string& table) {
+  std::string line;
+  for (const char c : table) line += c == '\n' ? "  " : std::string(1, c);
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
+}  // namespace
+
+std::string to_text(const predict::SearchResult& found) {
+  std::string text = concat("layouts that fit, the fastest first (", found.tried, " are legal, ", found.recorded,
+                            " were simulated)\n\n  seconds      memory  layout\n");
+  for (const predict::FoundLayout& layout : found.best) {
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%9.4g  %10s  ", layout.prediction.step_seconds,
+                  readable_bytes(layout.prediction.peak_bytes).c_str());
+    text += concat(numbers, in_one_line(layout.table), "\n", std::string(23, ' '), layout.why, "\n");
+  }
+  return text + "\n" + found.best.front().table;
+}
+
+std::string to_json(const predict::SearchResult& found) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::parse(plan::to_json(found.best.front().prediction));
+  nlohmann::ordered_json best = nlohmann::ordered_json::array();
+  for (const predict::FoundLayout& layout : found.best)
+    best.push_back({{"step_seconds", layout.prediction.step_seconds},
+                    {"peak_bytes", layout.prediction.peak_bytes},
+                    {"why", layout.why},
+                    {"table", layout.table}});
+  object["best"] = std::move(best);
+  return object.dump();
+}
+
+int plan_search(const PlanWishes& wishes, const run::Program* program) {
+  PlanWishes without_ranks = wishes;
+  without_ranks.ranks = 0;  // the search makes layouts of that many ranks
+  const PlannedRun run = resolve_plan(without_ranks, program);
+  const auto& parallel = run.config.parallel;
+  int64_t ranks = wishes.ranks > 0 ? wishes.ranks : parallel.ranks();
+  if (parallel.automatic && wishes.ranks == 0) ranks = ranks_of_auto(run.config, comm::cuda_devices());
+  run::Config cluster_config = run.config;
+  cluster_config.parallel = {};
+  cluster_config.parallel.data = ranks;
+  const plan::Cluster cluster = predict::cluster_of(cluster_config, run.profile);
+  const predict::SearchResult found =
+      predict::search(run.config, run.shape, cluster, {.ranks = ranks, .keep = wishes.keep});
+  const std::string text = wishes.json ? to_json(found) + "\n" : to_text(found);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace colossal::cli

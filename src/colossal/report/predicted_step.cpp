@@ -1,0 +1,89 @@
+#include "colossal/report/predicted_step.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/report/html.h"
+#include "colossal/report/recorded_run.h"
+
+namespace colossal::report {
+namespace {
+
+/// Returns the values of a metric after the first step, which includes the warm-up.
+std::vector<double> later_values(const RecordedSteps& steps, const char* name) {
+  const MetricColumn* column = steps.find(name);
+  if (!column) return {};
+  std::vector<double> values = column->values;
+  if (values.size() > 1) values.erase(values.begin());
+  return values;
+}
+
+std::string text_of_seconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", seconds);
+  return text;
+}
+
+std::string measured_seconds(const RecordedSteps& steps) {
+  std::vector<double> values = later_values(steps, "seconds");
+  if (values.empty()) return "-";
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return text_of_seconds(*middle);
+}
+
+std::string measured_bytes(const RecordedSteps& steps, const char* name) {
+  const std::vector<double> values = later_values(steps, name);
+  if (values.empty()) return "-";
+  return readable_bytes(static_cast<int64_t>(std::clamp(*std::max_element(values.begin(), values.end()), 0.0, 9e18)));
+}
+
+}  // namespace
+
+PredictedStep parse_predicted_step(const std::string& text) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
+  const auto number_at = [](const nlohmann::json& from, const char* name) {
+    require(from.is_object() && from.contains(name) && from[name].is_number(), "report",
+            "a prediction must have the number ", name, "; run the training again to write it");
+    return from[name].get<double>();
+  };
+  PredictedStep step{.seconds = number_at(object, "step_seconds"),
+                     .device_bytes = static_cast<int64_t>(number_at(object, "peak_bytes"))};
+  require(object.contains("roles") && object["roles"].is_array(), "report", "a prediction must have the list roles");
+  for (const nlohmann::json& role : object["roles"])
+    step.resident_bytes = std::max(step.resident_bytes, static_cast<int64_t>(number_at(role, "resident_bytes")));
+  return step;
+}
+
+std::vector<PredictedRow> predicted_rows(const RecordedRun& run) {
+  if (!run.prediction) return {};
+  const PredictedStep& predicted = *run.prediction;
+  return {{"step", text_of_seconds(predicted.seconds), measured_seconds(run.steps)},
+          {"device memory", readable_bytes(predicted.device_bytes), measured_bytes(run.steps, kDevicePeak)},
+          {"resident memory", readable_bytes(predicted.resident_bytes), measured_bytes(run.steps, kResidentPeak)}};
+}
+
+std::string predicted_text(const RecordedRun& run) {
+  std::string text;
+  for (const PredictedRow& row : predicted_rows(run))
+    text += concat(row.name, std::string(17 - std::min<size_t>(16, row.name.size()), ' '), "predicted ", row.predicted,
+                   ", measured ", row.measured, "\n");
+  return text;
+}
+
+std::string predicted_section(const RecordedRun& run) {
+  const auto rows = predicted_rows(run);
+  if (rows.empty()) return "";
+  std::string out =
+      "<section class='card'><h2>Predicted and measured</h2><table><tr><th></th><th>predicted</th><th>measured</th>"
+      "</tr>";
+  for (const PredictedRow& row : rows)
+    out += concat("<tr><th>", html_text(row.name), "</th><td>", html_text(row.predicted), "</td><td>",
+                  html_text(row.measured), "</td></tr>");
+  return out + "</table></section>\n";
+}
+
+}  // namespace colossal::report
