@@ -1,5 +1,8 @@
 #include "colossal/cli/auto_layout.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,18 +13,20 @@
 #include "colossal/base/file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/calibrate.h"
 #include "colossal/run/data.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/train/rank_inputs.h"
 
 namespace colossal::cli {
 namespace {
 
 constexpr double kSearchSeconds = 10;  // before training
-constexpr size_t kMaxLayoutBytes = size_t{16} << 20;
+constexpr int64_t kMaxLayoutBytes = int64_t{16} << 20;
 
 /// Returns the config that the run folder holds, if it can be read.
 std::optional<run::Config> saved_config(const RunFolder& folder) {
@@ -87,6 +92,21 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};
 }
 
+ChosenLayout choose_layout_together(comm::World& world, const run::Config& config, const run::Program& program,
+                                    bool resumes) {
+  const auto everyone = train::group_of_all(world);
+  const auto busy = world.busy("searching the fastest layout");
+  std::string text;
+  comm::agree(*everyone, at::kCPU, [&] {
+    if (world.rank() != 0) return;
+    const ChosenLayout layout = choose_layout(config, program, world.size(), resumes);
+    with_layout(config, layout).validate();
+    print_layout(layout);
+    text = encode(layout);
+  });
+  return decode(comm::broadcast_text(*everyone, at::kCPU, 0, text));
+}
+
 run::Config with_layout(const run::Config& config, const ChosenLayout& layout) {
   run::Config result = run::without_layout(config, {});
   ConfigDocument::parse(layout.table, "the chosen layout").read(result);
@@ -108,6 +128,22 @@ ChosenLayout decode(const std::string& text) {
   if (object.contains("prediction") && object["prediction"].is_string())
     layout.prediction = plan::parse_prediction(object["prediction"].get<std::string>(), "the chosen layout");
   return layout;
+}
+
+ChosenLayout read_layout(const std::string& path) { return decode(read_file(path, kMaxLayoutBytes)); }
+
+LayoutFile::LayoutFile(const std::string& text)
+    : path_(std::filesystem::temp_directory_path() / "colossal-layout-XXXXXX") {
+  const int descriptor = ::mkstemp(path_.data());  // a name that nobody could have guessed, readable by this user alone
+  require(descriptor >= 0, "plan", "the chosen layout needs a file in ", std::filesystem::temp_directory_path().string(),
+          ", where none can be made; set TMPDIR");
+  ::close(descriptor);
+  write_file(path_, text);
+}
+
+LayoutFile::~LayoutFile() {
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
 }
 
 void print_layout(const ChosenLayout& layout) {

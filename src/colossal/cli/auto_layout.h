@@ -35,12 +35,33 @@ int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices);
 /// Errors: those of run::resolve_model(), run::choose_cluster() and predict::search().
 ChosenLayout choose_layout(const run::Config& config, const run::Program& program, int64_t ranks, bool resumes);
 
+/// Does the same on rank 0 of `world`, prints the layout there, and returns it on all ranks. Collective among all ranks;
+/// the others wait for the search. Errors: the same on all ranks.
+ChosenLayout choose_layout_together(comm::World& world, const run::Config& config, const run::Program& program,
+                                    bool resumes);
+
 /// Returns `config` with the layout, and parallel.auto off.
 run::Config with_layout(const run::Config& config, const ChosenLayout& layout);
 
 /// Formats the layout for a file or a message; decode() reads it. Errors ("plan"): the text is no such object.
 std::string encode(const ChosenLayout& layout);
 ChosenLayout decode(const std::string& text);
+/// Reads a file with the text of encode(). Errors ("file"): it cannot be read; those of decode().
+ChosenLayout read_layout(const std::string& path);
+
+/// A file for the processes that this one starts. It is removed at the end.
+class LayoutFile {
+ public:
+  /// Errors ("plan"): the folder for temporary files takes no file.
+  explicit LayoutFile(const std::string& text);
+  ~LayoutFile();
+  LayoutFile(const LayoutFile&) = delete;
+  LayoutFile& operator=(const LayoutFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 /// Prints the table on standard error, with its reason and the predicted step.
 void print_layout(const ChosenLayout& layout);

@@ -3,18 +3,27 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/cli/auto_layout.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
+#include "colossal/plan/prediction.h"
+#include "colossal/report/predicted_step.h"
+#include "colossal/report/recorded_run.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
 namespace {
+
+/// Option that names the file with the layout of a run. Only train_auto() gives it.
+constexpr char kLayoutFlag[] = "--chosen-layout";
 
 /// Generates a text with the current model, which is easier to judge than a loss. All ranks must call it; `prints` is
 /// true on rank 0 after training.
@@ -50,10 +59,31 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   return text;
 }
 
-int train_as_rank(const run::Config& config, train::TrainerOptions options) {
+/// Prints the prediction of the run beside its measurements, if it has one.
+void print_predicted(const std::string& folder) {
+  try {
+    const std::string text = report::predicted_text(report::read_run(folder));
+    if (!text.empty()) std::fprintf(stderr, "%s", text.c_str());
+  } catch (const Error& error) {
+    say(error.what());  // the run itself is complete
+  }
+}
+
+/// Replaces parallel.auto by a layout: the one that `layout` holds, else the one that rank 0 finds for all ranks.
+/// Collective among all ranks of `world` in the second case.
+void settle_layout(comm::World& world, run::Config& config, train::TrainerOptions& options,
+                   std::optional<ChosenLayout> layout) {
+  if (!config.parallel.automatic) return;
+  if (!layout) layout = choose_layout_together(world, config, options.program, options.start == train::Start::Resume);
+  config = with_layout(config, *layout);
+  if (layout->prediction) options.prediction = plan::to_json(*layout->prediction);
+}
+
+int train_as_rank(run::Config config, train::TrainerOptions options, std::optional<ChosenLayout> layout) {
   ignore_broken_pipes();  // the run must survive the reader of its log
   memory::keep_host_memory();
   const auto world = join_run(config.run, *options.devices);
+  settle_layout(*world, config, options, std::move(layout));
   // A run with memory budgets must not keep much freed memory for reuse. Buffers of tiers are not part of this memory.
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = COLOSSAL_SOURCE_DIR;
@@ -67,7 +97,23 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
     return stop_status() ? stop_status() : 1;
   }
   trainer.write_report(sample(trainer, config, world->rank() == 0));
+  if (world->rank() == 0) print_predicted(config.run.folder);
   return 0;
+}
+
+/// Trains with parallel.auto. Without a launcher this process searches, and the ranks that it starts read its choice.
+int train_auto(const run::Config& config, const train::TrainerOptions& options, const Arguments& arguments) {
+  const int64_t ranks = ranks_of_auto(config, *options.devices);
+  if (comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
+    return with_ranks(ranks, "train", arguments, [&] { return train_as_rank(config, options, std::nullopt); });
+  const ChosenLayout layout =
+      choose_layout(config, options.program, ranks, options.start == train::Start::Resume);
+  with_layout(config, layout).validate();
+  print_layout(layout);
+  const LayoutFile file(encode(layout));
+  Arguments words = arguments;
+  words.insert(words.end(), {kLayoutFlag, file.path()});
+  return with_ranks(ranks, "train", words, [&] { return train_as_rank(config, options, layout); });
 }
 
 }  // namespace
@@ -80,6 +126,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
+  std::string layout;  // of the process that started this rank
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   options.devices = &devices;
@@ -92,6 +139,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
                "start from scratch although the run folder holds checkpoints; they are deleted after the first new one "
                "is complete")
       ->excludes("--resume");
+  app.add_option(kLayoutFlag, layout, "")->group("");  // train_auto() adds it
   app.allow_extras();
   parse(app, arguments);
   if (overwrite && options.resume_step)
@@ -100,7 +148,8 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   run::Config& config = given.config;
   options.notices = given.notices;
   options.command = {"colossal", "train"};
-  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  // Those of the user: train_auto() adds the last two.
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end() - (layout.empty() ? 0 : 2));
   config.validate();
   const models::ModelShape shape = options.program.models.resolve(config.model);  // so an error is printed once
   for (std::string& notice : models::use_present_names(config.model, shape.own))
@@ -111,7 +160,11 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   comm::choose_device(config.run.device, 0, devices);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
-  return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });
+  if (config.parallel.automatic && layout.empty()) return train_auto(config, options, arguments);
+  std::optional<ChosenLayout> chosen;
+  if (!layout.empty()) chosen = read_layout(layout);
+  const int64_t ranks = (chosen ? with_layout(config, *chosen) : config).parallel.ranks();
+  return with_ranks(ranks, "train", arguments, [&] { return train_as_rank(config, options, chosen); });
 }
 
 }  // namespace colossal::cli
