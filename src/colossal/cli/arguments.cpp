@@ -100,7 +100,7 @@ std::string markdown_row(const CLI::Option& option) {
 std::string markdown_help(const CLI::App& app) {
   std::string usage = app.get_name(), rows;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_name() == "--help") continue;
+    if (option->get_name() == "--help" || option->get_group().empty()) continue;  // no group: not for users
     rows += markdown_row(*option);
     if (!option->get_positional()) continue;
     const std::string name = option->get_single_name();
@@ -117,7 +117,8 @@ std::string reason(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return without_largest_double(error.what());
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : option->get_lnames())
+      if (!option->get_group().empty()) known.push_back("--" + name);
   for (const std::string& word : app.remaining())
     if (word.starts_with("--")) return "unknown option " + word + did_you_mean(word.substr(0, word.find('=')), known);
   return without_largest_double(error.what());

@@ -10,6 +10,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
@@ -55,9 +56,9 @@ int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices) {
   const int64_t wanted = config.parallel.ranks_wanted;
   const comm::Environment launched = comm::read_environment(comm::process_variables());
   if (launched.launcher != comm::Launcher::None) {
-    require(wanted == 0 || wanted == launched.size, "parallel", "ranks must be those of the launcher: got ranks = ",
-            wanted, ", but ", comm::to_string(launched.launcher), " started ", launched.size,
-            "; leave ranks out, or start as many");
+    require(wanted == 0 || wanted == launched.size, "parallel",
+            "ranks must be those of the launcher: got ranks = ", wanted, ", but ", comm::to_string(launched.launcher),
+            " started ", launched.size, "; leave ranks out, or start as many");
     return launched.size;
   }
   if (wanted > 0) return wanted;
@@ -86,8 +87,8 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   placed.parallel = {};
   placed.parallel.data = ranks;
   const plan::Cluster cluster = predict::cluster_of(placed, hardware.profile);
-  predict::SearchResult found = predict::search(searched, model.shape, cluster,
-                                                {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
+  predict::SearchResult found =
+      predict::search(searched, model.shape, cluster, {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
   predict::FoundLayout& best = found.best.front();
   return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};
 }
@@ -135,8 +136,8 @@ ChosenLayout read_layout(const std::string& path) { return decode(read_file(path
 LayoutFile::LayoutFile(const std::string& text)
     : path_(std::filesystem::temp_directory_path() / "colossal-layout-XXXXXX") {
   const int descriptor = ::mkstemp(path_.data());  // a name that nobody could have guessed, readable by this user alone
-  require(descriptor >= 0, "plan", "the chosen layout needs a file in ", std::filesystem::temp_directory_path().string(),
-          ", where none can be made; set TMPDIR");
+  require(descriptor >= 0, "plan", "the chosen layout needs a file in ",
+          std::filesystem::temp_directory_path().string(), ", where none can be made; set TMPDIR");
   ::close(descriptor);
   write_file(path_, text);
 }

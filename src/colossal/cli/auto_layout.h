@@ -35,8 +35,8 @@ int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices);
 /// Errors: those of run::resolve_model(), run::choose_cluster() and predict::search().
 ChosenLayout choose_layout(const run::Config& config, const run::Program& program, int64_t ranks, bool resumes);
 
-/// Does the same on rank 0 of `world`, prints the layout there, and returns it on all ranks. Collective among all ranks;
-/// the others wait for the search. Errors: the same on all ranks.
+/// Does the same on rank 0 of `world`, prints the layout there, and returns it on all ranks. Collective among all
+/// ranks; the others wait for the search. Errors: the same on all ranks.
 ChosenLayout choose_layout_together(comm::World& world, const run::Config& config, const run::Program& program,
                                     bool resumes);
 

@@ -106,8 +106,7 @@ int train_auto(const run::Config& config, const train::TrainerOptions& options, 
   const int64_t ranks = ranks_of_auto(config, *options.devices);
   if (comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
     return with_ranks(ranks, "train", arguments, [&] { return train_as_rank(config, options, std::nullopt); });
-  const ChosenLayout layout =
-      choose_layout(config, options.program, ranks, options.start == train::Start::Resume);
+  const ChosenLayout layout = choose_layout(config, options.program, ranks, options.start == train::Start::Resume);
   with_layout(config, layout).validate();
   print_layout(layout);
   const LayoutFile file(encode(layout));

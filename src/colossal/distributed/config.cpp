@@ -7,11 +7,11 @@ namespace colossal::distributed {
 void ParallelConfig::fields(Fields& f) {
   f.flag("auto", automatic,
          "choose the fastest layout of `ranks` ranks that fits, before the run starts: every axis of this table, zero, "
-         "pipeline and micro-batches, memory.recompute and training.accumulate; the table must not set them. Losses are "
-         "those of one process up to rounding");
+         "micro-batches, memory.recompute and training.accumulate, which must not be set. Losses are those of one "
+         "process up to rounding");
   f.integer("ranks", ranks_wanted, "ranks",
-            "number of ranks. With auto, 0 = those of the launcher, else one for each GPU; on CPUs without a launcher it "
-            "must be given. Without auto it must be the product of all axes; 0 = that product",
+            "number of ranks. With auto, 0 = those of the launcher, else one for each GPU; on CPUs without a launcher "
+            "it must be given. Without auto it must be the product of all axes; 0 = that product",
             0, 1 << 20);
   f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
   f.section("expert", expert, "expert parallelism", "size");

@@ -16,7 +16,7 @@ namespace colossal::distributed {
 struct ParallelConfig {
   bool automatic = false;    ///< key `auto`: the search chooses every axis (predict/search.h)
   int64_t ranks_wanted = 0;  ///< key `ranks`: ranks of the run; 0 = with auto those there are, else ranks()
-  int64_t data = 1;  ///< number of replicas of the model, each with its share of the batch
+  int64_t data = 1;          ///< number of replicas of the model, each with its share of the batch
   parallel::ExpertConfig expert;
   parallel::SequenceConfig sequence;
   parallel::TensorConfig tensor;

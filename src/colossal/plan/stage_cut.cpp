@@ -42,8 +42,8 @@ std::optional<StageCut> cut_stages(const StageProblem& problem) {
         if (before.empty() || (problem.fits && !problem.fits(k, from, to))) continue;
         const double seconds = problem.seconds(k, from, to);
         for (size_t i = 0; i < before.size(); ++i)
-          add_to_front(fronts[k + 1][to], {before[i].sum + seconds, std::max(before[i].slowest, seconds), from,
-                                           static_cast<int>(i)});
+          add_to_front(fronts[k + 1][to],
+                       {before[i].sum + seconds, std::max(before[i].slowest, seconds), from, static_cast<int>(i)});
       }
   }
   const CutFront& whole = fronts[stages][blocks];

@@ -13,8 +13,8 @@ namespace colossal::predict {
 namespace {
 
 // Rough counts of a transformer block. They order layouts; the recorded steps decide.
-constexpr double kOperatorsOfBlock = 80;    // operators that start, forward and backward
-constexpr double kMovedOfBlock = 40;        // times that a block reads or writes its hidden states
+constexpr double kOperatorsOfBlock = 80;      // operators that start, forward and backward
+constexpr double kMovedOfBlock = 40;          // times that a block reads or writes its hidden states
 constexpr double kSelectiveOperations = 1.2;  // operations with recomputation inside each mlp, relative to none
 constexpr double kBlockOperations = 4.0 / 3;  // with recomputation of whole blocks: one more forward pass
 constexpr double kHiddenGradients = 0.5;      // share of the reductions of gradients that backward hides
@@ -94,7 +94,8 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
 
 double LayoutPrices::compute_seconds(const Layout& layout, const Sizes& sizes) const {
   const parallel::TensorConfig& tensor = space_.tensor(layout);
-  const int64_t row_parts = parallel::batch_parts(tensor) * (tensor.mode == "1d" ? 1 : parallel::sequence_parts(tensor));
+  const int64_t row_parts =
+      parallel::batch_parts(tensor) * (tensor.mode == "1d" ? 1 : parallel::sequence_parts(tensor));
   const int64_t m = std::max<int64_t>(1, static_cast<int64_t>(sizes.tokens) / row_parts);
   const int64_t columns = std::max<int64_t>(1, tensor.size / std::max<int64_t>(1, row_parts));
   const int64_t n = std::max<int64_t>(1, shape_.ffn / columns), k = std::max<int64_t>(1, shape_.hidden);
@@ -104,16 +105,16 @@ double LayoutPrices::compute_seconds(const Layout& layout, const Sizes& sizes) c
     at->second = cluster_.product_seconds(dm, dn, dk, type_) / (2 * dm * dn * dk);
   }
   const int64_t stages = space_.pipeline(layout).size;
-  const double operations =
-      operations_ * static_cast<double>(sizes.rows) * sizes.micro_batches /
-      static_cast<double>(stages * tensor.size * space_.sequence(layout).size) *
-      operations_factor(space_.recomputes()[layout.recompute]);
+  const double operations = operations_ * static_cast<double>(sizes.rows) * sizes.micro_batches /
+                            static_cast<double>(stages * tensor.size * space_.sequence(layout).size) *
+                            operations_factor(space_.recomputes()[layout.recompute]);
   const int64_t heads = std::max<int64_t>(1, shape_.heads), parts = parallel::head_parts(tensor);
   const double padding = static_cast<double>((heads + parts - 1) / parts * parts) / static_cast<double>(heads);
   // Between products of 1d without tensor.sequence every rank has all features of its tokens.
   const double whole = tensor.mode == "1d" && !tensor.sequence ? 0.5 : 1;
   const double divided = 1 - whole + whole / static_cast<double>(tensor.size);
-  const double moved = kMovedOfBlock * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) * divided;
+  const double moved =
+      kMovedOfBlock * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) * divided;
   const double passes = sizes.blocks * sizes.micro_batches;
   return operations * at->second * padding +
          passes * (cluster_.elementwise_seconds(moved) + kOperatorsOfBlock * cluster_.profile().device.start);
@@ -168,16 +169,16 @@ double LayoutPrices::axis_seconds(const Layout& layout, const Sizes& sizes) cons
   double seconds = 0;
   if (tensor > 1) {
     const AxisCost cost = tensor_cost(layout, sizes);
-    seconds += passes * repeats * group_seconds(plan::CommKind::AllReduce, cost.bytes / static_cast<double>(sequence),
-                                                cost.calls, tensor, 1);
+    seconds +=
+        passes * repeats *
+        group_seconds(plan::CommKind::AllReduce, cost.bytes / static_cast<double>(sequence), cost.calls, tensor, 1);
   }
   if (sequence > 1) {
     const AxisCost cost = sequence_cost(layout, sizes);
     seconds += passes * repeats * group_seconds(plan::CommKind::AllGather, cost.bytes, cost.calls, sequence, tensor);
   }
   const double hidden = sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
-  if (expert > 1)
-    seconds += passes * group_seconds(plan::CommKind::AllToAll, 4 * hidden, 4, expert, tensor * sequence);
+  if (expert > 1) seconds += passes * group_seconds(plan::CommKind::AllToAll, 4 * hidden, 4, expert, tensor * sequence);
   if (stages > 1) {
     const int64_t chunks = std::max<int64_t>(1, space_.pipeline(layout).chunks);
     const double messages = 2 * sizes.micro_batches * static_cast<double>(chunks);
@@ -189,19 +190,18 @@ double LayoutPrices::axis_seconds(const Layout& layout, const Sizes& sizes) cons
 double LayoutPrices::reduction_seconds(const Layout& layout, const Sizes& sizes) const {
   if (sizes.copies <= 1) return 0;
   const int64_t stride = space_.tensor(layout).size;
-  const double parts =
-      static_cast<double>(space_.pipeline(layout).size * stride * space_.expert(layout).size);
+  const double parts = static_cast<double>(space_.pipeline(layout).size * stride * space_.expert(layout).size);
   const double chunk = space_.given().parallel.chunk_mib * 1048576;
   const double calls = std::ceil(gradients_ / parts / chunk);
-  double seconds = kHiddenGradients * group_seconds(plan::CommKind::AllReduce,
-                                                    plan::sent_bytes(plan::CommKind::AllReduce, gradients_ / parts,
-                                                                     sizes.copies),
-                                                    calls, sizes.copies, stride);
+  double seconds =
+      kHiddenGradients * group_seconds(plan::CommKind::AllReduce,
+                                       plan::sent_bytes(plan::CommKind::AllReduce, gradients_ / parts, sizes.copies),
+                                       calls, sizes.copies, stride);
   if (layout.zero == 3) {  // parameters are gathered for each pass of each micro-batch
     const int64_t sharers = layout.zero_group > 0 ? layout.zero_group : sizes.copies;
     const double gathered = plan::sent_bytes(plan::CommKind::AllGather, parameters_ / parts, sharers);
-    seconds += 2 * sizes.micro_batches *
-               group_seconds(plan::CommKind::AllGather, gathered, calls, sharers, stride) * kHiddenGradients;
+    seconds += 2 * sizes.micro_batches * group_seconds(plan::CommKind::AllGather, gathered, calls, sharers, stride) *
+               kHiddenGradients;
   }
   return seconds;
 }

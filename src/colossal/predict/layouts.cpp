@@ -152,11 +152,10 @@ void LayoutSpace::add_pipelines() {
           parallel::PipelineConfig full = config;
           full.micro_batches = 4 * size;  // the rules on micro-batches are checked with their number
           parallel::check_sizes(full);
-          const schedule::Placement placement =
-              schedule::placement_of({.name = config.schedule,
-                                      .stages = static_cast<int>(size),
-                                      .micro_batches = static_cast<int>(4 * size),
-                                      .chunks = static_cast<int>(config.chunks)});
+          const schedule::Placement placement = schedule::placement_of({.name = config.schedule,
+                                                                        .stages = static_cast<int>(size),
+                                                                        .micro_batches = static_cast<int>(4 * size),
+                                                                        .chunks = static_cast<int>(config.chunks)});
           require(placement.stages() <= static_cast<int64_t>(costs_.blocks.size()), "pipeline",
                   "every stage must have a block: got ", costs_.blocks.size(), " blocks for ", placement.stages(),
                   " stages of ", config.schedule);
@@ -220,11 +219,11 @@ void LayoutSpace::visit_batches(Layout layout, const std::function<void(const La
     if (has_pipeline) {
       if (!has_formula(stages.schedule) && stages.size * count > kMaxSearchedCells) continue;
       const schedule::Family& family = schedule::find_family(stages.schedule);
-      const schedule::Options options{.name = stages.schedule,
-                                      .stages = static_cast<int>(stages.size),
-                                      .micro_batches = static_cast<int>(count),
-                                      .chunks = static_cast<int>(stages.chunks > 0 ? stages.chunks
-                                                                                   : family.default_chunks)};
+      const schedule::Options options{
+          .name = stages.schedule,
+          .stages = static_cast<int>(stages.size),
+          .micro_batches = static_cast<int>(count),
+          .chunks = static_cast<int>(stages.chunks > 0 ? stages.chunks : family.default_chunks)};
       if (const std::string fault = family.fault(options); !fault.empty()) {
         refusals_.emplace("pipeline", fault);
         continue;

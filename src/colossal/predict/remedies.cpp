@@ -101,9 +101,8 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const models::Mode
         changes[b].make(c);
       });
     }
-  std::stable_sort(found.begin(), found.end(), [](const plan::Remedy& a, const plan::Remedy& b) {
-    return a.step_seconds < b.step_seconds;
-  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const plan::Remedy& a, const plan::Remedy& b) { return a.step_seconds < b.step_seconds; });
   return found;
 }
 

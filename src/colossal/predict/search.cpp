@@ -188,8 +188,8 @@ class LayoutSearch {
     const auto rank = [](const Tried& tried) {
       return std::pair(!tried.prediction.fits, tried.prediction.step_seconds);
     };
-    tried_.erase(tried_.begin() + static_cast<std::ptrdiff_t>(rank(tried_[before]) <= rank(tried_.back()) ? before + 1
-                                                                                                       : before));
+    tried_.erase(tried_.begin() +
+                 static_cast<std::ptrdiff_t>(rank(tried_[before]) <= rank(tried_.back()) ? before + 1 : before));
   }
 
   void add(const run::Config& config, const Candidate& candidate) {
@@ -212,8 +212,8 @@ class LayoutSearch {
     const int64_t budget = space_.given().memory.device;
     if (found.fits && budget > 0 && found.peak_bytes > budget) {
       found.fits = false;
-      found.limit = concat("a rank needs ", readable_bytes(found.peak_bytes), ", memory.device is ",
-                           readable_bytes(budget));
+      found.limit =
+          concat("a rank needs ", readable_bytes(found.peak_bytes), ", memory.device is ", readable_bytes(budget));
     }
     return found;
   }
@@ -258,7 +258,7 @@ class LayoutSearch {
     const bool is_same = run::layout_changes(found.config, space_.plain_data()).empty();
     if (is_same) return concat("this is ", plain, " alone, plain data parallelism");
     const std::string compared = ratio >= 0.995 && ratio < 1.005 ? "as fast as "
-                                 : ratio >= 1                    ? one_decimal(ratio) + " times as fast as "
+                                 : ratio >= 1 ? one_decimal(ratio) + " times as fast as "
                                               : concat("takes ", one_decimal(1 / ratio), " times as long as ");
     const std::string bytes = concat("; a rank needs ", readable_bytes(found.prediction.peak_bytes), " instead of ",
                                      readable_bytes(reference.prediction->peak_bytes));

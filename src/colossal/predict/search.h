@@ -20,8 +20,8 @@ struct SearchOptions {
   std::vector<std::string> keep;  ///< keys that keep the value of the config: "parallel.tensor"
   int64_t results = 10;           ///< most layouts in SearchResult::best
   double seconds = 60;            ///< time after which no further layout is recorded
-  /// Most layouts that are recorded; 0 = as many as kBlocksPerSecond allows in `seconds`. This number is the same on all
-  /// machines, so `seconds` decides only on a slow one.
+  /// Most layouts that are recorded; 0 = as many as kBlocksPerSecond allows in `seconds`. This number is the same on
+  /// all machines, so `seconds` decides only on a slow one.
   int64_t records = 0;
 };
 

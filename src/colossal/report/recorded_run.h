@@ -23,7 +23,7 @@ struct RecordedRun {
   std::vector<SampleRecord> samples;  ///< sorted by step
   std::string config;                 ///< the resolved config as TOML; empty if it is missing
   std::optional<PredictedStep> prediction = {};  ///< of a step; no value if the run has none
-  std::vector<std::string> missing;   ///< one sentence for each file or part that could not be read
+  std::vector<std::string> missing;              ///< one sentence for each file or part that could not be read
 };
 
 /// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl, ranks.jsonl and prediction.json of the folder. If a

@@ -5,6 +5,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 
 namespace colossal::run {

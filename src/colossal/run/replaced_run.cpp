@@ -19,9 +19,8 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// Returns the files that belong to a run in addition to its checkpoints; logs are continued from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  return {folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),     folder.ranks(),
-          folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(),
-          folder.prediction()};
+  return {folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),      folder.ranks(),
+          folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(), folder.prediction()};
 }
 
 void rename(const std::string& from, const std::string& to) {

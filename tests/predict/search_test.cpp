@@ -1,0 +1,248 @@
+// The search finds the fastest of all layouts that fit, keeps what it is told to keep, and says why there is none.
+#include "colossal/predict/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/predict/layout_price.h"
+#include "colossal/predict/layouts.h"
+#include "colossal/predict/record_stages.h"
+#include "colossal/predict/stage_seconds.h"
+#include "colossal/predict/step.h"
+#include "support/parity.h"
+
+namespace colossal::predict::search_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+models::ModelShape small_shape() {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.vocabulary = 48, shape.layers = 2, shape.hidden = 64, shape.heads = shape.kv_heads = 4, shape.head_dim = 16;
+  shape.ffn = 256, shape.positions = 64, shape.dropout = 0;
+  return shape;
+}
+
+run::Config small_config() {
+  run::Config config;
+  config.run.device = "cpu";
+  config.data.sequence = 16;
+  config.training.batch_size = 4;
+  return config;
+}
+
+/// A cluster of nodes of four devices. Its numbers are such that neither computation nor links can be neglected.
+plan::Profile small_cluster(int64_t memory) {
+  plan::Profile profile;
+  profile.name = "small";
+  profile.device.memory = memory;
+  profile.device.bandwidth = 1e9;
+  profile.device.fp32 = 1e10;
+  profile.device.start = 1e-6;
+  profile.node = {4, 1e9, 1e-5};
+  profile.network = {.bandwidth = 1e8, .latency = 1e-4};
+  return profile;
+}
+
+constexpr int64_t kAmple = int64_t{1} << 40;
+
+/// Axes that differ little from one another are kept, so that every layout can be recorded in seconds.
+const std::vector<std::string> kKept{"memory.recompute", "parallel.pipeline.schedule", "parallel.pipeline.chunks",
+                                     "parallel.pipeline.micro_batches", "training.accumulate"};
+
+/// Records every legal layout. Returns the predictions of those that are legal for the model, too.
+std::vector<plan::Prediction> all_predictions(const LayoutSpace& space, const models::ModelShape& shape,
+                                              const plan::Cluster& cluster) {
+  std::vector<plan::Prediction> all;
+  space.for_each([&](const Layout& layout) {
+    const run::Config config = space.config_of(layout);
+    try {
+      config.validate();
+      all.push_back(predict_step(config, shape, record_stages(config, shape), cluster));
+    } catch (const Error&) {
+      return;
+    }
+  });
+  return all;
+}
+
+TEST(Search, FindsTheFastestOfAllLayouts) {
+  const models::ModelShape shape = small_shape();
+  for (const int64_t ranks : {2, 4}) {
+    const plan::Cluster ample(small_cluster(kAmple));
+    const LayoutSpace space(small_config(), shape, {.ranks = ranks, .ranks_per_node = 4, .keep = kKept});
+    const auto all = all_predictions(space, shape, ample);
+    ASSERT_GT(all.size(), 10u);
+    std::vector<int64_t> peaks;
+    for (const plan::Prediction& prediction : all) peaks.push_back(prediction.peak_bytes);
+    std::sort(peaks.begin(), peaks.end());
+    // Ample memory, and a limit that only the smaller half of the layouts meets.
+    for (const int64_t memory : {kAmple, peaks[peaks.size() / 2]}) {
+      double fastest = 0;
+      for (const plan::Prediction& prediction : all)
+        if (prediction.peak_bytes <= memory && (fastest == 0 || prediction.step_seconds < fastest))
+          fastest = prediction.step_seconds;
+      const plan::Cluster cluster(small_cluster(memory));
+      const SearchResult found =
+          search(small_config(), shape, cluster, {.ranks = ranks, .keep = kKept, .seconds = 1000});
+      ASSERT_THAT(found.best, Not(IsEmpty()));
+      // A cut of stages by seconds may beat the layouts above; the bound is that of the issue, 1.05 of the best.
+      EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * fastest) << ranks << " ranks, " << memory;
+      EXPECT_LE(found.best.front().prediction.peak_bytes, memory);
+    }
+  }
+}
+
+TEST(Search, OrdersLayoutsAndExplainsThem) {
+  const models::ModelShape shape = small_shape();
+  const SearchResult found = search(small_config(), shape, plan::Cluster(small_cluster(kAmple)), {.ranks = 2});
+  ASSERT_GT(found.best.size(), 1u);
+  EXPECT_LE(found.best.size(), 10u);
+  EXPECT_GE(found.tried, found.recorded);
+  for (size_t i = 1; i < found.best.size(); ++i)
+    EXPECT_LE(found.best[i - 1].prediction.step_seconds, found.best[i].prediction.step_seconds);
+  for (const FoundLayout& layout : found.best) {
+    EXPECT_THAT(layout.why, HasSubstr("data = 2"));
+    run::Config read = small_config();
+    ConfigDocument::parse(layout.table, "table").read(read);
+    EXPECT_EQ(to_toml(read), to_toml(layout.config)) << layout.table;
+    EXPECT_EQ(layout.config.parallel.ranks(), 2);
+    EXPECT_EQ(layout.config.training.batch_size, 4);
+    if (layout.config.parallel.pipeline.size > 1) {
+      EXPECT_THAT(layout.config.parallel.pipeline.layers_per_stage, Not(IsEmpty())) << layout.table;
+    }
+  }
+}
+
+TEST(Search, GivesTheSameResultAgain) {
+  const models::ModelShape shape = small_shape();
+  const plan::Cluster cluster(small_cluster(kAmple));
+  const SearchOptions options{.ranks = 4, .keep = kKept, .records = 12};
+  const SearchResult first = search(small_config(), shape, cluster, options),
+                     second = search(small_config(), shape, cluster, options);
+  ASSERT_EQ(first.best.size(), second.best.size());
+  for (size_t i = 0; i < first.best.size(); ++i) EXPECT_EQ(first.best[i].table, second.best[i].table);
+}
+
+TEST(Search, KeepsKeys) {
+  run::Config config = small_config();
+  config.parallel.tensor.size = 2;
+  config.parallel.data = 7;  // ignored
+  const SearchResult found = search(config, small_shape(), plan::Cluster(small_cluster(kAmple)),
+                                    {.ranks = 4, .keep = {"parallel.tensor", "memory.recompute"}});
+  for (const FoundLayout& layout : found.best) {
+    EXPECT_EQ(layout.config.parallel.tensor.size, 2);
+    EXPECT_EQ(layout.config.parallel.tensor.mode, "1d");
+    EXPECT_EQ(layout.config.memory.recompute, "none");
+    EXPECT_EQ(layout.config.parallel.ranks(), 4);
+  }
+}
+
+TEST(Search, SaysWhatTheSmallestLayoutNeeds) {
+  try {
+    search(small_config(), small_shape(), plan::Cluster(small_cluster(1 << 10)), {.ranks = 2, .keep = kKept});
+    FAIL() << "a model in 1 KiB";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[plan] no layout of 2 ranks fits: the smallest of "));
+    EXPECT_THAT(error.what(), HasSubstr("KiB on a rank, and there are 1"));
+  }
+}
+
+TEST(Search, SaysWhyEachAxisIsLeftOut) {
+  // 5 does not divide the batch, the heads or the tokens, and the model has two blocks.
+  try {
+    search(small_config(), small_shape(), plan::Cluster(small_cluster(kAmple)),
+           {.ranks = 5, .keep = {"parallel.sequence"}});
+    FAIL() << "five ranks";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no layout of 5 ranks is legal"));
+    EXPECT_THAT(error.what(), HasSubstr("data: training.batch_size must divide by the replicas: got 4 samples for 5"));
+    EXPECT_THAT(error.what(), HasSubstr("tensor: "));
+    EXPECT_THAT(error.what(), HasSubstr("pipeline: "));
+  }
+}
+
+TEST(LayoutPrices, BoundMemoryFromBelow) {
+  const models::ModelShape shape = small_shape();
+  const plan::Cluster cluster(small_cluster(kAmple));
+  const LayoutSpace space(small_config(), shape,
+                          {.ranks = 4, .ranks_per_node = 4, .keep = {"parallel.pipeline.schedule"}});
+  const LayoutPrices prices(space, shape, cluster);
+  int64_t count = 0;
+  space.for_each([&](const Layout& layout) {
+    if (++count % 29 != 0) return;  // a sample
+    const run::Config config = space.config_of(layout);
+    try {
+      config.validate();
+      const auto prediction = predict_step(config, shape, record_stages(config, shape), cluster);
+      const LayoutPrice price = prices.of(layout);
+      EXPECT_LE(price.fixed_bytes + price.activation_bytes, static_cast<double>(prediction.peak_bytes))
+          << to_toml(config.parallel);
+      EXPECT_GT(price.seconds, 0);
+    } catch (const Error&) {
+      return;  // not legal for the model
+    }
+  });
+  EXPECT_GT(count, 100);
+}
+
+TEST(StageSeconds, EqualTheCutOfARunForEqualRates) {
+  models::ModelShape shape = small_shape();
+  shape.layers = 6;
+  run::Config config = small_config();
+  config.parallel.pipeline = {.size = 2, .micro_batches = 4};
+  models::Costs costs{.first = 0, .blocks = std::vector<double>(6, 1.0), .last = 2};
+  config.parallel.pipeline.layers_per_stage = layers_by_costs(config, costs);
+  EXPECT_THAT(config.parallel.pipeline.layers_per_stage, ::testing::ElementsAre(4, 2));
+  plan::Prediction prediction;
+  prediction.roles.resize(2);
+  for (plan::PredictedRole& role : prediction.roles) role.seconds.compute = 4;  // four units of operations on each
+  prediction.roles[0].kinds.activations = 400;
+  prediction.roles[1].kinds.activations = 200;
+  EXPECT_EQ(layers_by_seconds(config, costs, prediction, 1e9), config.parallel.pipeline.layers_per_stage);
+  prediction.roles[0].seconds.compute = 12;  // a slow first stage gets fewer blocks
+  const auto moved = layers_by_seconds(config, costs, prediction, 1e9);
+  ASSERT_TRUE(moved);
+  EXPECT_LT(moved->front(), 4);
+  prediction.roles[0].seconds.compute = 4;  // memory for three of its blocks
+  EXPECT_THAT(layers_by_seconds(config, costs, prediction, 300).value(), ::testing::ElementsAre(3, 3));
+  EXPECT_FALSE(layers_by_seconds(config, costs, prediction, 50));
+}
+
+TEST(Remedies, MakeARunFit) {
+  const models::ModelShape shape = small_shape();
+  run::Config config = small_config();
+  config.parallel.data = 2;
+  config.training.batch_size = 16;
+  const auto predict = [&](const run::Config& c) {
+    return predict_step(c, shape, record_stages(c, shape), plan::Cluster(small_cluster(kAmple)));
+  };
+  const int64_t needed = predict(config).peak_bytes;
+  const plan::Cluster cluster(small_cluster(needed - 1));
+  const auto found = remedies(config, shape, cluster);
+  ASSERT_THAT(found, Not(IsEmpty()));
+  for (size_t i = 0; i < found.size(); ++i) {
+    run::Config changed = config;
+    ConfigDocument::parse(found[i].table, "table").read(changed);
+    changed.validate();
+    const plan::Prediction prediction = predict_step(changed, shape, record_stages(changed, shape), cluster);
+    EXPECT_TRUE(prediction.fits) << found[i].table;
+    EXPECT_EQ(prediction.peak_bytes, found[i].peak_bytes) << found[i].table;
+    EXPECT_EQ(prediction.step_seconds, found[i].step_seconds) << found[i].table;
+    if (i > 0) {
+      EXPECT_LE(found[i - 1].step_seconds, found[i].step_seconds);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace colossal::predict::search_test
