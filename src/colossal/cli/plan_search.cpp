@@ -47,6 +47,10 @@ std::string to_json(const predict::SearchResult& found) {
   return object.dump();
 }
 
+bool wants_search(const PlanWishes& wishes) {
+  return wishes.search || run::read_given_config(wishes.config, wishes.flags).config.parallel.automatic;
+}
+
 int plan_search(const PlanWishes& wishes, const run::Program* program) {
   PlanWishes without_ranks = wishes;
   without_ranks.ranks = 0;  // the search makes layouts of that many ranks

@@ -16,6 +16,10 @@ namespace colossal::cli {
 /// Returns the exit status. Errors: those of resolve_plan() (cli/planned_run.h) and predict::search().
 int plan_search(const PlanWishes& wishes, const run::Program* program);
 
+/// Returns true if the command line or parallel.auto of the config asks for a search. Errors: those of
+/// run::read_given_config().
+bool wants_search(const PlanWishes& wishes);
+
 /// Returns the layouts as a table with a line for each, and the TOML of the fastest.
 std::string to_text(const predict::SearchResult& found);
 /// Returns the prediction of the fastest layout as JSON, with the member `best`: a list of objects with step_seconds,
