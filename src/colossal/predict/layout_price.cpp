@@ -80,8 +80,8 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
   LayoutPrice price;
   price.seconds = busy + reduction_seconds(layout, sizes) + cluster_.elementwise_seconds(update);
   if (layout.uses_tiers) {
-    const bool has_links = cluster_.profile().host.bandwidth > 0;
-    if (has_links) price.seconds += cluster_.host_copy_seconds(2 * (parameters_ + states_) / parts / zero1);
+    price.tier_seconds = tier_seconds(parts, zero1);
+    price.seconds += price.tier_seconds;
   } else {
     price.fixed_bytes = (parameters_ / zero3 + gradients_ / zero2 + states_ / zero1) / parts;
   }
@@ -90,6 +90,15 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
                            sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) /
                            static_cast<double>(space_.tensor(layout).size);
   return price;
+}
+
+double LayoutPrices::tier_seconds(double parts, double sharers) const {
+  const plan::Profile& profile = cluster_.profile();
+  const double moved = 2 * (parameters_ + states_) / parts / sharers;  // there and back
+  double seconds = profile.host.bandwidth > 0 ? cluster_.host_copy_seconds(moved) : cluster_.elementwise_seconds(moved);
+  if (!space_.given().memory.disk.empty() && profile.disk.read > 0 && profile.disk.write > 0)
+    seconds += cluster_.disk_read_seconds(moved / 2) + cluster_.disk_write_seconds(moved / 2);
+  return seconds;
 }
 
 double LayoutPrices::compute_seconds(const Layout& layout, const Sizes& sizes) const {

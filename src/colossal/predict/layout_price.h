@@ -16,6 +16,7 @@ namespace colossal::predict {
 
 struct LayoutPrice {
   double seconds = 0;
+  double tier_seconds = 0;      ///< part of `seconds`: copies to and from tiers, which predict_step() does not count
   double fixed_bytes = 0;       ///< parameters, gradients and optimizer states on the device, at least
   double activation_bytes = 0;  ///< activations on the device, at least
 };
@@ -40,6 +41,7 @@ class LayoutPrices {
   };
   double compute_seconds(const Layout& layout, const Sizes& sizes) const;
   double axis_seconds(const Layout& layout, const Sizes& sizes) const;
+  double tier_seconds(double parts, double sharers) const;
   double reduction_seconds(const Layout& layout, const Sizes& sizes) const;
   AxisCost tensor_cost(const Layout& layout, const Sizes& sizes) const;
   AxisCost sequence_cost(const Layout& layout, const Sizes& sizes) const;

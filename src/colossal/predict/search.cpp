@@ -69,6 +69,7 @@ class LayoutSearch {
         prices_(space_, shape, cluster),
         work_left_(options.seconds * kBlocksPerSecond) {
     memory_ = static_cast<double>(cluster.device_bytes());
+    if (cluster.profile().device.shared) memory_ -= static_cast<double>(cluster.profile().machine.resident);
     const int64_t budget = space_.given().memory.device;
     if (budget > 0) memory_ = std::min(memory_, static_cast<double>(budget));
   }
@@ -92,6 +93,8 @@ class LayoutSearch {
   struct Tried {
     run::Config config;
     plan::Prediction prediction;
+    double tier_seconds = 0;
+    double seconds() const { return prediction.step_seconds + tier_seconds; }
   };
 
   void collect() {
@@ -185,24 +188,22 @@ class LayoutSearch {
     } catch (const Error&) {
       return;  // the cut by operations remains
     }
-    const auto rank = [](const Tried& tried) {
-      return std::pair(!tried.prediction.fits, tried.prediction.step_seconds);
-    };
+    const auto rank = [](const Tried& tried) { return std::pair(!tried.prediction.fits, tried.seconds()); };
     tried_.erase(tried_.begin() +
                  static_cast<std::ptrdiff_t>(rank(tried_[before]) <= rank(tried_.back()) ? before + 1 : before));
   }
 
   void add(const run::Config& config, const Candidate& candidate) {
-    Tried tried{.config = config, .prediction = predict(config)};
+    Tried tried{.config = config, .prediction = predict(config), .tier_seconds = candidate.price.tier_seconds};
     ++result_.recorded;
     const plan::Prediction& found = tried.prediction;
-    const double ratio = found.step_seconds / candidate.price.seconds;
+    const double ratio = tried.seconds() / candidate.price.seconds;
     ratios_[static_cast<size_t>(candidate.family)] = ratio;
     least_ratio_ = least_ratio_ > 0 ? std::min(least_ratio_, ratio) : ratio;
     const double activations = static_cast<double>(found.peak_bytes) - candidate.price.fixed_bytes;
     activation_ratios_[static_cast<size_t>(candidate.layout.recompute)] =
         std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
-    if (found.fits && (best_seconds_ == 0 || found.step_seconds < best_seconds_)) best_seconds_ = found.step_seconds;
+    if (found.fits && (best_seconds_ == 0 || tried.seconds() < best_seconds_)) best_seconds_ = tried.seconds();
     tried_.push_back(std::move(tried));
   }
 
@@ -220,9 +221,8 @@ class LayoutSearch {
 
   void finish() {
     if (tried_.empty()) refuse_all();
-    std::stable_sort(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
-      return a.prediction.step_seconds < b.prediction.step_seconds;
-    });
+    std::stable_sort(tried_.begin(), tried_.end(),
+                     [](const Tried& a, const Tried& b) { return a.seconds() < b.seconds(); });
     const auto fits = [](const Tried& tried) { return tried.prediction.fits; };
     if (std::none_of(tried_.begin(), tried_.end(), fits)) refuse_too_large();
     const Reference reference = plain_data();
