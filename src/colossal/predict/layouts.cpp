@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/parallel/pipeline/plan.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/run/layout_keys.h"
@@ -213,9 +214,12 @@ void LayoutSpace::visit_batches(Layout layout, const std::function<void(const La
   }
   const bool has_pipeline = stages.size > 1;
   const bool is_kept = has_pipeline ? keeps("parallel.pipeline.micro_batches") : keeps("training.accumulate");
-  const int64_t kept = has_pipeline ? given_.parallel.pipeline.micro_batches : given_.training.accumulate;
+  int64_t kept = has_pipeline ? given_.parallel.pipeline.micro_batches : given_.training.accumulate;
+  if (is_kept && kept == 0) {  // as many as a run of this size takes
+    if (!is_legal("pipeline", [&] { kept = parallel::micro_batches_of(stages, samples, parts); })) return;
+  }
   for (const int64_t count : divisors_of(samples / parts)) {
-    if (is_kept && kept > 0 && count != kept) continue;
+    if (is_kept && count != kept) continue;
     if (has_pipeline) {
       if (!has_formula(stages.schedule) && stages.size * count > kMaxSearchedCells) continue;
       const schedule::Family& family = schedule::find_family(stages.schedule);

@@ -26,6 +26,10 @@ struct Change {
 
 int64_t rank_of_recompute(const std::string& name) { return name == "block" ? 2 : name == "selective" ? 1 : 0; }
 
+bool uses_tiers(const plan::Remedy& remedy) {
+  return remedy.table.find("\ndevice = ") != std::string::npos || remedy.table.find("\ndisk = ") != std::string::npos;
+}
+
 /// Returns the numbers of micro-batches that split those of `config` further: up to three, each the next that divides.
 std::vector<int64_t> more_micro_batches(const run::Config& config) {
   const int64_t samples = config.training.batch_size / config.parallel.replicas(),
@@ -101,8 +105,11 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const models::Mode
         changes[b].make(c);
       });
     }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const plan::Remedy& a, const plan::Remedy& b) { return a.step_seconds < b.step_seconds; });
+  std::stable_sort(found.begin(), found.end(), [](const plan::Remedy& a, const plan::Remedy& b) {
+    // Copies of tiers take no time in a prediction, so the order of tiers among the others would mean nothing.
+    if (uses_tiers(a) != uses_tiers(b)) return uses_tiers(b);
+    return a.step_seconds < b.step_seconds;
+  });
   return found;
 }
 
