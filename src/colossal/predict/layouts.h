@@ -39,8 +39,8 @@ struct LayoutLimits {
 ///
 /// Axes: data, tensor (every mode of parallel::tensor_modes), sequence (every mode of parallel::sequence_modes),
 /// expert, pipeline (every schedule), ZeRO over all replicas or over those of a node, recomputation, micro-batches, and
-/// tiers if `config` has budgets. A layout is legal by the rules of single axes and by those that involve the batch. What
-/// only Config::validate() or a model finds is left to the caller.
+/// tiers if `config` has budgets. A layout is legal by the rules of single axes and by those that involve the batch.
+/// What only Config::validate() or a model finds is left to the caller.
 ///
 /// Left out because others are never slower: schedules with several stages per rank beyond the family's default and 2
 /// or 4; searched schedules of more than kMaxSearchedCells; groups of sequence.node that are not a node.

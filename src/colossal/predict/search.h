@@ -54,8 +54,9 @@ struct SearchResult {
 SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
                     const SearchOptions& options);
 
-/// Returns the changes that would make `config` fit on `cluster`, the fastest first and those with tiers last: recomputation, ZeRO, more
-/// micro-batches, tiers, and pairs of which no part is enough alone. Empty if nothing of this makes it fit.
+/// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, and
+/// pairs of which no part is enough alone. The fastest is first; those with tiers are last, because the copies of tiers
+/// take no time in a prediction. Empty if nothing of this makes it fit.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
 std::vector<plan::Remedy> remedies(const run::Config& config, const models::ModelShape& shape,
                                    const plan::Cluster& cluster);
