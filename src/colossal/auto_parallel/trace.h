@@ -33,6 +33,7 @@ struct TracedOperator {
   struct Place {
     int argument = 0;      ///< index in `arguments`
     int element = -1;      ///< index in a list of tensors; -1 = the argument is a tensor
+    int operand = 0;       ///< index of the operand in plan::Node::inputs
     plan::Source source;   ///< node or parameter of the graph
   };
   std::vector<Place> places;
@@ -51,6 +52,7 @@ struct TracedModule {
   struct Statistics {
     int node = 0;
     at::Tensor mean, variance;  ///< buffers of the module
+    at::Tensor batches;         ///< number of batches so far, a buffer that the node adds 1 to; undefined = none
     double momentum = 0.1;
   };
   std::vector<Statistics> statistics;
