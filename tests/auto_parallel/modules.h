@@ -54,9 +54,10 @@ struct Mlp : torch::nn::Module {
 struct ConvNet : torch::nn::Module {
   static constexpr int64_t kChannels = 2, kSide = 8, kClasses = 4;
   ConvNet() {
-    conv1 = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(kChannels, 8, 3).padding(1).bias(false)));
+    using Options = torch::nn::Conv2dOptions;
+    conv1 = register_module("conv1", torch::nn::Conv2d(Options(kChannels, 8, 3).padding(1).bias(false)));
     bn1 = register_module("bn1", torch::nn::BatchNorm2d(8));
-    conv2 = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1).groups(8)));
+    conv2 = register_module("conv2", torch::nn::Conv2d(Options(8, 8, 3).padding(1).groups(8)));
     bn2 = register_module("bn2", torch::nn::BatchNorm2d(8));
     head = register_module("head", torch::nn::Linear(8, kClasses));
   }
