@@ -1,0 +1,42 @@
+// The graph that a trace builds: nodes by index, without names, until finish() removes what the loss does not need.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "colossal/auto_parallel/trace.h"
+
+namespace colossal::auto_parallel {
+
+class GraphRecorder {
+ public:
+  /// Adds a parameter and returns its place.
+  plan::Source add_parameter(const std::string& name, const at::Tensor& value);
+  /// Adds a node and returns its place. `node` has no inputs yet: `operands` are their places. The node has a gradient
+  /// if `trains` is true. An empty name is chosen by finish().
+  plan::Source add(plan::Node node, TracedOperator run, std::vector<plan::Source> operands, bool trains);
+
+  bool trains(plan::Source source) const;
+  const plan::Node& node(int index) const { return nodes_[index]; }
+  /// Returns the module of the last parameter that a node reads, for messages, or "the inputs".
+  std::string last_module() const;
+
+  /// Returns the graph of the nodes that `loss` depends on, and of all inputs, with names (node_names.h). A node whose
+  /// operands the plan's operator does not take becomes one without strategies. Adds a warning for each operator
+  /// without strategies. Errors ("graph"): those of plan::Graph::settle().
+  TracedModule finish(plan::Source loss, std::vector<TracedModule::Statistics> statistics) const;
+
+ private:
+  std::vector<int> kept_nodes(plan::Source loss) const;
+
+  std::vector<plan::Parameter> parameters_;
+  std::vector<at::Tensor> values_;
+  std::vector<plan::Node> nodes_;
+  std::vector<TracedOperator> operators_;
+  std::vector<std::vector<plan::Source>> operands_;
+  std::vector<bool> trains_;
+};
+
+/// Returns shape and dtype of a tensor in the plan's terms. Errors ("auto_parallel"): a dtype that plans do not have.
+plan::TensorType type_of(const at::Tensor& tensor);
+
+}  // namespace colossal::auto_parallel
