@@ -166,7 +166,7 @@ const OperatorRow* find_row(const std::string& full_name) {
     return all;
   }();
   // Overloads with other meanings than the rest: a dtype, an output, names of dimensions.
-  for (const char* other : {"view.dtype", "_out", ".out", "Dimname", "sum.DimnameList"})
+  for (const char* other : {"view.dtype", "_out", ".out", "Dimname", ".padding", "to.other"})
     if (full_name.find(other) != std::string::npos) return nullptr;
   auto found = table.find(full_name);
   if (found == table.end()) found = table.find(full_name.substr(0, full_name.find('.')));
