@@ -16,7 +16,6 @@ class GraphRecorder {
   plan::Source add(plan::Node node, TracedOperator run, std::vector<plan::Source> operands, bool trains);
 
   bool trains(plan::Source source) const;
-  int next() const { return static_cast<int>(nodes_.size()); }  ///< index of the next node
   /// Returns the module of the last parameter that a node reads, for messages, or "the inputs".
   std::string last_module() const;
 

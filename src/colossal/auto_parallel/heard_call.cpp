@@ -79,7 +79,7 @@ std::vector<c10::IValue> run_unheard(const HeardCall& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   torch::jit::Stack stack(call.arguments.begin(), call.arguments.end());
   call.handle.callBoxed(stack);
-  return {stack.begin(), stack.end()};
+  return std::vector<c10::IValue>(stack.begin(), stack.end());
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {

@@ -101,7 +101,7 @@ std::vector<c10::IValue> results_of_zeros(const HeardCall& call) {
   HeardCall real = call;
   each_tensor(call.arguments, [&](int argument, int element, const at::Tensor& tensor) {
     if (tensor.is_meta())
-      put_tensor(real.arguments, argument, element, at::zeros({}, tensor.dtype()).expand(tensor.sizes()));
+      put_tensor(real.arguments, argument, element, at::zeros({}, tensor.options().device(at::kCPU)).expand(tensor.sizes()));
   });
   std::vector<c10::IValue> results = run_unheard(real);
   std::vector<c10::IValue> shapes = results;

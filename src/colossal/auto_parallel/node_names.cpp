@@ -16,7 +16,8 @@ std::string module_of(const std::string& parameter) {
 /// Returns the path up to its last number that is not its end: "layers.0" of "layers.0.fc1".
 std::string block_of(const std::string& module) {
   size_t end = 0;
-  for (size_t begin = 0, dot = module.find('.'); dot != std::string::npos; begin = dot + 1, dot = module.find('.', begin))
+  size_t begin = 0;
+  for (size_t dot = module.find('.'); dot != std::string::npos; begin = dot + 1, dot = module.find('.', begin))
     if (dot > begin && module.find_first_not_of("0123456789", begin) >= dot) end = dot;
   return module.substr(0, end);
 }

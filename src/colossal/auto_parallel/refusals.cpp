@@ -34,14 +34,18 @@ void Tracer::check_values(const HeardCall& call) const {
 
 void Tracer::check_random(const HeardCall& call) const {
   const std::string base = call.handle.operator_name().name;
-  if (base == "aten::dropout" || base == "aten::dropout_" || base == "aten::scaled_dot_product_attention") return;
+  static const std::unordered_set<std::string> allowed{"aten::dropout", "aten::dropout_",
+                                                       "aten::scaled_dot_product_attention",
+                                                       "aten::_scaled_dot_product_attention_math"};
+  if (allowed.count(base) > 0) return;
   bool draws = call.handle.hasTag(at::Tag::nondeterministic_seeded);
   for (const c10::Argument& argument : call.handle.schema().arguments())
     draws = draws || argument.name() == "generator";
   for (const char* mode : {"train", "training"})
     if (call.index_of(mode) >= 0 && !call.flag(mode)) draws = false;
   if (draws)
-    refuse(call, "dropout must be the only random operator", "draw outside of the loss and pass the result as an input");
+    refuse(call, "dropout must be the only random operator",
+           "draw outside of the loss and pass the result as an input");
 }
 
 void Tracer::check_gradient(const HeardCall& call, const at::Tensor& tensor) const {

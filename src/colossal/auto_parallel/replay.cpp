@@ -13,7 +13,7 @@ std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vecto
     put_tensor(arguments, place.argument, place.element, operands.at(place.operand));
   torch::jit::Stack stack(arguments.begin(), arguments.end());
   run.handle->callBoxed(stack);
-  return tensors_of({stack.begin(), stack.end()});
+  return tensors_of(std::vector<c10::IValue>(stack.begin(), stack.end()));
 }
 
 at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inputs) {

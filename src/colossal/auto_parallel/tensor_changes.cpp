@@ -42,6 +42,10 @@ Tracer::Results Tracer::change(const HeardCall& call, int written) {
   if (value.scalar_type() != self.scalar_type())
     value = record_one("aten::to.dtype", {value, self.scalar_type(), false, false, c10::IValue()});
   assign(target, value);
+  for (const auto& [name, buffer] : module_.buffers())
+    if (buffer.is_same(self) && recorder_.trains(target->source))
+      refuse(call, "the loss must not write results of the pass to the buffer " + name,
+             "change it outside of the loss");
   if (recorder_.trains(target->source)) self.set_requires_grad(true);
   return {self};
 }
@@ -112,7 +116,8 @@ at::Tensor Tracer::joined(const at::Tensor& base, const at::Tensor& value, int64
 void Tracer::give_constant(const HeardCall& call, const at::Tensor& constant) {
   for (const auto& [name, buffer] : module_.buffers())
     if (buffer.is_same(constant))
-      refuse(call, "the loss must not write results of the pass to the buffer " + name, "change it outside of the loss");
+      refuse(call, "the loss must not write results of the pass to the buffer " + name,
+             "change it outside of the loss");
   if (constant.storage().use_count() > 1)
     refuse(call, "a tensor that the loss fills must not be a view, or have views", "build it with cat or stack");
   const plan::Source source = source_of(constant);

@@ -47,7 +47,7 @@ struct TracedModule {
   plan::Graph graph;                       ///< settled; its last node is the loss
   std::vector<TracedOperator> operators;   ///< one for each node
   std::vector<at::Tensor> parameters;      ///< of the module, one for each of graph.parameters
-  std::vector<std::string> warnings;       ///< one for each operator that has no strategy: it runs whole on every rank
+  std::vector<std::string> warnings;       ///< one for each operator without strategies: it runs whole on every rank
   /// Statistics of batch norm: which buffers of the module a node updates
   struct Statistics {
     int node = 0;
@@ -58,12 +58,19 @@ struct TracedModule {
   std::vector<Statistics> statistics;
 };
 
-/// Runs `loss` once on `inputs`, without changing the module, and returns what it did. In-place operators become
-/// operators with a result; views of changed tensors are made again. Dropout becomes a node "dropout" whose mask follows
-/// from the logical index of each element (ops::dropout). Names of nodes follow the module: "layers.0.fc1", "relu_3".
-/// Memory: every tensor of the pass is held until the trace is over.
-/// Errors ("auto_parallel"): an operator whose output shape depends on values (nonzero, item), or a random operator other
-///         than dropout, by name; a loss that is not a scalar or does not depend on a parameter.
+/// Runs `loss` once and returns what it did. The module is the same afterwards, also after an exception.
+/// - Parameters and inputs are on meta meanwhile: they have shapes and no values. So `x.device()` is meta in the loss,
+///   and tensors that it makes beside `x` are constants on the module's device.
+/// - In-place operators become operators with a result; views of changed tensors are made again.
+/// - Dropout becomes a node "dropout"; its mask follows from the logical index of each
+///   element (ops::dropout). Attention with dropout becomes its parts.
+/// - Rows: dimension 0 of the first input. An input with another size there is whole on every rank.
+/// - Names follow the module: "layers.0.fc1", "layers.0.relu_3" (auto_parallel/node_names.h).
+/// Memory: constants that the pass makes, and a copy of the buffers. Every tensor is held until the trace is over.
+/// Thread safety: no other thread may use the module meanwhile.
+/// Errors ("auto_parallel"): an operator whose output shape depends on values (nonzero, item), or a random operator
+///         other than dropout, by name; a change of a parameter; a torch::autograd::Function; a loss that is not a
+///         scalar or does not depend on a parameter; no input.
 TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
 
 }  // namespace colossal::auto_parallel

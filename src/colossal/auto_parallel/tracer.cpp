@@ -13,9 +13,14 @@
 namespace colossal::auto_parallel {
 namespace {
 
+/// Numbers of C++ that became tensors do not decide the dtype of results.
+void keep_promotion(const at::Tensor& from, const at::Tensor& to) {
+  if (from.unsafeGetTensorImpl()->is_wrapped_number()) to.unsafeGetTensorImpl()->set_wrapped_number(true);
+}
+
 at::Tensor stand_in_of(const at::Tensor& tensor) {
   at::Tensor made = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-  made.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  keep_promotion(tensor, made);
   return made;
 }
 
@@ -96,7 +101,10 @@ at::Tensor Tracer::constant_node(const at::Tensor& value) {
     node.name = name;
     run.constant = buffer;
   }
-  if (!run.constant.defined()) run.constant = value.detach().clone();
+  if (!run.constant.defined()) {
+    run.constant = value.detach().clone();
+    keep_promotion(value, run.constant);
+  }
   const plan::Source source = recorder_.add(std::move(node), std::move(run), {}, false);
   at::Tensor made = value.is_meta() ? value : stand_in_of(value);
   track(made, source);
@@ -122,7 +130,7 @@ at::Tensor Tracer::on_meta(const at::Tensor& tensor) {
 
 void Tracer::hear(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t count = handle.schema().arguments().size();
-  HeardCall call{handle, {stack->end() - static_cast<int64_t>(count), stack->end()}};
+  HeardCall call{handle, Results(stack->end() - static_cast<int64_t>(count), stack->end())};
   std::optional<Results> results;
   {
     const c10::impl::ExcludeDispatchKeyGuard unheard(kTraceKey);
@@ -191,10 +199,12 @@ Tracer::Results Tracer::hear_tracked(HeardCall call) {
   if ((name == "aten::dropout" || name == "aten::dropout_") &&
       (!call.flag("train") || call.argument("p").toDouble() == 0))
     return {call.self()};
-  if (name == "aten::batch_norm") note_statistics(call);
   const int written = written_argument(call.handle);
   if (written >= 0) return change(call, written);
-  return record(std::move(call));
+  const bool has_statistics = name == "aten::batch_norm" && note_statistics(call);
+  Results results = record(std::move(call));
+  if (has_statistics) statistics_.back().node = find(results[0].toTensor())->source.index;
+  return results;
 }
 
 Tracer::Results Tracer::record(HeardCall call) {
@@ -283,7 +293,8 @@ plan::Source Tracer::emit(const HeardCall& call, const at::Tensor& result, int i
     std::swap(operands[0], operands[1]);
     std::swap(run.places[0].operand, run.places[1].operand);
   }
-  trains = trains && at::isFloatingType(result.scalar_type()) && node.op != "detach";
+  const bool stops = node.op == "detach" || (node.op == "fill" && call.name() != "aten::fill.Tensor");
+  trains = trains && at::isFloatingType(result.scalar_type()) && !stops;
   const plan::TensorType type = node.output;
   const plan::Source source = recorder_.add(std::move(node), std::move(run), std::move(operands), trains);
   return trains && !c10::GradMode::is_enabled() ? detached(source, type) : source;
@@ -302,9 +313,9 @@ at::Tensor Tracer::record_one(const char* name, std::vector<c10::IValue> argumen
   return record({operator_named(name), std::move(arguments)}).at(0).toTensor();
 }
 
-void Tracer::note_statistics(HeardCall& call) {
+bool Tracer::note_statistics(HeardCall& call) {
   const at::Tensor mean = call.tensor("running_mean"), variance = call.tensor("running_var");
-  if (!call.flag("training") || !mean.defined()) return;
+  if (!call.flag("training") || !mean.defined()) return false;
   TracedModule::Statistics made{.mean = mean, .variance = variance};
   made.momentum = call.argument("momentum").toDouble();
   std::string path;
@@ -315,8 +326,8 @@ void Tracer::note_statistics(HeardCall& call) {
   for (const auto& [name, buffer] : module_.buffers())
     if (name == path) made.batches = buffer;
   for (const char* argument : {"running_mean", "running_var"}) call.arguments[call.index_of(argument)] = c10::IValue();
-  made.node = recorder_.next();
   statistics_.push_back(std::move(made));
+  return true;
 }
 
 HeardCall Tracer::joined_linear(HeardCall call) const {
@@ -341,10 +352,10 @@ HeardCall Tracer::joined_linear(HeardCall call) const {
 }
 
 TracedModule Tracer::run(const Loss& loss) {
+  const c10::AutoGradMode gradients(true);
   at::Tensor made;
   {
     const c10::impl::IncludeDispatchKeyGuard heard(kTraceKey);
-    const c10::AutoGradMode gradients(true);
     made = loss(inputs_);
   }
   require(made.defined() && made.dim() == 0, "auto_parallel", "the loss must be a scalar: got ",

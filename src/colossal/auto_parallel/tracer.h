@@ -66,7 +66,7 @@ class Tracer {
   plan::Source emit(const HeardCall& call, const at::Tensor& result, int index, int number);
   plan::Source detached(plan::Source source, const plan::TensorType& type);
   at::Tensor record_one(const char* name, std::vector<c10::IValue> arguments);
-  void note_statistics(HeardCall& call);
+  bool note_statistics(HeardCall& call);  ///< true if there are some; it takes them out of the call
   HeardCall joined_linear(HeardCall call) const;
 
   // Changes (tensor_changes.cpp)
