@@ -130,6 +130,77 @@ struct Transformer : torch::nn::Module {
   torch::nn::LayerNorm norm{nullptr};
 };
 
+/// Sizes of a decoder like LLaMA.
+struct LlamaSizes {
+  int64_t blocks = 2, width = 16, heads = 4, kv_heads = 2, inner = 32, vocabulary = 16;
+};
+
+/// A decoder like LLaMA, written with operators: norms of root mean squares, rotated halves, grouped heads, a gate.
+struct Llama : torch::nn::Module {
+  struct Block : torch::nn::Module {
+    Block(const LlamaSizes& s, const at::TensorOptions& options) : sizes(s), head(s.width / s.heads) {
+      norm1 = register_parameter("norm1", at::ones({s.width}, options));
+      wq = register_parameter("wq", at::empty({s.width, s.width}, options));
+      wk = register_parameter("wk", at::empty({s.kv_heads * head, s.width}, options));
+      wv = register_parameter("wv", at::empty({s.kv_heads * head, s.width}, options));
+      wo = register_parameter("wo", at::empty({s.width, s.width}, options));
+      norm2 = register_parameter("norm2", at::ones({s.width}, options));
+      gate = register_parameter("gate", at::empty({s.inner, s.width}, options));
+      up = register_parameter("up", at::empty({s.inner, s.width}, options));
+      down = register_parameter("down", at::empty({s.width, s.inner}, options));
+    }
+    static at::Tensor normed(const at::Tensor& x, const at::Tensor& weight) {
+      return x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + 1e-5) * weight;
+    }
+    at::Tensor heads_of(const at::Tensor& x, int64_t count) const {
+      return x.view({x.size(0), x.size(1), count, head}).transpose(1, 2);
+    }
+    at::Tensor rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) const {
+      const std::vector<at::Tensor> halves = x.chunk(2, -1);
+      return x * cos + at::cat({-halves[1], halves[0]}, -1) * sin;
+    }
+    at::Tensor forward(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin) {
+      const at::Tensor h = normed(x, norm1);
+      const at::Tensor q = rotated(heads_of(at::linear(h, wq), sizes.heads), cos, sin);
+      const at::Tensor k = rotated(heads_of(at::linear(h, wk), sizes.kv_heads), cos, sin);
+      const at::Tensor v = heads_of(at::linear(h, wv), sizes.kv_heads);
+      const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true,
+                                                                std::nullopt, sizes.heads != sizes.kv_heads);
+      x = x + at::linear(mixed.transpose(1, 2).reshape(x.sizes()), wo);
+      const at::Tensor g = normed(x, norm2);
+      return x + at::linear(at::silu(at::linear(g, gate)) * at::linear(g, up), down);
+    }
+    LlamaSizes sizes;
+    int64_t head;
+    at::Tensor norm1, wq, wk, wv, wo, norm2, gate, up, down;
+  };
+
+  explicit Llama(LlamaSizes s = {}, at::TensorOptions options = at::kDouble) : sizes(s) {
+    tokens = register_parameter("tokens", at::empty({s.vocabulary, s.width}, options));
+    for (int64_t i = 0; i < s.blocks; ++i) layers->push_back(std::make_shared<Block>(s, options));
+    register_module("layers", layers);
+    norm = register_parameter("norm", at::ones({s.width}, options));
+    head = register_parameter("head", at::empty({s.vocabulary, s.width}, options));
+  }
+  at::Tensor loss(const std::vector<at::Tensor>& in) {
+    at::Tensor x = at::embedding(tokens, in[0]);
+    const int64_t half = sizes.width / sizes.heads / 2;
+    const at::Tensor places = at::arange(in[0].size(1), x.options()).unsqueeze(1);
+    const at::Tensor speeds = at::pow(10000.0, at::arange(half, x.options()).mul(-1.0 / static_cast<double>(half)));
+    const at::Tensor angles = (places * speeds).repeat({1, 2});
+    const at::Tensor cos = angles.cos(), sin = angles.sin();
+    for (const auto& layer : *layers) x = layer->as<Block>()->forward(x, cos, sin);
+    const at::Tensor logits = at::linear(Block::normed(x, norm), head);
+    return at::cross_entropy_loss(logits.view({-1, sizes.vocabulary}), in[1].view({-1}));
+  }
+  std::vector<at::Tensor> inputs(int64_t rows, int64_t step = 0) const {
+    return {numbers({rows, 4}, sizes.vocabulary, step), numbers({rows, 4}, sizes.vocabulary, 3 * step + 1)};
+  }
+  LlamaSizes sizes;
+  at::Tensor tokens, norm, head;
+  torch::nn::ModuleList layers;
+};
+
 /// Returns the loss of a module that has a member `loss`, which must outlive it.
 template <class Module>
 Loss loss_of(Module& module) {

@@ -100,14 +100,15 @@ at::Tensor class_loss_result(const HeardCall& call) {
 std::vector<c10::IValue> results_of_zeros(const HeardCall& call) {
   HeardCall real = call;
   each_tensor(call.arguments, [&](int argument, int element, const at::Tensor& tensor) {
-    if (tensor.is_meta())
-      put_tensor(real.arguments, argument, element, at::zeros({}, tensor.options().device(at::kCPU)).expand(tensor.sizes()));
+    if (!tensor.is_meta()) return;
+    const at::Tensor zero = at::zeros({}, tensor.options().device(at::kCPU));
+    put_tensor(real.arguments, argument, element, zero.expand(tensor.sizes()));
   });
   std::vector<c10::IValue> results = run_unheard(real);
   std::vector<c10::IValue> shapes = results;
   each_tensor(results, [&](int argument, int element, const at::Tensor& tensor) {
-    put_tensor(shapes, argument, element, at::empty_strided(tensor.sizes(), tensor.strides(),
-                                                            tensor.options().device(at::kMeta)));
+    const at::TensorOptions options = tensor.options().device(at::kMeta);
+    put_tensor(shapes, argument, element, at::empty_strided(tensor.sizes(), tensor.strides(), options));
   });
   return shapes;
 }

@@ -5,9 +5,10 @@
 //   parameter, add their operator: "layers.0.fc1.add".
 // - A node without parameters has the name of its operator behind the block of its latest operand: "layers.0.gelu".
 //   The block is the path up to its last number. A number at the end of the path is none, because the layers of a
-//   sequence are no repeated blocks. Nodes that read constants and inputs only are in the block of the last parameter read.
-// - A name that is taken gets a number: "layers.0.add_2". Numbers count within a block, so equal blocks have equal names
-//   behind their number, which is what SolverOptions::share_blocks looks for.
+//   sequence are no repeated blocks. Nodes that read constants and inputs only are in the block of the last parameter
+//   read.
+// - A name that is taken gets a number: "layers.0.add_2". Numbers count within a block, so equal blocks have equal
+//   names behind their number, which is what SolverOptions::share_blocks looks for.
 #pragma once
 #include <vector>
 
