@@ -77,6 +77,7 @@ const std::vector<OperatorRow>& product_rows() {
       {"aten::scaled_dot_product_attention", "scaled_dot_product_attention", describe_attention, attention_result},
       {"aten::softmax.int", "softmax", describe_dim},
       {"aten::_softmax", "softmax", describe_dim},
+      {"aten::_safe_softmax", "softmax", describe_dim, like_first},
       {"aten::log_softmax.int", "log_softmax", describe_dim},
       {"aten::_log_softmax", "log_softmax", describe_dim},
       {"aten::dropout", "dropout", nullptr, like_first},

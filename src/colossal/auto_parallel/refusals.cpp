@@ -43,6 +43,10 @@ void Tracer::check_random(const HeardCall& call) const {
     draws = draws || argument.name() == "generator";
   for (const char* mode : {"train", "training"})
     if (call.index_of(mode) >= 0 && !call.flag(mode)) draws = false;
+  for (const char* share : {"p", "dropout"}) {  // of elements that the operator drops, for instance between layers
+    const int index = call.index_of(share);
+    if (index >= 0 && call.arguments[index].isDouble() && call.arguments[index].toDouble() == 0) draws = false;
+  }
   if (draws)
     refuse(call, "dropout must be the only random operator",
            "draw outside of the loss and pass the result as an input");
