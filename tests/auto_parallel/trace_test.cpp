@@ -151,6 +151,13 @@ TEST(Trace, GivesEqualBlocksEqualNames) {
   EXPECT_THAT(blocks[0], Contains("qkv"));
 }
 
+TEST(Trace, NamesBlocksThatHaveTheirOwnParameters) {
+  const auto net = made<Llama>();
+  const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
+  EXPECT_THAT(names_of(traced.graph), Contains("layers.0.scaled_dot_product_attention"));
+  EXPECT_THAT(names_of(traced.graph), Contains("layers.1.linear_7"));
+}
+
 TEST(Trace, RecordsStatisticsOfBatchNorm) {
   const auto net = made<ConvNet>();
   const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
@@ -172,6 +179,14 @@ TEST(Trace, MakesDropoutANode) {
   EXPECT_EQ(std::count(operators.begin(), operators.end(), "dropout"), 2);
   net->eval();
   EXPECT_THAT(operators_of(trace(*net, loss_of(*net), net->inputs(4)).graph), Each(testing::Ne("dropout")));
+}
+
+TEST(Trace, DrawsDropoutOfConstantsInEachStep) {
+  Small net;
+  const TracedModule traced = net.traced([](Small& n, const at::Tensor& x) {
+    return (at::dropout(at::ones({8}, x.options()), 0.5, true) * x * n.weight).sum();
+  });
+  EXPECT_THAT(operators_of(traced.graph), Contains("dropout"));
 }
 
 TEST(Trace, TakesAttentionWithDropoutApart) {

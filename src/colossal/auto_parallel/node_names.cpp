@@ -13,13 +13,19 @@ std::string module_of(const std::string& parameter) {
   return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
-/// Returns the path up to its last number that is not its end: "layers.0" of "layers.0.fc1".
+/// Returns the path up to its last number that is not its end: "layers.0" of "layers.0.fc1" and of "layers.0.wq".
 std::string block_of(const std::string& module) {
   size_t end = 0;
   size_t begin = 0;
   for (size_t dot = module.find('.'); dot != std::string::npos; begin = dot + 1, dot = module.find('.', begin))
     if (dot > begin && module.find_first_not_of("0123456789", begin) >= dot) end = dot;
   return module.substr(0, end);
+}
+
+/// Returns true for the parameters of a layer, which has one operator. Modules of several name theirs otherwise.
+bool is_of_layer(const std::string& parameter) {
+  const std::string last = parameter.substr(parameter.rfind('.') + 1);
+  return last == "weight" || last == "bias";
 }
 
 bool is_view(const std::string& op) {
@@ -45,9 +51,10 @@ class Namer {
     const std::string op = node.op.substr(node.op.find(':') == std::string::npos ? 0 : node.op.rfind(':') + 1);
     for (const plan::Source source : operands_[index]) {
       if (!source.is_parameter) continue;
-      const std::string module = module_of(graph_.parameters[source.index].name);
-      blocks_[index] = last_ = block_of(module);
-      const bool first = !module.empty() && !is_view(node.op) && taken_.count(module) == 0;
+      const std::string parameter = graph_.parameters[source.index].name, module = module_of(parameter);
+      const bool of_layer = is_of_layer(parameter);
+      blocks_[index] = last_ = block_of(of_layer ? module : parameter);
+      const bool first = of_layer && !module.empty() && !is_view(node.op) && taken_.count(module) == 0;
       node.name = unique(first ? module : joined(module, op));
       return;
     }

@@ -47,6 +47,12 @@ const std::unordered_set<std::string>& splitting_names() {
   return names;
 }
 
+bool draws_dropout(const HeardCall& call) {
+  const std::string name = call.name();
+  return (name == "aten::dropout" || name == "aten::dropout_") && call.flag("train") &&
+         call.argument("p").toDouble() > 0;
+}
+
 bool is_composite(const c10::OperatorHandle& handle) {
   return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
@@ -139,6 +145,7 @@ void Tracer::hear(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, t
       check_gradient(call, tensor);
       any_tracked = any_tracked || tensor.is_meta() || find(tensor);
     });
+    if (draws_dropout(call)) any_tracked = true;  // of constants too: each step draws again
     if (!any_tracked) {
       results = hear_constants(call);
     } else {
@@ -196,9 +203,7 @@ Tracer::Results Tracer::hear_constants(HeardCall call) {
 
 Tracer::Results Tracer::hear_tracked(HeardCall call) {
   const std::string name = call.name();
-  if ((name == "aten::dropout" || name == "aten::dropout_") &&
-      (!call.flag("train") || call.argument("p").toDouble() == 0))
-    return {call.self()};
+  if ((name == "aten::dropout" || name == "aten::dropout_") && !draws_dropout(call)) return {call.self()};
   const int written = written_argument(call.handle);
   if (written >= 0) return change(call, written);
   const bool has_statistics = name == "aten::batch_norm" && note_statistics(call);
