@@ -59,6 +59,7 @@ int plan_of_graph(const CLI::App& app, PlanOptions& options) {
 int plan_of_run(const CLI::App& app, PlanOptions& options, const run::Program* program) {
   refuse_options(app, {"--node", "--mesh", "--memory", "--plan", "--to"}, "without --graph");
   if (!options.run.search) refuse_options(app, {"--keep"}, "without --search");
+  if (options.run.check) refuse_options(app, {"--report"}, "with --check");
   options.run.flags = config_flags(app);
   options.run.cluster = options.cluster;
   options.run.json = options.json;
