@@ -39,7 +39,8 @@ Role small_role() {
   return role;
 }
 
-/// What simulate_step() draws for small_role(): seconds 0 to 4, 4 to 6, 6 to 7, 7 to 8; the call from 4 to 7.
+/// Spans as simulate_step() returns them for small_role(): seconds 0 to 4, 4 to 6, 6 to 7, 7 to 8, and the call from 4
+/// to 7.
 StepTimeline small_timeline() {
   using Span = StreamSpan::Kind;
   RoleTimeline role{.end = 8, .streams = {"compute", "data"}};

@@ -96,12 +96,12 @@ TEST(Rotor, HasGoldenTimes) {
     }
 }
 
-TEST(Rotor, IsFastestOfAllTrees) {
+TEST(Rotor, FindsFastestOfAllTrees) {
   std::mt19937 random(1);
   for (int round = 0; round < 20; ++round) expect_fastest_of_all(random_chain(1 + round % 4, random, false));
 }
 
-TEST(Rotor, IsFastestOfAllTreesWithHost) {
+TEST(Rotor, FindsFastestOfAllTreesWithHost) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) expect_fastest_of_all(random_chain(1 + round % 4, random, true));
 }
@@ -132,8 +132,8 @@ TEST(Rotor, StaysWithinBudgetsOfManyBytes) {
     chain.output *= 1000003;
     chain.host_time_per_byte /= 1000003;
     for (ChainStage& stage : chain.stages)
-      for (int64_t* bytes : {&stage.input, &stage.saved, &stage.forward_temporary, &stage.saved_temporary,
-                             &stage.backward_temporary})
+      for (int64_t* bytes :
+           {&stage.input, &stage.saved, &stage.forward_temporary, &stage.saved_temporary, &stage.backward_temporary})
         *bytes *= 1000003;  // no multiple of a unit
     const int64_t whole = run_chain(chain, {}).peak, smallest = smallest_budget(chain);
     for (int64_t budget = smallest; budget < whole; budget += (whole - smallest) / 7 + 1) {

@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using Kind = Operation::Kind;
 
-/// What a listener heard. Transfers are numbered from 0 in the order in which they began.
+/// Records announcements as text. Transfers are numbered from 0 in the order in which they began.
 struct Heard {
   std::vector<std::string> texts;
   std::vector<int64_t> numbers;

@@ -90,7 +90,7 @@ TEST_P(RecomputeChoices, ChangeNoBitOfARun) {
 }
 
 // Ranks of a stage, and a run on shapes, must choose alike.
-TEST_P(RecomputeChoices, AreTheSameOnRanksOfAStageAndOnShapes) {
+TEST_P(RecomputeChoices, AgreeOnRanksOfAStageAndOnShapes) {
   const run::Config config = config_of(GetParam());
   const models::ModelShape shape = shape_of_runs();
   const run::Config half = automatic(config, budgets_of(config, shape)[2]);

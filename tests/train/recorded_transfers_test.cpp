@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // A step without tiers moves nothing.
-TEST(RecordedTransfersOfAStep, AreNoneWithoutTiers) {
+TEST(RecordedTransfersOfAStep, MoveNothingWithoutTiers) {
   const Moved moved = moved_by(record_step(config_of({.name = "none"}), shape_of_steps(), 0));
   EXPECT_EQ(moved.in + moved.out + moved.read + moved.written, 0);
 }

@@ -27,8 +27,8 @@ using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
 /// How one node of the graph runs. A node that has no operator of its own is an input or a constant.
 struct TracedOperator {
   std::optional<c10::OperatorHandle> handle;  ///< operator of LibTorch, out of place; none: see `constant` and `input`
-  /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here; `places` says
-  /// where they go.
+  /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here, or undefined in
+  /// lists; `places` says where they go. Sizes (of reshape, expand) are those of whole tensors.
   std::vector<c10::IValue> arguments;
   struct Place {
     int argument = 0;      ///< index in `arguments`
@@ -60,7 +60,7 @@ struct TracedModule {
 
 /// Runs `loss` once and returns what it did. The module is the same afterwards, also after an exception.
 /// - Parameters and inputs are on meta meanwhile: they have shapes and no values. So `x.device()` is meta in the loss,
-///   and tensors that it makes beside `x` are constants on the module's device.
+///   and tensors that it makes with `x.options()` are constants on the module's device.
 /// - In-place operators become operators with a result; views of changed tensors are made again.
 /// - Dropout becomes a node "dropout"; its mask follows from the logical index of each
 ///   element (ops::dropout). Attention with dropout becomes its parts.

@@ -10,8 +10,8 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json_file.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/agreement.h"
@@ -26,7 +26,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr double kSearchSeconds = 10;  // before training
+constexpr double kSearchSeconds = 8;  // before training; measuring a machine without a profile takes two more
 constexpr int64_t kMaxLayoutBytes = int64_t{16} << 20;
 
 /// Returns the config that the run folder holds, if it can be read.
@@ -121,10 +121,10 @@ std::string encode(const ChosenLayout& layout) {
 }
 
 ChosenLayout decode(const std::string& text) {
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
-  require(object.is_object() && object.contains("table") && object["table"].is_string() && object.contains("why") &&
-              object["why"].is_string(),
-          "plan", "a chosen layout must be a JSON object with table and why: got ", printable(text.substr(0, 80)));
+  const nlohmann::json object = parse_json_object(text, "the chosen layout", "plan");
+  require(
+      object.contains("table") && object["table"].is_string() && object.contains("why") && object["why"].is_string(),
+      "plan", "a chosen layout must be a JSON object with table and why: got ", printable(text.substr(0, 80)));
   ChosenLayout layout{.table = object["table"], .why = object["why"], .prediction = std::nullopt};
   if (object.contains("prediction") && object["prediction"].is_string())
     layout.prediction = plan::parse_prediction(object["prediction"].get<std::string>(), "the chosen layout");

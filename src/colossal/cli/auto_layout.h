@@ -29,7 +29,7 @@ struct ChosenLayout {
 /// Errors ("parallel"): parallel.ranks that differ from the launcher's; no launcher, no parallel.ranks and no GPU.
 int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices);
 
-/// Searches the fastest layout of `ranks` ranks on this hardware, for at most 10 s. Prints a notice if the times of
+/// Searches the fastest layout of `ranks` ranks on this hardware, for at most 8 s. Prints a notice if the times of
 /// this machine are rough. With `resumes` it returns the layout in the run folder, if that has as many ranks: only the
 /// same layout resumes bitwise. No communication.
 /// Errors: those of run::resolve_model(), run::choose_cluster() and predict::search().

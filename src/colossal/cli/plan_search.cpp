@@ -5,6 +5,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/planned_run.h"
 #include "colossal/plan/prediction.h"
@@ -36,7 +37,8 @@ std::string to_text(const predict::SearchResult& found) {
 }
 
 std::string to_json(const predict::SearchResult& found) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::parse(plan::to_json(found.best.front().prediction));
+  nlohmann::ordered_json object =
+      parse_ordered_json(plan::to_json(found.best.front().prediction), "the prediction", "plan");
   nlohmann::ordered_json best = nlohmann::ordered_json::array();
   for (const predict::FoundLayout& layout : found.best)
     best.push_back({{"step_seconds", layout.prediction.step_seconds},

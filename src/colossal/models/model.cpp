@@ -93,8 +93,8 @@ using Lives = std::vector<std::vector<bool>>;
 struct BlockRun {
   const Model* model;
   nn::ForwardContext step;
-  std::shared_ptr<const Lives> lives{};                            // null = the model has one state
-  std::shared_ptr<std::map<int64_t, BlockPasses>> passes{};        // null outside of segments
+  std::shared_ptr<const Lives> lives{};                      // null = the model has one state
+  std::shared_ptr<std::map<int64_t, BlockPasses>> passes{};  // null outside of segments
 };
 
 void run_block(const BlockRun& run, int64_t index, States& states) {

@@ -41,7 +41,7 @@ struct Failures {
 /// below 1.
 double slowest_of(int64_t ranks, double mean, double deviation);
 
-/// What failures and late ranks cost a long run on `devices` devices. Times in seconds.
+/// Time that a long run on `devices` devices loses to failures and late ranks, in seconds.
 struct LostTime {
   int64_t devices = 0;
   double between_failures = 0;     ///< mean time between two failures of any device

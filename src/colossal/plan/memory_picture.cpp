@@ -118,7 +118,7 @@ std::vector<TimedMemory> timed_memory(const std::vector<StepMemory::Point>& curv
       const auto& [to, end] = anchors[next];
       time = begin + (end - begin) * (event - from) / (to - from);
     }
-    // What is there before the first event is also there while the rank waits for its batch.
+    // The rank has the memory of the first point already while it waits for its batch.
     timed.push_back({timed.empty() ? 0 : time, point.kinds});
   }
   return timed;

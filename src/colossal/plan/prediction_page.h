@@ -14,7 +14,7 @@
 
 namespace colossal::plan {
 
-/// What the page draws. The references must be valid during prediction_page().
+/// Contents of the page in addition to the prediction. The references must be valid during prediction_page().
 struct PageContent {
   std::string title;
   const std::vector<Role>& roles;         ///< in the order of Prediction::roles

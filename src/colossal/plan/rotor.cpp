@@ -125,7 +125,7 @@ class Rotor {
   struct Leaf {
     int64_t j;
     double forward;  // time of the forward passes of [i, j)
-    int64_t needed;  // bytes beside the input of i
+    int64_t needed;  // bytes in addition to the input of i
   };
 
   int64_t units(int64_t bytes) const { return (bytes + unit_ - 1) / unit_; }
@@ -202,8 +202,7 @@ class Rotor {
     const int64_t input = units(chain_.stages[i].input);
     for (int64_t free = input; free <= slots_; ++free) held[free] = times[free - input];
     for_leaves(i, t, [&](const Leaf& leaf) {
-      for (int64_t free = input; free <= slots_; ++free)
-        held[free] = std::min(held[free], host_time(leaf, i, t, free));
+      for (int64_t free = input; free <= slots_; ++free) held[free] = std::min(held[free], host_time(leaf, i, t, free));
       return false;
     });
   }

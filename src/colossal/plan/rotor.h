@@ -24,10 +24,10 @@ struct ChainStage {
   double forward = 0, backward = 0;
   int64_t input = 0;
   int64_t saved = 0;              ///< what forward keeps for backward, with the output
-  int64_t forward_temporary = 0;  ///< the most beside input and output in a forward pass that keeps nothing
-  int64_t saved_temporary = 0;    ///< the most beside input and `saved` in a forward pass that keeps everything
-  /// the most beside input, `saved` and the gradient of the output in backward; includes the gradient of the input. For
-  /// the loss this is the gradient of the logits, often the largest tensor of a step
+  int64_t forward_temporary = 0;  ///< the most in addition to input and output, if forward keeps nothing
+  int64_t saved_temporary = 0;    ///< the most in addition to input and `saved`, if forward keeps everything
+  /// the most in addition to input, `saved` and the gradient of the output in backward; includes the gradient of the
+  /// input. For the loss this is the gradient of the logits, often the largest tensor of a step
   int64_t backward_temporary = 0;
 };
 
@@ -51,7 +51,7 @@ struct RecomputationPlan : ChainRun {
   Segments segments;  ///< by number of the stage
 };
 
-/// Runs a step of the chain on paper: every forward and backward in its order, with what is in memory meanwhile.
+/// Runs a step of the chain on paper: every forward and backward in its order, with what each has in memory.
 /// `segments` must lie within the stages before the last one.
 ChainRun run_chain(const Chain& chain, const Segments& segments);
 

@@ -64,13 +64,7 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
   sizes.blocks = static_cast<double>(space_.costs().blocks.size()) / static_cast<double>(stages);
   sizes.copies = replicas * space_.sequence(layout).size;
 
-  double busy = compute_seconds(layout, sizes) + axis_seconds(layout, sizes);
-  if (stages > 1) {
-    const schedule::Family& family = schedule::find_family(space_.pipeline(layout).schedule);
-    const int64_t chunks = space_.pipeline(layout).chunks > 0 ? space_.pipeline(layout).chunks : family.default_chunks;
-    const double share = family.splits_backward ? 1.0 / 3 : 1;  // a bubble can be filled with products of weights
-    busy *= 1 + share * static_cast<double>(stages - 1) / (sizes.micro_batches * static_cast<double>(chunks));
-  }
+  const double busy = busy_seconds(layout, sizes);
   const double parts = static_cast<double>(stages * space_.tensor(layout).size * space_.expert(layout).size);
   const int64_t sharers = layout.zero_group > 0 ? layout.zero_group : sizes.copies;
   const double zero1 = layout.zero >= 1 ? static_cast<double>(sharers) : 1,
@@ -90,6 +84,26 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
                            sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) /
                            static_cast<double>(space_.tensor(layout).size);
   return price;
+}
+
+double LayoutPrices::busy_seconds(const Layout& layout, const Sizes& sizes) const {
+  // Layouts that differ only in what memory they save follow one another.
+  Layout same = layout;
+  same.zero = same.recompute = 0;
+  same.zero_group = 0;
+  same.uses_tiers = false;
+  if (!(same == last_) || last_busy_.empty()) last_busy_.assign(space_.recomputes().size(), -1);
+  last_ = same;
+  double& busy = last_busy_[static_cast<size_t>(layout.recompute)];
+  if (busy >= 0) return busy;
+  busy = compute_seconds(layout, sizes) + axis_seconds(layout, sizes);
+  const parallel::PipelineConfig& pipeline = space_.pipeline(layout);
+  if (pipeline.size == 1) return busy;
+  const schedule::Family& family = schedule::find_family(pipeline.schedule);
+  const int64_t chunks = pipeline.chunks > 0 ? pipeline.chunks : family.default_chunks;
+  const double share = family.splits_backward ? 1.0 / 3 : 1;  // a bubble can be filled with products of weights
+  busy *= 1 + share * static_cast<double>(pipeline.size - 1) / (sizes.micro_batches * static_cast<double>(chunks));
+  return busy;
 }
 
 double LayoutPrices::tier_seconds(double parts, double sharers) const {

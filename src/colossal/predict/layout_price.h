@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/number_type.h"
@@ -41,6 +43,7 @@ class LayoutPrices {
   };
   double compute_seconds(const Layout& layout, const Sizes& sizes) const;
   double axis_seconds(const Layout& layout, const Sizes& sizes) const;
+  double busy_seconds(const Layout& layout, const Sizes& sizes) const;
   double tier_seconds(double parts, double sharers) const;
   double reduction_seconds(const Layout& layout, const Sizes& sizes) const;
   AxisCost tensor_cost(const Layout& layout, const Sizes& sizes) const;
@@ -56,6 +59,8 @@ class LayoutPrices {
   mutable std::map<std::pair<int32_t, int64_t>, AxisCost> tensor_costs_;  // by candidate and rows
   mutable std::map<std::tuple<int32_t, int64_t, int64_t>, AxisCost> sequence_costs_;  // and heads of a rank
   mutable std::map<std::tuple<int64_t, int64_t, int64_t>, double> product_rates_;     // seconds an operation
+  mutable Layout last_;                                                               // of busy_seconds()
+  mutable std::vector<double> last_busy_;  // by recomputation; -1 = not known
 };
 
 }  // namespace colossal::predict

@@ -182,6 +182,8 @@ void LayoutSpace::for_each(const std::function<void(const Layout&)>& visit) cons
       for (size_t e = 0; e < experts_.size(); ++e) {
         const int64_t product = tensors_[t].size * sequences_[s].size * experts_[e].size;
         if (limits_.ranks % product != 0) continue;
+        const int64_t inner_ring = keeps("parallel.sequence.node") ? 0 : sequences_[s].node;
+        if (inner_ring > 0 && inner_ring * tensors_[t].size != limits_.ranks_per_node) continue;
         if (experts_[e].splits() && (tensors_[t].size == 1 || tensors_[t].mode != "1d")) continue;
         distributed::ParallelConfig parallel;
         parallel.tensor = tensors_[t];

@@ -75,9 +75,9 @@ class LayoutSearch {
   }
 
   SearchResult run() {
+    const Stopwatch watch;
     collect();
     if (candidates_.empty()) refuse_all();
-    const Stopwatch watch;
     while (watch.seconds() < options_.seconds || result_.recorded == 0) {
       if (skipped_ > kMaxSkipped || (options_.records > 0 && result_.recorded >= options_.records)) break;
       Candidate* next = choose();

@@ -6,6 +6,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/report/html.h"
 #include "colossal/report/recorded_run.h"
 
@@ -44,7 +45,7 @@ std::string measured_bytes(const RecordedSteps& steps, const char* name) {
 }  // namespace
 
 PredictedStep parse_predicted_step(const std::string& text) {
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json object = parse_json_object(text, "the prediction", "report");
   const auto number_at = [](const nlohmann::json& from, const char* name) {
     require(from.is_object() && from.contains(name) && from[name].is_number(), "report",
             "a prediction must have the number ", name, "; run the training again to write it");

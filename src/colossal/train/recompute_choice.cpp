@@ -47,9 +47,8 @@ int64_t whole_chunk_bytes(const run::Config& config, const NamedModel& model, in
   options.treatment = model.adapter.treatment;
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   const auto objective = objective_of(config, model);
-  distributed::DistributedModel built(
-      mesh, config.parallel, model.shape, options,
-      {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
+  distributed::DistributedModel built(mesh, config.parallel, model.shape, options,
+                                      {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
   const at::ScalarType dtype = config.precision.dtype();
   const memory::ChunkOptions chunks = chunk_options(config, dtype);
   int64_t largest = 0;
@@ -118,13 +117,13 @@ void shift(Segments& segments, int64_t by) {
 [[noreturn]] void refuse_budget(const std::vector<plan::Chain>& chains, int64_t in_flight, int64_t budget) {
   int64_t smallest = 0;
   for (const plan::Chain& chain : chains) smallest = std::max(smallest, plan::smallest_budget(chain));
-  throw Error("memory",
-              concat("recompute = \"auto\" needs at least ", readable_bytes(smallest * in_flight),
-                     " of each rank for activations, with ", in_flight, " micro-batch(es) in flight: got ",
-                     budget < 0 ? "none beside parameters, gradients and states" : readable_bytes(budget),
-                     "; set memory.activations = \"", print_bytes(smallest * in_flight),
-                     "\" if the device has it, take more micro-batches (training.accumulate, "
-                     "parallel.pipeline.micro_batches) or shard more"));
+  throw Error("memory", concat("recompute = \"auto\" needs at least ", readable_bytes(smallest * in_flight),
+                               " of each rank for activations, with ", in_flight, " micro-batch(es) in flight: got ",
+                               budget < 0 ? "less than nothing, because the model itself exceeds the device"
+                                          : readable_bytes(budget),
+                               "; set memory.activations = \"", print_bytes(smallest * in_flight),
+                               "\" if the device has it, take more micro-batches (training.accumulate, "
+                               "parallel.pipeline.micro_batches) or shard more"));
 }
 
 std::string blocks_of(const Segments& segments) {

@@ -35,9 +35,9 @@ struct RecomputeChoice {
 std::string describe(const RecomputeChoice& choice);
 
 /// Returns the bytes for activations of a rank of the same pipeline stage as `rank`, if the tensors of the rank may
-/// take `device_bytes`: the rest beside parameters, gradients and states (memory_needs()), and beside two whole chunks
-/// of parameters and of gradients where these are sharded or offloaded. Negative = not even these fit. A planner stores
-/// the result in config.memory.activations, so that a run on shapes stands for a device that this machine lacks.
+/// take `device_bytes`: these less parameters, gradients and states (memory_needs()), and less two whole chunks of
+/// parameters and of gradients if these are sharded or offloaded. Negative = not even these fit. A planner stores the
+/// result in config.memory.activations, so that a run on shapes stands for a device that this machine lacks.
 /// No communication. Errors: as memory_needs().
 int64_t activation_budget(const run::Config& config, const NamedModel& model, int rank, int64_t device_bytes);
 

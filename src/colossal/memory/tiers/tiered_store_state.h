@@ -42,7 +42,7 @@ struct TieredTensor {
   Moving moving = Moving::No;  // Out: the buffer is freed when the transfer ends
   DiskTransfer transfer{};
   DeviceCopy copy{};  // copies between the buffer and the device
-  // The same as announced: the copy to the buffer, and the transfer that moves the tensor
+  // announcements of the copy to the buffer, and of the transfer that moves the tensor (tensor/transfers.h)
   tensor::Transfer announced_copy{}, announced_transfer{};
   // TieredStoreState::clock at its last use, ::look at the last read_ahead() that considered it
   uint64_t used = 0, looked_at = 0;
