@@ -49,6 +49,7 @@ PredictionJson role_json(const PredictedRole& role) {
           {"resident_bytes", role.resident_bytes},
           {"fullest", role.fullest},
           {"kinds", kinds_json(role.kinds)},
+          {"recompute", role.recompute},
           {"calls", std::move(calls)},
           {"links", std::move(links)},
           {"seconds", seconds_json(role.seconds)}};
@@ -78,7 +79,8 @@ PredictedRole read_role(const PredictionJson& object) {
                      .peak_bytes = object.at("peak_bytes").get<int64_t>(),
                      .resident_bytes = object.at("resident_bytes").get<int64_t>(),
                      .fullest = object.at("fullest").get<std::string>(),
-                     .kinds = read_kinds(object.at("kinds"))};
+                     .kinds = read_kinds(object.at("kinds")),
+                     .recompute = object.at("recompute").get<std::string>()};
   for (const PredictionJson& row : object.at("calls"))
     role.calls.push_back({.group = row.at("group").get<std::string>(),
                           .collective = row.at("collective").get<std::string>(),

@@ -39,6 +39,7 @@ struct PredictedRole {
   int64_t resident_bytes = 0;  ///< memory of the process, with LibTorch itself; on accelerators without device memory
   std::string fullest;         ///< the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]"
   StepMemory::Kinds kinds;     ///< the most bytes of each kind at any moment
+  std::string recompute;       ///< what memory.recompute = "auto" chooses; empty for its other values
   std::vector<PredictedCalls> calls;  ///< ordered by group, collective, phase
   std::vector<PredictedLink> links;
   StepParts seconds;

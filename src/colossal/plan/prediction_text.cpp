@@ -46,7 +46,10 @@ std::string memory_table(const std::vector<PredictedRole>& roles) {
     rows.push_back(std::move(row));
   }
   std::string text = "memory of a rank\n" + aligned(rows);
-  for (const PredictedRole& role : roles) text += concat("  ", role.name, ": fullest in ", role.fullest, "\n");
+  for (const PredictedRole& role : roles) {
+    text += concat("  ", role.name, ": fullest in ", role.fullest, "\n");
+    if (!role.recompute.empty()) text += concat("  ", role.name, ": ", role.recompute, "\n");
+  }
   return text;
 }
 

@@ -209,7 +209,7 @@ class LayoutSearch {
 
   /// Predicts a step and applies the user's budget of device memory, which a layout without tiers does not know.
   plan::Prediction predict(const run::Config& config) const {
-    plan::Prediction found = predict_step(config, shape_, record_stages(config, shape_), cluster_);
+    plan::Prediction found = predict_step(config, shape_, record_stages(on_devices(config, shape_, cluster_), shape_), cluster_);
     const int64_t budget = space_.given().memory.device;
     if (found.fits && budget > 0 && found.peak_bytes > budget) {
       found.fits = false;

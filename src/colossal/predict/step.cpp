@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "colossal/plan/cluster_costs.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/named_model.h"
+#include "colossal/train/recompute_choice.h"
 
 namespace colossal::predict {
 namespace {
@@ -128,6 +130,7 @@ plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepPar
           .resident_bytes = resident_bytes_of(memory, profile),
           .fullest = moment_text(role.step),
           .kinds = memory.kinds,
+          .recompute = role.step.recompute,
           .calls = calls_of(role.step),
           .links = links_of(role.step, role.ranks.front(), costs),
           .seconds = seconds};
@@ -305,7 +308,21 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
 
 plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
                               const plan::Cluster& cluster) {
-  return predict_step(config, shape, record_roles(config, shape), cluster);
+  return predict_step(config, shape, record_roles(on_devices(config, shape, cluster), shape), cluster);
+}
+
+run::Config on_devices(run::Config config, const models::ModelShape& shape, const plan::Cluster& cluster) {
+  run::MemoryConfig& memory = config.memory;
+  if (memory.recompute != "auto" || memory.activations > 0 || cluster.profile().device.shared) return config;
+  const int64_t bytes = memory.device > 0 ? std::min(memory.device, cluster.device_bytes()) : cluster.device_bytes();
+  const int64_t stages = config.parallel.pipeline.size, ranks = config.parallel.ranks() / stages;
+  int64_t least = std::numeric_limits<int64_t>::max();  // as the ranks of a run agree
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const auto first = static_cast<int>(stage * ranks);
+    least = std::min(least, train::activation_budget(config, {.shape = shape}, first, bytes));
+  }
+  memory.activations = std::max<int64_t>(least, 1);
+  return config;
 }
 
 void set_ranks(run::Config& config, int64_t ranks) {

@@ -52,6 +52,11 @@ void set_ranks(run::Config& config, int64_t ranks);
 /// Resolves run.device = "auto" to the device of the profile: "cpu" if ranks share it, else "cuda". A recorded step
 /// makes the choices of that device.
 void set_device(run::Config& config, const plan::Profile& profile);
+/// Returns `config` with the memory for activations that memory.recompute = "auto" has on the devices of `cluster`
+/// (memory.activations), so that a recorded step recomputes what the run on them would. Unchanged if ranks share a
+/// device, whose memory the run reads itself, or for another memory.recompute.
+/// Errors: those of train::activation_budget().
+run::Config on_devices(run::Config config, const models::ModelShape& shape, const plan::Cluster& cluster);
 /// Returns the cluster on which the ranks of `config` run. On a shared device without a network, all ranks are in one
 /// node.
 /// Errors: those of plan::Cluster.
