@@ -64,8 +64,9 @@ class Indexer {
     const size_t dims = in(operand).size(), skipped = out().size() - dims;
     check(dims <= out().size(), "an operand must not have more dimensions than the output");
     for (size_t dim = 0; dim < dims; ++dim) {
-      if (in(operand)[dim] == 1 && out()[dim + skipped] != 1) continue;
-      of_operand(operand, dim, made.output[dim + skipped]);
+      const int index = made.output[dim + skipped];
+      if (index < 0 || (in(operand)[dim] == 1 && out()[dim + skipped] != 1)) continue;
+      of_operand(operand, dim, index);
     }
   }
   /// Adds an index for each dimension of the output. A dimension that the node names is not split.
@@ -228,7 +229,8 @@ void index_channel_norm(Indexer& x, bool over_rows) {  // input, weight, bias, f
     x.has_dims(i, 1);
     x.of_operand(i, 0, x.made.output[1]);
   }
-  if (over_rows) x.made.statistics_bytes = 2 * x.out()[1] * 4;
+  const int64_t statistic = std::max<int64_t>(4, dtype_bytes(x.node().output.dtype));  // at least fp32
+  if (over_rows) x.made.statistics_bytes = 2 * x.out()[1] * statistic;
   x.made.saves_operands = true;
 }
 
@@ -373,6 +375,7 @@ void index_reduction(Indexer& x) {
 
 void index_extremum(Indexer& x) {
   index_reduction(x);
+  for (Index& index : x.made.indices) index.splits = !index.summed;  // parts of an extremum cannot be summed
   x.made.saves_operands = x.made.saves_output = true;
 }
 
@@ -389,7 +392,10 @@ void index_loss(Indexer& x, bool classes) {  // predictions, targets, class weig
   x.made.saves_operands = true;
 }
 
-void index_class_loss(Indexer& x) { index_loss(x, true); }
+void index_class_loss(Indexer& x) {
+  index_loss(x, true);
+  x.made.partial_bytes = 2 * std::max<int64_t>(4, dtype_bytes(x.node().output.dtype));  // at least fp32
+}
 void index_pointwise_loss(Indexer& x) { index_loss(x, false); }
 
 using IndexFunction = void (*)(Indexer&);

@@ -38,6 +38,9 @@ struct IndexedOperator {
   bool saves_operands = false;   ///< the backward pass reads the operands
   bool saves_output = false;     ///< the backward pass reads the output
   int64_t statistics_bytes = 0;  ///< summed over the axes of `dim0` in forward and in backward (batch norm)
+  /// Bytes of the partial sums that an axis on a summed index leaves; 0 = those of the output. A loss over classes sums
+  /// the weights of its rows, too.
+  int64_t partial_bytes = 0;
 };
 
 /// Returns the names of the operators that have strategies.

@@ -55,7 +55,8 @@ struct Maker {
       const int index = assigned[axis], at = static_cast<int>(axis);
       if (index < 0) continue;
       if (op.indices[index].summed) {
-        add_call(strategy, at, strategy.output_bytes, made.name, false);
+        const int64_t bytes = op.partial_bytes > 0 ? op.partial_bytes : strategy.output_bytes;
+        add_call(strategy, at, bytes, made.name, false);
         continue;
       }
       if (op.statistics_bytes > 0 && op.output[0] == index) {

@@ -1,0 +1,143 @@
+#include "colossal/auto_parallel/apply.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/comm/collectives.h"
+
+namespace colossal::auto_parallel {
+namespace {
+
+/// Returns the conversions of a plan by the node and the operand that read them.
+std::map<std::pair<int, int>, const plan::PlannedConversion*> by_reader(const plan::Plan& plan) {
+  std::map<std::pair<int, int>, const plan::PlannedConversion*> made;
+  for (const plan::PlannedConversion& c : plan.conversions) made[{c.to, c.operand}] = &c;
+  return made;
+}
+
+void count_calls(std::map<comm::Traffic::Key, comm::Traffic::Count>& traffic, const std::vector<plan::Call>& calls,
+                 const plan::Mesh& mesh, bool is_gradient, const std::set<std::string>& left_out) {
+  for (const plan::Call& call : calls) {
+    if (call.collective == plan::Collective::Slice || left_out.contains(call.tensor)) continue;
+    const bool in_backward = is_gradient || call.in_backward;
+    comm::Traffic::Count& count =
+        traffic[{mesh.axes[call.axis].name, plan::name_of(call.collective),
+                 in_backward ? comm::Phase::Backward : comm::Phase::Forward}];
+    ++count.calls;
+    count.bytes += static_cast<double>(call.bytes);
+  }
+}
+
+}  // namespace
+
+ShardedGraph::ShardedGraph(const TracedModule& traced, const plan::Plan& plan, comm::Mesh& mesh,
+                           std::vector<ParameterShare> parameters)
+    : traced_(traced),
+      plan_(plan),
+      groups_(groups_of(plan.mesh, mesh)),
+      parameters_(std::move(parameters)),
+      statistics_(traced.graph.nodes.size(), nullptr) {
+  const plan::Graph& graph = traced.graph;
+  const auto planned = by_reader(plan);
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    shares_.push_back(share_of(graph, node, plan.strategies[node], plan.mesh));
+    std::vector<BlockConversion>& conversions = conversions_.emplace_back(graph.operands[node].size());
+    for (size_t i = 0; i < conversions.size(); ++i) {
+      const auto found = planned.find({node, static_cast<int>(i)});
+      if (found == planned.end()) continue;
+      const plan::PlannedConversion& c = *found->second;
+      conversions[i] = {plan.strategies[c.from].output, plan.strategies[node].operands[i], c.forward, c.backward,
+                        &groups_};
+    }
+  }
+  for (const TracedModule::Statistics& s : traced.statistics) statistics_[s.node] = &s;
+}
+
+at::Tensor ShardedGraph::input_block(int node, const std::vector<at::Tensor>& inputs) const {
+  const auto index = static_cast<size_t>(traced_.operators[node].input);
+  const plan::Node& traced = traced_.graph.nodes[node];
+  require(index < inputs.size(), "auto_parallel", "backward() needs as many inputs as were traced: got ", inputs.size(),
+          ", needs at least ", index + 1);
+  const plan::Spec& spec = plan_.strategies[node].output;
+  const std::vector<int64_t> wanted = block_shape(traced.output.shape, spec, groups_.mesh);
+  const at::Tensor& input = inputs[index];
+  require(input.sizes() == at::IntArrayRef(wanted), "auto_parallel",
+          "an input must have the shape that was traced: got ", plan::print_shape(input.sizes().vec()), " for input ",
+          index, " (", traced.name, "), traced ", plan::print_shape(traced.output.shape),
+          wanted == traced.output.shape ? "" : concat(", of which a rank has ", plan::print_shape(wanted)),
+          "; pass this replica's rows of a micro-batch, or make the training with an example of the new shape");
+  return input;
+}
+
+std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at::Tensor>& values,
+                                                  const std::vector<at::Tensor>& parameters) const {
+  std::vector<at::Tensor> operands;
+  const std::vector<plan::Source>& sources = traced_.graph.operands[node];
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].is_parameter) {
+      const at::Tensor& block = parameters[sources[i].index];
+      const bool has_gradient = traced_.graph.parameters[sources[i].index].trains;
+      const double factor = gradient_factor(shares_[node].gradients[i],
+                                            parameters_[sources[i].index].gradient_axes, plan_.mesh);
+      operands.push_back(has_gradient ? with_scaled_gradient(block, factor) : block);
+      continue;
+    }
+    at::Tensor operand = values[sources[i].index];
+    const BlockConversion& conversion = conversions_[node][i];
+    if (conversion.from != conversion.to) operand = converted(operand, conversion);
+    for (const int axis : shares_[node].gradients[i]) operand = comm::copy_to(operand, *groups_.axes[axis]);
+    operands.push_back(std::move(operand));
+  }
+  return operands;
+}
+
+void ShardedGraph::release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const {
+  std::set<int> read;
+  for (const plan::Source source : traced_.graph.operands[node])
+    if (!source.is_parameter) read.insert(source.index);
+  for (const int source : read)
+    if (--readers[source] == 0) values[source] = at::Tensor();
+}
+
+at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& parameters,
+                             uint64_t seed) {
+  const plan::Graph& graph = traced_.graph;
+  std::vector<at::Tensor> values(graph.nodes.size());
+  std::vector<int> readers;
+  for (const auto& consumers : graph.consumers)
+    readers.push_back(static_cast<int>(std::set<int>(consumers.begin(), consumers.end()).size()));
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    const TracedOperator& op = traced_.operators[node];
+    if (op.input >= 0) {
+      values[node] = input_block(node, inputs);
+    } else if (!op.handle) {
+      values[node] = op.constant;
+    } else {
+      const BlockRun run{graph,   node,    op, plan_.strategies[node], shares_[node],
+                         groups_, derive_seed(seed, graph.nodes[node].name), statistics_[node]};
+      values[node] = run_operator(run, operands_of(node, values, parameters));
+      release_read(node, values, readers);
+    }
+  }
+  return values.back();
+}
+
+std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const plan::Graph& graph, const plan::Plan& plan) {
+  std::set<std::string> gradients;
+  for (const plan::Parameter& parameter : graph.parameters) gradients.insert(parameter.name + " gradient");
+  std::map<comm::Traffic::Key, comm::Traffic::Count> traffic;
+  for (const plan::Strategy& strategy : plan.strategies)
+    count_calls(traffic, strategy.calls, plan.mesh, false, gradients);
+  for (const plan::PlannedConversion& conversion : plan.conversions) {
+    count_calls(traffic, conversion.forward.calls, plan.mesh, false, {});
+    count_calls(traffic, conversion.backward.calls, plan.mesh, true, {});
+  }
+  return traffic;
+}
+
+}  // namespace colossal::auto_parallel

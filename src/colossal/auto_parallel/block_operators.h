@@ -1,0 +1,36 @@
+// Runs an operator of a traced module on this rank's blocks.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "colossal/auto_parallel/blocks.h"
+#include "colossal/auto_parallel/node_share.h"
+#include "colossal/auto_parallel/trace.h"
+
+namespace colossal::auto_parallel {
+
+/// A node of a graph with all that its run on blocks depends on. The referenced objects must outlive the call.
+struct BlockRun {
+  const plan::Graph& graph;
+  int node;
+  const TracedOperator& traced;
+  const plan::Strategy& strategy;
+  const NodeShare& share;
+  const MeshGroups& groups;
+  uint64_t seed = 0;                                     ///< of dropout, equal on all ranks
+  const TracedModule::Statistics* statistics = nullptr;  ///< buffers of batch norm; null = it has none
+};
+
+/// Runs the operator on blocks that have the strategy's specs, and returns the complete block of the output.
+///
+/// Rules:  sizes among the arguments (view, expand) become those of the block. Means divide by the rows of all ranks;
+///         a loss over classes by the weights of all ranks' rows. A bias is added after partial sums were. Dropout goes
+///         by the index in the whole tensor. Batch norm takes statistics over all rows, and changes this rank's
+///         channels of the running statistics.
+/// Communication: the forward calls of the strategy, and in the backward pass those of batch norm. Gradients of
+///                operands are the caller's.
+at::Tensor run_operator(const BlockRun& run, const std::vector<at::Tensor>& operands);
+
+}  // namespace colossal::auto_parallel
