@@ -10,7 +10,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/collectives.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// Returns the conversions of a plan by the node and the operand that read them.
@@ -140,4 +140,4 @@ std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const plan:
   return traffic;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

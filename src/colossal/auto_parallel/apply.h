@@ -18,7 +18,7 @@
 #include "colossal/comm/traffic.h"
 #include "colossal/plan/solver.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// The operators of a traced module under a plan. Traced module, plan and mesh must outlive it, and it must outlive the
 /// backward passes of its runs.
@@ -66,4 +66,4 @@ class ShardedGraph {
 /// that of Strategy::calls and of Plan::conversions. Keys and bytes are those of comm::Traffic; elements are not set.
 std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const plan::Graph& graph, const plan::Plan& plan);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

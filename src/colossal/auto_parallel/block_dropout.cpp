@@ -4,7 +4,7 @@
 
 #include "colossal/ops/random.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// The rows of a block: all dimensions but the last.
@@ -64,4 +64,4 @@ at::Tensor dropout_of_block(const at::Tensor& block, double probability, uint64_
   return at::cat(dropped, dim);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// Drops elements of a block as ops::dropout drops those of the whole tensor of sizes `shape`. The block begins at
 /// `start`. An element is dropped by its index in the whole tensor, so all blocks together are dropped as in one
@@ -14,4 +14,4 @@ namespace colossal::auto_parallel {
 at::Tensor dropout_of_block(const at::Tensor& block, double probability, uint64_t seed,
                             const std::vector<int64_t>& shape, const std::vector<int64_t>& start);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -98,4 +98,4 @@ NormedBlock batch_norm_of_block(const at::Tensor& x, const at::Tensor& weight, c
   return {made[0], made[1], made[2]};
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

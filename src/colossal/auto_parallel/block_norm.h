@@ -6,7 +6,7 @@
 
 #include "colossal/comm/group.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// The result of batch_norm_of_block(). Statistics have the channels of the block, at least in fp32.
 struct NormedBlock {
@@ -25,4 +25,4 @@ struct NormedBlock {
 NormedBlock batch_norm_of_block(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& shift, double epsilon, const std::vector<comm::Group*>& groups);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// The arguments of one call of an operator, with this rank's blocks in their places.
@@ -260,4 +260,4 @@ at::Tensor run_operator(const BlockRun& run, const std::vector<at::Tensor>& oper
   return (found == functions.end() ? run_plain : found->second)(run, operands);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

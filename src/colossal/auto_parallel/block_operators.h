@@ -9,7 +9,7 @@
 #include "colossal/auto_parallel/node_share.h"
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// A node of a graph with all that its run on blocks depends on. The referenced objects must outlive the call.
 struct BlockRun {
@@ -33,4 +33,4 @@ struct BlockRun {
 ///                operands are the caller's.
 at::Tensor run_operator(const BlockRun& run, const std::vector<at::Tensor>& operands);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -4,7 +4,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// Returns for each axis of the mesh the index of the operator that it divides, or -1. The name of a strategy has them.
@@ -85,4 +85,4 @@ double gradient_factor(const std::vector<int>& partial, const std::vector<std::s
   return factor;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

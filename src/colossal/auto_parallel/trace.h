@@ -1,7 +1,7 @@
 // Traces a torch::nn::Module with its loss into a plan::Graph, and keeps for each node the operator that runs it.
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-//   const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
+//   const automatic::TracedModule traced = automatic::trace(*net, loss, {points, targets});
 //   plan::write_graph(traced.graph, "graph.json");
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// A function from the inputs of a module to its loss, a scalar.
 using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
@@ -73,4 +73,4 @@ struct TracedModule {
 ///         scalar or does not depend on a parameter; no input.
 TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vector<at::Tensor>& inputs);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -268,6 +268,10 @@ void check_utf8(const Config& config) {
 void Config::validate() const {
   check_utf8(*this);
   check_auto(*this);
+  require(parallel.plan.empty(), "parallel",
+          "plan is for modules that colossal::auto_parallel trains, not for this library's models or "
+          "colossal::initialize: got ",
+          parallel.plan, "; leave it out");
   const int64_t shares = parallel::batch_parts(parallel.tensor);
   const int64_t parts = parallel.replicas() * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;

@@ -1,0 +1,311 @@
+#include "colossal/auto_parallel/training.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <numeric>
+#include <set>
+
+#include "colossal/auto_parallel/apply.h"
+#include "colossal/auto_parallel/module_blocks.h"
+#include "colossal/auto_parallel/module_plan.h"
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/tensor/accelerator.h"
+#include "colossal/train/checkpoints.h"
+#include "colossal/train/optimization.h"
+#include "colossal/train/rank_inputs.h"
+
+namespace colossal::automatic {
+namespace {
+
+using comm::Phase;
+using comm::PhaseScope;
+
+constexpr const char* kSavedModel = "model.";  // prefix of the names of buffers in a checkpoint
+
+void check_config(const comm::World& world, const run::Config& config) {
+  const distributed::ParallelConfig& p = config.parallel;
+  require(p.pipeline.size == 1 && p.sequence.size == 1 && p.expert.size == 1, "auto_parallel",
+          "operators are divided over data and tensor only: got pipeline ", p.pipeline.size, ", sequence ",
+          p.sequence.size, ", expert ", p.expert.size, "; set them to 1");
+  require(p.tensor.mode == "1d", "auto_parallel", "the plan decides how tensors are divided: got tensor.mode ",
+          p.tensor.mode, "; leave the mode out");
+  require(config.precision.mode != "fp8", "precision",
+          "mode fp8 needs this library's linear layers, which a user-defined module does not have; set precision.mode "
+          "= \"bf16\"");
+  require(config.memory.recompute == "none", "memory", "recompute needs the blocks of a built-in model: got ",
+          config.memory.recompute, " for a user-defined module; set it to none");
+  if (chooses_mesh(config)) {
+    require(p.plan.empty(), "parallel", "auto = true chooses a plan: got plan = ", p.plan, "; leave one of them out");
+    return;
+  }
+  require(world.size() == p.data * p.tensor.size, "parallel",
+          "the number of ranks must be parallel.data * parallel.tensor: got ", world.size(), " ranks, data ", p.data,
+          ", tensor ", p.tensor.size, "; start that many or change them");
+}
+
+/// Returns the axes of the run. Gradients are summed over an axis of rows whatever the plan says, because replicas along
+/// it share their states or compress their sums. Without either, the plan alone decides.
+std::vector<comm::Mesh::Axis> axes_of(const run::Config& config) {
+  const auto data = static_cast<int>(config.parallel.data), tensor = static_cast<int>(config.parallel.tensor.size);
+  const bool shares = config.parallel.zero > 0 || config.parallel.compress != "none";
+  return {shares ? comm::Mesh::batch("data", data) : comm::Mesh::Axis{"data", data}, {"tensor", tensor}};
+}
+
+std::set<std::string> frozen_names(const std::vector<ModuleParameter>& all) {
+  std::set<std::string> names;
+  for (const ModuleParameter& p : all)
+    if (!p.leaf.requires_grad()) names.insert(p.name);
+  return names;
+}
+
+nn::Parameters::Options parameter_options(const run::Config& config, at::Device device,
+                                          std::set<std::string> frozen) {
+  nn::Parameters::Options options{.dtype = config.precision.dtype(), .device = device};
+  options.treatment = [frozen = std::move(frozen)](const std::string& name) {
+    return nn::Treatment{.trains = !frozen.contains(name)};
+  };
+  return options;
+}
+
+}  // namespace
+
+struct AutoTraining::State {
+  State(comm::World& world, torch::nn::Module& module, ModulePlan made, std::vector<ModuleParameter> all,
+        const run::Config& on_mesh, at::Device device)
+      : config(on_mesh),
+        planned(std::move(made)),
+        mesh(world, axes_of(config)),
+        module_parameters(std::move(all)),
+        parameters(mesh.coordinates(), parameter_options(config, device, frozen_names(module_parameters))) {
+    std::vector<ParameterShare> shares = parameter_shares(planned.traced.graph, planned.plan);
+    set_shares(module_parameters, planned.traced, shares);
+    add_blocks(parameters, module_parameters, shares, module, groups_of(planned.plan.mesh, mesh));
+    of_graph.resize(shares.size());
+    for (const ModuleParameter& p : module_parameters) {
+      if (p.graph_index < 0) continue;
+      of_graph[p.graph_index] = p.block;
+      shares[p.graph_index].gradient_axes = p.block->spec.gradient_axes;
+    }
+    graph = std::make_unique<ShardedGraph>(planned.traced, planned.plan, mesh, std::move(shares));
+    buffers = buffers_of(module, planned.traced, *graph);
+    counters = batch_counters(buffers, planned.traced);
+    optimization = std::make_unique<train::Optimization>(parameters, mesh, config);
+    release_values(module_parameters);
+    mesh.connect(device);
+  }
+
+  class Saved;
+
+  at::Tensor input(const at::Tensor& tensor) const {
+    const at::Device device = parameters.options().device;
+    const bool is_not_awaited = tensor.is_cpu() && tensor::is_accelerator(device);
+    return tensor.to(device, tensor.is_floating_point() ? parameters.options().dtype : tensor.scalar_type(),
+                     is_not_awaited);
+  }
+  /// Returns the loss of a micro-batch.
+  at::Tensor run(const std::vector<at::Tensor>& inputs, int64_t micro_batch) {
+    std::vector<at::Tensor> given, blocks;
+    for (const at::Tensor& tensor : inputs) given.push_back(input(tensor));
+    for (const nn::Parameter* p : of_graph) blocks.push_back(p->value);
+    const int64_t turn = optimization->steps_done() * config.micro_batches() + micro_batch;
+    const uint64_t seed = derive_seed(static_cast<uint64_t>(config.training.seed), "auto_parallel.dropout");
+    const at::Tensor loss = graph->run(given, blocks, derive_seed(seed, static_cast<uint64_t>(turn)));
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& counter : counters) counter.add_(1);
+    return loss;
+  }
+  void load(const train::Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
+
+  run::Config config;
+  ModulePlan planned;
+  comm::Mesh mesh;
+  std::vector<ModuleParameter> module_parameters;
+  nn::Parameters parameters;
+  std::vector<nn::Parameter*> of_graph;  // blocks of the graph's parameters
+  std::unique_ptr<ShardedGraph> graph;
+  std::vector<ModuleBuffer> buffers;
+  std::vector<at::Tensor> counters;
+  std::unique_ptr<train::Optimization> optimization;
+  std::vector<at::Tensor> losses;  // of the micro-batches so far
+  double loss = 0;
+};
+
+/// The optimization's state, followed by this rank's blocks of the buffers, as in ModuleTraining's checkpoints.
+class AutoTraining::State::Saved : public train::Resumable {
+ public:
+  explicit Saved(State& training) : training_(training) {}
+  int64_t steps_done() const override { return training_.optimization->steps_done(); }
+  checkpoint::TrainingState state() override {
+    checkpoint::TrainingState state = training_.optimization->state();
+    const MeshGroups& groups = training_.graph->groups();
+    for (const ModuleBuffer& buffer : training_.buffers) {
+      const bool widens = buffer.value.is_floating_point() && training_.config.precision.has_masters();
+      const at::Tensor block = block_of(buffer.value, buffer.spec, groups);
+      state.tensors.push_back({concat(kSavedModel, buffer.name),
+                               block.to(widens ? at::kFloat : block.scalar_type(), /*non_blocking=*/false,
+                                        /*copy=*/true)
+                                   .contiguous(),
+                               shard_spec(buffer.value.sizes().vec(), buffer.spec, groups.mesh),
+                               {}});
+    }
+    return state;
+  }
+  void loaded(const checkpoint::TrainingState& filled) override {
+    const at::NoGradGuard no_grad;
+    const std::vector<ModuleBuffer>& buffers = training_.buffers;
+    const size_t first = filled.tensors.size() - buffers.size();
+    for (size_t i = 0; i < buffers.size(); ++i)
+      block_of(buffers[i].value, buffers[i].spec, training_.graph->groups())
+          .copy_(filled.tensors[first + i].value.read().value);
+    training_.optimization->loaded(filled);
+  }
+  void check_progress(const nlohmann::json& progress) const override {
+    training_.optimization->check_progress(progress);
+  }
+
+ private:
+  State& training_;
+};
+
+void AutoTraining::State::load(const train::Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    const std::string skipped = steps.skipped_after(steps.newest());
+    require(steps.complete.empty() || skipped.empty(), "checkpoint",
+            "the newest step folder must be complete: ", skipped,
+            "; restore it, or move it away to continue from step ", steps.newest());
+  });
+  Saved saved(*this);
+  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
+  train::require_same_weights(mesh, optimization->weights(), optimization->state().sharers, train::WeightOrigin::Read);
+  optimization->zero_grad();
+  losses.clear();
+}
+
+AutoTraining::AutoTraining(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AutoTraining::~AutoTraining() = default;
+
+int64_t AutoTraining::replica() const { return state_->mesh.index("data"); }
+int64_t AutoTraining::replicas() const { return state_->mesh.size("data"); }
+double AutoTraining::loss() const { return state_->loss; }
+int64_t AutoTraining::steps_done() const { return state_->optimization->steps_done(); }
+const nn::Parameters& AutoTraining::parameters() const { return state_->parameters; }
+memory::ChunkStore& AutoTraining::store() { return state_->optimization->store(); }
+const plan::Plan& AutoTraining::plan() const { return state_->planned.plan; }
+
+void AutoTraining::zero_grad() {
+  state_->optimization->zero_grad();
+  state_->losses.clear();
+}
+
+void AutoTraining::backward(const std::vector<at::Tensor>& inputs) {
+  State& s = *state_;
+  const int64_t parts = s.config.micro_batches(), done = static_cast<int64_t>(s.losses.size());
+  require(done < parts, "training", "a step has training.accumulate micro-batches: got more than ", parts,
+          "; call step() and zero_grad() in between, or raise training.accumulate");
+  comm::Traffic& traffic = s.mesh.world().traffic();
+  at::Tensor loss;
+  {
+    const PhaseScope phase(traffic, Phase::Forward);
+    loss = s.run(inputs, done);
+  }
+  const PhaseScope phase(traffic, Phase::Backward);
+  s.losses.push_back(loss.detach());
+  const bool is_last = done + 1 == parts;
+  s.optimization->reducer().begin(is_last);
+  // The loss is of all ranks' rows already, so only the micro-batches share it.
+  const double share = s.optimization->loss_scale() / static_cast<double>(parts);
+  const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  wide.backward(at::full_like(wide, share));
+  if (is_last) s.optimization->reducer().finish();
+  s.optimization->close_pass();
+}
+
+train::StepResult AutoTraining::step() {
+  State& s = *state_;
+  require(static_cast<int64_t>(s.losses.size()) == s.config.micro_batches(), "training",
+          "a step has training.accumulate = ", s.config.micro_batches(), " micro-batches: got ", s.losses.size(),
+          " calls of backward() since zero_grad()");
+  const PhaseScope phase(s.mesh.world().traffic(), Phase::Optimizer);
+  const std::vector<double> losses = s.optimization->read_before_step(s.losses);
+  s.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  return s.optimization->step();
+}
+
+void AutoTraining::gather() {
+  State& s = *state_;
+  const PhaseScope phase(s.mesh.world().traffic(), Phase::Other);
+  put_back(s.module_parameters, s.graph->groups());
+  gather_buffers(s.buffers, s.graph->groups());
+  s.optimization->end_pass();
+}
+
+std::map<comm::Traffic::Key, comm::Traffic::Count> AutoTraining::predicted_traffic() const {
+  return automatic::predicted_traffic(state_->planned.traced.graph, state_->planned.plan);
+}
+
+std::map<std::string, comm::Traffic::Count> AutoTraining::predicted_gradient_traffic() {
+  std::map<std::string, comm::Traffic::Count> traffic;
+  for (const auto& chunk : store().chunks()) {
+    const std::vector<std::string>& axes = chunk->slots().front().parameter->spec.gradient_axes;
+    const int ranks = state_->mesh.coordinates().size(axes);
+    if (!chunk->trained() || ranks == 1) continue;
+    std::string name;
+    for (const std::string& axis : axes) name += (name.empty() ? "" : "+") + axis;
+    ++traffic[name].calls;
+    traffic[name].bytes += 2.0 * (ranks - 1) * static_cast<double>(chunk->bytes()) / ranks;
+  }
+  return traffic;
+}
+
+void AutoTraining::save(const std::string& folder) {
+  State::Saved saved(*state_);
+  train::Checkpoints(folder, state_->mesh, static_cast<int>(state_->config.training.keep_last)).save(saved);
+}
+
+void AutoTraining::load(const std::string& folder) {
+  const train::Checkpoints checkpoints(folder, state_->mesh, state_->config.training.keep_last);
+  state_->load(checkpoints, checkpoints.steps());
+}
+
+bool AutoTraining::resume(const std::string& folder) {
+  const train::Checkpoints checkpoints(folder, state_->mesh, state_->config.training.keep_last);
+  const checkpoint::StepFolders steps = checkpoints.steps();
+  const bool has_any = !steps.complete.empty() || !steps.skipped.empty();
+  if (has_any) state_->load(checkpoints, steps);
+  return has_any;
+}
+
+}  // namespace colossal::automatic
+
+namespace colossal {
+
+std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Module& module,
+                                            const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
+                                            const std::vector<at::Tensor>& inputs, const run::Config& config,
+                                            const AutoOptions& options) {
+  using automatic::ModuleParameter;
+  const comm::PhaseScope phase(world.traffic(), comm::Phase::Setup);
+  const auto everyone = train::group_of_all(world);
+  train::require_same(*everyone, train::program_inputs());
+  train::require_same(*everyone, train::config_inputs(config));
+  train::require_same(*everyone, train::module_inputs(module));
+  automatic::check_config(world, config);
+  const at::Device device = comm::choose_device(config.run.device, world.local_rank());
+  const at::ScalarType dtype = config.precision.dtype();
+  std::vector<ModuleParameter> parameters = automatic::take_parameters(module, device, dtype, *everyone);
+  std::vector<at::Tensor> example;
+  for (const at::Tensor& input : inputs)
+    example.push_back(input.to(device, input.is_floating_point() ? dtype : input.scalar_type()));
+  automatic::ModulePlan planned = automatic::plan_module(*everyone, module, loss, example, config, options);
+  const run::Config on_mesh = automatic::config_on(config, planned.plan.mesh);
+  on_mesh.validate();
+  return std::make_unique<AutoTraining>(std::make_unique<AutoTraining::State>(
+      world, module, std::move(planned), std::move(parameters), on_mesh, device));
+}
+
+}  // namespace colossal
