@@ -120,7 +120,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
     } else {
       const BlockRun run{graph,   node,    op, plan_.strategies[node], shares_[node],
                          groups_, derive_seed(seed, graph.nodes[node].name), statistics_[node]};
-      values[node] = run_operator(run, operands_of(node, values, parameters));
+      values[node] = run_on_blocks(run, operands_of(node, values, parameters));
       release_read(node, values, readers);
     }
   }

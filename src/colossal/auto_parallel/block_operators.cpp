@@ -249,7 +249,7 @@ const std::vector<OperatorRun>& operator_runs() {
 
 }  // namespace
 
-at::Tensor run_operator(const BlockRun& run, const std::vector<at::Tensor>& operands) {
+at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& operands) {
   static const std::map<std::string, RunFunction> functions = [] {
     std::map<std::string, RunFunction> all;
     for (const OperatorRun& row : operator_runs())

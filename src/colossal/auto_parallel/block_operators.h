@@ -31,6 +31,6 @@ struct BlockRun {
 ///         channels of the running statistics.
 /// Communication: the forward calls of the strategy, and in the backward pass those of batch norm. Gradients of
 ///                operands are the caller's.
-at::Tensor run_operator(const BlockRun& run, const std::vector<at::Tensor>& operands);
+at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& operands);
 
 }  // namespace colossal::automatic

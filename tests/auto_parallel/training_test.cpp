@@ -1,0 +1,454 @@
+// Modules that train under a solved, an annotated and a loaded plan, compared with one process.
+#include "colossal/auto_parallel/training.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "auto_parallel/modules.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/plan/graph.h"
+#include "colossal/plan/plan_file.h"
+#include "colossal/plan/solver.h"
+#include "colossal/tensor/replica_rows.h"
+#include "colossal/train/module_training.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::automatic::training_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 8, kSteps = 4;
+
+std::string temporary_folder(const std::string& name) {
+  const std::string folder = testing::TempDir() + "/auto-training-" + name;
+  std::filesystem::remove_all(folder);
+  return folder;
+}
+
+run::Config config_of(int64_t data, int64_t tensor, const std::string& name) {
+  run::Config c;
+  c.run.device = "cpu";
+  c.run.folder = testing::TempDir() + "/auto-training-" + name;
+  c.parallel.data = data;
+  c.parallel.tensor.size = tensor;
+  c.precision.mode = "fp64";
+  c.optimizer.learning_rate = 1e-2;
+  c.optimizer.epsilon = 1e-3;  // otherwise rounding decides the direction of small gradients
+  c.training.steps = 2 * kSteps;
+  c.training.batch_size = kRows;
+  return c;
+}
+
+/// A module with its loss and its inputs, whatever its type.
+struct Subject {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> loss;
+  std::function<std::vector<at::Tensor>(int64_t step)> inputs;
+};
+
+template <class Module, class... Arguments>
+Subject subject(double phase, Arguments... arguments) {
+  auto module = std::make_shared<Module>(arguments...);
+  test::fill(*module, phase);
+  return {module, test::loss_of(*module), [module](int64_t step) { return module->inputs(kRows, step); }};
+}
+
+const std::map<std::string, std::function<Subject(double phase)>>& subjects() {
+  static const std::map<std::string, std::function<Subject(double)>> all{
+      {"mlp", [](double phase) { return subject<test::Mlp>(phase); }},
+      {"frozen", [](double phase) { return subject<test::Mlp>(phase, true); }},
+      {"convolutions", [](double phase) { return subject<test::ConvNet>(phase); }},
+      {"transformer", [](double phase) { return subject<test::Transformer>(phase, 2, 0.25); }},
+      {"shared", [](double phase) { return subject<test::Transformer>(phase, 1, 0.0, true); }},
+  };
+  return all;
+}
+
+/// Returns a replica's rows of the inputs of a step.
+std::vector<at::Tensor> rows_of(const AutoTraining& training, const std::vector<at::Tensor>& whole) {
+  std::vector<at::Tensor> rows;
+  const int64_t count = kRows / training.replicas();
+  for (const at::Tensor& input : whole) rows.push_back(input.narrow(0, training.replica() * count, count));
+  return rows;
+}
+
+std::vector<double> losses_of(AutoTraining& training, const Subject& subject, int64_t steps) {
+  std::vector<double> losses;
+  for (int64_t i = 0; i < steps; ++i) {
+    training.zero_grad();
+    training.backward(rows_of(training, subject.inputs(training.steps_done())));
+    training.step();
+    losses.push_back(training.loss());
+  }
+  return losses;
+}
+
+using Values = std::map<std::string, at::Tensor>;
+
+Values values_of(const torch::nn::Module& module) {
+  Values values;
+  for (const auto& p : module.named_parameters()) values[p.key()] = p.value().detach().clone();
+  for (const auto& b : module.named_buffers()) values[b.key()] = b.value().clone();
+  return values;
+}
+
+struct Course {
+  std::vector<double> losses;
+  Values values;
+};
+
+/// Returns the losses of one process and the values at the end. Without dropout they are those of torch itself, which
+/// FollowsTorch checks.
+Course alone(const std::string& name) {
+  Course course;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const Subject subject = subjects().at(name)(0);
+    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0),
+                                        config_of(1, 1, name + "-alone"));
+    course.losses = losses_of(*training, subject, kSteps);
+    training->gather();
+    course.values = values_of(*subject.module);
+  });
+  return course;
+}
+
+/// The course must be that of one process to 1e-10, the accuracy that the issue demands in fp64.
+void expect_course(const Course& got, const Course& want) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i)
+    if (!(std::abs(got.losses[i] - want.losses[i]) <= 1e-10 * std::abs(want.losses[i])))
+      throw colossal::test::ParityError("loss " + std::to_string(i) + ": " + std::to_string(got.losses[i]) + ", want " +
+                                        std::to_string(want.losses[i]));
+  for (const auto& [key, value] : want.values) {
+    const double largest = value.numel() > 0 ? value.abs().max().item<double>() : 0;
+    colossal::test::expect_within(got.values.at(key).to(at::kDouble), value.to(at::kDouble), 1e-9 * (1 + largest), key);
+  }
+}
+
+using Count = comm::Traffic::Count;
+
+/// Compares the traffic of the micro-batches of `steps` steps with the prediction.
+void expect_traffic(AutoTraining& training, comm::World& world, int64_t steps) {
+  std::map<comm::Traffic::Key, Count> want;
+  const auto add = [&](const comm::Traffic::Key& key, const Count& count) {
+    want[key].calls += count.calls * steps;
+    want[key].bytes += count.bytes * static_cast<double>(steps);
+  };
+  for (const auto& [key, count] : training.predicted_traffic()) add(key, count);
+  for (const auto& [group, count] : training.predicted_gradient_traffic())
+    add({group, "all_reduce", comm::Phase::Backward}, count);
+  std::map<comm::Traffic::Key, Count> got;
+  for (const auto& [key, count] : world.traffic().entries()) {
+    const comm::Phase phase = std::get<2>(key);
+    if ((phase == comm::Phase::Forward || phase == comm::Phase::Backward) && count.calls > 0) got[key] = count;
+  }
+  const auto name = [](const comm::Traffic::Key& key) {
+    return std::get<0>(key) + " " + std::get<1>(key) + " " + comm::to_string(std::get<2>(key));
+  };
+  for (const auto& [key, count] : want) {
+    EXPECT_EQ(got[key].calls, count.calls) << name(key);
+    EXPECT_EQ(got[key].bytes, count.bytes) << name(key);
+  }
+  for (const auto& [key, count] : got) EXPECT_TRUE(want.contains(key)) << name(key) << " was not predicted";
+}
+
+struct Layout {
+  std::string subject;
+  int64_t data, tensor;
+  std::map<std::string, std::string> annotate{};
+};
+
+/// Trains a subject on ranks and checks its course and its traffic.
+void expect_trains(const Layout& layout, const std::string& plan = "", const comm::RankOptions& ranks = {},
+                   int64_t zero = 0) {
+  const Course want = alone(layout.subject);
+  comm::run_ranks(
+      static_cast<int>(layout.data * layout.tensor),
+      [&](comm::World& world) {
+        const Subject subject = subjects().at(layout.subject)(world.rank());  // rank 0's values must win
+        run::Config config = config_of(layout.data, layout.tensor, layout.subject);
+        config.parallel.plan = plan;
+        config.parallel.zero = zero;
+        const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config,
+                                            {.annotate = layout.annotate});
+        world.traffic().reset();
+        Course got{losses_of(*training, subject, kSteps), {}};
+        if (zero == 0 && !ranks.collectives_off) expect_traffic(*training, world, kSteps);
+        training->gather();
+        got.values = values_of(*subject.module);
+        expect_course(got, want);
+      },
+      ranks);
+}
+
+class Solved : public testing::TestWithParam<Layout> {};
+
+TEST_P(Solved, TrainsAsOneProcessWithThePredictedTraffic) { expect_trains(GetParam()); }
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (const auto& [name, make] : subjects())
+    for (const auto& [data, tensor] : std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {1, 2}, {2, 2}, {1, 4}})
+      all.push_back({name, data, tensor});
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Layout>& info) {
+  return info.param.subject + "_data" + std::to_string(info.param.data) + "_tensor" + std::to_string(info.param.tensor) +
+         (info.param.annotate.empty() ? "" : "_" + std::to_string(info.index));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Solved, testing::ValuesIn(layouts()), name_of);
+
+class Annotated : public testing::TestWithParam<Layout> {};
+
+TEST_P(Annotated, TrainsAsOneProcessWithThePredictedTraffic) { expect_trains(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Annotated,
+    testing::Values(Layout{"mlp", 2, 2, {{"fc1.weight", "[tensor, R]"}, {"fc2.weight", "[R, tensor]"}}},  // Megatron
+                    Layout{"mlp", 1, 4, {{"fc1.weight", "[R, tensor]"}, {"fc2.weight", "[R, tensor]"}}},  // sums twice
+                    Layout{"mlp", 2, 2, {{"fc1.weight", "[data, tensor]"}}},  // axis data on a weight
+                    Layout{"convolutions", 2, 2, {{"conv1.weight", "[tensor, R, R, R]"}, {"conv2.weight", "[tensor, R, R, R]"}}},
+                    Layout{"convolutions", 1, 2, {{"conv1.weight", "[R, tensor, R, R]"}, {"head.weight", "[R, tensor]"}}},
+                    Layout{"transformer", 2, 2, {{"layers.0.fc1.weight", "[tensor, R]"}, {"layers.0.fc2.weight", "[R, tensor]"}}},
+                    Layout{"transformer", 1, 4, {{"tokens.weight", "[tensor, R]"}, {"head", "[tensor, R]"}}},
+                    Layout{"shared", 2, 2, {{"tokens.weight", "[tensor, R]"}}},    // looked up by rows, head by classes
+                    Layout{"shared", 2, 2, {{"tokens.weight", "[R, tensor]"}}}),
+    name_of);
+
+/// Writes a plan file whose nodes have the strategies that `choose` returns, "" = that of the solved plan.
+std::string edited_plan(const std::string& name, const std::function<std::string(const plan::Node&)>& choose) {
+  const std::string path = testing::TempDir() + "/edited-" + name + ".json";
+  comm::run_ranks(4, [&](comm::World& world) {
+    const Subject subject = subjects().at(name)(0);
+    const run::Config config = config_of(2, 2, name + "-edited");
+    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+    if (world.rank() != 0) return;
+    const plan::Graph graph = plan::read_graph(config.run.folder + "/graph.json");
+    std::vector<std::string> strategies;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const std::string chosen = choose(graph.nodes[i]);
+      strategies.push_back(chosen.empty() ? training->plan().strategies[i].name : chosen);
+    }
+    plan::write_plan(plan::price_plan(graph, training->plan().mesh, {}, strategies), graph, path);
+  });
+  return path;
+}
+
+TEST(LoadedPlan, TrainsAsOneProcessWithThePredictedTraffic) {
+  const auto choose = [](const plan::Node& node) -> std::string {
+    return node.op == "linear" ? "data=dim0,tensor=in" : node.op == "relu" ? "whole" : "";
+  };
+  expect_trains({"mlp", 2, 2}, edited_plan("mlp", choose));
+}
+
+TEST(LoadedPlan, OfAnotherMeshIsRefusedWithTheAxis) {
+  const std::string path = edited_plan("mlp", [](const plan::Node&) { return std::string(); });
+  comm::run_ranks(2, [&](comm::World& world) {
+    const Subject subject = subjects().at("mlp")(0);
+    run::Config config = config_of(2, 1, "other-mesh");
+    config.parallel.plan = path;
+    EXPECT_THAT(colossal::test::thrown_message([&] {
+                  auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+                }),
+                HasSubstr("axis tensor is 2 there and 1 in the run"));
+  });
+}
+
+TEST(AutoTraining, NeedsItsCollectives) {
+  EXPECT_THROW(expect_trains({"mlp", 2, 1}, "", {.collectives_off = true}), std::exception);
+}
+
+class Stages : public testing::TestWithParam<int> {};
+
+TEST_P(Stages, ShardWhatTheReplicasShare) {
+  for (const char* name : {"mlp", "shared", "convolutions"}) expect_trains({name, 2, 2}, "", {}, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Stages, testing::Values(1, 2, 3));
+
+/// Returns the losses and values of ModuleTraining in one process, which calls the module itself.
+Course torch_course(const std::string& name, const std::string& resumed_from = "", int64_t steps = kSteps) {
+  Course course;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const Subject subject = subjects().at(name)(resumed_from.empty() ? 0 : 7);
+    const auto training = initialize(world, *subject.module, config_of(1, 1, name + "-torch"));
+    if (!resumed_from.empty()) training->load(resumed_from);
+    for (int64_t i = 0; i < steps; ++i) {
+      training->zero_grad();
+      training->backward(subject.loss(subject.inputs(training->steps_done())));
+      training->step();
+      course.losses.push_back(training->loss());
+    }
+    course.values = values_of(*subject.module);
+  });
+  return course;
+}
+
+TEST(AutoTraining, FollowsTorch) {
+  for (const char* name : {"mlp", "frozen", "convolutions", "shared"}) {
+    SCOPED_TRACE(name);
+    expect_course(alone(name), torch_course(name));
+  }
+}
+
+/// Trains half of the steps on a mesh, and saves.
+void save_half(const std::string& name, int64_t data, int64_t tensor, const std::string& folder) {
+  comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
+    const Subject subject = subjects().at(name)(0);
+    const auto training =
+        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(data, tensor, name + "-half"));
+    EXPECT_FALSE(training->resume(folder));
+    losses_of(*training, subject, kSteps / 2);
+    training->save(folder);
+  });
+}
+
+Course second_half(const Course& whole) {
+  return {{whole.losses.begin() + kSteps / 2, whole.losses.end()}, whole.values};
+}
+
+TEST(AutoTraining, ResumesOnAnotherMesh) {
+  for (const char* name : {"convolutions", "transformer", "shared"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = temporary_folder(std::string(name) + "-checkpoint");
+    save_half(name, 2, 2, folder);
+    const Course want = second_half(alone(name));
+    comm::run_ranks(2, [&](comm::World& world) {
+      const Subject subject = subjects().at(name)(7);
+      const auto training =
+          auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 2, "other"));
+      EXPECT_TRUE(training->resume(folder));
+      EXPECT_EQ(training->steps_done(), kSteps / 2);
+      Course got{losses_of(*training, subject, kSteps / 2), {}};
+      training->gather();
+      got.values = values_of(*subject.module);
+      expect_course(got, want);
+    });
+  }
+}
+
+TEST(AutoTraining, ItsCheckpointResumesInModuleTraining) {
+  for (const char* name : {"mlp", "convolutions", "shared"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = temporary_folder(std::string(name) + "-to-module");
+    save_half(name, 2, 2, folder);
+    expect_course(torch_course(name, folder, kSteps / 2), second_half(torch_course(name)));
+  }
+}
+
+TEST(AutoTraining, AccumulatesMicroBatches) {
+  const Course want = alone("mlp");
+  comm::run_ranks(2, [&](comm::World& world) {
+    const Subject subject = subjects().at("mlp")(0);
+    run::Config config = config_of(2, 1, "accumulate");
+    config.training.accumulate = 2;
+    std::vector<at::Tensor> example;
+    for (const at::Tensor& input : subject.inputs(0)) example.push_back(input.narrow(0, 0, kRows / 2));
+    const auto training = auto_parallel(world, *subject.module, subject.loss, example, config);
+    Course got;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      training->zero_grad();
+      for (int64_t part = 0; part < 2; ++part) {
+        const tensor::ReplicaRows rows{kRows, 2, training->replica(), training->replicas()};
+        std::vector<at::Tensor> own;
+        for (const at::Tensor& input : subject.inputs(step))
+          own.push_back(input.narrow(0, rows.global(part * rows.of_micro_batch()), rows.of_micro_batch()));
+        training->backward(own);
+      }
+      training->step();
+      got.losses.push_back(training->loss());
+    }
+    expect_course(got, {want.losses, {}});
+  });
+}
+
+struct BadInput {
+  std::string name;
+  std::function<void(run::Config&, AutoOptions&)> change;
+  std::string message;
+};
+
+class BadInputs : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputs, AreRefusedWithTheWayOut) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    const Subject subject = subjects().at("mlp")(0);
+    run::Config config = config_of(2, 1, "bad");
+    AutoOptions options;
+    GetParam().change(config, options);
+    EXPECT_THAT(colossal::test::thrown_message([&] {
+                  auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, options);
+                }),
+                HasSubstr(GetParam().message));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadInputs,
+    testing::Values(BadInput{"pipeline", [](run::Config& c, AutoOptions&) { c.parallel.pipeline.size = 2; },
+                             "got pipeline 2, sequence 1, expert 1; set them to 1"},
+                    BadInput{"sequence", [](run::Config& c, AutoOptions&) { c.parallel.sequence.size = 2; },
+                             "got pipeline 1, sequence 2, expert 1"},
+                    BadInput{"expert", [](run::Config& c, AutoOptions&) { c.parallel.expert.size = 2; },
+                             "got pipeline 1, sequence 1, expert 2"},
+                    BadInput{"mode", [](run::Config& c, AutoOptions&) { c.parallel.tensor.mode = "2d"; },
+                             "got tensor.mode 2d; leave the mode out"},
+                    BadInput{"ranks", [](run::Config& c, AutoOptions&) { c.parallel.data = 4; },
+                             "got 2 ranks, data 4, tensor 1"},
+                    BadInput{"annotate", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.wieght", "[R, R]"}}; },
+                             "did you mean `fc1.weight`?"},
+                    BadInput{"spec", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.bias", "[R, R]"}}; },
+                             "the legal ones are"},
+                    BadInput{"plan", [](run::Config& c, AutoOptions&) { c.parallel.plan = "/nowhere/plan.json"; },
+                             "/nowhere/plan.json"}),
+    [](const testing::TestParamInfo<BadInput>& info) { return info.param.name; });
+
+TEST(AutoTraining, RefusesInputsOfOtherShapesWithBoth) {
+  comm::run_ranks(2, [](comm::World& world) {
+    const Subject subject = subjects().at("mlp")(0);
+    const auto training =
+        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(2, 1, "shapes"));
+    training->zero_grad();
+    const std::string message =
+        colossal::test::thrown_message([&] { training->backward(subject.inputs(0)); });  // all rows on every rank
+    EXPECT_THAT(message, HasSubstr("got [8, 8]"));
+    EXPECT_THAT(message, HasSubstr("of which a rank has [4, 8]"));
+  });
+}
+
+TEST(Config, RefusesAPlanForModelsOfTheLibrary) {
+  run::Config config = config_of(1, 1, "own-model");
+  config.parallel.plan = "plan.json";
+  EXPECT_THAT(colossal::test::thrown_message([&] { config.validate(); }),
+              HasSubstr("plan is for modules that colossal::auto_parallel trains"));
+}
+
+TEST(AutoTraining, LeavesGraphAndPlanInTheRunFolder) {
+  const run::Config config = config_of(2, 1, "files");
+  std::filesystem::remove_all(config.run.folder);
+  comm::run_ranks(2, [&](comm::World& world) {
+    const Subject subject = subjects().at("mlp")(0);
+    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+    const plan::Graph graph = plan::read_graph(config.run.folder + "/graph.json");
+    const plan::PlanFile file = plan::read_plan(config.run.folder + "/plan.json", graph);
+    ASSERT_EQ(file.strategies.size(), training->plan().strategies.size());
+    for (size_t i = 0; i < file.strategies.size(); ++i)
+      EXPECT_EQ(file.strategies[i], training->plan().strategies[i].name);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::automatic::training_test
