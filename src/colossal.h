@@ -7,6 +7,13 @@
 //   training->step();
 //   int main(int argc, char** argv) { return colossal::run_module(argc, argv, train); }      // cli/run_module.h
 //
+// A module of one's own whose operators are divided over ranks, too, by a plan that the library finds
+// (auto_parallel/training.h, examples/own_module_auto):
+//
+//   auto training = colossal::auto_parallel(world, *module, loss, {x, y}, config);
+//   training->backward({rows_of_x, rows_of_y});
+//   training->step();
+//
 // A model of one's own over the layers of the library, which is cut over ranks as ours are (models/registry.h,
 // cli/main.h, examples/own_model):
 //
@@ -34,6 +41,7 @@
 //
 // Which headers these are, colossal/PUBLIC says; the others may change with every version.
 #pragma once
+#include "colossal/auto_parallel/training.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/metric.h"
