@@ -1,7 +1,8 @@
 // A custom module whose operators are divided over ranks by a plan. Neither the module nor its loss has code for ranks.
 //
-//   own_module_auto FILE.toml [--section.key=value ...]    resumes from the newest checkpoint in run.folder, if there is
-//   one. Afterwards: colossal plan --graph runs/own_module_auto/graph.json --plan runs/own_module_auto/plan.json
+//   own_module_auto FILE.toml [--section.key=value ...]    resumes from the newest checkpoint in run.folder, if any
+//
+// Afterwards: colossal plan --graph runs/own_module_auto/graph.json --plan runs/own_module_auto/plan.json
 #include <colossal.h>
 #include <torch/nn.h>
 

@@ -157,7 +157,8 @@ plan::Graph shared_weight() {
   plan::Graph graph;
   graph.parameters.push_back({"w", {{4, 4}, "float64"}});
   const auto add = [&](const char* name, const char* op, std::vector<std::string> inputs, std::vector<int64_t> shape) {
-    graph.nodes.push_back({.name = name, .op = op, .inputs = std::move(inputs), .output = {std::move(shape), "float64"}});
+    graph.nodes.push_back(
+        {.name = name, .op = op, .inputs = std::move(inputs), .output = {std::move(shape), "float64"}});
   };
   add("x", "input", {}, {4, 4});
   add("first", "linear", {"x", "w"}, {4, 4});

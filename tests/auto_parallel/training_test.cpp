@@ -114,8 +114,8 @@ Course alone(const std::string& name) {
   Course course;
   comm::run_ranks(1, [&](comm::World& world) {
     const Subject subject = subjects().at(name)(0);
-    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0),
-                                        config_of(1, 1, name + "-alone"));
+    const auto training =
+        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, name + "-alone"));
     course.losses = losses_of(*training, subject, kSteps);
     training->gather();
     course.values = values_of(*subject.module);
@@ -205,8 +205,8 @@ std::vector<Layout> layouts() {
 }
 
 std::string name_of(const testing::TestParamInfo<Layout>& info) {
-  return info.param.subject + "_data" + std::to_string(info.param.data) + "_tensor" + std::to_string(info.param.tensor) +
-         (info.param.annotate.empty() ? "" : "_" + std::to_string(info.index));
+  return info.param.subject + "_data" + std::to_string(info.param.data) + "_tensor" +
+         std::to_string(info.param.tensor) + (info.param.annotate.empty() ? "" : "_" + std::to_string(info.index));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Solved, testing::ValuesIn(layouts()), name_of);
@@ -217,15 +217,16 @@ TEST_P(Annotated, TrainsAsOneProcessWithThePredictedTraffic) { expect_trains(Get
 
 INSTANTIATE_TEST_SUITE_P(
     All, Annotated,
-    testing::Values(Layout{"mlp", 2, 2, {{"fc1.weight", "[tensor, R]"}, {"fc2.weight", "[R, tensor]"}}},  // Megatron
-                    Layout{"mlp", 1, 4, {{"fc1.weight", "[R, tensor]"}, {"fc2.weight", "[R, tensor]"}}},  // sums twice
-                    Layout{"mlp", 2, 2, {{"fc1.weight", "[data, tensor]"}}},  // axis data on a weight
-                    Layout{"convolutions", 2, 2, {{"conv1.weight", "[tensor, R, R, R]"}, {"conv2.weight", "[tensor, R, R, R]"}}},
-                    Layout{"convolutions", 1, 2, {{"conv1.weight", "[R, tensor, R, R]"}, {"head.weight", "[R, tensor]"}}},
-                    Layout{"transformer", 2, 2, {{"layers.0.fc1.weight", "[tensor, R]"}, {"layers.0.fc2.weight", "[R, tensor]"}}},
-                    Layout{"transformer", 1, 4, {{"tokens.weight", "[tensor, R]"}, {"head", "[tensor, R]"}}},
-                    Layout{"shared", 2, 2, {{"tokens.weight", "[tensor, R]"}}},    // looked up by rows, head by classes
-                    Layout{"shared", 2, 2, {{"tokens.weight", "[R, tensor]"}}}),
+    testing::Values(
+        Layout{"mlp", 2, 2, {{"fc1.weight", "[tensor, R]"}, {"fc2.weight", "[R, tensor]"}}},  // Megatron
+        Layout{"mlp", 1, 4, {{"fc1.weight", "[R, tensor]"}, {"fc2.weight", "[R, tensor]"}}},  // sums twice
+        Layout{"mlp", 2, 2, {{"fc1.weight", "[data, tensor]"}}},                              // axis data on a weight
+        Layout{"convolutions", 2, 2, {{"conv1.weight", "[tensor, R, R, R]"}, {"conv2.weight", "[tensor, R, R, R]"}}},
+        Layout{"convolutions", 1, 2, {{"conv1.weight", "[R, tensor, R, R]"}, {"head.weight", "[R, tensor]"}}},
+        Layout{"transformer", 2, 2, {{"layers.0.fc1.weight", "[tensor, R]"}, {"layers.0.fc2.weight", "[R, tensor]"}}},
+        Layout{"transformer", 1, 4, {{"tokens.weight", "[tensor, R]"}, {"head", "[tensor, R]"}}},
+        Layout{"shared", 2, 2, {{"tokens.weight", "[tensor, R]"}}},  // looked up by rows, head by classes
+        Layout{"shared", 2, 2, {{"tokens.weight", "[R, tensor]"}}}),
     name_of);
 
 /// Writes a plan file whose nodes have the strategies that `choose` returns, "" = that of the solved plan.
@@ -260,9 +261,8 @@ TEST(LoadedPlan, OfAnotherMeshIsRefusedWithTheAxis) {
     const Subject subject = subjects().at("mlp")(0);
     run::Config config = config_of(2, 1, "other-mesh");
     config.parallel.plan = path;
-    EXPECT_THAT(colossal::test::thrown_message([&] {
-                  auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
-                }),
+    EXPECT_THAT(colossal::test::thrown_message(
+                    [&] { auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config); }),
                 HasSubstr("axis tensor is 2 there and 1 in the run"));
   });
 }
@@ -389,9 +389,8 @@ TEST_P(BadInputs, AreRefusedWithTheWayOut) {
     run::Config config = config_of(2, 1, "bad");
     AutoOptions options;
     GetParam().change(config, options);
-    EXPECT_THAT(colossal::test::thrown_message([&] {
-                  auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, options);
-                }),
+    EXPECT_THAT(colossal::test::thrown_message(
+                    [&] { auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, options); }),
                 HasSubstr(GetParam().message));
   });
 }
@@ -408,9 +407,15 @@ INSTANTIATE_TEST_SUITE_P(
                              "got tensor.mode 2d; leave the mode out"},
                     BadInput{"ranks", [](run::Config& c, AutoOptions&) { c.parallel.data = 4; },
                              "got 2 ranks, data 4, tensor 1"},
-                    BadInput{"annotate", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.wieght", "[R, R]"}}; },
+                    BadInput{"annotate",
+                             [](run::Config&, AutoOptions& o) {
+                               o.annotate = {{"fc1.wieght", "[R, R]"}};
+                             },
                              "did you mean `fc1.weight`?"},
-                    BadInput{"spec", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.bias", "[R, R]"}}; },
+                    BadInput{"spec",
+                             [](run::Config&, AutoOptions& o) {
+                               o.annotate = {{"fc1.bias", "[R, R]"}};
+                             },
                              "the legal ones are"},
                     BadInput{"plan", [](run::Config& c, AutoOptions&) { c.parallel.plan = "/nowhere/plan.json"; },
                              "/nowhere/plan.json"}),

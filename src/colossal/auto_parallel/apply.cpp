@@ -25,9 +25,8 @@ void count_calls(std::map<comm::Traffic::Key, comm::Traffic::Count>& traffic, co
   for (const plan::Call& call : calls) {
     if (call.collective == plan::Collective::Slice || left_out.contains(call.tensor)) continue;
     const bool in_backward = is_gradient || call.in_backward;
-    comm::Traffic::Count& count =
-        traffic[{mesh.axes[call.axis].name, plan::name_of(call.collective),
-                 in_backward ? comm::Phase::Backward : comm::Phase::Forward}];
+    comm::Traffic::Count& count = traffic[{mesh.axes[call.axis].name, plan::name_of(call.collective),
+                                           in_backward ? comm::Phase::Backward : comm::Phase::Forward}];
     ++count.calls;
     count.bytes += static_cast<double>(call.bytes);
   }
@@ -82,8 +81,8 @@ std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at
     if (sources[i].is_parameter) {
       const at::Tensor& block = parameters[sources[i].index];
       const bool has_gradient = traced_.graph.parameters[sources[i].index].trains;
-      const double factor = gradient_factor(shares_[node].gradients[i],
-                                            parameters_[sources[i].index].gradient_axes, plan_.mesh);
+      const double factor =
+          gradient_factor(shares_[node].gradients[i], parameters_[sources[i].index].gradient_axes, plan_.mesh);
       operands.push_back(has_gradient ? with_scaled_gradient(block, factor) : block);
       continue;
     }
@@ -118,8 +117,14 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
     } else if (!op.handle) {
       values[node] = op.constant;
     } else {
-      const BlockRun run{graph,   node,    op, plan_.strategies[node], shares_[node],
-                         groups_, derive_seed(seed, graph.nodes[node].name), statistics_[node]};
+      const BlockRun run{graph,
+                         node,
+                         op,
+                         plan_.strategies[node],
+                         shares_[node],
+                         groups_,
+                         derive_seed(seed, graph.nodes[node].name),
+                         statistics_[node]};
       values[node] = run_on_blocks(run, operands_of(node, values, parameters));
       release_read(node, values, readers);
     }

@@ -47,8 +47,7 @@ struct BatchNorm : Function<BatchNorm> {
     for (const int64_t address : groups) count *= reinterpret_cast<comm::Group*>(address)->size();
     const at::Tensor wide = x.to(dtype), about = shift.to(dtype);
     const at::Tensor apart = wide - over_channels(about, x);
-    const at::Tensor sums =
-        summed_pair(apart.sum(summed_dims(x)), apart.square().sum(summed_dims(x)), groups) / count;
+    const at::Tensor sums = summed_pair(apart.sum(summed_dims(x)), apart.square().sum(summed_dims(x)), groups) / count;
     const at::Tensor mean = about + sums[0];
     const at::Tensor variance = (sums[1] - sums[0].square()).clamp_min(0);
     const at::Tensor inverse = (variance + epsilon).rsqrt();
@@ -71,8 +70,7 @@ struct BatchNorm : Function<BatchNorm> {
     const at::Tensor dy = gradients[0].to(mean.scalar_type());
     const at::Tensor normal = (x.to(mean.scalar_type()) - over_channels(mean, x)) * over_channels(inverse, x);
     const at::Tensor of_bias = dy.sum(summed_dims(x)), of_weight = (dy * normal).sum(summed_dims(x));
-    const at::Tensor means =
-        summed_pair(of_bias, of_weight, context->saved_data["groups"].toIntVector()) / count;
+    const at::Tensor means = summed_pair(of_bias, of_weight, context->saved_data["groups"].toIntVector()) / count;
     at::Tensor scale = inverse;
     if (weight.defined()) scale = scale * weight.to(scale.scalar_type());
     const at::Tensor dx =

@@ -149,8 +149,7 @@ at::Tensor run_embedding(const BlockRun& run, const Operands& operands) {
   const int64_t first = block_start(shape, run.strategy.operands[1], run.groups)[0];
   const at::Tensor local = ids - first, is_other = local.lt(0).logical_or(local.ge(table.size(0)));
   const int64_t padding = call.integer("padding_idx", -1) - first;
-  if (call.has("padding_idx"))
-    call.set("padding_idx", padding >= 0 && padding < table.size(0) ? padding : int64_t{-1});
+  if (call.has("padding_idx")) call.set("padding_idx", padding >= 0 && padding < table.size(0) ? padding : int64_t{-1});
   call.set("indices", local.masked_fill(is_other, 0));
   return complete(run, call.run().masked_fill(is_other.unsqueeze(-1), 0));
 }

@@ -104,7 +104,8 @@ void add_blocks(nn::Parameters& parameters, std::vector<ModuleParameter>& all,
 }
 
 void release_values(std::vector<ModuleParameter>& all) {
-  for (ModuleParameter& p : all) p.leaf.set_data(nn::without_memory(p.leaf.sizes(), p.leaf.options().requires_grad(false)));
+  for (ModuleParameter& p : all)
+    p.leaf.set_data(nn::without_memory(p.leaf.sizes(), p.leaf.options().requires_grad(false)));
 }
 
 void put_back(std::vector<ModuleParameter>& all, const MeshGroups& groups) {

@@ -66,7 +66,8 @@ std::vector<ParameterShare> parameter_shares(const plan::Graph& graph, const pla
       const plan::Source source = graph.operands[node][i];
       if (!source.is_parameter) continue;
       shares[source.index].spec = plan.strategies[node].operands[i];
-      for (const int axis : share.gradients[i]) sums[source.index] = static_cast<uint8_t>(sums[source.index] | 1u << axis);
+      for (const int axis : share.gradients[i])
+        sums[source.index] = static_cast<uint8_t>(sums[source.index] | 1u << axis);
     }
   }
   for (size_t p = 0; p < shares.size(); ++p)

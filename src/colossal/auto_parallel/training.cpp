@@ -48,8 +48,8 @@ void check_config(const comm::World& world, const run::Config& config) {
           ", tensor ", p.tensor.size, "; start that many or change them");
 }
 
-/// Returns the axes of the run. Gradients are summed over an axis of rows whatever the plan says, because replicas along
-/// it share their states or compress their sums. Without either, the plan alone decides.
+/// Returns the axes of the run. Gradients are summed over an axis of rows whatever the plan says, because replicas
+/// along it share their states or compress their sums. Without either, the plan alone decides.
 std::vector<comm::Mesh::Axis> axes_of(const run::Config& config) {
   const auto data = static_cast<int>(config.parallel.data), tensor = static_cast<int>(config.parallel.tensor.size);
   const bool shares = config.parallel.zero > 0 || config.parallel.compress != "none";
@@ -63,8 +63,7 @@ std::set<std::string> frozen_names(const std::vector<ModuleParameter>& all) {
   return names;
 }
 
-nn::Parameters::Options parameter_options(const run::Config& config, at::Device device,
-                                          std::set<std::string> frozen) {
+nn::Parameters::Options parameter_options(const run::Config& config, at::Device device, std::set<std::string> frozen) {
   nn::Parameters::Options options{.dtype = config.precision.dtype(), .device = device};
   options.treatment = [frozen = std::move(frozen)](const std::string& name) {
     return nn::Treatment{.trains = !frozen.contains(name)};
@@ -147,8 +146,9 @@ class AutoTraining::State::Saved : public train::Resumable {
       const bool widens = buffer.value.is_floating_point() && training_.config.precision.has_masters();
       const at::Tensor block = block_of(buffer.value, buffer.spec, groups);
       state.tensors.push_back({concat(kSavedModel, buffer.name),
-                               block.to(widens ? at::kFloat : block.scalar_type(), /*non_blocking=*/false,
-                                        /*copy=*/true)
+                               block
+                                   .to(widens ? at::kFloat : block.scalar_type(), /*non_blocking=*/false,
+                                       /*copy=*/true)
                                    .contiguous(),
                                shard_spec(buffer.value.sizes().vec(), buffer.spec, groups.mesh),
                                {}});
@@ -304,8 +304,8 @@ std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Modul
   automatic::ModulePlan planned = automatic::plan_module(*everyone, module, loss, example, config, options);
   const run::Config on_mesh = automatic::config_on(config, planned.plan.mesh);
   on_mesh.validate();
-  return std::make_unique<AutoTraining>(std::make_unique<AutoTraining::State>(
-      world, module, std::move(planned), std::move(parameters), on_mesh, device));
+  return std::make_unique<AutoTraining>(
+      std::make_unique<AutoTraining::State>(world, module, std::move(planned), std::move(parameters), on_mesh, device));
 }
 
 }  // namespace colossal

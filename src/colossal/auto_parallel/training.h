@@ -40,9 +40,9 @@ namespace colossal::automatic {
 struct AutoOptions {
   /// Specs that parameters and nodes must have: {{"fc1.weight", "[tensor, R]"}}. graph.json has the names.
   std::map<std::string, std::string> annotate{};
-  bool share_blocks = true;          ///< repeated blocks ("layers.0.fc1", "layers.1.fc1") share one strategy
-  std::string cluster = "h100-8x";   ///< hardware that prices are of: a name, a profile's file, or `this`
-  int64_t memory = 0;                ///< bytes of a rank that the plan may take; 0 = no limit
+  bool share_blocks = true;             ///< repeated blocks ("layers.0.fc1", "layers.1.fc1") share one strategy
+  std::string cluster = "h100-8x";      ///< hardware that prices are of: a name, a profile's file, or `this`
+  int64_t memory = 0;                   ///< bytes of a rank that the plan may take; 0 = no limit
   std::vector<int64_t> whole_inputs{};  ///< indices of inputs that have no rows: every rank passes all of them
 };
 
@@ -66,8 +66,8 @@ class AutoTraining {
 
   /// Clears gradients and the count of micro-batches. Must be called before the first micro-batch of a step.
   void zero_grad();
-  /// Runs the sharded graph and its backward pass on this replica's rows of a micro-batch. Inputs are moved to the run's
-  /// device, and floating-point ones to the compute dtype.
+  /// Runs the sharded graph and its backward pass on this replica's rows of a micro-batch. Inputs are moved to the
+  /// run's device, and floating-point ones to the compute dtype.
   ///
   /// Communication: predicted_traffic(), and after the last micro-batch the sums of gradients (GradientReducer).
   /// Errors, before any communication: an input of another shape than traced ("auto_parallel"), with both shapes; more
@@ -75,7 +75,8 @@ class AutoTraining {
   void backward(const std::vector<at::Tensor>& inputs);
   /// Clips, updates, and counts the step, as ModuleTraining::step() does.
   train::StepResult step();
-  /// Returns the loss of the last step(), of the rows of all ranks: the mean over its micro-batches. Equal on all ranks.
+  /// Returns the loss of the last step(), of the rows of all ranks: the mean over its micro-batches. It is equal on all
+  /// ranks.
   double loss() const;
   int64_t steps_done() const;
 
