@@ -151,6 +151,37 @@ TEST(Strategies, SumTheStatisticsOfBatchNorm) {
                   "backward all_reduce over data of w gradient: 8", "backward all_reduce over data of b gradient: 8"));
 }
 
+TEST(Strategies, SumStatisticsAtLeastInFp32) {
+  for (const auto& [dtype, bytes] : {std::pair("bfloat16", 64), std::pair("float64", 128)}) {
+    test::GraphBuilder b(dtype);
+    b.node("x", "input", {}, {4, 8, 2, 2});
+    b.node("out", "batch_norm", {"x"}, {4, 8, 2, 2});
+    EXPECT_THAT(calls(named(b.settled(), "out", "data=dim0")),
+                ElementsAre(concat("forward all_reduce over data of out statistics: ", bytes)));
+  }
+}
+
+TEST(Strategies, SumTheWeightsOfRowsWithALossOverClasses) {
+  const Graph classes = one_operator("cross_entropy", {{4, 10}, {4}}, {}),
+              points = one_operator("mse_loss", {{4}, {4}}, {});
+  EXPECT_THAT(calls(named(classes, "out", "data=dim0")), ElementsAre("forward all_reduce over data of out: 8"));
+  EXPECT_THAT(calls(named(points, "out", "data=dim0")), ElementsAre("forward all_reduce over data of out: 4"));
+}
+
+TEST(Strategies, DoNotSumPartsOfAnExtremum) {
+  const Mesh tensor = parse_mesh("tensor=2");
+  EXPECT_THAT(names(one_operator("amax", {{4, 6}}, {4}, {1}), tensor), ElementsAre("whole", "tensor=dim0"));
+  EXPECT_THAT(names(one_operator("sum", {{4, 6}}, {4}, {1}), tensor),
+              ElementsAre("whole", "tensor=dim0", "tensor=dim1"));
+}
+
+TEST(Strategies, LeavePositionsOfAnAttentionMaskWhole) {
+  const Graph graph = one_operator("scaled_dot_product_attention",
+                                   {{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}, {2, 1, 6, 6}}, {2, 4, 6, 8});
+  EXPECT_EQ(specs(named(graph, "out", "data=dim0,tensor=heads")),
+            "[data, tensor, R, R] [data, tensor, R, R] [data, tensor, R, R] [data, R, R, R] to [data, tensor, R, R]");
+}
+
 TEST(Strategies, SplitConvolutionsByRowsAndChannels) {
   test::GraphBuilder b;
   b.parameter("w", {8, 4, 3, 3});
