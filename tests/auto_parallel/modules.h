@@ -12,7 +12,7 @@
 
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::auto_parallel::test {
+namespace colossal::automatic::test {
 
 /// Fills the parameters with values of a sine. No random generator: modules of several ranks are made concurrently.
 inline void fill(torch::nn::Module& module, double phase = 0) {
@@ -207,4 +207,4 @@ Loss loss_of(Module& module) {
   return [&module](const std::vector<at::Tensor>& in) { return module.loss(in); };
 }
 
-}  // namespace colossal::auto_parallel::test
+}  // namespace colossal::automatic::test

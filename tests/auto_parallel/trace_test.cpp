@@ -14,7 +14,7 @@
 #include "colossal/base/error.h"
 #include "colossal/plan/solver.h"
 
-namespace colossal::auto_parallel::test {
+namespace colossal::automatic::test {
 namespace {
 
 using testing::Contains;
@@ -406,4 +406,4 @@ TEST(Trace, TracesLlamaWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace colossal::auto_parallel::test
+}  // namespace colossal::automatic::test

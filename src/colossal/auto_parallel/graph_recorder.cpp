@@ -8,7 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/plan/operators.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// Adds the warnings, and takes the names of LibTorch for operators whose operands the plan does not take.
@@ -117,4 +117,4 @@ TracedModule GraphRecorder::finish(plan::Source loss, std::vector<TracedModule::
   return traced;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

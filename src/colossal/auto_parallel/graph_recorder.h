@@ -5,7 +5,7 @@
 
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 class GraphRecorder {
  public:
@@ -38,4 +38,4 @@ class GraphRecorder {
 /// Returns shape and dtype of a tensor in the plan's terms. Errors ("auto_parallel"): a dtype that plans do not have.
 plan::TensorType type_of(const at::Tensor& tensor);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

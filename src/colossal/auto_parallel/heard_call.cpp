@@ -6,7 +6,7 @@
 #include "colossal/auto_parallel/trace_key.h"
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 std::string full_name(const c10::OperatorHandle& handle) {
   const c10::OperatorName& name = handle.operator_name();
@@ -88,4 +88,4 @@ std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
   return tensors;
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// Returns the full name of an operator: "aten::add.Tensor".
 std::string full_name(const c10::OperatorHandle& handle);
@@ -50,4 +50,4 @@ std::vector<c10::IValue> run_unheard(const HeardCall& call);
 /// Returns the tensors of results, those of lists one by one.
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 at::Tensor shape_on_meta(const at::Tensor& tensor) {
@@ -52,4 +52,4 @@ void ModuleOnMeta::restore() {
   replaced_.clear();
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

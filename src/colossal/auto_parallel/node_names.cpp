@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 std::string module_of(const std::string& parameter) {
@@ -86,4 +86,4 @@ void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>
   for (size_t i = 0; i < graph.nodes.size(); ++i) namer.name(i);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

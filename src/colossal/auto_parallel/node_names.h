@@ -14,9 +14,9 @@
 
 #include "colossal/plan/graph.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// Names the nodes of `graph` that have no name. `operands` are the places of each node's inputs.
 void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>& operands);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -5,7 +5,7 @@
 #include "colossal/auto_parallel/heard_call.h"
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vector<at::Tensor>& operands) {
   std::vector<c10::IValue> arguments = run.arguments;
@@ -41,4 +41,4 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
   return values.back();
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

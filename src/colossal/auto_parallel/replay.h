@@ -4,7 +4,7 @@
 
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 /// Returns the loss of `inputs`, with the parameters that `traced` has. Autograd records the operators, so the result
 /// has a backward pass. Dropout draws from the default generator; statistics of batch norm are not updated.
@@ -15,4 +15,4 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
 /// TracedOperator::result says which of them the node is.
 std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vector<at::Tensor>& operands);
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -7,7 +7,7 @@
 #include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// Returns the operator out of place: "aten::add.Tensor" for "aten::add_.Tensor".
@@ -126,4 +126,4 @@ void Tracer::give_constant(const HeardCall& call, const at::Tensor& constant) {
   track(constant, source);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

@@ -7,7 +7,7 @@
 #include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 thread_local Tracer* listener = nullptr;
@@ -52,4 +52,4 @@ TracedModule trace(torch::nn::Module& module, const Loss& loss, const std::vecto
   return tracer.run(loss);
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

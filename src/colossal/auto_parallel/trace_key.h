@@ -2,8 +2,8 @@
 #pragma once
 #include <c10/core/DispatchKey.h>
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 
 inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic

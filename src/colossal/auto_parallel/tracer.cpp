@@ -10,7 +10,7 @@
 #include "colossal/auto_parallel/trace_key.h"
 #include "colossal/base/error.h"
 
-namespace colossal::auto_parallel {
+namespace colossal::automatic {
 namespace {
 
 /// Numbers of C++ that became tensors do not decide the dtype of results.
@@ -374,4 +374,4 @@ TracedModule Tracer::run(const Loss& loss) {
   return recorder_.finish(source, std::move(statistics_));
 }
 
-}  // namespace colossal::auto_parallel
+}  // namespace colossal::automatic
