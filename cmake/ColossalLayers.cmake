@@ -69,7 +69,7 @@ set(COLOSSAL_WITHOUT_TORCH
   comm/compression comm/launch/environment comm/launch/host distributed/config memory/tiers/eviction_policy models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
-  parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/own_tables)
+  parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/layout_keys run/own_tables)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
