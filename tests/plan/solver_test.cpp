@@ -41,7 +41,7 @@ TEST(Solve, FindsMegatronsSplitOfAnMlp) {
   EXPECT_TRUE(plan.is_proven);
   EXPECT_EQ(strategy(plan, graph, "fc1"), "tensor=out");
   EXPECT_EQ(strategy(plan, graph, "gelu"), "tensor=dim1");
-  EXPECT_EQ(strategy(plan, graph, "fc2"), "tensor=in");
+  EXPECT_EQ(strategy(plan, graph, "fc2").substr(0, 9), "tensor=in") << "all-reduced, or scattered for the loss";
   const int64_t all_reduce = 2 * 3 * (4096 * 4096 * 2) / 4;
   int64_t sent = 0;
   for (const char* node : {"fc1", "gelu", "fc2"}) sent += plan.strategies[graph.index_of(node)].call_bytes;

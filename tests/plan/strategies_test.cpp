@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 #include "plan/small_graphs.h"
 
@@ -107,7 +109,9 @@ TEST(Strategies, KeepDimensionsWholeThatAnOperatorNeeds) {
       names(one_operator("scaled_dot_product_attention", {{2, 4, 6, 8}, {2, 2, 6, 8}, {2, 2, 6, 8}}, {2, 4, 6, 8}),
             tensor),
       ElementsAre("whole", "tensor=dim0", "tensor=heads"));
-  EXPECT_THAT(names(one_operator("cross_entropy", {{4, 10}, {4}}, {}), tensor), ElementsAre("whole", "tensor=dim0"));
+  EXPECT_THAT(names(one_operator("nll_loss", {{4, 10}, {4}}, {}), tensor), ElementsAre("whole", "tensor=dim0"));
+  EXPECT_THAT(names(one_operator("cross_entropy", {{4, 10}, {4, 10}}, {}), tensor), ElementsAre("whole", "tensor=dim0"))
+      << "targets that are probabilities";
   EXPECT_THAT(names(one_operator("max_pool2d", {{4, 6, 8, 8}}, {4, 6, 4, 4}), tensor),
               ElementsAre("whole", "tensor=dim0", "tensor=dim1"));
   EXPECT_THAT(names(one_operator("cumsum", {{4, 6}}, {4, 6}), tensor), ElementsAre("whole")) << "unknown operators";
@@ -132,10 +136,57 @@ TEST(Strategies, AddPartialSums) {
   b.node("out", "embedding", {"ids", "weight"}, {4, 6, 8});
   const Graph graph = b.settled();
   EXPECT_THAT(calls(named(graph, "out", "data=dim0,tensor=in")),
-              ElementsAre("backward all_reduce over data of weight gradient: 96",
-                          "forward all_reduce over tensor of out: 576"));
+              ElementsAre("forward all_reduce over tensor of out: 576",
+                          "backward all_reduce over data of weight gradient: 96"))
+      << "in the order of their execution";
   EXPECT_THAT(calls(named(graph, "out", "data=dim0,tensor=out")),
               ElementsAre("backward all_reduce over data of weight gradient: 96"));
+}
+
+TEST(Strategies, ScatterPartialSumsOfTheOutput) {
+  const Graph graph = test::mlp(16, 8, 32);
+  const Strategy rows = named(graph, "fc2", "data=dim0,tensor=in>dim0");
+  EXPECT_EQ(specs(rows), "[data, tensor] [R, tensor] [R] to [data+tensor, R]");
+  EXPECT_THAT(calls(rows), ElementsAre("forward reduce_scatter over tensor of fc2: 192",       // 3/4 * 16*8*4/2
+                                       "backward all_gather over tensor of fc2 gradient: 192",  // 3 * 16*8*4/8
+                                       "backward all_reduce over data of fc2.weight gradient: 256",
+                                       "backward all_reduce over data of fc2.bias gradient: 32"));
+  EXPECT_EQ(rows.calls[0].dim, 0);
+  EXPECT_EQ(rows.calls[1].dim, 0);
+  EXPECT_EQ(rows.output_bytes, 16 * 8 * 4 / 8);
+  const Strategy reduced = named(graph, "fc2", "data=dim0,tensor=in");
+  EXPECT_EQ(rows.call_bytes, reduced.call_bytes) << "an all_reduce is a reduce_scatter and an all_gather";
+  EXPECT_EQ(rows.compute_seconds, reduced.compute_seconds);
+  EXPECT_EQ(specs(named(graph, "fc2", "data=dim0,tensor=in>out")), "[data, tensor] [R, tensor] [R] to [data, tensor]");
+}
+
+TEST(Strategies, GatherBlocksOfTheFirstOperand) {
+  const Graph graph = test::mlp(16, 8, 32);
+  const Strategy gathered = named(graph, "fc1", "data=dim0,tensor=out<dim0");
+  EXPECT_EQ(specs(gathered), "[data+tensor, R] [tensor, R] [tensor] to [data, tensor]");
+  EXPECT_THAT(calls(gathered), ElementsAre("forward all_gather over tensor of norm: 192",
+                                           "backward all_reduce over data of fc1.weight gradient: 256",
+                                           "backward all_reduce over data of fc1.bias gradient: 32",
+                                           "backward reduce_scatter over tensor of norm gradient: 192"));
+  EXPECT_EQ(gathered.gathered_bytes, 16 * 8 * 4 / 2) << "the rank has the rows of its data block";
+}
+
+TEST(Strategies, DivideADimensionFurtherOnlyByLaterAxes) {
+  for (const Strategy& strategy : strategies_of(test::mlp(16, 8, 32), 5, kMesh, {})) {
+    EXPECT_NE(strategy.name, "data=in>dim0,tensor=dim0") << "data would make blocks inside those of tensor";
+    const auto variants = std::count(strategy.name.begin(), strategy.name.end(), '>') +
+                          std::count(strategy.name.begin(), strategy.name.end(), '<');
+    EXPECT_LE(variants, 1) << strategy.name;
+  }
+}
+
+TEST(Strategies, DivideTheClassesOfALoss) {
+  const Graph graph = one_operator("cross_entropy", {{4, 12}, {4}}, {});
+  const Strategy classes = named(graph, "out", "data=dim0,tensor=classes");
+  EXPECT_EQ(specs(classes), "[data, tensor] [data] to []");
+  EXPECT_THAT(calls(classes), ElementsAre("forward all_reduce over data of out: 4",
+                                          "forward all_reduce over tensor of out row maxima: 12",  // 2 * 3/4 * 2*4
+                                          "forward all_reduce over tensor of out row sums: 24"));
 }
 
 TEST(Strategies, SumTheStatisticsOfBatchNorm) {

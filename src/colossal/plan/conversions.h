@@ -26,6 +26,7 @@ struct Call {
   int64_t bytes = 0;   ///< bytes that a rank sends
   double seconds = 0;  ///< with the latency of its hops and the start of an operator
   bool in_backward = false;
+  int dim = -1;        ///< all_gather and reduce_scatter of a strategy: dimension of the tensor; otherwise -1
   std::string tensor;  ///< name of the tensor, or "" within a conversion
   Spec result;         ///< spec after the call; empty outside a conversion
 };

@@ -133,7 +133,7 @@ void index_linear(Indexer& x) {
   if (x.count() == 3) x.of_operand(2, 0, out);
   x.made.work = Work::Product;
   x.made.operations = 2 * product_of(x.out()) * static_cast<double>(x.in(1)[1]);
-  x.made.saves_operands = true;
+  x.made.saves_operands = x.made.scatters = x.made.gathers = true;
 }
 
 void index_matmul(Indexer& x) {
@@ -156,7 +156,7 @@ void index_matmul(Indexer& x) {
   }
   x.made.work = Work::Product;
   x.made.operations = 2 * product_of(x.out()) * static_cast<double>(x.in(0).back());
-  x.made.saves_operands = true;
+  x.made.saves_operands = x.made.scatters = true;
 }
 
 void index_convolution(Indexer& x) {
@@ -183,7 +183,7 @@ void index_convolution(Indexer& x) {
   if (x.count() == 3) x.of_operand(2, 0, out);
   x.made.work = Work::Product;
   x.made.operations = 2 * product_of(x.out()) * product_of(Shape(x.in(1).begin() + 1, x.in(1).end()));
-  x.made.saves_operands = true;
+  x.made.saves_operands = x.made.scatters = true;
 }
 
 void index_embedding(Indexer& x) {
@@ -199,7 +199,7 @@ void index_embedding(Indexer& x) {
   x.of_operand(1, 0, in);
   x.of_operand(1, 1, out);
   x.of_output(x.out().size() - 1, out);
-  x.made.saves_operands = true;
+  x.made.saves_operands = x.made.scatters = true;
 }
 
 void index_norm(Indexer& x) {  // input, weight, bias: the last dimensions, as many as the weight has
@@ -379,24 +379,29 @@ void index_extremum(Indexer& x) {
   x.made.saves_operands = x.made.saves_output = true;
 }
 
-void index_loss(Indexer& x, bool classes) {  // predictions, targets, class weights: one number
+void index_loss(Indexer& x, bool classes, bool splits) {  // predictions, targets, class weights: one number
   x.takes(2, 3);
   x.check(x.out().empty(), "a loss must be one number");
+  const bool by_class = classes && x.in(1).size() + 1 == x.in(0).size();
+  const bool divides = splits && by_class && x.in(0).size() >= 2 && x.count() == 2;
   for (size_t dim = 0; dim < x.in(0).size(); ++dim) {
-    const int index = x.add("dim" + std::to_string(dim), !classes || dim != 1);
+    const bool is_class = classes && dim == 1;
+    const int index = x.add(is_class && divides ? "classes" : "dim" + std::to_string(dim), !is_class || divides);
     x.of_operand(0, dim, index);
-    const bool by_class = classes && x.in(1).size() + 1 == x.in(0).size();
-    if (by_class && dim == 1) continue;
+    if (is_class && divides) x.made.classes = index;
+    if (by_class && is_class) continue;
     x.of_operand(1, by_class && dim > 1 ? dim - 1 : dim, index);
   }
   x.made.saves_operands = true;
 }
 
-void index_class_loss(Indexer& x) {
-  index_loss(x, true);
+void index_row_loss(Indexer& x, bool logits) {
+  index_loss(x, true, logits);
   x.made.partial_bytes = 2 * std::max<int64_t>(4, dtype_bytes(x.node().output.dtype));  // at least fp32
 }
-void index_pointwise_loss(Indexer& x) { index_loss(x, false); }
+void index_cross_entropy(Indexer& x) { index_row_loss(x, true); }
+void index_class_loss(Indexer& x) { index_row_loss(x, false); }
+void index_pointwise_loss(Indexer& x) { index_loss(x, false, false); }
 
 using IndexFunction = void (*)(Indexer&);
 
@@ -428,7 +433,8 @@ const std::vector<OperatorRow>& operator_rows() {
       {index_join, {"cat", "stack"}},
       {index_reduction, {"sum", "mean"}},
       {index_extremum, {"amax", "amin"}},
-      {index_class_loss, {"cross_entropy", "nll_loss"}},
+      {index_cross_entropy, {"cross_entropy"}},
+      {index_class_loss, {"nll_loss"}},
       {index_pointwise_loss, {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits"}},
       {index_elementwise,
        {"add", "sub", "neg", "to", "clone", "contiguous", "detach", "fill", "eq", "ne", "lt", "le", "gt", "ge", "floor",

@@ -2,7 +2,8 @@
 //
 // A linear layer has an index for each dimension of its rows, `in` and `out`. Its input has the rows and `in`, its
 // weight `out` and `in`, its output the rows and `out`; `in` is summed. Strategies (plan/strategies.h) assign the axes
-// of a mesh to indices.
+// of a mesh to indices. The rows of an embedding's table are its index `in`: ranks with blocks of it look up the ids of
+// their rows, and zeros for all others. The classes of cross_entropy with integer targets are an index, too.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,6 +42,11 @@ struct IndexedOperator {
   /// Bytes of the partial sums that an axis on a summed index leaves; 0 = those of the output. A loss over classes sums
   /// the weights of its rows, too.
   int64_t partial_bytes = 0;
+  bool scatters = false;         ///< partial sums of the output may be scattered (products, embedding)
+  bool gathers = false;          ///< blocks of the first operand may be gathered by the operator (linear)
+  /// Index of the classes of a loss, or -1. Ranks with blocks of it need the largest logit of each row, the sum of its
+  /// exponentials and the logit of its target instead of a sum of the output.
+  int classes = -1;
 };
 
 /// Returns the names of the operators that have strategies.

@@ -9,13 +9,19 @@
 namespace colossal::plan {
 namespace {
 
-using Assignment = std::vector<int>;  // for each axis its index, or -1
+/// What one axis of the mesh does. At most one of `scatter` and `gather` is set.
+struct AxisUse {
+  int index = -1;    // index of the operator that the axis divides; -1 = none
+  int scatter = -1;  // dimension of the output over which partial sums are scattered
+  int gather = -1;   // dimension of the first operand that is gathered before the operator runs
+};
+using Assignment = std::vector<AxisUse>;  // for each axis
 
 Spec spec_of(const std::vector<int>& indices, const Assignment& assigned) {
   Spec spec(indices.size(), 0);
   for (size_t dim = 0; dim < indices.size(); ++dim)
     for (size_t axis = 0; axis < assigned.size(); ++axis)
-      if (indices[dim] >= 0 && indices[dim] == assigned[axis])
+      if (indices[dim] >= 0 && indices[dim] == assigned[axis].index)
         spec[dim] = static_cast<uint8_t>(spec[dim] | (1u << axis));
   return spec;
 }
@@ -26,10 +32,22 @@ bool has_index(const std::vector<int>& indices, int index) {
 
 std::string name_of(const IndexedOperator& op, const Assignment& assigned, const Mesh& mesh) {
   std::string name;
-  for (size_t axis = 0; axis < assigned.size(); ++axis)
-    if (assigned[axis] >= 0)
-      name += (name.empty() ? "" : ",") + mesh.axes[axis].name + "=" + op.indices[assigned[axis]].name;
+  for (size_t axis = 0; axis < assigned.size(); ++axis) {
+    const AxisUse& use = assigned[axis];
+    if (use.index < 0) continue;
+    name += (name.empty() ? "" : ",") + mesh.axes[axis].name + "=" + op.indices[use.index].name;
+    if (use.scatter >= 0) name += ">" + op.indices[op.output[use.scatter]].name;
+    if (use.gather >= 0) name += "<" + op.indices[op.operands[0][use.gather]].name;
+  }
   return name.empty() ? "whole" : name;
+}
+
+/// Divides a dimension by a further axis. Returns false if a later axis divides it already: the first axis of a
+/// dimension makes the largest blocks, and a collective over one axis keeps the order of the blocks.
+bool divide_further(Spec& spec, int dim, size_t axis) {
+  if (spec[dim] >> axis != 0) return false;
+  spec[dim] = static_cast<uint8_t>(spec[dim] | (1u << axis));
+  return true;
 }
 
 /// The node, the mesh and the numbers that its strategies are made from.
@@ -40,61 +58,144 @@ struct Maker {
   const Links& links;
   IndexedOperator op;
 
-  void add_call(Strategy& strategy, int axis, int64_t bytes, const std::string& tensor, bool in_backward) const {
-    Call call = price(Collective::AllReduce, axis, bytes, mesh, links);
-    call.tensor = tensor;
-    call.in_backward = in_backward;
+  /// Adds a call of a strategy. `bytes` is what a rank has before it.
+  void add_call(Strategy& strategy, Call what, int64_t bytes) const {
+    Call call = price(what.collective, what.axis, bytes, mesh, links);
+    call.tensor = std::move(what.tensor);
+    call.in_backward = what.in_backward;
+    call.dim = what.dim;
     strategy.call_bytes += call.bytes;
     strategy.call_seconds += call.seconds;
     strategy.calls.push_back(std::move(call));
   }
 
-  void add_calls(Strategy& strategy, const Assignment& assigned) const {
-    const Node& made = graph.nodes[node];
+  /// Adds the sum of partial sums over an axis, which leaves them whole (dim < 0) or scattered over a dimension.
+  /// `bytes` is what a rank has, before and after.
+  void add_sum(Strategy& strategy, int axis, int dim, const std::string& tensor, bool in_backward,
+               int64_t& bytes) const {
+    const Collective collective = dim < 0 ? Collective::AllReduce : Collective::ReduceScatter;
+    add_call(strategy, {.collective = collective, .axis = axis, .in_backward = in_backward, .dim = dim,
+                        .tensor = tensor}, bytes);
+    if (dim >= 0) bytes /= mesh.axes[axis].size;
+  }
+
+  bool has_gradient(size_t operand) const {
+    return graph.needs_gradient[node] && graph.has_gradient(graph.operands[node][operand]);
+  }
+
+  int64_t statistics_bytes(const Strategy& strategy) const {
+    return op.statistics_bytes / blocks_of(strategy.output[1], mesh);
+  }
+
+  void add_forward_calls(Strategy& strategy, const Assignment& assigned) const {
+    const std::string& name = graph.nodes[node].name;
+    int64_t output = op.partial_bytes > 0 ? op.partial_bytes : strategy.output_bytes;
     for (size_t axis = 0; axis < assigned.size(); ++axis) {
-      const int index = assigned[axis], at = static_cast<int>(axis);
-      if (index < 0) continue;
-      if (op.indices[index].summed) {
-        const int64_t bytes = op.partial_bytes > 0 ? op.partial_bytes : strategy.output_bytes;
-        add_call(strategy, at, bytes, made.name, false);
-        continue;
+      const AxisUse& use = assigned[axis];
+      const int at = static_cast<int>(axis);
+      if (use.index < 0) continue;
+      if (use.gather >= 0) {
+        const Source source = graph.operands[node][0];
+        add_call(strategy, {.collective = Collective::AllGather, .axis = at, .dim = use.gather,
+                            .tensor = graph.name_of(source)}, strategy.gathered_bytes / mesh.axes[axis].size);
       }
-      if (op.statistics_bytes > 0 && op.output[0] == index) {
-        const int64_t bytes = op.statistics_bytes / blocks_of(strategy.output[1], mesh);
-        add_call(strategy, at, bytes, made.name + " statistics", false);
-        if (graph.needs_gradient[node]) add_call(strategy, at, bytes, made.name + " statistics", true);
-      }
-      for (size_t i = 0; i < op.operands.size(); ++i) {
-        const Source source = graph.operands[node][i];
-        if (!graph.has_gradient(source) || !graph.needs_gradient[node] || has_index(op.operands[i], index)) continue;
-        const int64_t bytes = graph.type_of(source).bytes() / blocks_of(strategy.operands[i], mesh);
-        add_call(strategy, at, bytes, graph.name_of(source) + " gradient", true);
+      if (use.index == op.classes) {
+        const int64_t rows = graph.type_of(graph.operands[node][1]).elements() / blocks_of(strategy.operands[1], mesh);
+        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " row maxima"}, rows * 4);
+        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " row sums"}, rows * 8);
+      } else if (op.indices[use.index].summed) {
+        add_sum(strategy, at, use.scatter, name, false, output);
+      } else if (op.statistics_bytes > 0 && op.output[0] == use.index) {
+        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " statistics"},
+                 statistics_bytes(strategy));
       }
     }
   }
 
+  void add_backward_calls(Strategy& strategy, const Assignment& assigned) const {
+    if (!graph.needs_gradient[node]) return;
+    const std::string& name = graph.nodes[node].name;
+    std::vector<int64_t> gradients;
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      gradients.push_back(graph.type_of(graph.operands[node][i]).bytes() / blocks_of(strategy.operands[i], mesh));
+    for (size_t axis = 0; axis < assigned.size(); ++axis)
+      if (assigned[axis].scatter >= 0)
+        add_call(strategy, {.collective = Collective::AllGather, .axis = static_cast<int>(axis), .in_backward = true,
+                            .dim = assigned[axis].scatter, .tensor = name + " gradient"},
+                 strategy.output_bytes / mesh.axes[axis].size);
+    for (size_t axis = 0; axis < assigned.size(); ++axis) {
+      const AxisUse& use = assigned[axis];
+      const int at = static_cast<int>(axis);
+      if (use.index < 0 || op.indices[use.index].summed) continue;
+      if (op.statistics_bytes > 0 && op.output[0] == use.index)
+        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .in_backward = true,
+                            .tensor = name + " statistics"}, statistics_bytes(strategy));
+      for (size_t i = 0; i < op.operands.size(); ++i)
+        if (has_gradient(i) && !has_index(op.operands[i], use.index))
+          add_sum(strategy, at, i == 0 ? use.gather : -1, graph.name_of(graph.operands[node][i]) + " gradient", true,
+                  gradients[i]);
+    }
+  }
+
+  /// Returns false if a tensor cannot be divided as the strategy says.
+  bool all_divide(const Strategy& strategy) const {
+    if (!is_legal(strategy.output, graph.nodes[node].output.shape, mesh)) return false;
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      if (!is_legal(strategy.operands[i], graph.type_of(graph.operands[node][i]).shape, mesh)) return false;
+    return true;
+  }
+
+  /// Changes the specs from those that the operator runs under to those that other nodes see. Returns false if a
+  /// variant has no legal specs.
+  bool apply_variants(Strategy& strategy, const Assignment& assigned) const {
+    for (size_t axis = 0; axis < assigned.size(); ++axis) {
+      const AxisUse& use = assigned[axis];
+      if (use.scatter >= 0 && !divide_further(strategy.output, use.scatter, axis)) return false;
+      if (use.gather >= 0 && !divide_further(strategy.operands[0], use.gather, axis)) return false;
+    }
+    strategy.output_bytes = graph.nodes[node].output.bytes() / blocks_of(strategy.output, mesh);
+    return all_divide(strategy);
+  }
+
   /// Adds the strategy of an assignment if each tensor can be divided so.
   void add(std::vector<Strategy>& strategies, const Assignment& assigned) const {
-    Strategy strategy{.name = name_of(op, assigned, mesh)};
-    strategy.output = spec_of(op.output, assigned);
-    const TensorType& type = graph.nodes[node].output;
-    if (!is_legal(strategy.output, type.shape, mesh)) return;
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      strategy.operands.push_back(spec_of(op.operands[i], assigned));
-      const Source source = graph.operands[node][i];
-      if (!is_legal(strategy.operands[i], graph.type_of(source).shape, mesh)) return;
-      if (source.is_parameter)
-        strategy.parameter_bytes += parameter_bytes(graph.parameters[source.index], strategy.operands[i], mesh);
-    }
-    strategy.output_bytes = type.bytes() / blocks_of(strategy.output, mesh);
-    add_calls(strategy, assigned);
+    Strategy strategy{.output = spec_of(op.output, assigned)};
+    for (size_t i = 0; i < op.operands.size(); ++i) strategy.operands.push_back(spec_of(op.operands[i], assigned));
+    if (!all_divide(strategy)) return;
+    strategy.output_bytes = graph.nodes[node].output.bytes() / blocks_of(strategy.output, mesh);
     int64_t shares = 1;
-    for (size_t axis = 0; axis < assigned.size(); ++axis)
-      if (assigned[axis] >= 0) shares *= mesh.axes[axis].size;
+    for (size_t axis = 0; axis < assigned.size(); ++axis) {
+      if (assigned[axis].index >= 0) shares *= mesh.axes[axis].size;
+      if (assigned[axis].gather >= 0)
+        strategy.gathered_bytes =
+            graph.type_of(graph.operands[node][0]).bytes() / blocks_of(strategy.operands[0], mesh);
+    }
+    add_forward_calls(strategy, assigned);
+    add_backward_calls(strategy, assigned);
     const WorkCost cost = cost_of_work(graph, node, op, strategy, shares, mesh, links);
     strategy.operations = cost.operations;
     strategy.compute_seconds = cost.seconds;
+    if (!apply_variants(strategy, assigned)) return;
+    strategy.name = name_of(op, assigned, mesh);
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      if (const Source source = graph.operands[node][i]; source.is_parameter)
+        strategy.parameter_bytes += parameter_bytes(graph.parameters[source.index], strategy.operands[i], mesh);
     strategies.push_back(std::move(strategy));
+  }
+
+  /// Returns the ways in which an axis can use an index: plainly, and with each tensor that it may leave divided.
+  std::vector<AxisUse> uses_of(int index, bool with_variants) const {
+    std::vector<AxisUse> uses{{.index = index}};
+    if (!with_variants) return uses;
+    if (op.scatters && op.indices[index].summed)
+      for (size_t dim = 0; dim < op.output.size(); ++dim)
+        if (op.output[dim] >= 0 && op.indices[op.output[dim]].splits)
+          uses.push_back({.index = index, .scatter = static_cast<int>(dim)});
+    if (!op.gathers || op.indices[index].summed || has_index(op.operands[0], index) || !has_gradient(0)) return uses;
+    for (size_t dim = 0; dim < op.operands[0].size(); ++dim)
+      if (const int other = op.operands[0][dim]; other >= 0 && op.indices[other].splits && !op.indices[other].summed)
+        uses.push_back({.index = index, .gather = static_cast<int>(dim)});
+    return uses;
   }
 
   void extend(std::vector<Strategy>& strategies, Assignment& assigned, size_t axis) const {
@@ -104,12 +205,17 @@ struct Maker {
     }
     extend(strategies, assigned, axis + 1);
     if (mesh.axes[axis].size == 1) return;
+    const bool has_variant = std::any_of(assigned.begin(), assigned.end(), [](const AxisUse& use) {
+      return use.scatter >= 0 || use.gather >= 0;
+    });
     for (size_t index = 0; index < op.indices.size(); ++index) {
       if (!op.indices[index].splits) continue;
-      assigned[axis] = static_cast<int>(index);
-      extend(strategies, assigned, axis + 1);
+      for (const AxisUse& use : uses_of(static_cast<int>(index), !has_variant)) {
+        assigned[axis] = use;
+        extend(strategies, assigned, axis + 1);
+      }
     }
-    assigned[axis] = -1;
+    assigned[axis] = {};
   }
 };
 
@@ -144,11 +250,11 @@ std::vector<Strategy> strategies_of(const Graph& graph, int node, const Mesh& me
   const Node& made = graph.nodes[node];
   const Maker maker{graph, node, mesh, links, index_operator(graph, node)};
   std::vector<Strategy> strategies;
-  Assignment assigned(mesh.axes.size(), -1);
+  Assignment assigned(mesh.axes.size());
   const int data = mesh.find("data");
   if (made.op == "input" && !made.whole && !made.output.shape.empty() && data >= 0 && mesh.axes[data].size > 1) {
     check_rows(made, mesh.axes[data].size);
-    assigned[data] = 0;
+    assigned[data].index = 0;
     maker.add(strategies, assigned);
   } else if (maker.op.work == Work::Source) {
     maker.add(strategies, assigned);

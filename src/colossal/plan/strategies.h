@@ -5,6 +5,12 @@
 // - an axis on a summed index leaves partial sums of the output, which an all_reduce adds in the forward pass;
 // - an axis on an index that an operand does not have leaves partial sums of that operand's gradient, which an
 //   all_reduce adds in the backward pass, unless the index is summed: then every rank has the whole gradient already.
+// Two variants leave a tensor divided instead of having it whole on every rank, at most one in a strategy:
+// - `tensor=in>dim1` scatters the partial sums of the output over dimension 1 (reduce_scatter in forward). The gradient
+//   of the output is gathered along that dimension in backward before the operator's own backward pass;
+// - `tensor=out<dim1` reads blocks of dimension 1 of the first operand, which it gathers in forward before the operator
+//   runs, and scatters the partial sums of that operand's gradient in backward (reduce_scatter).
+// With both, a transformer layer has Megatron's sequence parallelism.
 //
 //   plan::Graph graph = plan::read_graph("graph.json");
 //   const int fc1 = graph.index_of("fc1");
@@ -23,9 +29,21 @@
 namespace colossal::plan {
 
 /// One way to share the work of a node. Every tensor that a strategy names is complete: the calls have been made.
+///
+/// Calls are listed in the order of their execution, those of forward first. A call is made on this tensor:
+/// - forward all_gather of an operand (its name), along Call::dim: before the operator runs;
+/// - forward all_reduce or reduce_scatter of the output (the name of the node): after the operator has run on blocks.
+///   A bias is added once, not by each rank of the axis. A mean is that of all rows, so each rank adds its share of it;
+/// - forward all_reduce of "<node> row maxima", by maximum, then of "<node> row sums": fp32, one element for each row of
+///   the targets, then two, the sum of exp(logit - maximum) and the logit of the target, 0 outside the rank's classes.
+///   The loss and its gradient follow from them without a further call over that axis;
+/// - "<node> statistics": sums of batch norm, 2 x channels fp32, in forward, and again in backward;
+/// - backward all_gather of "<node> gradient", along Call::dim: before the operator's backward pass;
+/// - backward all_reduce or reduce_scatter of "<operand> gradient": after it.
+/// All reductions add, except row maxima.
 struct Strategy {
   std::string name;            ///< "data=dim0,tensor=out": axes and their indices; "whole" = every rank does all work
-  std::vector<Spec> operands;  ///< for each operand the spec that the operator reads
+  std::vector<Spec> operands;  ///< for each operand the spec that the strategy reads; a gathered one is divided in it
   Spec output;
   std::vector<Call> calls;     ///< collectives of forward and backward
   double operations = 0;       ///< floating-point operations of a rank, forward and backward
@@ -33,6 +51,7 @@ struct Strategy {
   double call_seconds = 0;
   int64_t call_bytes = 0;       ///< bytes that a rank sends
   int64_t output_bytes = 0;     ///< bytes of the rank's block of the output
+  int64_t gathered_bytes = 0;   ///< bytes of the operand that the strategy gathers, as long as the node needs operands
   int64_t parameter_bytes = 0;  ///< the rank's blocks of the operator's parameters, with gradients and states
 
   double seconds() const { return compute_seconds + call_seconds; }
