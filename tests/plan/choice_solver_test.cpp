@@ -7,6 +7,7 @@
 #include <random>
 
 #include "colossal/plan/elimination.h"
+#include "colossal/plan/priced_costs.h"
 
 namespace colossal::plan::choice_solver_test {
 namespace {
@@ -60,6 +61,7 @@ ChoiceProblem random_problem(std::mt19937& random) {
         pair.cost.push_back(draw(0, 9) == 0 ? kForbidden : draw(0, 15));
         if (has_memory) pair.bytes.push_back(draw(0, 10));
       }
+      for (int again = draw(-2, 2); again > 0; --again) pair.repeats.push_back(interval());
       problem.pairs.push_back(pair);
     }
   }
@@ -75,6 +77,42 @@ TEST(Eliminate, FindsTheCheapestChoices) {
     EXPECT_TRUE(result.is_exact);
     EXPECT_EQ(problem.cost_of(result.choices), result.cost) << i;
   }
+}
+
+TEST(PricedCosts, KeepsTheCheapestChoices) {
+  std::mt19937 random(6);
+  size_t all = 0, kept = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ChoiceProblem problem = random_problem(random);
+    PricedCosts costs(problem, {}, {});
+    costs.prune();
+    ChoiceProblem alive = problem;
+    for (size_t v = 0; v < alive.variables.size(); ++v) {
+      const std::vector<int>& choices = costs.alive(static_cast<int>(v));
+      all += alive.variables[v].cost.size();
+      kept += choices.size();
+      for (size_t k = 0; k < alive.variables[v].cost.size(); ++k)
+        if (std::find(choices.begin(), choices.end(), static_cast<int>(k)) == choices.end())
+          alive.variables[v].cost[k] = kForbidden;
+    }
+    EXPECT_EQ(try_all(alive, 0).cost, try_all(problem, 0).cost) << i;
+  }
+  EXPECT_LT(kept, all * 3 / 4) << "it must leave something out, or nothing is tested";
+}
+
+TEST(ChoiceProblem, CountsRepeatedPairs) {
+  ChoiceProblem once{.moments = 3}, again{.moments = 3};
+  for (ChoiceProblem* problem : {&once, &again}) problem->variables = {{{1, 2}, {}}, {{3, 5}, {}}};
+  const Pair pair{.first = 0, .second = 1, .cost = {0, 7, 9, 1}, .bytes = {0, 10, 20, 30}, .interval = {0, 1}};
+  once.pairs = {pair, pair};
+  once.pairs[1].interval = {2, 2};
+  again.pairs = {pair};
+  again.pairs[0].repeats = {{2, 2}};
+  for (const std::vector<int>& choices : {std::vector<int>{0, 1}, {1, 0}, {1, 1}}) {
+    EXPECT_EQ(once.cost_of(choices), again.cost_of(choices));
+    EXPECT_EQ(once.live_of(choices), again.live_of(choices));
+  }
+  EXPECT_EQ(solve_choices(once, 25).cost, solve_choices(again, 25).cost);
 }
 
 TEST(Eliminate, ChargesPricesAndKeepsFixedChoices) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <random>
 
 #include "colossal/base/error.h"
 #include "colossal/plan/plan_problem.h"
@@ -86,6 +88,100 @@ TEST(Solve, EqualsTryingAllPlansWithinAnyLimit) {
   }
   EXPECT_THAT(refusal([&] { solve(graph, mesh, links, {.memory = least - 1}); }),
               HasSubstr("no plan fits the memory of a rank"));
+}
+
+/// Returns a graph of at most eight nodes: linear layers, sums, products and activations of earlier values.
+Graph random_graph(std::mt19937& random) {
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  test::GraphBuilder b;
+  const std::vector<int64_t> shape{4, draw(0, 3) == 0 ? 6 : 8};
+  std::vector<std::string> values{b.node("x", "input", {}, shape)};
+  const auto any = [&] { return values[static_cast<size_t>(draw(0, static_cast<int>(values.size()) - 1))]; };
+  int linear = 0;
+  for (int i = draw(2, 6); i > 0; --i) {
+    const std::string name = "n" + std::to_string(i);
+    const int kind = draw(0, linear < 2 ? 3 : 1);
+    if (kind >= 2) {
+      ++linear;
+      b.parameter(name + ".weight", {shape[1], shape[1]});
+      values.push_back(b.node(name, "linear", {values.back(), name + ".weight"}, shape));
+    } else if (kind == 1) {
+      values.push_back(b.node(name, "mul", {values.back(), any()}, shape));
+    } else {
+      values.push_back(b.node(name, "relu", {values.back()}, shape));
+    }
+  }
+  b.node("loss", "mean", {values.back()}, {});
+  return b.settled();
+}
+
+/// Returns peak and seconds of every plan. Memory comes from the problem, seconds from strategies and conversions.
+std::vector<std::pair<int64_t, double>> all_plans(const Graph& graph, const Mesh& mesh, const Links& links) {
+  const PlanProblem problem = make_problem(graph, mesh, links, {.share_blocks = false});
+  Conversions conversions(mesh, links);
+  std::vector<std::pair<int64_t, double>> all;
+  std::vector<int> choices(problem.choices.variables.size(), 0);
+  for (bool more = true; more;) {
+    const auto of = [&](size_t node) -> const Strategy& {
+      return problem.strategies[node][static_cast<size_t>(choices[static_cast<size_t>(problem.node_variable[node])])];
+    };
+    double seconds = 0;
+    for (size_t node = 0; node < graph.nodes.size(); ++node) {
+      seconds += of(node).seconds();
+      for (size_t i = 0; i < graph.operands[node].size(); ++i) {
+        const Source source = graph.operands[node][i];
+        if (source.is_parameter) continue;
+        const auto from = static_cast<size_t>(source.index);
+        const Spec &made = of(from).output, &read = of(node).operands[i];
+        seconds += conversions.get(graph.nodes[from].output, made, read).seconds;
+        if (graph.needs_gradient[from] && graph.needs_gradient[node])
+          seconds += conversions.get(graph.nodes[from].output, read, made).seconds;
+      }
+    }
+    const auto live = problem.choices.live_of(choices);
+    all.push_back({*std::max_element(live.begin(), live.end()), seconds});
+    size_t i = 0;
+    while (i < choices.size() && ++choices[i] == static_cast<int>(problem.choices.variables[i].cost.size()))
+      choices[i++] = 0;
+    more = i < choices.size();
+  }
+  return all;
+}
+
+TEST(Solve, EqualsTryingAllPlansOfRandomGraphs) {
+  std::mt19937 random(7);
+  const Mesh mesh = parse_mesh("tensor=2");
+  int limited = 0, impossible = 0;
+  for (int round = 0; round < 40; ++round) {
+    const Graph graph = random_graph(random);
+    Links links;
+    links.start = 1e-8;
+    links.operations = 1e10;
+    links.axes = {{1e-8, 1e8}, {1e-8, std::uniform_int_distribution<int>(1, 20)(random) * 1e9}};
+    const auto all = all_plans(graph, mesh, links);
+    const auto [least, most] = std::minmax_element(all.begin(), all.end());
+    for (int i = 0; i < 3; ++i) {
+      const int64_t limit = std::uniform_int_distribution<int64_t>(least->first * 9 / 10, most->first)(random);
+      double best = kForbidden, fastest = kForbidden;
+      for (const auto& [peak, seconds] : all) {
+        fastest = std::min(fastest, seconds);
+        if (peak <= limit) best = std::min(best, seconds);
+      }
+      if (best == kForbidden) {
+        ++impossible;
+        EXPECT_THAT(refusal([&] { solve(graph, mesh, links, {.memory = limit}); }), HasSubstr("no plan fits"));
+        continue;
+      }
+      const Plan plan = solve(graph, mesh, links, {.memory = limit});
+      const double tolerance = 4 * std::numeric_limits<double>::epsilon() * static_cast<double>(all.size()) * best;
+      EXPECT_NEAR(plan.seconds, best, tolerance) << round;
+      EXPECT_LE(plan.peak_bytes, limit);
+      EXPECT_TRUE(plan.is_proven);
+      limited += best > fastest ? 1 : 0;
+    }
+  }
+  EXPECT_GT(limited, 10) << "the limit must matter, or nothing is tested";
+  EXPECT_GT(impossible, 5);
 }
 
 TEST(Solve, PricesItsPlanLikePricePlan) {

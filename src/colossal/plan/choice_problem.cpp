@@ -14,7 +14,7 @@ size_t cell_of(const ChoiceProblem& problem, const Pair& pair, const std::vector
 double ChoiceProblem::cost_of(const std::vector<int>& choices) const {
   double cost = 0;
   for (size_t i = 0; i < variables.size(); ++i) cost += variables[i].cost[choices[i]];
-  for (const Pair& pair : pairs) cost += pair.cost[cell_of(*this, pair, choices)];
+  for (const Pair& pair : pairs) cost += pair.count() * pair.cost[cell_of(*this, pair, choices)];
   return cost;
 }
 
@@ -26,8 +26,12 @@ std::vector<int64_t> ChoiceProblem::live_of(const std::vector<int>& choices) con
   };
   for (size_t i = 0; i < variables.size(); ++i)
     for (const LiveBytes& memory : variables[i].live) add(memory.interval, memory.bytes[choices[i]]);
-  for (const Pair& pair : pairs)
-    if (!pair.bytes.empty()) add(pair.interval, pair.bytes[cell_of(*this, pair, choices)]);
+  for (const Pair& pair : pairs) {
+    const int64_t bytes = pair.bytes.empty() ? 0 : pair.bytes[cell_of(*this, pair, choices)];
+    if (bytes == 0) continue;
+    add(pair.interval, bytes);
+    for (const Interval interval : pair.repeats) add(interval, bytes);
+  }
   for (int moment = 1; moment <= moments; ++moment) live[moment] += live[moment - 1];
   live.pop_back();
   return live;

@@ -33,6 +33,11 @@ struct Pair {
   std::vector<double> cost;
   std::vector<int64_t> bytes;  ///< empty = no memory
   Interval interval;           ///< moments at which `bytes` are alive
+  /// Further pairs of the same variables with the same tables: each counts cost and bytes again, alive at its moments.
+  std::vector<Interval> repeats{};
+
+  /// Returns how often the costs count.
+  double count() const { return static_cast<double>(1 + repeats.size()); }
 };
 
 /// The sum of all costs is to be as small as possible while at no moment more than a limit of bytes is alive.

@@ -109,11 +109,12 @@ class LimitedSearch {
     return result;
   }
 
+  bool is_used_up() const { return entries_ > max_entries_; }
   bool is_closed() const { return solution_.cost <= solution_.lower_bound + kGap * std::abs(solution_.lower_bound); }
 
   void find_prices(std::vector<int64_t> live) {
     std::vector<double> counts(problem_.moments, 0);
-    for (int round = 0; round < kPriceRounds && !is_closed(); ++round) {
+    for (int round = 0; round < kPriceRounds && !is_closed() && !is_used_up(); ++round) {
       counts[fullest(live)] += 1;
       weights_ = counts;
       const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
@@ -132,12 +133,12 @@ class LimitedSearch {
     const auto limit = static_cast<double>(limit_);
     double low = 0, high = std::max(solution_.lower_bound, 1e-12) / limit;
     std::vector<int> choices = visit_at(high, weights_).choices;
-    for (int i = 0; i < 60 && weighted(choices, weights_) > limit; ++i) {
+    for (int i = 0; i < 60 && weighted(choices, weights_) > limit && !is_used_up(); ++i) {
       low = high;
       high *= 4;
       choices = visit_at(high, weights_).choices;
     }
-    for (int i = 0; i < kBisections && high - low > 1e-6 * high && !is_closed(); ++i) {
+    for (int i = 0; i < kBisections && high - low > 1e-6 * high && !is_closed() && !is_used_up(); ++i) {
       const double middle = (low + high) / 2;
       Elimination result = visit_at(middle, weights_);
       if (weighted(result.choices, weights_) > limit) {
@@ -169,7 +170,7 @@ class LimitedSearch {
 
   /// Searches all choices of the variables from `depth` of the order on.
   void branch(size_t depth) {
-    if (entries_ > max_entries_) is_cut_short_ = true;
+    if (is_used_up()) is_cut_short_ = true;
     if (is_cut_short_) return;
     const Elimination free = visit({});
     if (free.cost >= solution_.cost * (1 - kGap) || is_fit(free.choices)) return;

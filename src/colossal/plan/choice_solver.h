@@ -22,8 +22,8 @@ struct ChoiceSolution {
 ///
 /// Without a limit, or if the cheapest choices fit it, elimination is exact. Otherwise memory gets a price at the
 /// fullest moments, which is found by bisection. The price gives a lower bound. If the best choices found cost more,
-/// branch and bound closes the gap; it stops after `max_entries` computed table entries (about two seconds on one
-/// core), and `is_proven` is then false. The result does not depend on time or threads.
+/// branch and bound closes the gap. The search stops after `max_entries` table entries that it computes or compares
+/// (about two seconds on one core), and `is_proven` is then false. The result does not depend on time or threads.
 ChoiceSolution solve_choices(const ChoiceProblem& problem, int64_t limit = 0, double max_entries = 2e8);
 
 }  // namespace colossal::plan

@@ -1,10 +1,10 @@
 #include "colossal/plan/elimination.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <set>
 #include <utility>
+
+#include "colossal/plan/priced_costs.h"
 
 namespace colossal::plan {
 namespace {
@@ -24,13 +24,15 @@ struct Remembered {
 
 class Eliminator {
  public:
-  Eliminator(const ChoiceProblem& problem, const Prices& prices, std::vector<int> fixed)
-      : problem_(problem), fixed_(std::move(fixed)) {
-    sums_.assign(prices.size() + 1, 0);
-    std::partial_sum(prices.begin(), prices.end(), sums_.begin() + 1);
+  Eliminator(const ChoiceProblem& problem, const Prices& prices, const std::vector<int>& fixed)
+      : problem_(problem), costs_(problem, prices, fixed) {
+    costs_.prune();
+    entries_ = costs_.entries();
     neighbours_.resize(problem.variables.size());
     factors_.resize(problem.variables.size());
-    add_costs();
+    for (int v = 0; v < static_cast<int>(problem.variables.size()); ++v) add({{v}, costs_.own(v)});
+    for (size_t edge = 0; edge < costs_.edges(); ++edge)
+      add({{costs_.first(edge), costs_.second(edge)}, costs_.between(edge)});
   }
 
   /// Eliminates all variables. Returns the variable to hold instead if a table would have more than `max_entries`.
@@ -57,57 +59,18 @@ class Eliminator {
     result.choices.assign(problem_.variables.size(), 0);
     for (auto step = remembered_.rbegin(); step != remembered_.rend(); ++step) {
       size_t cell = 0;
-      for (const int other : step->others) cell = cell * domain(other) + local_[other](result.choices[other]);
-      const int local = step->best[cell];
-      result.choices[step->variable] = fixed_[step->variable] >= 0 ? fixed_[step->variable] : local;
+      for (const int other : step->others) cell = cell * domain(other) + result.choices[other];
+      result.choices[step->variable] = step->best[cell];
     }
+    for (size_t v = 0; v < result.choices.size(); ++v)
+      result.choices[v] = costs_.alive(static_cast<int>(v))[result.choices[v]];
     result.cost = constant_;
     result.entries = entries_;
     return result;
   }
 
  private:
-  struct ToLocal {
-    bool is_fixed = false;
-    int operator()(int choice) const { return is_fixed ? 0 : choice; }
-  };
-
-  size_t domain(int variable) const { return fixed_[variable] >= 0 ? 1 : problem_.variables[variable].cost.size(); }
-  int global(int variable, size_t local) const {
-    return fixed_[variable] >= 0 ? fixed_[variable] : static_cast<int>(local);
-  }
-  double price_of(Interval interval) const {
-    return sums_.size() == 1 ? 0 : sums_[interval.last + 1] - sums_[interval.first];
-  }
-
-  void add_costs() {
-    local_.resize(problem_.variables.size());
-    for (int v = 0; v < static_cast<int>(problem_.variables.size()); ++v) {
-      local_[v].is_fixed = fixed_[v] >= 0;
-      const Variable& variable = problem_.variables[v];
-      Factor factor{{v}, std::vector<double>(domain(v))};
-      for (size_t k = 0; k < factor.table.size(); ++k) {
-        factor.table[k] = variable.cost[global(v, k)];
-        for (const LiveBytes& live : variable.live)
-          factor.table[k] += price_of(live.interval) * static_cast<double>(live.bytes[global(v, k)]);
-      }
-      add(std::move(factor));
-    }
-    for (const Pair& pair : problem_.pairs) {
-      const bool swapped = pair.first > pair.second;
-      const int low = std::min(pair.first, pair.second), high = std::max(pair.first, pair.second);
-      Factor factor{{low, high}, std::vector<double>(domain(low) * domain(high))};
-      const double price = pair.bytes.empty() ? 0 : price_of(pair.interval);
-      for (size_t k = 0; k < factor.table.size(); ++k) {
-        size_t row = global(low, k / domain(high)), column = global(high, k % domain(high));
-        if (swapped) std::swap(row, column);
-        const size_t cell = row * problem_.variables[pair.second].cost.size() + column;
-        factor.table[k] = pair.cost[cell];
-        if (price != 0) factor.table[k] += price * static_cast<double>(pair.bytes[cell]);
-      }
-      add(std::move(factor));
-    }
-  }
+  size_t domain(int variable) const { return costs_.alive(variable).size(); }
 
   void add(Factor factor) {
     if (factor.variables.empty()) {
@@ -193,9 +156,7 @@ class Eliminator {
   }
 
   const ChoiceProblem& problem_;
-  std::vector<int> fixed_;
-  std::vector<ToLocal> local_;
-  std::vector<double> sums_;
+  PricedCosts costs_;
   std::vector<std::set<int>> neighbours_;
   std::vector<std::set<int>> factors_;
   std::vector<Factor> all_;
@@ -248,7 +209,7 @@ Elimination eliminate(const ChoiceProblem& problem, const Prices& prices, const 
       if (choice == before) continue;
       held[held_one] = choice;
       Elimination next = run(hub);
-      if (next.cost >= best.cost) continue;
+      if (hub >= 0 || next.cost >= best.cost) continue;  // another choice may leave larger tables
       best = std::move(next);
       chosen = choice;
     }

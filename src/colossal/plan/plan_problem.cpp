@@ -170,13 +170,16 @@ class ProblemBuilder {
     const int at = variable_of(node);
     made_.node_variable.push_back(at);
     Variable& variable = made_.choices.variables[at];
-    LiveBytes output{times_.outputs[node], {}}, gradient{times_.gradients[node], {}}, parameters{always(), {}};
-    int64_t owned = 0;
+    LiveBytes output{times_.outputs[node], {}}, gradient{times_.gradients[node], {}}, parameters{always(), {}},
+        gathered{{node, times_.reads_until[node]}, {}};
+    int64_t owned = 0, most_gathered = 0;
     for (size_t k = 0; k < made_.strategies[node].size(); ++k) {
       const Strategy& strategy = made_.strategies[node][k];
       variable.cost[k] += strategy.seconds();
       output.bytes.push_back(strategy.output_bytes);
       gradient.bytes.push_back(strategy.output_bytes);
+      gathered.bytes.push_back(strategy.gathered_bytes);
+      most_gathered = std::max(most_gathered, strategy.gathered_bytes);
       int64_t bytes = 0;
       for (size_t i = 0; i < graph_.operands[node].size(); ++i) {
         const Source source = graph_.operands[node][i];
@@ -189,6 +192,7 @@ class ProblemBuilder {
     if (times_.has_memory[node]) variable.live.push_back(std::move(output));
     if (graph_.needs_gradient[node]) variable.live.push_back(std::move(gradient));
     if (owned > 0) variable.live.push_back(std::move(parameters));
+    if (most_gathered > 0) variable.live.push_back(std::move(gathered));
   }
 
   /// Adds the variable of a parameter that several nodes read: all of them must have it under one spec.
@@ -243,7 +247,12 @@ class ProblemBuilder {
       const Interval interval{node, times_.reads_until[node]};
       const int first = made_.node_variable[source.index], second = made_.node_variable[node];
       if (first != second) {
-        made_.choices.pairs.push_back({first, second, table.cost, table.bytes, interval});
+        const auto [found, is_new] = pairs_.emplace(std::tuple(first, second, &table), made_.choices.pairs.size());
+        if (is_new) {
+          made_.choices.pairs.push_back({first, second, table.cost, table.bytes, interval});
+        } else {
+          made_.choices.pairs[found->second].repeats.push_back(interval);
+        }
         continue;
       }
       Variable& variable = made_.choices.variables[first];  // two nodes of blocks that share their strategy
@@ -252,7 +261,8 @@ class ProblemBuilder {
         variable.cost[k] += table.cost[k * variable.cost.size() + k];
         copies.bytes.push_back(table.bytes[k * variable.cost.size() + k]);
       }
-      variable.live.push_back(std::move(copies));
+      if (std::any_of(copies.bytes.begin(), copies.bytes.end(), [](int64_t bytes) { return bytes > 0; }))
+        variable.live.push_back(std::move(copies));
     }
   }
 
@@ -267,6 +277,7 @@ class ProblemBuilder {
   std::map<std::string, Spec> pins_;
   std::map<std::string, int> shared_;
   std::map<std::string, EdgeTable> tables_;
+  std::map<std::tuple<int, int, const EdgeTable*>, size_t> pairs_;  // by variables and table, index in choices.pairs
 };
 
 }  // namespace
