@@ -23,7 +23,7 @@ at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach
 at::Tensor sum_of_squares(const at::Tensor& flat) {
   if (is_for_accelerator(flat)) return norms({flat}, 2).front().square();
   const tensor::KernelBytes bytes({flat}, {});
-  const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
+  const bool is_half = tensor::is_for_cpu(flat) && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);
   const auto add_up = [&](const auto* data, auto* sum) {
@@ -31,7 +31,7 @@ at::Tensor sum_of_squares(const at::Tensor& flat) {
       partial[static_cast<size_t>(chunk)] = sum(data + from, to - from);
     });
   };
-  if (is_half) {
+  if (is_half && !flat.is_meta()) {
     add_up(pointer<Half>(flat), kernels<float>().sum_of_squares_half);
   } else {
     with_element_type(flat, [&](auto element) {
