@@ -164,8 +164,8 @@ struct Llama : torch::nn::Module {
       const at::Tensor q = rotated(heads_of(at::linear(h, wq), sizes.heads), cos, sin);
       const at::Tensor k = rotated(heads_of(at::linear(h, wk), sizes.kv_heads), cos, sin);
       const at::Tensor v = heads_of(at::linear(h, wv), sizes.kv_heads);
-      const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true,
-                                                                std::nullopt, sizes.heads != sizes.kv_heads);
+      const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true, std::nullopt,
+                                                                sizes.heads != sizes.kv_heads);
       x = x + at::linear(mixed.transpose(1, 2).reshape(x.sizes()), wo);
       const at::Tensor g = normed(x, norm2);
       return x + at::linear(at::silu(at::linear(g, gate)) * at::linear(g, up), down);

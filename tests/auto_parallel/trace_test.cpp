@@ -133,7 +133,8 @@ TEST(Trace, KeepsSharedWeightsOnce) {
   const TracedModule traced = trace(*net, loss_of(*net), net->inputs(4));
   const auto readers = std::count_if(traced.graph.nodes.begin(), traced.graph.nodes.end(), [&](const auto& node) {
     return std::count(node.inputs.begin(), node.inputs.end(), "head") +
-               std::count(node.inputs.begin(), node.inputs.end(), "tokens.weight") > 0;
+               std::count(node.inputs.begin(), node.inputs.end(), "tokens.weight") >
+           0;
   });
   EXPECT_EQ(readers, 2);
   EXPECT_EQ(traced.graph.parameters.size() + 1, net->named_parameters().size());

@@ -15,9 +15,10 @@ using Point = StepMemory::Point;
 std::vector<Point> curve_of(int64_t count, int64_t peak) {
   std::vector<Point> points;
   for (int64_t event = 0; event < count; ++event)
-    points.push_back({.event = event,
-                      .kinds = {.parameters = 100, .activations = event == peak ? 50 : event % 7,
-                                .host = event == peak + 1 ? 30 : 1}});
+    points.push_back(
+        {.event = event,
+         .kinds = {
+             .parameters = 100, .activations = event == peak ? 50 : event % 7, .host = event == peak + 1 ? 30 : 1}});
   return points;
 }
 

@@ -55,8 +55,8 @@ TEST(PlanRun, ReadsNoDataAndWritesNothing) {
   const PlanOfARun command;
   const Outcome outcome = command.run({"--run.folder=" + (command.folder / "run")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(StartsWith("2 ranks, "), HasSubstr("\nThe layout fits.\n"),
-                                 HasSubstr("- one document a row\n")));
+  EXPECT_THAT(outcome.out,
+              AllOf(StartsWith("2 ranks, "), HasSubstr("\nThe layout fits.\n"), HasSubstr("- one document a row\n")));
   EXPECT_FALSE(std::filesystem::exists(command.folder / "run"));
 }
 

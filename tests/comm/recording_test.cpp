@@ -202,10 +202,10 @@ TEST(Recording, NotesWhereTheRankWaits) {
   mesh.group("data").send(x, 1).wait();
   second.wait();
   first.wait();
-  EXPECT_THAT(texts(world.events()),
-              ElementsAre("all_reduce of data -1 Double: 32 bytes in setup",
-                          "broadcast of data 0 Double: 16 bytes in setup",
-                          "send of data 1 Double: 32 bytes in setup", "wait for 1 in setup", "wait for 0 in setup"));
+  EXPECT_THAT(
+      texts(world.events()),
+      ElementsAre("all_reduce of data -1 Double: 32 bytes in setup", "broadcast of data 0 Double: 16 bytes in setup",
+                  "send of data 1 Double: 32 bytes in setup", "wait for 1 in setup", "wait for 0 in setup"));
 }
 
 TEST(Recording, RecordsElementwiseWorkIfAsked) {
@@ -228,11 +228,11 @@ TEST(Recording, RecordsElementwiseWorkIfAsked) {
   }
   const double bytes = 8 * 16 * 4;
   EXPECT_THAT(texts(world.events()),
-              ElementsAre(concat("elementwise ", 2 * bytes, " to ", bytes, " in setup"),      // the sum of two tensors
-                          concat("elementwise ", bytes, " to ", 4.0, " in setup"),            // of all elements
-                          concat("elementwise ", bytes, " to ", bytes, " in setup"),          // copy_
-                          concat("elementwise ", bytes, " to ", 2 * bytes, " in setup"),      // to fp64
-                          concat("elementwise ", 2 * bytes, " to ", bytes, " in setup")));    // the kernel
+              ElementsAre(concat("elementwise ", 2 * bytes, " to ", bytes, " in setup"),    // the sum of two tensors
+                          concat("elementwise ", bytes, " to ", 4.0, " in setup"),          // of all elements
+                          concat("elementwise ", bytes, " to ", bytes, " in setup"),        // copy_
+                          concat("elementwise ", bytes, " to ", 2 * bytes, " in setup"),    // to fp64
+                          concat("elementwise ", 2 * bytes, " to ", bytes, " in setup")));  // the kernel
 }
 
 // Waits name calls and transfers by one count. A transfer of an older record is not waited for in the new one.

@@ -61,8 +61,14 @@ json json_of(const plan::ChoiceProblem& problem, int64_t limit) {
 
 int run(int count, char** words) {
   require(count == 4, "probe", "usage: colossal_choice_problem_probe LAYERS MESH SHARE");
-  const plan::test::DecoderSizes sizes{.batch = 4, .sequence = 512, .hidden = 512, .heads = 8, .kv_heads = 4,
-                                       .inner = 1536, .vocabulary = 8192, .layers = std::atoi(words[1])};
+  const plan::test::DecoderSizes sizes{.batch = 4,
+                                       .sequence = 512,
+                                       .hidden = 512,
+                                       .heads = 8,
+                                       .kv_heads = 4,
+                                       .inner = 1536,
+                                       .vocabulary = 8192,
+                                       .layers = std::atoi(words[1])};
   const plan::Mesh mesh = plan::parse_mesh(words[2]);
   plan::Links links;
   links.operations = 2e13;

@@ -45,9 +45,7 @@ TEST(Account, CountsAKindUntilItsTensorsAreGone) {
 TEST(Account, ResetsPeaks) {
   Account account;
   at::Tensor kept = block();
-  {
-    const at::Tensor brief = block();
-  }
+  { const at::Tensor brief = block(); }
   EXPECT_EQ(account.usage().peak_total, 2 * kBytes);
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_total, kBytes);
@@ -203,9 +201,7 @@ TEST(Account, CountsHostMemoryApartFromTheDevice) {
   }
   EXPECT_EQ(account.usage().total, 2 * kBytes);
   EXPECT_EQ(account.usage().device, kBytes);
-  {
-    const at::Tensor brief = block();
-  }
+  { const at::Tensor brief = block(); }
   EXPECT_EQ(account.usage().peak_device, 2 * kBytes);
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_device, kBytes);
@@ -213,9 +209,7 @@ TEST(Account, CountsHostMemoryApartFromTheDevice) {
 
 // LibTorch's own allocator would warn about every thousandth block, including the first one.
 TEST(Account, PrintsNoWarningsAboutEarlierBlocks) {
-  {
-    const Account first;
-  }  // the allocator reports from here on
+  { const Account first; }  // the allocator reports from here on
   std::vector<at::Tensor> before;
   for (int i = 0; i < 1001; ++i) before.push_back(block());
   const Account account;

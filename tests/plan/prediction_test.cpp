@@ -19,14 +19,14 @@ using testing::ThrowsMessage;
 
 /// Every member differs from every other, so that two that are exchanged are found.
 Prediction example() {
-  PredictedRole role{.name = "stage 0",
-                     .ranks = 2,
-                     .first_rank = 4,
-                     .peak_bytes = 5'000'000'000'001,
-                     .resident_bytes = 6'000'000'000'001,
-                     .fullest = "backward of micro-batch 3",
-                     .kinds = {.parameters = 11, .gradients = 12, .states = 13, .activations = 14, .buffers = 15,
-                               .host = 16}};
+  PredictedRole role{
+      .name = "stage 0",
+      .ranks = 2,
+      .first_rank = 4,
+      .peak_bytes = 5'000'000'000'001,
+      .resident_bytes = 6'000'000'000'001,
+      .fullest = "backward of micro-batch 3",
+      .kinds = {.parameters = 11, .gradients = 12, .states = 13, .activations = 14, .buffers = 15, .host = 16}};
   role.calls = {{"data", "all_reduce", "backward", 17, 497'759'232}, {"pipeline", "send", "forward", 18, 1.5}};
   role.links = {{"inside a node", 19, 20}, {"between nodes", 21, 22}};
   role.seconds = {.compute = 0.1, .communication = 0.2, .bubble = 0.3, .optimizer = 0.4, .input = 0.5};

@@ -213,9 +213,13 @@ TEST(Solve, KeepsAnnotatedSpecs) {
   EXPECT_EQ(print_spec(plan.strategies[graph.index_of("fc1")].operands[1], mesh), "[R, tensor]");
   EXPECT_EQ(strategy(plan, graph, "gelu"), "whole");
   EXPECT_FALSE(plan.conversions.empty());
-  EXPECT_THAT(refusal([&] { solve(graph, mesh, {}, {.annotate = {{"fc1.wight", "[R, R]"}}}); }),
+  EXPECT_THAT(refusal([&] {
+                solve(graph, mesh, {}, {.annotate = {{"fc1.wight", "[R, R]"}}});
+              }),
               HasSubstr("got fc1.wight, did you mean `fc1.weight`?"));
-  EXPECT_THAT(refusal([&] { solve(graph, mesh, {}, {.annotate = {{"norm.weight", "[tensor]"}}}); }),
+  EXPECT_THAT(refusal([&] {
+                solve(graph, mesh, {}, {.annotate = {{"norm.weight", "[tensor]"}}});
+              }),
               HasSubstr("got [tensor] for norm.weight; the legal ones are [R]"));
 }
 
@@ -232,7 +236,9 @@ TEST(Solve, GivesASharedParameterOneSpec) {
   const Plan plan = solve(graph, mesh, {}, {.annotate = {{"table", "[tensor, R]"}}});
   EXPECT_EQ(plan.strategies[1].operands[1], plan.strategies[2].operands[1]);
   EXPECT_EQ(plan.parameter_bytes, 512 * 64 * 16 / 4) << "counted once";
-  EXPECT_THAT(refusal([&] { price_plan(graph, mesh, {}, {"data=dim0", "tensor=in", "tensor=in", "whole"}); }),
+  EXPECT_THAT(refusal([&] {
+                price_plan(graph, mesh, {}, {"data=dim0", "tensor=in", "tensor=in", "whole"});
+              }),
               HasSubstr("nodes that read one parameter must read it under one spec"));
 }
 

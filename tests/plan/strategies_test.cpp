@@ -135,9 +135,9 @@ TEST(Strategies, AddPartialSums) {
   b.made.nodes[0].output.dtype = "int64";
   b.node("out", "embedding", {"ids", "weight"}, {4, 6, 8});
   const Graph graph = b.settled();
-  EXPECT_THAT(calls(named(graph, "out", "data=dim0,tensor=in")),
-              ElementsAre("forward all_reduce over tensor of out: 576",
-                          "backward all_reduce over data of weight gradient: 96"))
+  EXPECT_THAT(
+      calls(named(graph, "out", "data=dim0,tensor=in")),
+      ElementsAre("forward all_reduce over tensor of out: 576", "backward all_reduce over data of weight gradient: 96"))
       << "in the order of their execution";
   EXPECT_THAT(calls(named(graph, "out", "data=dim0,tensor=out")),
               ElementsAre("backward all_reduce over data of weight gradient: 96"));
@@ -147,7 +147,7 @@ TEST(Strategies, ScatterPartialSumsOfTheOutput) {
   const Graph graph = test::mlp(16, 8, 32);
   const Strategy rows = named(graph, "fc2", "data=dim0,tensor=in>dim0");
   EXPECT_EQ(specs(rows), "[data, tensor] [R, tensor] [R] to [data+tensor, R]");
-  EXPECT_THAT(calls(rows), ElementsAre("forward reduce_scatter over tensor of fc2: 192",       // 3/4 * 16*8*4/2
+  EXPECT_THAT(calls(rows), ElementsAre("forward reduce_scatter over tensor of fc2: 192",        // 3/4 * 16*8*4/2
                                        "backward all_gather over tensor of fc2 gradient: 192",  // 3 * 16*8*4/8
                                        "backward all_reduce over data of fc2.weight gradient: 256",
                                        "backward all_reduce over data of fc2.bias gradient: 32"));

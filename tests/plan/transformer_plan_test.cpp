@@ -127,8 +127,14 @@ TEST(TransformerPlan, IsPureDataParallelismWithSmallWeights) {
 }
 
 TEST(TransformerPlan, DividesALargeVocabulary) {
-  const test::DecoderSizes sizes{.batch = 1, .sequence = 512, .hidden = 256, .heads = 8, .kv_heads = 4, .inner = 512,
-                                 .vocabulary = 128000, .layers = 1};
+  const test::DecoderSizes sizes{.batch = 1,
+                                 .sequence = 512,
+                                 .hidden = 256,
+                                 .heads = 8,
+                                 .kv_heads = 4,
+                                 .inner = 512,
+                                 .vocabulary = 128000,
+                                 .layers = 1};
   const Graph graph = test::decoder(sizes);
   const Mesh mesh = parse_mesh("tensor=4");
   const Plan plan = solve(graph, mesh, {}, {});

@@ -138,8 +138,8 @@ TEST_P(CheckedLayout, EqualsThePrediction) {
   const test::TemporaryFolder folder;
   const run::Config config = config_of(layout, folder.path());
   const models::ModelShape shape = shape_of(layout);
-  const Check check = compare(predicted_steps(config, shape), counted_steps(config, shape, ones_of(config, shape)),
-                              shape.experts > 0);
+  const Check check =
+      compare(predicted_steps(config, shape), counted_steps(config, shape, ones_of(config, shape)), shape.experts > 0);
   EXPECT_FALSE(check.differs()) << to_text(check);
   const auto is_call = [](const CheckRow& row) { return row.must_equal && row.counted > 0; };
   EXPECT_EQ(std::any_of(check.rows.begin(), check.rows.end(), is_call), config.parallel.ranks() > 1);
@@ -165,24 +165,31 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"data2_tensor4_sequence", parallel_of(2, {.size = 4, .mode = "1d", .sequence = true}, 1)},
         Layout{"data2_tensor4_2d", parallel_of(2, {.size = 4, .mode = "2d"})},
         Layout{"tensor8_2_5d", parallel_of(1, {.size = 8, .mode = "2.5d", .depth = 2})},
-        Layout{"tensor8_3d", parallel_of(1, {.size = 8, .mode = "3d"})},
-        Layout{"ring2", sequence_of({2, "ring"})}, Layout{"ulysses2", sequence_of({2, "ulysses"})},
-        Layout{"usp4", sequence_of({4, "usp", 2})}, Layout{"gpipe2", stages_of(1, "gpipe", 2)},
-        Layout{"data2_1f1b4_zero1", stages_of(2, "1f1b", 4, 1)},
+        Layout{"tensor8_3d", parallel_of(1, {.size = 8, .mode = "3d"})}, Layout{"ring2", sequence_of({2, "ring"})},
+        Layout{"ulysses2", sequence_of({2, "ulysses"})}, Layout{"usp4", sequence_of({4, "usp", 2})},
+        Layout{"gpipe2", stages_of(1, "gpipe", 2)}, Layout{"data2_1f1b4_zero1", stages_of(2, "1f1b", 4, 1)},
         Layout{"data2_zero_bubble_v2", stages_of(2, "zero-bubble-v", 2)},
         Layout{.name = "block", .parallel = parallel_of(2), .recompute = "block"},
         Layout{.name = "host", .parallel = parallel_of(1), .host = kHost},
         Layout{.name = "host_zero3", .parallel = parallel_of(2, {}, 3), .host = kHost},
-        Layout{.name = "device", .parallel = parallel_of(2, {}, 3), .host = kHost, .device = kHost,
+        Layout{.name = "device",
+               .parallel = parallel_of(2, {}, 3),
+               .host = kHost,
+               .device = kHost,
                .compares_memory = false},
-        Layout{.name = "disk", .parallel = parallel_of(2, {}, 3), .recompute = "block", .host = kSmallHost,
-               .has_disk = true, .compares_memory = false},
+        Layout{.name = "disk",
+               .parallel = parallel_of(2, {}, 3),
+               .recompute = "block",
+               .host = kSmallHost,
+               .has_disk = true,
+               .compares_memory = false},
         Layout{.name = "expert2",
-               .parallel = [] {
-                 distributed::ParallelConfig config = parallel_of(2);
-                 config.expert.size = 2;
-                 return config;
-               }(),
+               .parallel =
+                   [] {
+                     distributed::ParallelConfig config = parallel_of(2);
+                     config.expert.size = 2;
+                     return config;
+                   }(),
                .has_experts = true,
                .compares_memory = false}),
     [](const auto& info) { return info.param.name; });

@@ -53,8 +53,7 @@ TEST(PageOfAPrediction, DrawsEveryRole) {
   const std::string page = page_of(config_of(2, 2), plan::Cluster(accelerators()));
   EXPECT_THAT(page, HasSubstr("a.toml on accelerators"));
   for (const char* part : {"aria-label='streams of ", "aria-label='memory over time'", "all_reduce of data, sends ",
-                           "forward, micro-batch 0", "send of ", "memory of a device without its reserve",
-                           "Goodput: "})
+                           "forward, micro-batch 0", "send of ", "memory of a device without its reserve", "Goodput: "})
     EXPECT_THAT(page, HasSubstr(part));
   EXPECT_THAT(page, Not(HasSubstr("copy to the host")));
 }

@@ -101,8 +101,7 @@ TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
   run::GivenConfig given = run::read_given_config(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/gpt2_124m.toml",
                                                   {"--parallel.data=2", "--run.device=cpu"});
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
-  const plan::Prediction prediction =
-      predict_step(given.config, shape, cluster_of(given.config, shared_machine()));
+  const plan::Prediction prediction = predict_step(given.config, shape, cluster_of(given.config, shared_machine()));
   ASSERT_EQ(prediction.roles.size(), 1u);
   const plan::PredictedRole& role = prediction.roles[0];
   EXPECT_EQ(role.name, "all ranks");

@@ -41,8 +41,8 @@ TEST(Transfers, AnnouncesTheirBytesAndWaits) {
   announce_wait(out);
   announce_copy_to_device(400);
   EXPECT_NE(write.number, 0);
-  EXPECT_THAT(heard.texts, ElementsAre("copy 100 0", "disk 200 0", "disk 0 300", "wait 1", "wait 0", "copy 0 400",
-                                       "wait 3"));
+  EXPECT_THAT(heard.texts,
+              ElementsAre("copy 100 0", "disk 200 0", "disk 0 300", "wait 1", "wait 0", "copy 0 400", "wait 3"));
 }
 
 TEST(Transfers, CostNothingWithoutAListener) {

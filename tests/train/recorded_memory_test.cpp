@@ -213,9 +213,8 @@ TEST(RecordedMemoryOfAStep, RefusesADeviceBudgetAsTheRealRun) {
   const Case c{.name = "device", .host = kHost, .device = int64_t{512} << 10};
   const auto refusal = [&](const auto& body) { return test::thrown_message(body); };
   std::string real;
-  comm::run_ranks(1, [&](comm::World& world) {
-    real = refusal([&] { counted(world, config_of(c, ""), shape_of_steps()); });
-  });
+  comm::run_ranks(
+      1, [&](comm::World& world) { real = refusal([&] { counted(world, config_of(c, ""), shape_of_steps()); }); });
   const std::string recorded = refusal([&] { record_step(config_of(c, ""), shape_of_steps(), 0); });
   EXPECT_THAT(real, testing::HasSubstr("the smallest that works is"));
   EXPECT_THAT(recorded, testing::HasSubstr("the smallest that works is"));

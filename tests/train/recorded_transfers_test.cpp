@@ -64,7 +64,7 @@ void step(Engine& engine, const tensor::Batch& batch) {
 
 /// Bytes of a step.
 struct Moved {
-  double in = 0, out = 0;  // copied to and from the device
+  double in = 0, out = 0;        // copied to and from the device
   double read = 0, written = 0;  // of the disk
 };
 
@@ -123,8 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, RecordedTransfers,
     testing::Values(Case{.name = "one", .device = kAll}, Case{.name = "inputs", .recompute = "block", .device = kAll},
                     Case{.name = "accelerator", .device = kAll, .recorded_device = "cuda"},
-                    Case{.name = "sharded", .data = 2, .recompute = "block", .device = kAll,
-                         .recorded_device = "cuda"}),
+                    Case{
+                        .name = "sharded", .data = 2, .recompute = "block", .device = kAll, .recorded_device = "cuda"}),
     [](const auto& info) { return info.param.name; });
 
 // A step without tiers moves nothing.

@@ -34,12 +34,18 @@ void check_operators(TracedModule& traced) {
 
 plan::TensorType type_of(const at::Tensor& tensor) {
   static const std::map<at::ScalarType, const char*> names{
-      {at::kDouble, "float64"},        {at::kFloat, "float32"},
-      {at::kBFloat16, "bfloat16"},     {at::kHalf, "float16"},
-      {at::kFloat8_e4m3fn, "float8_e4m3fn"}, {at::kFloat8_e5m2, "float8_e5m2"},
-      {at::kLong, "int64"},            {at::kInt, "int32"},
-      {at::kShort, "int16"},           {at::kChar, "int8"},
-      {at::kByte, "uint8"},            {at::kBool, "bool"},
+      {at::kDouble, "float64"},
+      {at::kFloat, "float32"},
+      {at::kBFloat16, "bfloat16"},
+      {at::kHalf, "float16"},
+      {at::kFloat8_e4m3fn, "float8_e4m3fn"},
+      {at::kFloat8_e5m2, "float8_e5m2"},
+      {at::kLong, "int64"},
+      {at::kInt, "int32"},
+      {at::kShort, "int16"},
+      {at::kChar, "int8"},
+      {at::kByte, "uint8"},
+      {at::kBool, "bool"},
   };
   const auto found = names.find(tensor.scalar_type());
   require(found != names.end(), "auto_parallel", "tensors of the pass must be of real numbers or integers: got ",
@@ -106,8 +112,7 @@ TracedModule GraphRecorder::finish(plan::Source loss, std::vector<TracedModule::
   }
   name_nodes(traced.graph, operands);
   for (size_t i = 0; i < kept.size(); ++i)
-    for (const plan::Source source : operands[i])
-      traced.graph.nodes[i].inputs.push_back(traced.graph.name_of(source));
+    for (const plan::Source source : operands[i]) traced.graph.nodes[i].inputs.push_back(traced.graph.name_of(source));
   traced.graph.settle();
   check_operators(traced);
   for (TracedModule::Statistics& of_node : statistics) {

@@ -32,8 +32,8 @@ struct HeardCall {
   int index_of(const char* argument) const;
   /// Returns an argument. Errors ("auto_parallel"): the operator has none of that name.
   const c10::IValue& argument(const char* name) const;
-  bool flag(const char* name) const;              ///< false if the operator has no such argument
-  at::Tensor tensor(const char* name) const;      ///< undefined if there is none
+  bool flag(const char* name) const;          ///< false if the operator has no such argument
+  at::Tensor tensor(const char* name) const;  ///< undefined if there is none
   const at::Tensor& self() const { return arguments.at(0).toTensor(); }
 };
 

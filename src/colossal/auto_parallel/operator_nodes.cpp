@@ -143,13 +143,12 @@ const std::vector<OperatorRow>& shape_rows() {
 /// Operators whose results follow from the elements at the same place. Their nodes have the names of LibTorch.
 const std::vector<const char*>& elementwise_names() {
   static const std::vector<const char*> names{
-      "add",        "sub",       "mul",     "div",    "neg",        "pow",         "abs",         "gelu",
-      "silu",       "softplus",  "elu",     "relu",   "leaky_relu", "hardtanh",    "log",         "sin",
-      "cos",        "square",    "clamp",   "exp",    "maximum",    "minimum",     "masked_fill", "sigmoid",
-      "tanh",       "sqrt",      "rsqrt",   "eq",     "reciprocal", "clone",       "contiguous",  "ne",
-      "lt",         "le",        "gt",      "ge",     "erf",        "log1p",       "expm1",       "floor",
-      "ceil",       "round",     "sign",    "mish",   "hardswish",  "hardsigmoid", "logical_not", "logical_and",
-      "logical_or",
+      "add",         "sub",         "mul",         "div",        "neg",         "pow",     "abs",  "gelu", "silu",
+      "softplus",    "elu",         "relu",        "leaky_relu", "hardtanh",    "log",     "sin",  "cos",  "square",
+      "clamp",       "exp",         "maximum",     "minimum",    "masked_fill", "sigmoid", "tanh", "sqrt", "rsqrt",
+      "eq",          "reciprocal",  "clone",       "contiguous", "ne",          "lt",      "le",   "gt",   "ge",
+      "erf",         "log1p",       "expm1",       "floor",      "ceil",        "round",   "sign", "mish", "hardswish",
+      "hardsigmoid", "logical_not", "logical_and", "logical_or",
   };
   return names;
 }

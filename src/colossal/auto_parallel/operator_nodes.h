@@ -12,8 +12,8 @@ namespace colossal::automatic {
 
 /// How an operator becomes a node.
 struct OperatorRow {
-  const char* name;   ///< "aten::add" for all overloads, or "aten::transpose.int" for one
-  const char* op;     ///< plan::Node::op
+  const char* name;  ///< "aten::add" for all overloads, or "aten::transpose.int" for one
+  const char* op;    ///< plan::Node::op
   /// Sets `op`, `dims`, `groups` and `causal`; null = the row's `op` is all. Its tensors have the traced shapes.
   void (*describe)(const HeardCall& call, plan::Node& node) = nullptr;
   /// Returns results on meta, without memory; null = LibTorch has a kernel for meta. The C++ library has none for some

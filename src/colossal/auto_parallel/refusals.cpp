@@ -14,8 +14,8 @@ void Tracer::refuse(const HeardCall& call, const std::string& rule, const std::s
 }
 
 void Tracer::check_values(const HeardCall& call) const {
-  static const std::unordered_set<std::string> named{"aten::item", "aten::is_nonzero", "aten::equal", "aten::allclose",
-                                                     "aten::nonzero", "aten::masked_select"};
+  static const std::unordered_set<std::string> named{"aten::item",     "aten::is_nonzero", "aten::equal",
+                                                     "aten::allclose", "aten::nonzero",    "aten::masked_select"};
   const std::string name = call.name(), base = call.handle.operator_name().name;
   bool depends = named.count(base) > 0 || call.handle.hasTag(at::Tag::data_dependent_output) ||
                  call.handle.hasTag(at::Tag::dynamic_output_shape);
@@ -28,7 +28,8 @@ void Tracer::check_values(const HeardCall& call) const {
   }
   if (base == "aten::one_hot") depends = call.argument("num_classes").toInt() < 0;
   if (depends)
-    refuse(call, "operators must not depend on the values of tensors", "use where or masked_fill, or do it outside "
+    refuse(call, "operators must not depend on the values of tensors",
+           "use where or masked_fill, or do it outside "
            "of the loss and pass the result as an input");
 }
 
@@ -54,8 +55,10 @@ void Tracer::check_random(const HeardCall& call) const {
 
 void Tracer::check_gradient(const HeardCall& call, const at::Tensor& tensor) const {
   if (tensor.grad_fn())
-    refuse(call, "gradients must come from operators of LibTorch: an operand comes from a torch::autograd::Function or "
-           "from a computation before the loss", "write it with operators, inside of the loss");
+    refuse(call,
+           "gradients must come from operators of LibTorch: an operand comes from a torch::autograd::Function or "
+           "from a computation before the loss",
+           "write it with operators, inside of the loss");
   if (tensor.requires_grad() && !tensor.is_meta())
     refuse(call, "tensors that train must be parameters of the module", "register it, or detach it");
 }

@@ -88,17 +88,14 @@ at::Tensor Tracer::base_with(const Tracked& view, const at::Tensor& value) {
     const int64_t dim = dim_of("dim"), index = positive_dim(made.argument("index").toInt(), base.size(dim));
     return joined(base, record_one("aten::unsqueeze", {value, dim}), dim, index, index + 1);
   }
-  if (name == "aten::transpose.int")
-    return record_one("aten::transpose.int", {value, dim_of("dim0"), dim_of("dim1")});
+  if (name == "aten::transpose.int") return record_one("aten::transpose.int", {value, dim_of("dim0"), dim_of("dim1")});
   if (name == "aten::t") return record_one("aten::t", {value});
   if (op == "permute") {
     std::vector<int64_t> dims = made.argument("dims").toIntVector(), inverse(dims.size());
-    for (size_t i = 0; i < dims.size(); ++i)
-      inverse[positive_dim(dims[i], base.dim())] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < dims.size(); ++i) inverse[positive_dim(dims[i], base.dim())] = static_cast<int64_t>(i);
     return record_one("aten::permute", {value, inverse});
   }
-  if (reshapes(op) && base.numel() == value.numel())
-    return record_one("aten::reshape", {value, base.sizes().vec()});
+  if (reshapes(op) && base.numel() == value.numel()) return record_one("aten::reshape", {value, base.sizes().vec()});
   if (base.sizes() == value.sizes() && base.strides() == view.held.strides()) return value;  // detach, contiguous, to
   refuse(made, "a view that is changed in place must be a slice, a transposed or a reshaped tensor",
          "build the result with cat, stack or where");

@@ -31,23 +31,23 @@ struct TracedOperator {
   /// lists; `places` says where they go. Sizes (of reshape, expand) are those of whole tensors.
   std::vector<c10::IValue> arguments;
   struct Place {
-    int argument = 0;      ///< index in `arguments`
-    int element = -1;      ///< index in a list of tensors; -1 = the argument is a tensor
-    int operand = 0;       ///< index of the operand in plan::Node::inputs
-    plan::Source source;   ///< node or parameter of the graph
+    int argument = 0;     ///< index in `arguments`
+    int element = -1;     ///< index in a list of tensors; -1 = the argument is a tensor
+    int operand = 0;      ///< index of the operand in plan::Node::inputs
+    plan::Source source;  ///< node or parameter of the graph
   };
   std::vector<Place> places;
-  int result = 0;          ///< which tensor of the operator's results the node is; several nodes may share one call
-  int call = -1;           ///< nodes with equal `call` are results of one call of the operator
-  int input = -1;          ///< index of the input of the loss; -1 = not an input
-  at::Tensor constant;     ///< value of a constant of the graph: a buffer, or a tensor that the trace made
+  int result = 0;       ///< which tensor of the operator's results the node is; several nodes may share one call
+  int call = -1;        ///< nodes with equal `call` are results of one call of the operator
+  int input = -1;       ///< index of the input of the loss; -1 = not an input
+  at::Tensor constant;  ///< value of a constant of the graph: a buffer, or a tensor that the trace made
 };
 
 struct TracedModule {
-  plan::Graph graph;                       ///< settled; its last node is the loss
-  std::vector<TracedOperator> operators;   ///< one for each node
-  std::vector<at::Tensor> parameters;      ///< of the module, one for each of graph.parameters
-  std::vector<std::string> warnings;       ///< one for each operator without strategies: it runs whole on every rank
+  plan::Graph graph;                      ///< settled; its last node is the loss
+  std::vector<TracedOperator> operators;  ///< one for each node
+  std::vector<at::Tensor> parameters;     ///< of the module, one for each of graph.parameters
+  std::vector<std::string> warnings;      ///< one for each operator without strategies: it runs whole on every rank
   /// Statistics of batch norm: which buffers of the module a node updates
   struct Statistics {
     int node = 0;

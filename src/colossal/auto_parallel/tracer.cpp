@@ -37,8 +37,7 @@ int written_argument(const c10::OperatorHandle& handle) {
 }
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.has_storage() && b.has_storage() &&
-         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+  return a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
 const std::unordered_set<std::string>& splitting_names() {
@@ -123,9 +122,8 @@ at::Tensor Tracer::on_meta(const at::Tensor& tensor) {
           plan::print_shape(tensor.sizes().vec()), " after ", recorder_.last_module(),
           " that none returned; use detach() in place of data()");
   require(changed_constants_.count(tensor.unsafeGetTensorImpl()) == 0, "auto_parallel",
-          "the pass must not read a buffer that it changes: got one of shape ",
-          plan::print_shape(tensor.sizes().vec()), " after ", recorder_.last_module(),
-          "; change it outside of the loss");
+          "the pass must not read a buffer that it changes: got one of shape ", plan::print_shape(tensor.sizes().vec()),
+          " after ", recorder_.last_module(), "; change it outside of the loss");
   const int64_t version = tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
   const auto found = constants_.find(tensor.unsafeGetTensorImpl());
   if (found != constants_.end() && found->second.version == version) return found->second.stand_in;
@@ -242,9 +240,9 @@ Tracer::Results Tracer::split(const HeardCall& call, const Results& results) {
   int64_t start = 0;
   for (const at::Tensor& part : tensors_of(results)) {
     const int64_t end = start + (removes ? 1 : part.size(dim));
-    HeardCall one = removes ? HeardCall{operator_named("aten::select.int"), {call.self(), dim, start}}
-                            : HeardCall{operator_named("aten::slice.Tensor"),
-                                        {call.self(), dim, start, end, int64_t{1}}};
+    HeardCall one = removes
+                        ? HeardCall{operator_named("aten::select.int"), {call.self(), dim, start}}
+                        : HeardCall{operator_named("aten::slice.Tensor"), {call.self(), dim, start, end, int64_t{1}}};
     note(one, {part});
     start = end;
   }

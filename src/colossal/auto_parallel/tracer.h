@@ -79,13 +79,13 @@ class Tracer {
 
   // Refusals (refusals.cpp)
   [[noreturn]] void refuse(const HeardCall& call, const std::string& rule, const std::string& remedy) const;
-  void check_values(const HeardCall& call) const;   ///< shapes that depend on values
+  void check_values(const HeardCall& call) const;  ///< shapes that depend on values
   void check_random(const HeardCall& call) const;
   void check_gradient(const HeardCall& call, const at::Tensor& tensor) const;
 
   ModuleOnMeta& module_;
-  at::Device home_;                     ///< device on which the graph will run
-  std::vector<at::Tensor> inputs_;      ///< stand-ins
+  at::Device home_;                 ///< device on which the graph will run
+  std::vector<at::Tensor> inputs_;  ///< stand-ins
   GraphRecorder recorder_;
   std::unordered_map<c10::TensorImpl*, std::shared_ptr<Tracked>> tracked_;
   struct Constant {

@@ -28,7 +28,7 @@ struct StepEvent {
   };
   static constexpr auto kSend = static_cast<uint8_t>(Collective::Send);
   static constexpr auto kReceive = static_cast<uint8_t>(Collective::Recv);
-  static constexpr uint8_t kOptimizer = 3;           ///< comm::Phase::Optimizer
+  static constexpr uint8_t kOptimizer = 3;  ///< comm::Phase::Optimizer
   Kind kind = Kind::Call;
   uint8_t collective = 0;       ///< code of colossal::Collective; calls only
   uint8_t phase = 0;            ///< comm::Phase
@@ -45,7 +45,7 @@ struct StepEvent {
   /// bytes that Elementwise work reads from the memory of the device, HostCopy too (a copy to the host), and that Disk
   /// reads from the disk
   double read = 0;
-  double written = 0;           ///< bytes written there; of HostCopy and Disk one of the two is `bytes`, the other 0
+  double written = 0;  ///< bytes written there; of HostCopy and Disk one of the two is `bytes`, the other 0
   bool operator==(const StepEvent&) const = default;
 };
 

@@ -37,7 +37,8 @@ void agree_on_products(comm::Group& everyone, const std::string& matmul) {
 /// Returns true if a number differs that must be equal. Called on rank 0.
 bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
-  const predict::RecordedRoles roles = predict::record_roles(predict::on_devices(planned.config, planned.shape, cluster), planned.shape);
+  const predict::RecordedRoles roles =
+      predict::record_roles(predict::on_devices(planned.config, planned.shape, cluster), planned.shape);
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
   plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.shape, cluster);
@@ -74,8 +75,8 @@ int check_as_rank(const PlanWishes& wishes, PlannedRun planned, const run::Progr
   });
   agree_on_products(*everyone, config.run.matmul);
   const predict::CheckedRun checked{.config = config, .shape = planned.shape, .objective = data.objective.objective};
-  const auto counted = predict::gather_steps(
-      *everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
+  const auto counted =
+      predict::gather_steps(*everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
   bool differs = false;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("predicting the step");

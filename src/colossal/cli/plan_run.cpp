@@ -26,7 +26,8 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   if (wishes.check) return plan_check(wishes, program);
   const PlannedRun run = resolve_plan(wishes, program);
   const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
-  const predict::RecordedRoles roles = predict::record_roles(predict::on_devices(run.config, run.shape, cluster), run.shape);
+  const predict::RecordedRoles roles =
+      predict::record_roles(predict::on_devices(run.config, run.shape, cluster), run.shape);
   plan::Prediction prediction = predict::predict_step(run.config, run.shape, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(run.config, run.shape, cluster);
   if (!run.note.empty()) prediction.assumptions.push_back(run.note);

@@ -42,8 +42,9 @@ void ParallelConfig::fields(Fields& f) {
            "size of the chunks in which parameters are reduced, gathered and freed together; a larger parameter is a "
            "chunk by itself",
            0.0001, 1 << 20);
-  f.text("plan", plan,
-         "plan.json of a module that colossal::auto_parallel trains, which may be edited; empty: the solver finds a plan");
+  f.text(
+      "plan", plan,
+      "plan.json of a module that colossal::auto_parallel trains, which may be edited; empty: the solver finds a plan");
 }
 
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {

@@ -110,8 +110,9 @@ at::Tensor kept_by_sort(const at::Tensor& experts, int64_t count, int64_t limit)
   const auto [of, order] = at::sort(flat, /*stable=*/true, 0, /*descending=*/false);
   const at::Tensor first = counts.cumsum(0) - counts;  // place of each expert's first assignment
   const at::Tensor number = at::arange(flat.size(0), flat.options()) - first.index_select(0, of);
-  return at::empty(flat.sizes(), flat.options().dtype(at::kBool)).index_copy_(0, order, number < limit).view(
-      experts.sizes());
+  return at::empty(flat.sizes(), flat.options().dtype(at::kBool))
+      .index_copy_(0, order, number < limit)
+      .view(experts.sizes());
 }
 
 }  // namespace

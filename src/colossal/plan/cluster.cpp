@@ -17,11 +17,15 @@ constexpr double kFp64OfFp32 = 1.0 / 2;   // A100: 9.7 of 19.5, H100: 34 of 67
 double sent_share(CommKind collective, int64_t ranks) {
   const double n = static_cast<double>(ranks), part = (n - 1) / n;
   switch (collective) {
-    case CommKind::AllReduce: return 2 * part;
+    case CommKind::AllReduce:
+      return 2 * part;
     case CommKind::Send:
-    case CommKind::Recv: return 1;
-    case CommKind::Barrier: return 0;
-    default: return part;
+    case CommKind::Recv:
+      return 1;
+    case CommKind::Barrier:
+      return 0;
+    default:
+      return part;
   }
 }
 
@@ -45,15 +49,18 @@ double flat_seconds(CommKind collective, double full, int64_t ranks, double late
   const double sent = sent_share(collective, ranks) * whole;
   switch (collective) {
     case CommKind::AllReduce:
-      return std::min({2 * others * latency + sent, 2 * steps_of_tree(ranks) * latency + 2 * whole,
-                       latency + others * whole});
+      return std::min(
+          {2 * others * latency + sent, 2 * steps_of_tree(ranks) * latency + 2 * whole, latency + others * whole});
     case CommKind::Broadcast:
     case CommKind::Reduce:
       return std::min(steps_of_tree(ranks) * (latency + whole), chain_seconds(full, ranks, latency, bandwidth));
     case CommKind::Send:
-    case CommKind::Recv: return latency + whole;
-    case CommKind::Barrier: return latency;
-    default: return others * latency + sent;
+    case CommKind::Recv:
+      return latency + whole;
+    case CommKind::Barrier:
+      return latency;
+    default:
+      return others * latency + sent;
   }
 }
 
@@ -115,11 +122,16 @@ double Cluster::peak(NumberType type) const {
   const double half = first_above_zero({d.bf16, d.fp16});
   const double single = first_above_zero({d.fp32, half * kFp32OfBf16, d.fp64});
   switch (type) {
-    case NumberType::Fp64: return share() * first_above_zero({d.fp64, single * kFp64OfFp32});
-    case NumberType::Fp32: return share() * single;
-    case NumberType::Bf16: return share() * first_above_zero({d.bf16, d.fp16, single});
-    case NumberType::Fp16: return share() * first_above_zero({d.fp16, d.bf16, single});
-    case NumberType::Fp8: return share() * first_above_zero({d.fp8, half, single});
+    case NumberType::Fp64:
+      return share() * first_above_zero({d.fp64, single * kFp64OfFp32});
+    case NumberType::Fp32:
+      return share() * single;
+    case NumberType::Bf16:
+      return share() * first_above_zero({d.bf16, d.fp16, single});
+    case NumberType::Fp16:
+      return share() * first_above_zero({d.fp16, d.bf16, single});
+    case NumberType::Fp8:
+      return share() * first_above_zero({d.fp8, half, single});
   }
   return share() * single;
 }
@@ -177,8 +189,10 @@ double Cluster::nested_seconds(CommKind collective, double full, const RankSpan&
              static_cast<double>(span.ranks - most) * network_seconds(CommKind::Send, part, 2, sharers);
     }
     case CommKind::Send:
-    case CommKind::Recv: return network_seconds(collective, full, 2, sharers);
-    default: return network_seconds(collective, full, span.nodes, sharers) + node(collective);
+    case CommKind::Recv:
+      return network_seconds(collective, full, 2, sharers);
+    default:
+      return network_seconds(collective, full, span.nodes, sharers) + node(collective);
   }
 }
 
@@ -209,8 +223,7 @@ double Cluster::elementwise_seconds(double bytes) const {
 }
 
 double Cluster::host_copy_seconds(double bytes) const {
-  if (profile_.host.bandwidth <= 0)
-    fail_without("copies to the host", "host = { bandwidth = 2.5e10, latency = 1e-5 }");
+  if (profile_.host.bandwidth <= 0) fail_without("copies to the host", "host = { bandwidth = 2.5e10, latency = 1e-5 }");
   return profile_.host.latency + bytes / profile_.host.bandwidth;
 }
 

@@ -44,11 +44,11 @@ double slowest_of(int64_t ranks, double mean, double deviation);
 /// Time that a long run on `devices` devices loses to failures and late ranks, in seconds.
 struct LostTime {
   int64_t devices = 0;
-  double between_failures = 0;     ///< mean time between two failures of any device
-  double checkpoint = 0;           ///< time of one checkpoint
-  double checkpoint_interval = 0;  ///< training between two checkpoints that loses the least time; 0 = checkpoint is 0
-  double goodput = 1;              ///< share of the time that makes progress with this interval
-  double step = 0;                 ///< predicted step, in which all ranks take the same time
+  double between_failures = 0;      ///< mean time between two failures of any device
+  double checkpoint = 0;            ///< time of one checkpoint
+  double checkpoint_interval = 0;   ///< training between two checkpoints that loses the least time; 0 = checkpoint is 0
+  double goodput = 1;               ///< share of the time that makes progress with this interval
+  double step = 0;                  ///< predicted step, in which all ranks take the same time
   double step_with_late_ranks = 0;  ///< mean step of the slowest rank
 };
 

@@ -69,8 +69,8 @@ std::string stacked_areas(const std::vector<TimedMemory>& memory, const MemoryFr
       for (size_t i = 0; i <= top; ++i) bytes += kinds.*kStackedKinds[i].second;
       return bytes;
     };
-    out += concat("<path class='m", top, "' d='", stepped_path(memory, frame, sum), "V", memory_number(frame.y(0)),
-                  "H", memory_number(frame.x(memory.front().begin)), "Z'/>\n");
+    out += concat("<path class='m", top, "' d='", stepped_path(memory, frame, sum), "V", memory_number(frame.y(0)), "H",
+                  memory_number(frame.x(memory.front().begin)), "Z'/>\n");
   }
   return out;
 }
@@ -159,8 +159,8 @@ std::string draw_memory(const std::vector<TimedMemory>& memory, double seconds,
   if (host > 0)
     content += concat("<path class='hostline' d='",
                       stepped_path(memory, frame, [](const StepMemory::Kinds& kinds) { return kinds.host; }), "'/>\n");
-  content += lines + label(0, "0") + label(static_cast<double>(peak), readable_bytes(peak)) +
-             memory_tooltips(memory, frame);
+  content +=
+      lines + label(0, "0") + label(static_cast<double>(peak), readable_bytes(peak)) + memory_tooltips(memory, frame);
   return concat(memory_legend(host > 0), "<svg class='step' viewBox='0 0 ", kMemoryWidth, " ",
                 kMemoryTop + kMemoryHeight + 6, "' role='img' aria-label='memory over time'>", content, "</svg>\n",
                 notes.empty() ? "" : concat("<p>", notes, "</p>\n"));

@@ -437,12 +437,12 @@ const std::vector<OperatorRow>& operator_rows() {
       {index_class_loss, {"nll_loss"}},
       {index_pointwise_loss, {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits"}},
       {index_elementwise,
-       {"add", "sub", "neg", "to", "clone", "contiguous", "detach", "fill", "eq", "ne", "lt", "le", "gt", "ge", "floor",
-        "ceil", "round", "sign", "logical_not", "logical_and", "logical_or"}},
+       {"add", "sub", "neg", "to",    "clone", "contiguous", "detach", "fill",        "eq",          "ne",        "lt",
+        "le",  "gt",  "ge",  "floor", "ceil",  "round",      "sign",   "logical_not", "logical_and", "logical_or"}},
       {index_activation,
-       {"mul", "div", "pow", "abs",    "gelu",  "silu",  "softplus",    "elu",     "leaky_relu", "hardtanh",
-        "log", "sin", "cos", "square", "clamp", "where", "masked_fill", "maximum", "minimum",    "dropout",
-        "erf", "log1p", "expm1", "mish", "hardswish", "hardsigmoid"}},
+       {"mul",      "div",     "pow", "abs",   "gelu",   "silu",  "softplus",  "elu",         "leaky_relu",
+        "hardtanh", "log",     "sin", "cos",   "square", "clamp", "where",     "masked_fill", "maximum",
+        "minimum",  "dropout", "erf", "log1p", "expm1",  "mish",  "hardswish", "hardsigmoid"}},
       {index_from_output, {"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"}},
   };
   return rows;

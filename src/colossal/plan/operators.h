@@ -42,8 +42,8 @@ struct IndexedOperator {
   /// Bytes of the partial sums that an axis on a summed index leaves; 0 = those of the output. A loss over classes sums
   /// the weights of its rows, too.
   int64_t partial_bytes = 0;
-  bool scatters = false;         ///< partial sums of the output may be scattered (products, embedding)
-  bool gathers = false;          ///< blocks of the first operand may be gathered by the operator (linear)
+  bool scatters = false;  ///< partial sums of the output may be scattered (products, embedding)
+  bool gathers = false;   ///< blocks of the first operand may be gathered by the operator (linear)
   /// Index of the classes of a loss, or -1. Ranks with blocks of it need the largest logit of each row, the sum of its
   /// exponentials and the logit of its target instead of a sum of the output.
   int classes = -1;

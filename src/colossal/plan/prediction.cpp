@@ -110,8 +110,7 @@ Prediction read_prediction(const PredictionJson& object) {
     prediction.remedies.push_back({.table = row.at("table").get<std::string>(),
                                    .peak_bytes = row.at("peak_bytes").get<int64_t>(),
                                    .step_seconds = row.at("step_seconds").get<double>()});
-  for (const PredictionJson& row : object.at("assumptions"))
-    prediction.assumptions.push_back(row.get<std::string>());
+  for (const PredictionJson& row : object.at("assumptions")) prediction.assumptions.push_back(row.get<std::string>());
   return prediction;
 }
 
@@ -128,9 +127,8 @@ std::string to_json(const Prediction& prediction) {
   PredictionJson roles = PredictionJson::array(), remedies = PredictionJson::array();
   for (const PredictedRole& role : prediction.roles) roles.push_back(role_json(role));
   for (const Remedy& remedy : prediction.remedies)
-    remedies.push_back({{"table", remedy.table},
-                        {"peak_bytes", remedy.peak_bytes},
-                        {"step_seconds", remedy.step_seconds}});
+    remedies.push_back(
+        {{"table", remedy.table}, {"peak_bytes", remedy.peak_bytes}, {"step_seconds", remedy.step_seconds}});
   const PredictionJson object{{"ranks", prediction.ranks},
                               {"fits", prediction.fits},
                               {"limit", prediction.limit},

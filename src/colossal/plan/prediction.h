@@ -37,9 +37,9 @@ struct PredictedRole {
   int64_t first_rank = 0;
   int64_t peak_bytes = 0;      ///< the most bytes of all kinds but `host` together
   int64_t resident_bytes = 0;  ///< memory of the process, with LibTorch itself; on accelerators without device memory
-  std::string fullest;         ///< the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]"
-  StepMemory::Kinds kinds;     ///< the most bytes of each kind at any moment
-  std::string recompute;       ///< what memory.recompute = "auto" chooses; empty for its other values
+  std::string fullest;      ///< the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]"
+  StepMemory::Kinds kinds;  ///< the most bytes of each kind at any moment
+  std::string recompute;    ///< what memory.recompute = "auto" chooses; empty for its other values
   std::vector<PredictedCalls> calls;  ///< ordered by group, collective, phase
   std::vector<PredictedLink> links;
   StepParts seconds;
@@ -57,9 +57,9 @@ struct Prediction {
   bool fits = true;
   std::string limit;  ///< why it does not fit, with the numbers; empty if it fits
   double step_seconds = 0;
-  int64_t peak_bytes = 0;  ///< of the fullest role
-  double mfu = 0;          ///< operations of the model / (step_seconds x ranks x peak); 0 = no peak is known
-  std::string mfu_formula;  ///< which operations count, in words
+  int64_t peak_bytes = 0;      ///< of the fullest role
+  double mfu = 0;              ///< operations of the model / (step_seconds x ranks x peak); 0 = no peak is known
+  std::string mfu_formula;     ///< which operations count, in words
   double flops_per_token = 0;  ///< models::costs_of of a sample / its tokens: causal pairs only, no recomputation
   StepParts seconds;           ///< of the busiest role; they add up to step_seconds
   std::vector<PredictedRole> roles;

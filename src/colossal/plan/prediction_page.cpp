@@ -101,8 +101,8 @@ std::string page_calls(const Prediction& prediction) {
       calls.push_back({role.name, row.group, row.collective, row.phase, std::to_string(row.calls),
                        readable_bytes(static_cast<int64_t>(row.bytes))});
     for (const PredictedLink& row : role.links)
-      links.push_back({role.name, row.link, std::to_string(row.calls),
-                       readable_bytes(static_cast<int64_t>(row.bytes))});
+      links.push_back(
+          {role.name, row.link, std::to_string(row.calls), readable_bytes(static_cast<int64_t>(row.bytes))});
   }
   std::string out;
   if (!links.empty()) out += page_card("Traffic by link", page_table({"role", "link", "calls", "bytes"}, links));
@@ -155,10 +155,10 @@ std::string prediction_page(const Prediction& prediction, const PageContent& con
       content.failures.empty()
           ? ""
           : page_card("Failures and late ranks", "<pre>" + report::html_text(content.failures) + "</pre>");
-  const std::string body = concat("<style>", kPictureStyle, "</style>", page_tiles(prediction),
-                                  page_verdict(prediction), page_drawings(content), page_seconds(prediction),
-                                  page_memory(prediction), page_calls(prediction), failures,
-                                  page_assumptions(prediction));
+  const std::string body =
+      concat("<style>", kPictureStyle, "</style>", page_tiles(prediction), page_verdict(prediction),
+             page_drawings(content), page_seconds(prediction), page_memory(prediction), page_calls(prediction),
+             failures, page_assumptions(prediction));
   return report::render_page("Colossal plan", content.title, body, "");
 }
 

@@ -58,8 +58,8 @@ std::string calls_table(const std::vector<PredictedRole>& roles) {
   std::vector<TableRow> links{{"role", "link", "calls", "bytes"}};
   for (const PredictedRole& role : roles) {
     for (const PredictedCalls& row : role.calls)
-      rows.push_back({role.name, row.group, row.collective, row.phase, std::to_string(row.calls),
-                      bytes_cell(row.bytes)});
+      rows.push_back(
+          {role.name, row.group, row.collective, row.phase, std::to_string(row.calls), bytes_cell(row.bytes)});
     for (const PredictedLink& row : role.links)
       links.push_back({role.name, row.link, std::to_string(row.calls), bytes_cell(row.bytes)});
   }
@@ -76,8 +76,8 @@ std::string sum_of(const StepParts& s) {
 }
 
 std::string seconds_table(const Prediction& prediction) {
-  std::string text = concat("seconds of a step\n", rounded(prediction.step_seconds), " = ", sum_of(prediction.seconds),
-                            "\n");
+  std::string text =
+      concat("seconds of a step\n", rounded(prediction.step_seconds), " = ", sum_of(prediction.seconds), "\n");
   if (prediction.roles.size() > 1)
     for (const PredictedRole& role : prediction.roles)
       text += concat("  ", role.name, ": ", sum_of(role.seconds), "\n");

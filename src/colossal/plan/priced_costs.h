@@ -29,7 +29,7 @@ class PricedCosts {
   std::vector<double> own(int variable) const;
 
   size_t edges() const { return edges_.size(); }
-  int first(size_t edge) const { return edges_[edge].first; }    ///< the smaller of the two variables
+  int first(size_t edge) const { return edges_[edge].first; }  ///< the smaller of the two variables
   int second(size_t edge) const { return edges_[edge].second; }
   /// Returns the costs of pairs of choices that are alive, as a table [choice of first][choice of second].
   std::vector<double> between(size_t edge) const;

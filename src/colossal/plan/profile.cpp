@@ -28,10 +28,9 @@ void check_profile_format(const ConfigDocument& document, const std::string& nam
   const auto found = document.values().find("format");
   if (found == document.values().end()) return;
   const auto* format = std::get_if<int64_t>(&found->second.value);
-  require(format == nullptr || *format <= kProfileFormat, "cluster", found->second.where,
-          ": `format` must be at most ", kProfileFormat, ", the newest that this version reads: got ",
-          format == nullptr ? 0 : *format, "; update colossal, or measure ", name,
-          " again with `colossal plan --calibrate`");
+  require(format == nullptr || *format <= kProfileFormat, "cluster", found->second.where, ": `format` must be at most ",
+          kProfileFormat, ", the newest that this version reads: got ", format == nullptr ? 0 : *format,
+          "; update colossal, or measure ", name, " again with `colossal plan --calibrate`");
 }
 
 /// Runs the checks of a table. Its errors get the profile and the section.
@@ -168,8 +167,8 @@ void Profile::fields(Fields& f) {
 void Profile::check() const {
   require(device.memory > 0, "cluster", name,
           ": `device.memory` is missing; write the memory of a device, such as \"80GiB\"");
-  require(device.reserve < device.memory, "cluster", name,
-          ": `device.reserve` must be less than device.memory: got ", device.reserve, " of ", device.memory, " bytes");
+  require(device.reserve < device.memory, "cluster", name, ": `device.reserve` must be less than device.memory: got ",
+          device.reserve, " of ", device.memory, " bytes");
   require(device.bandwidth > 0, "cluster", name,
           ": `device.bandwidth` is missing; write the bytes per second of the device's memory, such as 3.35e12");
   require(device.bf16 + device.fp16 + device.fp32 + device.fp64 > 0, "cluster", name,
@@ -216,9 +215,8 @@ Profile merge_profiles(const std::vector<Profile>& profiles) {
   Profile merged = profiles.back();
   std::vector<const Profile*> parts;
   for (const auto& profile : profiles) parts.push_back(&profile);
-  std::sort(parts.begin(), parts.end(), [](const Profile* a, const Profile* b) {
-    return a->products.threads.at(0) < b->products.threads.at(0);
-  });
+  std::sort(parts.begin(), parts.end(),
+            [](const Profile* a, const Profile* b) { return a->products.threads.at(0) < b->products.threads.at(0); });
   ProductTable& products = merged.products;
   ElementwiseTable& elementwise = merged.elementwise;
   products.threads = elementwise.threads = {};

@@ -74,8 +74,8 @@ struct Maker {
   void add_sum(Strategy& strategy, int axis, int dim, const std::string& tensor, bool in_backward,
                int64_t& bytes) const {
     const Collective collective = dim < 0 ? Collective::AllReduce : Collective::ReduceScatter;
-    add_call(strategy, {.collective = collective, .axis = axis, .in_backward = in_backward, .dim = dim,
-                        .tensor = tensor}, bytes);
+    add_call(strategy,
+             {.collective = collective, .axis = axis, .in_backward = in_backward, .dim = dim, .tensor = tensor}, bytes);
     if (dim >= 0) bytes /= mesh.axes[axis].size;
   }
 
@@ -96,8 +96,9 @@ struct Maker {
       if (use.index < 0) continue;
       if (use.gather >= 0) {
         const Source source = graph.operands[node][0];
-        add_call(strategy, {.collective = Collective::AllGather, .axis = at, .dim = use.gather,
-                            .tensor = graph.name_of(source)}, strategy.gathered_bytes / mesh.axes[axis].size);
+        add_call(strategy,
+                 {.collective = Collective::AllGather, .axis = at, .dim = use.gather, .tensor = graph.name_of(source)},
+                 strategy.gathered_bytes / mesh.axes[axis].size);
       }
       if (use.index == op.classes) {
         const int64_t rows = graph.type_of(graph.operands[node][1]).elements() / blocks_of(strategy.operands[1], mesh);
@@ -120,16 +121,21 @@ struct Maker {
       gradients.push_back(graph.type_of(graph.operands[node][i]).bytes() / blocks_of(strategy.operands[i], mesh));
     for (size_t axis = 0; axis < assigned.size(); ++axis)
       if (assigned[axis].scatter >= 0)
-        add_call(strategy, {.collective = Collective::AllGather, .axis = static_cast<int>(axis), .in_backward = true,
-                            .dim = assigned[axis].scatter, .tensor = name + " gradient"},
+        add_call(strategy,
+                 {.collective = Collective::AllGather,
+                  .axis = static_cast<int>(axis),
+                  .in_backward = true,
+                  .dim = assigned[axis].scatter,
+                  .tensor = name + " gradient"},
                  strategy.output_bytes / mesh.axes[axis].size);
     for (size_t axis = 0; axis < assigned.size(); ++axis) {
       const AxisUse& use = assigned[axis];
       const int at = static_cast<int>(axis);
       if (use.index < 0 || op.indices[use.index].summed) continue;
       if (op.statistics_bytes > 0 && op.output[0] == use.index)
-        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .in_backward = true,
-                            .tensor = name + " statistics"}, statistics_bytes(strategy));
+        add_call(strategy,
+                 {.collective = Collective::AllReduce, .axis = at, .in_backward = true, .tensor = name + " statistics"},
+                 statistics_bytes(strategy));
       for (size_t i = 0; i < op.operands.size(); ++i)
         if (has_gradient(i) && !has_index(op.operands[i], use.index))
           add_sum(strategy, at, i == 0 ? use.gather : -1, graph.name_of(graph.operands[node][i]) + " gradient", true,
@@ -205,9 +211,8 @@ struct Maker {
     }
     extend(strategies, assigned, axis + 1);
     if (mesh.axes[axis].size == 1) return;
-    const bool has_variant = std::any_of(assigned.begin(), assigned.end(), [](const AxisUse& use) {
-      return use.scatter >= 0 || use.gather >= 0;
-    });
+    const bool has_variant = std::any_of(assigned.begin(), assigned.end(),
+                                         [](const AxisUse& use) { return use.scatter >= 0 || use.gather >= 0; });
     for (size_t index = 0; index < op.indices.size(); ++index) {
       if (!op.indices[index].splits) continue;
       for (const AxisUse& use : uses_of(static_cast<int>(index), !has_variant)) {

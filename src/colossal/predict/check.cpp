@@ -216,8 +216,7 @@ std::vector<PredictedCalls> call_sums(const comm::Traffic& traffic) {
 }
 
 CountedStep count_step(comm::World& world, const CheckedRun& run, const std::function<tensor::Batch()>& next) {
-  const at::Device device =
-      run.device ? *run.device : comm::choose_device(run.config.run.device, world.local_rank());
+  const at::Device device = run.device ? *run.device : comm::choose_device(run.config.run.device, world.local_rank());
   CountedStep step;
   tensor::Batch rows;
   step.real = second_step_of(world, run, device, next, rows);

@@ -30,9 +30,9 @@ namespace colossal::predict {
 struct RankStep {
   std::vector<plan::PredictedCalls> calls;  ///< ordered by group, collective, phase
   StepMemory memory;                        ///< kinds and peak_bytes; peak_event is not used
-  bool has_kinds = true;       ///< false: `memory` has only peak_bytes, as accelerators count no kinds
-  int64_t resident_bytes = 0;  ///< memory of the process (PredictedRole::resident_bytes); 0 = unknown
-  double seconds = 0;          ///< of the step; 0 = unknown
+  bool has_kinds = true;                    ///< false: `memory` has only peak_bytes, as accelerators count no kinds
+  int64_t resident_bytes = 0;               ///< memory of the process (PredictedRole::resident_bytes); 0 = unknown
+  double seconds = 0;                       ///< of the step; 0 = unknown
 };
 
 /// Returns the calls of a recorded step, counted as comm::Traffic counts them.
@@ -44,7 +44,7 @@ std::vector<plan::PredictedCalls> call_sums(const comm::Traffic& traffic);
 struct CheckedRun {
   const run::Config& config;
   const models::ModelShape& shape;
-  std::optional<at::Device> device{};                ///< none = the device of [run]
+  std::optional<at::Device> device{};                 ///< none = the device of [run]
   std::shared_ptr<const run::Objective> objective{};  ///< null = the one that the config and the shape choose
 };
 

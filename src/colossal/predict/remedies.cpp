@@ -86,7 +86,8 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const models::Mode
       if (!is_first && (work > work_left || recorded >= kMaxRemedies || watch.seconds() > kRemedySeconds)) return false;
       work_left -= work;
       ++recorded;
-      const plan::Prediction prediction = predict_step(changed, shape, record_stages(on_devices(changed, shape, cluster), shape), cluster);
+      const plan::Prediction prediction =
+          predict_step(changed, shape, record_stages(on_devices(changed, shape, cluster), shape), cluster);
       if (!prediction.fits) return false;
       found.push_back({.table = run::layout_changes(changed, config),
                        .peak_bytes = prediction.peak_bytes,

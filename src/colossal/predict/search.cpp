@@ -209,7 +209,8 @@ class LayoutSearch {
 
   /// Predicts a step and applies the user's budget of device memory, which a layout without tiers does not know.
   plan::Prediction predict(const run::Config& config) const {
-    plan::Prediction found = predict_step(config, shape_, record_stages(on_devices(config, shape_, cluster_), shape_), cluster_);
+    plan::Prediction found =
+        predict_step(config, shape_, record_stages(on_devices(config, shape_, cluster_), shape_), cluster_);
     const int64_t budget = space_.given().memory.device;
     if (found.fits && budget > 0 && found.peak_bytes > budget) {
       found.fits = false;
@@ -258,7 +259,7 @@ class LayoutSearch {
     const bool is_same = run::layout_changes(found.config, space_.plain_data()).empty();
     if (is_same) return concat("this is ", plain, " alone, plain data parallelism");
     const std::string compared = ratio >= 0.995 && ratio < 1.005 ? "as fast as "
-                                 : ratio >= 1 ? one_decimal(ratio) + " times as fast as "
+                                 : ratio >= 1                    ? one_decimal(ratio) + " times as fast as "
                                               : concat("takes ", one_decimal(1 / ratio), " times as long as ");
     const std::string bytes = concat("; a rank needs ", readable_bytes(found.prediction.peak_bytes), " instead of ",
                                      readable_bytes(reference.prediction->peak_bytes));

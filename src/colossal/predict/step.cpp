@@ -56,8 +56,8 @@ std::string work_text(const StepEvent& event, const StepEvents& events) {
 /// Describes the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]".
 std::string moment_text(const train::RecordedStep& step) {
   if (step.list.empty()) return "a step without work";
-  const auto after = static_cast<size_t>(
-      std::clamp<int64_t>(step.memory.peak_event, 0, static_cast<int64_t>(step.list.size())));
+  const auto after =
+      static_cast<size_t>(std::clamp<int64_t>(step.memory.peak_event, 0, static_cast<int64_t>(step.list.size())));
   const StepEvent& event = step.list[after == 0 ? 0 : after - 1];
   std::string text = comm::to_string(static_cast<comm::Phase>(event.phase));
   if (event.recomputed) text += " (recomputation)";
@@ -93,9 +93,8 @@ std::vector<plan::PredictedLink> links_of(const StepEvents& events, int rank, co
     const auto [found, is_new] = known.try_emplace({event.group, is_message ? event.peer : -1}, 0);
     const std::vector<int>& ranks = events.groups[static_cast<size_t>(event.group)].ranks;
     if (is_new)
-      found->second = costs.place_of(is_message ? std::vector<int>{rank, ranks.at(static_cast<size_t>(event.peer))}
-                                                : ranks)
-                          .link;
+      found->second =
+          costs.place_of(is_message ? std::vector<int>{rank, ranks.at(static_cast<size_t>(event.peer))} : ranks).link;
     return found->second;
   };
   std::map<int, plan::PredictedLink> rows;
@@ -156,9 +155,8 @@ FullestNode fullest_node(const RecordedRoles& roles, int64_t ranks_per_node, con
 std::string limit_of(const run::MemoryConfig& budgets, const RecordedRoles& roles, const plan::Cluster& cluster) {
   const plan::Profile& profile = cluster.profile();
   if (profile.device.shared) {
-    const FullestNode node = fullest_node(roles, cluster.ranks_per_node(), [&](const StepMemory& memory) {
-      return resident_bytes_of(memory, profile);
-    });
+    const FullestNode node = fullest_node(roles, cluster.ranks_per_node(),
+                                          [&](const StepMemory& memory) { return resident_bytes_of(memory, profile); });
     const int64_t memory = profile.device.memory - profile.device.reserve;
     if (node.bytes > memory)
       return concat("the ranks of node ", node.node, " need ", readable_bytes(node.bytes),
@@ -174,8 +172,8 @@ std::string limit_of(const run::MemoryConfig& budgets, const RecordedRoles& role
   if (budgets.device > 0 && peak > budgets.device)
     return concat(fullest->name, ": a rank needs ", readable_bytes(peak), ", and memory.device is ",
                   readable_bytes(budgets.device));
-  const FullestNode host = fullest_node(roles, cluster.ranks_per_node(),
-                                        [](const StepMemory& memory) { return memory.kinds.host; });
+  const FullestNode host =
+      fullest_node(roles, cluster.ranks_per_node(), [](const StepMemory& memory) { return memory.kinds.host; });
   if (budgets.host > 0 && host.bytes > budgets.host)
     return concat("the ranks of node ", host.node, " need ", readable_bytes(host.bytes),
                   " of host memory together, and memory.host is ", readable_bytes(budgets.host));
@@ -243,15 +241,15 @@ void set_mfu(plan::Prediction& prediction, const run::Config& config, const mode
   if (most <= 0) return;
   prediction.mfu = work.operations * tokens / most;
   const ComputedWork computed = computed_by(roles);
-  std::string text = concat(
-      number_text(work.operations), " operations a token (", shape.task().continues() ? "causal" : "visible",
-      " pairs, without recomputation) x ", static_cast<int64_t>(tokens), " tokens / (",
-      number_text(prediction.step_seconds), " s x ", prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ",
-      number_text(peak), " operations/s in ", plan::to_string(type), ")");
+  std::string text = concat(number_text(work.operations), " operations a token (",
+                            shape.task().continues() ? "causal" : "visible", " pairs, without recomputation) x ",
+                            static_cast<int64_t>(tokens), " tokens / (", number_text(prediction.step_seconds), " s x ",
+                            prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ", number_text(peak),
+                            " operations/s in ", plan::to_string(type), ")");
   const auto percent = [&](double operations) { return number_text(std::round(1e4 * operations / most) / 100); };
   if (is_wholly_causal(shape, work, samples, computed.attention_forward))
-    text += concat("; by all pairs ", percent(all_pairs_operations(shape, work.tokens, work.operations) * tokens),
-                   " %");
+    text +=
+        concat("; by all pairs ", percent(all_pairs_operations(shape, work.tokens, work.operations) * tokens), " %");
   text += concat("; as ranks compute it, with recomputation and padding, ", percent(computed.all), " %");
   prediction.mfu_formula = text;
 }
@@ -289,9 +287,8 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
-  plan::Prediction prediction{.limit = limit_of(config.memory, roles, cluster),
-                              .step_seconds = timeline.seconds,
-                              .seconds = timeline.parts()};
+  plan::Prediction prediction{
+      .limit = limit_of(config.memory, roles, cluster), .step_seconds = timeline.seconds, .seconds = timeline.parts()};
   prediction.fits = prediction.limit.empty();
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
@@ -336,8 +333,8 @@ void set_ranks(run::Config& config, int64_t ranks) {
                                      {"tensor", parallel.tensor.size}})
       if (size > 1) axes += concat(axes.empty() ? "" : ", ", "parallel.", name, " = ", size);
     const int64_t below = ranks / fixed * fixed;
-    const std::string nearest = below > 0 ? concat("the nearest are ", below, " and ", below + fixed)
-                                          : concat("the smallest is ", fixed);
+    const std::string nearest =
+        below > 0 ? concat("the nearest are ", below, " and ", below + fixed) : concat("the smallest is ", fixed);
     throw Error("plan", concat("the number of ranks must be a multiple of the axes that are fixed (", axes, "): got ",
                                ranks, "; ", nearest));
   }

@@ -41,13 +41,19 @@ constexpr double kElementBytes = 12;  // a = b + c in fp32: two reads and a writ
 
 at::ScalarType scalar_type_of(const std::string& name) {
   const auto type = plan::number_type_named(name);
-  require(type && *type != plan::NumberType::Fp8, "cluster", "dtypes of products must be among fp64, fp32, bf16 and "
-          "fp16: got `", name, "`");
+  require(type && *type != plan::NumberType::Fp8, "cluster",
+          "dtypes of products must be among fp64, fp32, bf16 and "
+          "fp16: got `",
+          name, "`");
   switch (*type) {
-    case plan::NumberType::Fp64: return at::kDouble;
-    case plan::NumberType::Bf16: return at::kBFloat16;
-    case plan::NumberType::Fp16: return at::kHalf;
-    default: return at::kFloat;
+    case plan::NumberType::Fp64:
+      return at::kDouble;
+    case plan::NumberType::Bf16:
+      return at::kBFloat16;
+    case plan::NumberType::Fp16:
+      return at::kHalf;
+    default:
+      return at::kFloat;
   }
 }
 
@@ -200,9 +206,8 @@ class Calibration {
     if (node_->size() > 1) {
       plan::CollectiveTable& table = profile_.collectives;
       table.ranks = {static_cast<double>(node_->size())};
-      for (const auto collective :
-           {CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter, CommKind::AllToAll,
-            CommKind::Broadcast, CommKind::Reduce, CommKind::Send}) {
+      for (const auto collective : {CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter,
+                                    CommKind::AllToAll, CommKind::Broadcast, CommKind::Reduce, CommKind::Send}) {
         const auto [latency, bandwidth] = measure_link(*node_, collective, window);
         table.names.emplace_back(plan::to_string(collective));
         table.latency.push_back(latency);
@@ -252,13 +257,20 @@ class Calibration {
   static comm::Work issue(comm::Group& group, CommKind collective, at::Tensor& x, at::Tensor& y, at::Tensor& part) {
     const int rank = group.rank();
     switch (collective) {
-      case CommKind::AllReduce: return group.all_reduce(x, comm::Reduce::Sum);
-      case CommKind::AllGather: return group.all_gather(x, part);
-      case CommKind::ReduceScatter: return group.reduce_scatter(part, x, comm::Reduce::Sum);
-      case CommKind::AllToAll: return group.all_to_all(y, x, {}, {});
-      case CommKind::Broadcast: return group.broadcast(x, 0);
-      case CommKind::Reduce: return group.reduce(x, 0, comm::Reduce::Sum);
-      default: break;
+      case CommKind::AllReduce:
+        return group.all_reduce(x, comm::Reduce::Sum);
+      case CommKind::AllGather:
+        return group.all_gather(x, part);
+      case CommKind::ReduceScatter:
+        return group.reduce_scatter(part, x, comm::Reduce::Sum);
+      case CommKind::AllToAll:
+        return group.all_to_all(y, x, {}, {});
+      case CommKind::Broadcast:
+        return group.broadcast(x, 0);
+      case CommKind::Reduce:
+        return group.reduce(x, 0, comm::Reduce::Sum);
+      default:
+        break;
     }
     if (rank % 2 == 1) return group.recv(x, rank - 1);
     return rank + 1 < group.size() ? group.send(x, rank + 1) : comm::Work();

@@ -216,11 +216,10 @@ void check_cuda_graph(const Config& config) {
   require(parallel.zero <= 1, "training",
           "cuda_graph needs parallel.zero 0 or 1, which keep parameters and gradients at fixed addresses: got ",
           parallel.zero, "; set training.cuda_graph = false");
-  require(
-      parallel.ranks() == parallel.data, "training",
-      "cuda_graph needs data parallelism only, because ranks of pipeline, expert, tensor and sequence parallelism "
-      "communicate during a pass: got ",
-      parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.cuda_graph = false");
+  require(parallel.ranks() == parallel.data, "training",
+          "cuda_graph needs data parallelism only, because ranks of pipeline, expert, tensor and sequence parallelism "
+          "communicate during a pass: got ",
+          parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.cuda_graph = false");
 }
 
 /// Refuses settings that do not work together with memory.device, and a budget of activations that nothing reads.

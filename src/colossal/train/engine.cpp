@@ -92,10 +92,7 @@ at::DeviceType simulated_by_meta(const run::Config& config) {
 
 Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
                at::Device device)
-    : config_(config),
-      meant_(simulated_by_meta(config)),
-      objective_(models.at(0).objective),
-      mesh_(std::move(mesh)) {
+    : config_(config), meant_(simulated_by_meta(config)), objective_(models.at(0).objective), mesh_(std::move(mesh)) {
   const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,

@@ -23,7 +23,7 @@
 namespace colossal::tensor {
 class ObservedOperators;
 class OperationListener;
-}
+}  // namespace colossal::tensor
 
 namespace colossal::comm {
 

@@ -85,8 +85,7 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   }
   // Large tensors live long. Among the activations they would leave holes in the memory that LibTorch's allocator
   // keeps.
-  if (wanted >= kMapped && !options.pinned_memory())
-    return mapped(wanted).view(type).narrow(0, 0, numel).view(sizes);
+  if (wanted >= kMapped && !options.pinned_memory()) return mapped(wanted).view(type).narrow(0, 0, numel).view(sizes);
   // Allocators of pinned memory mostly give whole pages, LibTorch's allocator of the host does not.
   at::Tensor bytes = at::empty({options.pinned_memory() ? wanted : with_slack}, bytes_options);
   if (options.pinned_memory() && bytes_to_block(bytes) != 0) bytes = at::empty({wanted + kBlock}, bytes_options);

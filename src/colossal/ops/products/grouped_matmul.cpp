@@ -59,8 +59,8 @@ void check_bias(const at::Tensor& w, const at::Tensor& bias) {
 void check_sum(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum) {
   check_ends(dy, ends);
   check_ends(x, ends);
-  require(dy.scalar_type() == x.scalar_type(), "grouped_matmul", "operands must have one dtype: got ",
-          dy.scalar_type(), " and ", x.scalar_type());
+  require(dy.scalar_type() == x.scalar_type(), "grouped_matmul", "operands must have one dtype: got ", dy.scalar_type(),
+          " and ", x.scalar_type());
   if (!sum.defined()) return;
   const std::vector<int64_t> sizes{static_cast<int64_t>(ends.size()), dy.size(1), x.size(1)};
   require(sum.sizes() == at::IntArrayRef(sizes), "grouped_matmul", "sum must be ", at::IntArrayRef(sizes), ": got ",
@@ -106,8 +106,8 @@ at::Tensor multiply_on_device(const at::Tensor& x, const at::Tensor& stack, cons
                               const at::Tensor& bias) {
   const at::Tensor rows = x.contiguous(), ends_there = ends_on_device(ends, x);
   // LibTorch has no kernel of the operator on meta.
-  at::Tensor y = x.is_meta() ? at::empty({x.size(0), stack.size(2)}, x.options())
-                             : at::_grouped_mm(rows, stack, ends_there);
+  at::Tensor y =
+      x.is_meta() ? at::empty({x.size(0), stack.size(2)}, x.options()) : at::_grouped_mm(rows, stack, ends_there);
   if (!bias.defined()) return y;
   for (size_t group = 0; group < ends.size(); ++group)
     if (rows_of(ends, group) > 0) rows_in(y, ends, group).add_(bias.select(0, static_cast<int64_t>(group)));

@@ -37,9 +37,8 @@ at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Te
 }
 
 bool may_use_onednn(const at::Tensor& a, const at::Tensor& b) {
-  return tensor::is_for_cpu(a) && tensor::is_for_cpu(b) &&
-         a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.numel() > 0 &&
-         b.numel() > 0;
+  return tensor::is_for_cpu(a) && tensor::is_for_cpu(b) && a.scalar_type() == at::kFloat &&
+         b.scalar_type() == at::kFloat && a.numel() > 0 && b.numel() > 0;
 }
 
 at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}) {
@@ -52,9 +51,9 @@ at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Ten
 template <class Product>
 void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const Product& product_of) {
   constexpr int64_t kBlockBytes = int64_t{8} << 20;
-  const int64_t rows =
-      tensor::is_for_cpu(out)
-          ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
+  const int64_t rows = tensor::is_for_cpu(out)
+                           ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64)
+                           : out.size(0);
   for (int64_t from = 0; from < out.size(0); from += rows) {
     const int64_t count = std::min(rows, out.size(0) - from);
     auto block = out.narrow(0, from, count);
