@@ -12,7 +12,8 @@ constexpr int kPruneRounds = 6;
 
 }  // namespace
 
-PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const std::vector<int>& fixed)
+PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices,
+                         const std::vector<int>& fixed)
     : problem_(problem), alive_(problem.variables.size()), edges_of_(problem.variables.size()) {
   sums_.assign(prices.size() + 1, 0);
   std::partial_sum(prices.begin(), prices.end(), sums_.begin() + 1);
@@ -99,8 +100,8 @@ bool PricedCosts::prune_variable(size_t variable) {
       const Edge& edge = edges_[at];
       const bool is_first = edge.first == static_cast<int>(variable);
       const int other = is_first ? edge.second : edge.first;
-      const double* row =
-          (is_first ? edge.cost : edge.transposed).data() + static_cast<size_t>(choice) * choices(other);
+      const double* table = (is_first ? edge.cost : edge.transposed).data();
+      const double* row = table + static_cast<size_t>(choice) * choices(other);
       double least = kForbidden;
       for (const int one : alive_[static_cast<size_t>(other)]) least = std::min(least, row[one]);
       entries_ += static_cast<double>(alive_[static_cast<size_t>(other)].size());

@@ -1,5 +1,5 @@
-// The costs of a ChoiceProblem at given prices of memory, one table for each pair of variables, and the choices that may
-// still be the cheapest.
+// The costs of a ChoiceProblem at given prices of memory, one table for each pair of variables, and the choices that
+// may still be the cheapest.
 //
 //   plan::PricedCosts costs(problem, prices, {});
 //   costs.prune();
