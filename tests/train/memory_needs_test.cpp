@@ -14,6 +14,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -130,6 +131,46 @@ TEST(MemoryNeeds, HaveARowForEachModelAndKind) {
                                  "reference.parameters device", "reference.gradients device",
                                  "reference.masters device", "reference.states device"));
   EXPECT_EQ(rows[0].bytes, rows[4].bytes);
+}
+
+/// Returns a model of GPT-3's family. Its tied table is its only parameter beside the blocks and the positions.
+models::ModelShape gpt3(int64_t hidden, int64_t layers) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.vocabulary = 50257;
+  shape.hidden = hidden;
+  shape.layers = layers;
+  shape.heads = shape.kv_heads = hidden / 128;
+  shape.head_dim = 128;
+  shape.ffn = 4 * hidden;
+  shape.positions = 2048;
+  return shape;
+}
+
+// InstructGPT: 18 bytes a parameter of policy and value (2 weights, 4 gradients, 4 master weights, 8 Adam), 2 of
+// reference and reward. With the published 175e9 and 6e9 parameters that is 3.62 TB.
+TEST(MemoryNeeds, OfInstructGptsFourModels) {
+  const models::ModelShape large = gpt3(12288, 96), small = gpt3(4096, 28);
+  const auto rows = memory_needs(config_of({.accumulate = 2, .precision = "bf16"}),
+                                 {{"", large},
+                                  {"value", small},
+                                  {.name = "reference", .shape = large, .adapter = nn::frozen()},
+                                  {.name = "reward", .shape = small, .adapter = nn::frozen()}},
+                                 0);
+  std::map<std::string, double> bytes, parameters;
+  for (const MemoryNeed& need : rows) {
+    bytes[need.model] += static_cast<double>(need.bytes);
+    if (need.what == "parameters") parameters[need.model] = static_cast<double>(need.bytes) / 2;
+  }
+  EXPECT_EQ(parameters.at(""), parameters.at("reference"));
+  double published = 0;
+  for (const auto& [model, count] : std::map<std::string, double>{
+           {"", 175e9}, {"value", 6e9}, {"reference", 175e9}, {"reward", 6e9}}) {
+    EXPECT_NEAR(parameters.at(model), count, count * 0.03) << model;
+    const double each = bytes.at(model) / parameters.at(model);
+    EXPECT_NEAR(each, model.starts_with("re") ? 2 : 18, 1e-3) << model << ": alignment of chunks";
+    published += each * count;
+  }
+  EXPECT_NEAR(published, 3.62e12, 0.005e12);
 }
 
 TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
