@@ -92,8 +92,8 @@ TEST(Bandwidth, NeverMakesAStepSlowerWithoutSharedLinks) {
   EXPECT_GT(faster, 1000) << "the bandwidth must matter, or nothing is tested";
 }
 
-/// Links that are shared have an anomaly, as list scheduling has: a call that is on no critical path begins earlier, and
-/// then takes its part of the link from one that is.
+/// Links that are shared have an anomaly, as list scheduling has: a call that is on no critical path begins earlier,
+/// and then takes its part of the link from one that is.
 TEST(Bandwidth, CanMakeAStepSlowerOnSharedLinks) {
   const auto call = [](int32_t group, double bytes) {
     return StepEvent{.collective = static_cast<uint8_t>(Collective::AllReduce), .group = group, .bytes = bytes};

@@ -5,8 +5,8 @@
 // - 175B: tensor 8, pipeline 8, six chunks a stage, one row of 2,048 tokens a micro-batch, vocabulary 64,000, no
 //   recomputation, all pairs of attention. Both systems reduce gradients after the last backward
 //   pass; MegaScale hides a part of that, which makes its fitted `extra` smaller.
-// - torchtitan 70B and 405B: full recomputation, causal attention; 405B: as many micro-batches as stages. The 126 layers
-//   are 128, because stages are equal.
+// - torchtitan 70B and 405B: full recomputation, causal attention; 405B: as many micro-batches as stages. The 126
+//   layers are 128, because stages are equal.
 // - memory traffic and the bytes of gradients: the constants of StageEvents.
 #include <gtest/gtest.h>
 
