@@ -58,8 +58,8 @@ std::vector<Role> random_roles(std::mt19937& random) {
       for (const int r : ranks) {
         StepEvents& events = roles[static_cast<size_t>(r)].events;
         const int32_t group = events.index_of({"group", ranks});
-        events.list.push_back({.collective = static_cast<uint8_t>(Collective::AllReduce), .group = group,
-                               .bytes = bytes});
+        events.list.push_back(
+            {.collective = static_cast<uint8_t>(Collective::AllReduce), .group = group, .bytes = bytes});
         ++calls[r];
       }
       continue;
@@ -102,8 +102,7 @@ TEST(Bandwidth, CanMakeAStepSlowerOnSharedLinks) {
   const auto compute = [](double seconds) {
     return StepEvent{.kind = StepEvent::Kind::Product, .operations = seconds};
   };
-  const StepEvents::Group own{"own", {0}}, first{"first", {0, 1}}, second{"second", {0, 1}},
-      critical{"critical", {1}};
+  const StepEvents::Group own{"own", {0}}, first{"first", {0, 1}}, second{"second", {0, 1}}, critical{"critical", {1}};
   std::vector<Role> roles{{.name = "rank 0", .ranks = {0}}, {.name = "rank 1", .ranks = {1}}};
   roles[0].events = {{call(0, 24), wait(0), call(1, 10), call(2, 10)}, {own, first, second}};
   roles[1].events = {{call(0, 10), call(1, 10), compute(12), call(2, 2), wait(2), compute(100)},

@@ -30,10 +30,10 @@ struct PublishedModel {
 
 struct PublishedLayout {
   int64_t tensor = 1, pipeline = 1, chunks = 1, data = 1, micro_batches = 1;
-  int64_t micro_batch = 1;       ///< samples of a micro-batch of one replica
-  double recomputed = 0;         ///< share of the forward pass of a block that backward repeats
-  bool overlaps_data = false;    ///< gradients are reduced as each chunk ends, parameters gathered ahead of use
-  bool gathers_blocks = false;   ///< FSDP: parameters of each block are gathered in forward and again in backward
+  int64_t micro_batch = 1;      ///< samples of a micro-batch of one replica
+  double recomputed = 0;        ///< share of the forward pass of a block that backward repeats
+  bool overlaps_data = false;   ///< gradients are reduced as each chunk ends, parameters gathered ahead of use
+  bool gathers_blocks = false;  ///< FSDP: parameters of each block are gathered in forward and again in backward
   int64_t ranks() const { return tensor * pipeline * data; }
   double tokens(const PublishedModel& model) const {
     return static_cast<double>(data * micro_batches * micro_batch * model.sequence);
@@ -100,16 +100,25 @@ class StageEvents {
     role.events.list.push_back(event);
   }
   void product(double count, int64_t m, int64_t n, int64_t k, uint8_t phase) {
-    push({.kind = StepEvent::Kind::Product, .dtype = kBf16, .m = m, .n = n, .k = k,
-          .operations = count * 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k)}, phase);
+    push({.kind = StepEvent::Kind::Product,
+          .dtype = kBf16,
+          .m = m,
+          .n = n,
+          .k = k,
+          .operations = count * 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k)},
+         phase);
   }
   void elementwise(double bytes, uint8_t phase) {
     push({.kind = StepEvent::Kind::Elementwise, .read = bytes / 2, .written = bytes / 2}, phase);
   }
   int call(Group group, Collective collective, double full, uint8_t phase, int peer = -1) {
     const auto size = static_cast<int64_t>(role.events.groups[group].ranks.size());
-    push({.kind = StepEvent::Kind::Call, .collective = static_cast<uint8_t>(collective), .group = group, .peer = peer,
-          .bytes = collective == Collective::Recv ? 0 : sent_bytes(collective, full, size)}, phase);
+    push({.kind = StepEvent::Kind::Call,
+          .collective = static_cast<uint8_t>(collective),
+          .group = group,
+          .peer = peer,
+          .bytes = collective == Collective::Recv ? 0 : sent_bytes(collective, full, size)},
+         phase);
     return calls_++;
   }
   void wait(int call) { push({.kind = StepEvent::Kind::Wait, .call = call}, kForward); }
@@ -153,8 +162,10 @@ class StageEvents {
   void block_rest(double share, double attention, double traffic, uint8_t phase) {
     const auto tokens = static_cast<double>(tokens_), t = static_cast<double>(layout_.tensor);
     const double pairs = tokens * static_cast<double>(model_.sequence) * (model_.causal ? 0.5 : 1);
-    push({.kind = StepEvent::Kind::Attention, .dtype = kBf16,
-          .operations = blocks_ * share * attention * 4 * pairs * static_cast<double>(model_.hidden) / t}, phase);
+    push({.kind = StepEvent::Kind::Attention,
+          .dtype = kBf16,
+          .operations = blocks_ * share * attention * 4 * pairs * static_cast<double>(model_.hidden) / t},
+         phase);
     elementwise(blocks_ * share * traffic * tokens * 2 *
                     (kRowPasses * static_cast<double>(model_.hidden) + kInnerPasses * static_cast<double>(ffn_)) / t,
                 phase);
@@ -224,9 +235,9 @@ class StageEvents {
 /// Returns a role for each pipeline stage. With several chunks the schedule is interleaved, otherwise 1F1B.
 inline std::vector<Role> published_roles(const PublishedModel& model, const PublishedLayout& layout) {
   const schedule::Schedule plan = schedule::make_schedule({.name = layout.chunks > 1 ? "interleaved" : "1f1b",
-                                                  .stages = static_cast<int>(layout.pipeline),
-                                                  .micro_batches = static_cast<int>(layout.micro_batches),
-                                                  .chunks = static_cast<int>(layout.chunks)});
+                                                           .stages = static_cast<int>(layout.pipeline),
+                                                           .micro_batches = static_cast<int>(layout.micro_batches),
+                                                           .chunks = static_cast<int>(layout.chunks)});
   std::vector<Role> roles;
   for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
     StageEvents events(model, layout, stage);

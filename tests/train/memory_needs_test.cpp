@@ -163,8 +163,8 @@ TEST(MemoryNeeds, OfInstructGptsFourModels) {
   }
   EXPECT_EQ(parameters.at(""), parameters.at("reference"));
   double published = 0;
-  for (const auto& [model, count] : std::map<std::string, double>{
-           {"", 175e9}, {"value", 6e9}, {"reference", 175e9}, {"reward", 6e9}}) {
+  for (const auto& [model, count] :
+       std::map<std::string, double>{{"", 175e9}, {"value", 6e9}, {"reference", 175e9}, {"reward", 6e9}}) {
     EXPECT_NEAR(parameters.at(model), count, count * 0.03) << model;
     const double each = bytes.at(model) / parameters.at(model);
     EXPECT_NEAR(each, model.starts_with("re") ? 2 : 18, 1e-3) << model << ": alignment of chunks";

@@ -12,8 +12,7 @@ constexpr int kPruneRounds = 6;
 
 }  // namespace
 
-PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices,
-                         const std::vector<int>& fixed)
+PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const std::vector<int>& fixed)
     : problem_(problem), alive_(problem.variables.size()), edges_of_(problem.variables.size()) {
   sums_.assign(prices.size() + 1, 0);
   std::partial_sum(prices.begin(), prices.end(), sums_.begin() + 1);
