@@ -27,8 +27,8 @@ using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
 /// How one node of the graph runs. A node that has no operator of its own is an input or a constant.
 struct TracedOperator {
   std::optional<c10::OperatorHandle> handle;  ///< operator of LibTorch, out of place; none: see `constant` and `input`
-  /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here, or undefined in
-  /// lists; `places` says where they go. Sizes (of reshape, expand) are those of whole tensors.
+  /// All arguments of the operator in the order of its schema. Tensors that the graph has are None here, or undefined
+  /// in lists; `places` says where they go. Sizes (of reshape, expand) are those of whole tensors.
   std::vector<c10::IValue> arguments;
   struct Place {
     int argument = 0;     ///< index in `arguments`

@@ -1,7 +1,7 @@
 // Which activations a training step computes again: a tree of segments of blocks.
 //
-//   // Blocks 0 to 3 keep only the input of block 0. Their recomputation keeps blocks 2 and 3, and computes 0 and 1 once
-//   // more. Block 4 keeps everything.
+//   // Blocks 0 to 3 keep only the input of block 0. Their recomputation keeps blocks 2 and 3, and computes 0 and 1
+//   // once more. Block 4 keeps everything.
 //   const Segments segments{{.first = 0, .last = 4, .parts = {{.first = 0, .last = 2}}}};
 #pragma once
 #include <cstdint>

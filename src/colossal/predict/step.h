@@ -28,8 +28,8 @@ using RecordedRoles = std::vector<RecordedRole>;
 inline constexpr int64_t kRecordedRanks = 64;
 
 /// Records the ranks of config.parallel. With up to kRecordedRanks ranks every rank is recorded, and ranks with equal
-/// steps become one role. With more, one rank of each pipeline stage and each place in a sequence is recorded; it stands
-/// for all ranks that differ from it only in their place along the other axes.
+/// steps become one role. With more, one rank of each pipeline stage and each place in a sequence is recorded; it
+/// stands for all ranks that differ from it only in their place along the other axes.
 /// No communication. Errors: those of train::record_step().
 RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape);
 
