@@ -37,9 +37,9 @@ void agree_on_products(comm::Group& everyone, const std::string& matmul) {
 /// Returns true if a number differs that must be equal. Called on rank 0.
 bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
+  const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
   const predict::RecordedRoles roles =
       predict::record_roles(predict::on_devices(planned.config, planned.shape, cluster), planned.shape);
-  const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
   plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.shape, cluster);
   if (!planned.note.empty()) prediction.assumptions.push_back(planned.note);
