@@ -42,6 +42,7 @@ Prediction example() {
   prediction.roles = {role, {.name = "stage 1", .ranks = 6, .fullest = "forward"}};
   prediction.remedies = {{"[memory]\nrecompute = \"block\"\n", 23, 0.7}};
   prediction.assumptions = {"one document a row", "the batch is ready"};
+  prediction.goodput = 0.9, prediction.checkpoint_seconds = 30, prediction.checkpoint_interval = 7200;
   return prediction;
 }
 
@@ -59,6 +60,9 @@ TEST(Prediction, ReadsBackItsJson) {
   EXPECT_EQ(after.roles[0].seconds.bubble, 0.3);
   EXPECT_EQ(after.remedies.at(0).table, before.remedies[0].table);
   EXPECT_EQ(after.assumptions, before.assumptions);
+  EXPECT_EQ(after.goodput, 0.9);
+  EXPECT_EQ(after.checkpoint_seconds, 30);
+  EXPECT_EQ(after.checkpoint_interval, 7200);
 }
 
 TEST(Prediction, HasTheDocumentedMembers) {
@@ -95,6 +99,7 @@ TEST(Prediction, PrintsTables) {
   EXPECT_THAT(text, ContainsRegex("stage 0 +between nodes +21 +22 B"));
   EXPECT_THAT(text, HasSubstr("0.3333 = 1.1 compute + 1.2 communication + 1.3 bubble + 1.4 optimizer + 1 input\n"));
   EXPECT_THAT(text, HasSubstr("MFU 62 %: causal pairs\n"));
+  EXPECT_THAT(text, HasSubstr("goodput 90 % of the time of a long run, with a checkpoint of "));
   EXPECT_THAT(text, HasSubstr("The layout does not fit: stage 0 needs 5 TB\n"));
   EXPECT_THAT(text, HasSubstr("[memory]\nrecompute = \"block\"\n"));
   EXPECT_THAT(text, HasSubstr("\nassumptions\n- one document a row\n- the batch is ready\n"));

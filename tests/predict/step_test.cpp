@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/role_costs.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/program.h"
@@ -219,6 +220,55 @@ TEST(Prediction, TellsLinksApart) {
   EXPECT_EQ(prediction_inside.roles.at(0).links.at(0).bytes, prediction.roles[0].links[0].bytes);
 }
 
+/// The first two ranks of the ring are in one node, and the step waits for those that are not.
+TEST(Prediction, PricesARingAtItsSlowestLink) {
+  run::Config config = config_of(1);
+  config.parallel.sequence = {.size = 4, .mode = "ring"};
+  const RecordedRoles roles = record_roles(config, even_shape());
+  plan::Profile profile = shared_machine();
+  profile.device.shared = false;
+  profile.node.devices = 2;
+  profile.network = {1e8, 1e-4, 1};
+  const plan::Cluster cluster(profile);
+  const RoleCosts costs(cluster, config.parallel, roles);
+  for (const RecordedRole& role : roles) {
+    if (role.ranks.size() < 4) continue;
+    EXPECT_EQ(costs.place_of({0, 1}).nodes, 2) << "1 sends to 2, on the other node";
+    EXPECT_EQ(costs.place_of({0, 1}).ranks, 2);
+  }
+  EXPECT_EQ(costs.place_of({0, 1, 2, 3}).nodes, 2);
+}
+
+/// Groups of three ranks on nodes of four: ranks 0, 1, 2 share a node, ranks 3, 4, 5 do not.
+TEST(Prediction, PricesGroupsAtTheirSlowestPlace) {
+  const run::Config config = config_of(4, 3);
+  RecordedRoles roles(1);
+  for (int rank = 0; rank < 12; ++rank) roles[0].ranks.push_back(rank);
+  plan::Profile profile = shared_machine();
+  profile.device.shared = false;
+  profile.node.devices = 4;
+  const plan::Cluster cluster(profile);
+  EXPECT_EQ(RoleCosts(cluster, config.parallel, roles).place_of({0, 1, 2}).nodes, 2);
+  RecordedRoles apart(2);
+  for (int rank = 0; rank < 12; ++rank) apart[rank < 3 ? 0 : 1].ranks.push_back(rank);
+  EXPECT_EQ(RoleCosts(cluster, config.parallel, apart).place_of({0, 1, 2}).nodes, 1) << "the others are another role";
+}
+
+TEST(Prediction, HasTheGoodputOfItsProfile) {
+  const run::Config config = config_of(2);
+  const RecordedRoles roles = record_roles(config, even_shape());
+  plan::Profile profile = shared_machine();
+  const auto without = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  EXPECT_EQ(without.checkpoint_interval, 0) << "the profile has no disk";
+  profile.disk = {.read = 1e8, .write = 1e8, .latency = 0};
+  const auto prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  const plan::PredictedRole& role = prediction.roles.at(0);
+  EXPECT_DOUBLE_EQ(prediction.checkpoint_seconds,
+                   static_cast<double>(role.kinds.parameters + role.kinds.states) / 1e8);
+  EXPECT_EQ(prediction.checkpoint_interval, profile.failures.best_interval(1, prediction.checkpoint_seconds));
+  EXPECT_LT(prediction.goodput, without.goodput);
+}
+
 /// A copy that begins last adds its seconds to the step, if the profile has the speed of copies.
 TEST(Prediction, PricesTransfersOfTiers) {
   const run::Config config = config_of(2);
@@ -244,6 +294,10 @@ TEST(SetRanks, DividesByTheOtherAxes) {
                                          Not(HasSubstr("pipeline")))));
   EXPECT_THAT([&] { set_ranks(config, 1); }, ThrowsMessage<Error>(HasSubstr("the smallest is 2")));
   EXPECT_EQ(config.parallel.data, 4);
+  config.parallel.ranks_wanted = 8;
+  set_ranks(config, 4);
+  EXPECT_EQ(config.parallel.ranks_wanted, 4);
+  EXPECT_NO_THROW(config.validate());
 }
 
 TEST(SetDevice, FollowsTheProfile) {

@@ -104,7 +104,10 @@ Prediction read_prediction(const PredictionJson& object) {
                         .mfu = object.at("mfu").get<double>(),
                         .mfu_formula = object.at("mfu_formula").get<std::string>(),
                         .flops_per_token = object.at("flops_per_token").get<double>(),
-                        .seconds = read_seconds(object.at("seconds"))};
+                        .seconds = read_seconds(object.at("seconds")),
+                        .goodput = object.at("goodput").get<double>(),
+                        .checkpoint_seconds = object.at("checkpoint_seconds").get<double>(),
+                        .checkpoint_interval = object.at("checkpoint_interval").get<double>()};
   for (const PredictionJson& role : object.at("roles")) prediction.roles.push_back(read_role(role));
   for (const PredictionJson& row : object.at("remedies"))
     prediction.remedies.push_back({.table = row.at("table").get<std::string>(),
@@ -138,6 +141,9 @@ std::string to_json(const Prediction& prediction) {
                               {"mfu_formula", prediction.mfu_formula},
                               {"flops_per_token", count_json(prediction.flops_per_token)},
                               {"seconds", seconds_json(prediction.seconds)},
+                              {"goodput", prediction.goodput},
+                              {"checkpoint_seconds", prediction.checkpoint_seconds},
+                              {"checkpoint_interval", prediction.checkpoint_interval},
                               {"roles", std::move(roles)},
                               {"remedies", std::move(remedies)},
                               {"assumptions", prediction.assumptions}};

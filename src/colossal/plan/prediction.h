@@ -65,6 +65,9 @@ struct Prediction {
   std::vector<PredictedRole> roles;
   std::vector<Remedy> remedies;  ///< the fastest first; empty where the layout fits
   std::vector<std::string> assumptions;
+  double goodput = 1;              ///< share of the time of a long run that makes progress between failures
+  double checkpoint_seconds = 0;   ///< of one checkpoint; 0 = the profile has no disk
+  double checkpoint_interval = 0;  ///< seconds of training between checkpoints that lose the least; 0 = as above
 };
 
 /// Returns one JSON object with the members of docs/how-to/planning.md.

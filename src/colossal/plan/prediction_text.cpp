@@ -3,6 +3,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/progress.h"
 #include "colossal/plan/prediction.h"
 
 namespace colossal::plan {
@@ -85,6 +86,16 @@ std::string seconds_table(const Prediction& prediction) {
   return text;
 }
 
+std::string long_run_text(const Prediction& prediction) {
+  std::string text = concat("goodput ", rounded(100 * prediction.goodput), " % of the time of a long run");
+  if (prediction.checkpoint_interval > 0)
+    text += concat(", with a checkpoint of ", readable_duration(prediction.checkpoint_seconds), " every ",
+                   readable_duration(prediction.checkpoint_interval));
+  else
+    text += ", without the time of checkpoints, because the profile has no disk";
+  return text + "\n";
+}
+
 std::string fit_text(const Prediction& prediction) {
   if (prediction.fits) return "The layout fits.\n";
   std::string text = concat("The layout does not fit: ", prediction.limit, "\n");
@@ -105,7 +116,8 @@ std::string to_text(const Prediction& prediction) {
   std::string text =
       concat(prediction.ranks, prediction.ranks == 1 ? " rank, " : " ranks, ", rounded(prediction.step_seconds),
              " seconds a step, peak ", readable_bytes(prediction.peak_bytes), "\n\n", memory_table(prediction.roles),
-             "\n", calls_table(prediction.roles), "\n", seconds_table(prediction), "\n", fit_text(prediction));
+             "\n", calls_table(prediction.roles), "\n", seconds_table(prediction),
+             long_run_text(prediction), "\n", fit_text(prediction));
   if (!prediction.assumptions.empty()) text += "\nassumptions\n";
   for (const std::string& line : prediction.assumptions) text += concat("- ", line, "\n");
   return text;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "colossal/plan/cluster_costs.h"
 #include "colossal/plan/prediction_page.h"
 #include "colossal/plan/timeline.h"
+#include "colossal/predict/role_costs.h"
 
 namespace colossal::predict {
 
@@ -28,7 +28,7 @@ std::string prediction_page(const std::string& title, const run::Config& config,
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
     memory.push_back(role.step.memory);
   }
-  const plan::StepTimeline step = plan::simulate_step(simulated, plan::ClusterCosts(cluster));
+  const plan::StepTimeline step = plan::simulate_step(simulated, RoleCosts(cluster, config.parallel, roles));
   std::vector<plan::MemoryLimit> limits{{"memory of a device without its reserve", cluster.device_bytes()}};
   if (cluster.profile().device.shared) limits.front().name = "a rank's share of the machine's memory";
   if (config.memory.device > 0) limits.push_back({"memory.device", config.memory.device});

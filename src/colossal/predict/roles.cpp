@@ -7,24 +7,11 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/rank_places.h"
 #include "colossal/predict/step.h"
 
 namespace colossal::predict {
 namespace {
-
-constexpr size_t kAxes = 5, kPipeline = 0, kSequence = 3;
-constexpr std::array<const char*, kAxes> kAxisNames{"pipeline", "data", "expert", "sequence", "tensor"};
-using PlaceInLayout = std::array<int64_t, kAxes>;  // outermost first, as in ParallelConfig::axes()
-
-PlaceInLayout sizes_of(const distributed::ParallelConfig& parallel) {
-  return {parallel.pipeline.size, parallel.data, parallel.expert.size, parallel.sequence.size, parallel.tensor.size};
-}
-
-PlaceInLayout place_in(const PlaceInLayout& sizes, int64_t rank) {
-  PlaceInLayout place{};
-  for (size_t axis = kAxes; axis-- > 0; rank /= sizes[axis]) place[axis] = rank % sizes[axis];
-  return place;
-}
 
 /// Returns "3", "0-2" or "0, 2, 5-7".
 std::string numbers_text(const std::set<int64_t>& numbers) {
@@ -41,23 +28,23 @@ std::string numbers_text(const std::set<int64_t>& numbers) {
 
 std::string axis_text(size_t axis, const std::set<int64_t>& places) {
   const bool is_one = places.size() == 1;
-  if (axis == kPipeline) return (is_one ? "stage " : "stages ") + numbers_text(places);
+  if (axis == kPipelineAxis) return (is_one ? "stage " : "stages ") + numbers_text(places);
   return concat(is_one ? "rank " : "ranks ", numbers_text(places), " of ", kAxisNames[axis]);
 }
 
 /// Names ranks by their places along the axes, as long as they are all ranks with such places.
-std::string name_of(const std::vector<int>& ranks, const PlaceInLayout& sizes) {
-  std::array<std::set<int64_t>, kAxes> places;
+std::string name_of(const std::vector<int>& ranks, const RankPlace& sizes) {
+  std::array<std::set<int64_t>, kLayoutAxes> places;
   for (const int rank : ranks) {
-    const PlaceInLayout place = place_in(sizes, rank);
-    for (size_t axis = 0; axis < kAxes; ++axis) places[axis].insert(place[axis]);
+    const RankPlace place = place_of_rank(sizes, rank);
+    for (size_t axis = 0; axis < kLayoutAxes; ++axis) places[axis].insert(place[axis]);
   }
   size_t count = 1;
   for (const auto& along : places) count *= along.size();
   if (count != ranks.size())
     return concat(ranks.size() == 1 ? "rank " : "ranks ", numbers_text({ranks.begin(), ranks.end()}));
   std::string name;
-  for (size_t axis = 0; axis < kAxes; ++axis)
+  for (size_t axis = 0; axis < kLayoutAxes; ++axis)
     if (static_cast<int64_t>(places[axis].size()) < sizes[axis])
       name += (name.empty() ? "" : ", ") + axis_text(axis, places[axis]);
   return name.empty() ? "all ranks" : name;
@@ -103,13 +90,13 @@ class RelativeStep {
 };
 
 /// Returns the sets of ranks of which one is recorded, in the order of their first ranks.
-std::vector<std::vector<int>> recorded_sets(const PlaceInLayout& sizes, int64_t ranks) {
+std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t ranks) {
   std::vector<std::vector<int>> sets;
   std::map<std::pair<int64_t, int64_t>, size_t> known;
   for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
-    const PlaceInLayout place = place_in(sizes, rank);
+    const RankPlace place = place_of_rank(sizes, rank);
     size_t set = sets.size();
-    if (ranks > kRecordedRanks) set = known.try_emplace({place[kPipeline], place[kSequence]}, set).first->second;
+    if (ranks > kRecordedRanks) set = known.try_emplace({place[kPipelineAxis], place[kSequenceAxis]}, set).first->second;
     if (set == sets.size()) sets.emplace_back();
     sets[set].push_back(rank);
   }
@@ -119,7 +106,7 @@ std::vector<std::vector<int>> recorded_sets(const PlaceInLayout& sizes, int64_t 
 }  // namespace
 
 RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
-  const PlaceInLayout sizes = sizes_of(config.parallel);
+  const RankPlace sizes = axis_sizes(config.parallel);
   RecordedRoles roles;
   for (std::vector<int>& ranks : recorded_sets(sizes, config.parallel.ranks())) {
     const int first = ranks.front();
@@ -128,7 +115,7 @@ RecordedRoles record_roles(const run::Config& config, const models::ModelShape& 
     // Stages with equal work are roles of their own, because they do it at different times.
     const auto same = std::find_if(roles.begin(), roles.end(), [&](const RecordedRole& role) {
       const int known = role.ranks.front();
-      return place_in(sizes, known)[kPipeline] == place_in(sizes, first)[kPipeline] &&
+      return place_of_rank(sizes, known)[kPipelineAxis] == place_of_rank(sizes, first)[kPipelineAxis] &&
              relative.does_the_same(RelativeStep(role.step, known));
     });
     if (same == roles.end())

@@ -16,7 +16,8 @@
 #include "colossal/comm/traffic.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
-#include "colossal/plan/cluster_costs.h"
+#include "colossal/predict/page.h"
+#include "colossal/predict/role_costs.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/named_model.h"
 #include "colossal/train/recompute_choice.h"
@@ -120,7 +121,7 @@ int64_t resident_bytes_of(const StepMemory& memory, const plan::Profile& profile
 }
 
 plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds,
-                                   const plan::ClusterCosts& costs, const plan::Profile& profile) {
+                                   const plan::Costs& costs, const plan::Profile& profile) {
   const StepMemory& memory = role.step.memory;
   return {.name = role.name,
           .ranks = static_cast<int64_t>(role.ranks.size()),
@@ -282,7 +283,7 @@ double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, dou
 
 plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
                               const plan::Cluster& cluster) {
-  const plan::ClusterCosts costs(cluster);
+  const RoleCosts costs(cluster, config.parallel, roles);
   std::vector<plan::Role> simulated;
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
@@ -295,6 +296,10 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
     prediction.ranks += prediction.roles.back().ranks;
     prediction.peak_bytes = std::max(prediction.peak_bytes, prediction.roles.back().peak_bytes);
   }
+  const plan::LostTime lost = lost_time(prediction, cluster);
+  prediction.goodput = lost.goodput;
+  prediction.checkpoint_seconds = lost.checkpoint;
+  prediction.checkpoint_interval = lost.checkpoint_interval;
   prediction.assumptions = assumptions_of(config, shape, cluster.profile());
   if (const auto work = work_of(config, shape))
     set_mfu(prediction, config, shape, roles, *work, cluster);
@@ -339,6 +344,7 @@ void set_ranks(run::Config& config, int64_t ranks) {
                                ranks, "; ", nearest));
   }
   parallel.data = ranks / fixed;
+  if (parallel.ranks_wanted > 0) parallel.ranks_wanted = ranks;  // `ranks` of the file says nothing about this layout
 }
 
 void set_device(run::Config& config, const plan::Profile& profile) {

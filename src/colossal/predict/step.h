@@ -33,7 +33,8 @@ inline constexpr int64_t kRecordedRanks = 64;
 /// No communication. Errors: those of train::record_step().
 RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape);
 
-/// Returns the prediction of a step of `roles` on `cluster`, without remedies.
+/// Returns the prediction of a step of `roles` on `cluster`, without remedies. Calls cost what they cost at the slowest
+/// place that a rank of the role has (predict/role_costs.h).
 /// Errors: those of plan::Cluster and plan::simulate_step().
 plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
                               const plan::Cluster& cluster);
@@ -44,7 +45,7 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
 /// causal pairs alone, plus 12 * layers * heads * head_dim for each of the (tokens - 1) / 2 other pairs of a token.
 double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, double causal);
 
-/// Sets parallel.data of `config` so that the layout has `ranks` ranks.
+/// Sets parallel.data of `config` so that the layout has `ranks` ranks, and parallel.ranks to them if it is set.
 /// Errors ("plan"): the product of the other axes does not divide `ranks`; the message names these axes and the nearest
 ///                  numbers of ranks.
 void set_ranks(run::Config& config, int64_t ranks);
