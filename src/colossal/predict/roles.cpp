@@ -1,9 +1,11 @@
 // record_roles(): records the ranks of a layout and joins those that do the same work.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -50,6 +52,13 @@ std::string name_of(const std::vector<int>& ranks, const RankPlace& sizes) {
   return name.empty() ? "all ranks" : name;
 }
 
+bool is_message(const StepEvent& event) {
+  return event.collective == StepEvent::kSend || event.collective == StepEvent::kReceive;
+}
+
+/// The most bytes of a kind by which ranks of one role differ.
+constexpr int64_t kAlikeBytes = 4096;
+
 /// A recorded step as another rank could have recorded it: with places relative to the rank.
 class RelativeStep {
  public:
@@ -58,36 +67,96 @@ class RelativeStep {
       const auto found = std::find(group.ranks.begin(), group.ranks.end(), rank);
       own_.push_back(found == group.ranks.end() ? 0 : found - group.ranks.begin());
     }
+    for (size_t i = 0; i < step.list.size(); ++i)
+      if (!belongs_to_one_rank(step.list[i])) shared_.push_back(i);
   }
   bool does_the_same(const RelativeStep& other) const {
-    if (step_.memory != other.step_.memory || step_.list.size() != other.step_.list.size()) return false;
+    if (!has_alike_memory(other) || shared_.size() != other.shared_.size()) return false;
     const auto is_alike = [](const StepEvents::Group& a, const StepEvents::Group& b) {
       return a.name == b.name && a.ranks.size() == b.ranks.size();
     };
     if (!std::equal(step_.groups.begin(), step_.groups.end(), other.step_.groups.begin(), other.step_.groups.end(),
                     is_alike))
       return false;
-    for (size_t i = 0; i < step_.list.size(); ++i)
-      if (event(i) != other.event(i)) return false;
+    for (size_t i = 0; i < shared_.size(); ++i)
+      if (event(shared_[i]) != other.event(other.shared_[i])) return false;
     return true;
   }
 
  private:
+  /// The norm of the gradients counts a tensor that several ranks have once, on the first of them. This is little work,
+  /// so it does not make a role.
+  static bool belongs_to_one_rank(const StepEvent& event) {
+    return event.kind == StepEvent::Kind::Elementwise && event.phase == StepEvent::kOptimizer;
+  }
+  bool has_alike_memory(const RelativeStep& other) const {
+    const StepMemory &a = step_.memory, &b = other.step_.memory;
+    const auto is_near = [](int64_t x, int64_t y) { return std::abs(x - y) <= kAlikeBytes; };
+    using Kinds = StepMemory::Kinds;
+    for (const auto kind : {&Kinds::parameters, &Kinds::gradients, &Kinds::states, &Kinds::activations,
+                            &Kinds::buffers, &Kinds::host})
+      if (!is_near(a.kinds.*kind, b.kinds.*kind)) return false;
+    return is_near(a.peak_bytes, b.peak_bytes);
+  }
   /// The event with its peer relative to the rank: messages by distance, roots by whether the rank is the root.
   StepEvent event(size_t index) const {
     StepEvent event = step_.list[index];
     if (event.kind != StepEvent::Kind::Call || event.peer < 0) return event;
     const auto group = static_cast<size_t>(event.group);
     const auto size = static_cast<int64_t>(step_.groups[group].ranks.size());
-    const bool is_message = event.collective == StepEvent::kSend || event.collective == StepEvent::kReceive;
     const int64_t distance = (event.peer - own_[group] + size) % size;
-    event.peer = static_cast<int32_t>(is_message ? distance : std::min<int64_t>(distance, 1));
+    event.peer = static_cast<int32_t>(is_message(event) ? distance : std::min<int64_t>(distance, 1));
     return event;
   }
 
   const train::RecordedStep& step_;
-  std::vector<int64_t> own_;  // place of the rank in each group
+  std::vector<int64_t> own_;    // place of the rank in each group
+  std::vector<size_t> shared_;  // events that all ranks of a role have
 };
+
+/// Ranks of which the first is recorded, and whom it communicates with.
+struct RecordedSet {
+  std::vector<int> ranks;
+  std::vector<StepEvents::Group> groups;
+  std::set<std::array<int64_t, 3>> messages;  // group, collective, rank of the peer
+};
+
+RecordedSet recorded_set(std::vector<int> ranks, const StepEvents& events) {
+  RecordedSet set{std::move(ranks), events.groups, {}};
+  for (const StepEvent& event : events.list)
+    if (event.kind == StepEvent::Kind::Call && is_message(event))
+      set.messages.insert({event.group, event.collective,
+                           events.groups[static_cast<size_t>(event.group)].ranks[static_cast<size_t>(event.peer)]});
+  return set;
+}
+
+/// Splits roles until all sets of a role communicate with the same roles. Otherwise the calls of a step would not match:
+/// the first rank of a role stands for all others.
+void split_roles(const std::vector<RecordedSet>& sets, std::vector<size_t>& role_of_set) {
+  size_t roles = 0;
+  for (const size_t role : role_of_set) roles = std::max(roles, role + 1);
+  for (size_t before = 0; before != roles;) {
+    std::map<int, size_t> role_of_rank;
+    for (size_t i = 0; i < sets.size(); ++i)
+      for (const int rank : sets[i].ranks) role_of_rank[rank] = role_of_set[i];
+    using Signature = std::tuple<size_t, std::vector<std::set<size_t>>, std::set<std::array<int64_t, 3>>>;
+    std::map<Signature, size_t> known;
+    std::vector<size_t> split;
+    for (size_t i = 0; i < sets.size(); ++i) {
+      Signature signature{role_of_set[i], {}, {}};
+      for (const StepEvents::Group& group : sets[i].groups) {
+        auto& members = std::get<1>(signature).emplace_back();
+        for (const int rank : group.ranks) members.insert(role_of_rank.at(rank));
+      }
+      for (const auto& [group, collective, peer] : sets[i].messages)
+        std::get<2>(signature).insert(
+            {group, collective, static_cast<int64_t>(role_of_rank.at(static_cast<int>(peer)))});
+      split.push_back(known.try_emplace(std::move(signature), known.size()).first->second);
+    }
+    role_of_set = std::move(split);
+    before = std::exchange(roles, known.size());
+  }
+}
 
 /// Returns the sets of ranks of which one is recorded, in the order of their first ranks.
 std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t ranks) {
@@ -107,21 +176,35 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
 
 RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
   const RankPlace sizes = axis_sizes(config.parallel);
-  RecordedRoles roles;
+  std::vector<RecordedSet> sets;
+  std::vector<size_t> role_of_set;
+  RecordedRoles found;  // the first set of each role, with its step
   for (std::vector<int>& ranks : recorded_sets(sizes, config.parallel.ranks())) {
     const int first = ranks.front();
     train::RecordedStep step = train::record_step(config, shape, first);
     const RelativeStep relative(step, first);
     // Stages with equal work are roles of their own, because they do it at different times.
-    const auto same = std::find_if(roles.begin(), roles.end(), [&](const RecordedRole& role) {
+    const auto same = std::find_if(found.begin(), found.end(), [&](const RecordedRole& role) {
       const int known = role.ranks.front();
       return place_of_rank(sizes, known)[kPipelineAxis] == place_of_rank(sizes, first)[kPipelineAxis] &&
              relative.does_the_same(RelativeStep(role.step, known));
     });
-    if (same == roles.end())
-      roles.push_back({"", std::move(ranks), std::move(step)});
-    else
-      same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
+    role_of_set.push_back(static_cast<size_t>(same - found.begin()));
+    const bool is_new = same == found.end();
+    sets.push_back(recorded_set(std::move(ranks), step));
+    if (is_new) found.push_back({"", {first}, std::move(step)});
+  }
+  split_roles(sets, role_of_set);
+  RecordedRoles roles;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (role_of_set[i] == roles.size()) {  // roles are numbered in the order of their first sets
+      const int first = sets[i].ranks.front();
+      const auto kept = std::find_if(found.begin(), found.end(),
+                                     [&](const RecordedRole& role) { return role.ranks.front() == first; });
+      roles.push_back({"", {}, kept == found.end() ? train::record_step(config, shape, first) : std::move(kept->step)});
+    }
+    std::vector<int>& ranks = roles[role_of_set[i]].ranks;
+    ranks.insert(ranks.end(), sets[i].ranks.begin(), sets[i].ranks.end());
   }
   for (RecordedRole& role : roles) {
     std::sort(role.ranks.begin(), role.ranks.end());
