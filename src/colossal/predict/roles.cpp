@@ -85,9 +85,9 @@ class RelativeStep {
 
  private:
   /// The norm of the gradients counts a tensor that several ranks have once, on the first of them. This is little work,
-  /// so it does not make a role.
+  /// so it does not make a role. It has the phase `other`, which follows `optimizer`.
   static bool belongs_to_one_rank(const StepEvent& event) {
-    return event.kind == StepEvent::Kind::Elementwise && event.phase == StepEvent::kOptimizer;
+    return event.kind == StepEvent::Kind::Elementwise && event.phase >= StepEvent::kOptimizer;
   }
   bool has_alike_memory(const RelativeStep& other) const {
     const StepMemory &a = step_.memory, &b = other.step_.memory;
