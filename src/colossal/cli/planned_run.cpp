@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/models/registry.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/calibrate.h"
@@ -14,8 +15,11 @@
 namespace colossal::cli {
 namespace {
 
+/// Prints a notice once: local ranks and ranks of a launcher other than the first stay silent.
 void print_notice_of_plan(const std::string& notice) {
-  if (!notice.empty()) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
+  const comm::Environment environment = comm::read_environment(comm::process_variables());
+  const bool is_local_rank = environment.launcher == comm::Launcher::Colossal;  // the process that started it printed
+  if (!notice.empty() && !is_local_rank && environment.rank == 0) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
 }
 
 }  // namespace
@@ -33,6 +37,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   require(!model.adapter.treatment && !model.adapter.product, "plan",
           "a run with an adapter cannot be predicted: got the table of one in ", wishes.config,
           "; leave the table out");
+  run::check_text(config, model);
   config.tables = model.objective.tables;
   return {std::move(config), std::move(model.shape), cluster.profile, cluster.note};
 }

@@ -22,9 +22,9 @@ struct PlannedRun {
 };
 
 /// Reads the config, sets its ranks, and resolves the model with the vocabulary of the tokenizer. No other data is
-/// read. Notices go to standard error. run.device becomes that of the profile, unless the config sets it.
+/// read. Notices go to standard error, once for all ranks. run.device becomes that of the profile, unless the config sets it.
 /// Errors: those of run::read_given_config(), predict::set_ranks(), run::Config::validate(), run::choose_cluster() and
-///         run::resolve_model(). "plan": a config with the table of an adapter.
+///         run::resolve_model() and run::check_text(). "plan": a config with the table of an adapter.
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);
 
 }  // namespace colossal::cli

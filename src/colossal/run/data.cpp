@@ -9,20 +9,6 @@
 namespace colossal::run {
 namespace {
 
-void check_text(const Config& config, const ResolvedModel& model) {
-  const text::Tokenizer& tokenizer = *model.tokenizer;
-  const DataConfig& d = config.data;
-  const Objective::Ids ids = model.objective.objective->ids(tokenizer);
-  require(
-      ids.count <= model.shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
-      model.shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(),
-      ids.beside.empty() ? "" : concat(" and ", ids.beside),
-      config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
-  require(model.shape.positions == 0 || d.sequence <= model.shape.positions, "data",
-          "sequence must not exceed the model's positions: got ", d.sequence, " of ", model.shape.positions,
-          "; lower data.sequence or raise model.positions");
-}
-
 void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
   require(task.answers() || d.noise_density == 0, "data", "noise_density must be 0 for a model that ", task.purpose(),
           ": got ", d.noise_density, "; leave it out, or name a model with an encoder and a decoder");
@@ -47,6 +33,21 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
 
 }  // namespace
 
+void check_text(const Config& config, const ResolvedModel& model) {
+  if (!model.tokenizer) return;
+  const text::Tokenizer& tokenizer = *model.tokenizer;
+  const DataConfig& d = config.data;
+  const Objective::Ids ids = model.objective.objective->ids(tokenizer);
+  require(
+      ids.count <= model.shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
+      model.shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(),
+      ids.beside.empty() ? "" : concat(" and ", ids.beside),
+      config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
+  require(model.shape.positions == 0 || d.sequence <= model.shape.positions, "data",
+          "sequence must not exceed the model's positions: got ", d.sequence, " of ", model.shape.positions,
+          "; lower data.sequence or raise model.positions");
+}
+
 ResolvedModel resolve_model(const Config& config, const Program& program) {
   const models::ModelShape shape = program.models.resolve(config.model);
   const std::vector<OwnTable> of_adapters = tables_of(program.adapters), of_objectives = tables_of(program.objectives);
@@ -66,7 +67,7 @@ RunData open_data(const Config& config, const Program& program, const std::strin
                   std::optional<at::Device> device) {
   ResolvedModel model = resolve_model(config, program);
   refuse_unused_noise(config.data, model.shape.task());
-  if (model.tokenizer) check_text(config, model);
+  check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;
   const tensor::Batch example = objective.example(1);

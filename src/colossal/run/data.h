@@ -31,6 +31,10 @@ struct ResolvedModel {
 /// Errors: the errors of models::Registry::resolve(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
 
+/// Checks that the model holds the ids of the tokenizer, and data.sequence. Nothing to do for a model that reads no text.
+/// Errors ("model", "data"): it does not.
+void check_text(const Config& config, const ResolvedModel& model);
+
 /// The opened data of one replica, and the model that fits them.
 struct RunData {
   models::ModelShape shape;
