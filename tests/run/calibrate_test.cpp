@@ -156,6 +156,8 @@ TEST(ChooseCluster, PrefersTheStoredProfile) {
 TEST(ChooseCluster, SaysThatTimesAreRough) {
   const test::TemporaryFolder folder;
   const CacheFolder cache(folder.path());
+  EXPECT_THAT([] { choose_cluster("this", /*on_gpus=*/true); },
+              testing::ThrowsMessage<Error>(HasSubstr("run `colossal plan --calibrate` once")));
   const ClusterChoice absent = choose_cluster("this");
   EXPECT_THAT(absent.note, HasSubstr("times are rough, because there is no profile at " + folder.path()));
   EXPECT_THAT(absent.note, HasSubstr("`colossal plan --calibrate` measures this machine once"));

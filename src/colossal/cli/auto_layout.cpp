@@ -75,7 +75,8 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
     return {.table = run::layout_table(*saved, config),
             .why = concat("kept from ", folder.config(), ", because only the same layout resumes bitwise"),
             .prediction = saved_prediction(folder)};
-  const run::ClusterChoice hardware = run::choose_cluster("this");
+  const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
+  const run::ClusterChoice hardware = run::choose_cluster("this", on_gpus);
   if (!hardware.note.empty()) say(hardware.note);
   run::ResolvedModel model = run::resolve_model(config, program);
   run::Config searched = config;

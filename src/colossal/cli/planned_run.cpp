@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/models/registry.h"
 #include "colossal/predict/step.h"
@@ -30,7 +31,8 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   run::Config& config = given.config;
   if (wishes.ranks > 0) predict::set_ranks(config, wishes.ranks);
   config.validate();
-  const run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster);
+  const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
+  const run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster, on_gpus);
   print_notice_of_plan(cluster.note);
   predict::set_device(config, cluster.profile);
   run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());

@@ -52,8 +52,10 @@ struct ClusterChoice {
 };
 
 /// Returns the profile that `--cluster` names. `this` is the stored profile if it is of this processor and number of
-/// cores, else measure_roughly(), with a note. Errors ("cluster"): those of plan::find_profile().
-ClusterChoice choose_cluster(const std::string& cluster);
+/// cores, else measure_roughly(), with a note. With `on_gpus` the run uses GPUs of this machine, which
+/// measure_roughly() does not measure.
+/// Errors ("cluster"): those of plan::find_profile(); `on_gpus` without a stored profile.
+ClusterChoice choose_cluster(const std::string& cluster, bool on_gpus = false);
 
 /// Writes the profile to `path` and creates its folder. Errors ("file"): the folder or file cannot be written.
 void store_profile(const plan::Profile& profile, const std::string& path);
