@@ -20,7 +20,8 @@ namespace {
 void print_notice_of_plan(const std::string& notice) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   const bool is_local_rank = environment.launcher == comm::Launcher::Colossal;  // the process that started it printed
-  if (!notice.empty() && !is_local_rank && environment.rank == 0) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
+  if (!notice.empty() && !is_local_rank && environment.rank == 0)
+    std::fprintf(stderr, "colossal: %s\n", notice.c_str());
 }
 
 }  // namespace

@@ -130,8 +130,8 @@ RecordedSet recorded_set(std::vector<int> ranks, const StepEvents& events) {
   return set;
 }
 
-/// Splits roles until all sets of a role communicate with the same roles. Otherwise the calls of a step would not match:
-/// the first rank of a role stands for all others.
+/// Splits roles until all sets of a role communicate with the same roles. Otherwise the calls of a step would not
+/// match, because the first rank of a role stands for all others.
 void split_roles(const std::vector<RecordedSet>& sets, std::vector<size_t>& role_of_set) {
   size_t roles = 0;
   for (const size_t role : role_of_set) roles = std::max(roles, role + 1);
@@ -165,7 +165,8 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
   for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
     const RankPlace place = place_of_rank(sizes, rank);
     size_t set = sets.size();
-    if (ranks > kRecordedRanks) set = known.try_emplace({place[kPipelineAxis], place[kSequenceAxis]}, set).first->second;
+    if (ranks > kRecordedRanks)
+      set = known.try_emplace({place[kPipelineAxis], place[kSequenceAxis]}, set).first->second;
     if (set == sets.size()) sets.emplace_back();
     sets[set].push_back(rank);
   }

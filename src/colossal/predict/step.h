@@ -29,9 +29,10 @@ inline constexpr int64_t kRecordedRanks = 64;
 
 /// Records the ranks of config.parallel. With up to kRecordedRanks ranks every rank is recorded, and ranks with equal
 /// steps become one role. Steps are equal if their calls, products and passes are and each kind of memory differs by at
-/// most 4 KiB; outside of passes, elementwise work may differ, because the norm of the gradients counts a tensor that
-/// several ranks have on the first of them. Ranks of a role communicate with the same roles. With more, one rank of each pipeline stage and each place in a sequence is recorded; it
-/// stands for all ranks that differ from it only in their place along the other axes.
+/// most 4 KiB. Outside of passes, elementwise work may differ, because the norm of the gradients counts a tensor that
+/// several ranks have on the first of them. Ranks of a role communicate with the same roles.
+/// With more ranks, one rank of each pipeline stage and each place in a sequence is recorded. It stands for all ranks
+/// that differ from it only in their place along the other axes.
 /// No communication. Errors: those of train::record_step().
 RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape);
 

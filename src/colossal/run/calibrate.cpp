@@ -357,8 +357,8 @@ ClusterChoice choose_cluster(const std::string& cluster, bool on_gpus) {
   if (cluster != "this") return {plan::find_profile(cluster), ""};
   std::string why;
   if (auto profile = plan::stored_profile(plan::stored_profile_path(), describe_machine(), why)) return {*profile, ""};
-  require(!on_gpus, "cluster", "the GPUs of this machine must be measured before a run on them is predicted, because ", why,
-          "; run `colossal plan --calibrate` once, or set run.device = \"cpu\"");
+  require(!on_gpus, "cluster", "the GPUs of this machine must be measured before a run on them is predicted, because ",
+          why, "; run `colossal plan --calibrate` once, or set run.device = \"cpu\"");
   return {measure_roughly(),
           concat("times are rough, because ", why, "; `colossal plan --calibrate` measures this machine once")};
 }

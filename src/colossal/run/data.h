@@ -31,7 +31,7 @@ struct ResolvedModel {
 /// Errors: the errors of models::Registry::resolve(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
 
-/// Checks that the model holds the ids of the tokenizer, and data.sequence. Nothing to do for a model that reads no text.
+/// Checks that the model holds the ids of the tokenizer, and data.sequence. A model that reads no text passes.
 /// Errors ("model", "data"): it does not.
 void check_text(const Config& config, const ResolvedModel& model);
 
