@@ -1,8 +1,7 @@
 // Searches the fastest layout of a number of ranks that fits.
 //
 //   const predict::SearchResult found = predict::search(config, shape, cluster, {.ranks = 64});
-//   found.best.front().config;                  // the config with the fastest layout
-//   found.best.front().found.table;             // TOML to paste
+//   std::fputs(found.best.front().table.c_str(), stdout);                 // TOML to paste
 #pragma once
 #include <cstdint>
 #include <string>
