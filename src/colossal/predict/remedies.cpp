@@ -106,9 +106,10 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const models::Mode
         changes[b].make(c);
       });
     }
-  std::stable_sort(found.begin(), found.end(), [](const plan::Remedy& a, const plan::Remedy& b) {
-    // Copies of tiers take no time in a prediction, so the order of tiers among the others would mean nothing.
-    if (uses_tiers(a) != uses_tiers(b)) return uses_tiers(b);
+  const bool has_copy_times = cluster.profile().host.bandwidth > 0;
+  std::stable_sort(found.begin(), found.end(), [&](const plan::Remedy& a, const plan::Remedy& b) {
+    // Without the speed of copies their seconds are 0, so the order of tiers among the others would mean nothing.
+    if (!has_copy_times && uses_tiers(a) != uses_tiers(b)) return uses_tiers(b);
     return a.step_seconds < b.step_seconds;
   });
   return found;
