@@ -23,7 +23,8 @@ std::map<std::pair<int, int>, const plan::PlannedConversion*> by_reader(const pl
 void count_calls(std::map<comm::Traffic::Key, comm::Traffic::Count>& traffic, const std::vector<plan::Call>& calls,
                  const plan::Mesh& mesh, bool is_gradient, const std::set<std::string>& left_out) {
   for (const plan::Call& call : calls) {
-    if (call.collective == plan::Collective::Slice || left_out.contains(call.tensor)) continue;
+    if (call.collective == plan::Collective::Slice) continue;
+    if (call.collective == plan::Collective::AllReduce && left_out.contains(call.tensor)) continue;
     const bool in_backward = is_gradient || call.in_backward;
     comm::Traffic::Count& count = traffic[{mesh.axes[call.axis].name, plan::name_of(call.collective),
                                            in_backward ? comm::Phase::Backward : comm::Phase::Forward}];
@@ -83,14 +84,16 @@ std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at
       const bool has_gradient = traced_.graph.parameters[sources[i].index].trains;
       const double factor =
           gradient_factor(shares_[node].gradients[i], parameters_[sources[i].index].gradient_axes, plan_.mesh);
-      operands.push_back(has_gradient ? with_scaled_gradient(block, factor) : block);
+      at::Tensor operand = has_gradient ? with_scaled_gradient(block, factor) : block;
+      if (i == 0 && shares_[node].gathered.axis >= 0)
+        operand = comm::all_gather(operand, shares_[node].gathered.dim, *groups_.axes[shares_[node].gathered.axis]);
+      operands.push_back(std::move(operand));
       continue;
     }
     at::Tensor operand = values[sources[i].index];
     const BlockConversion& conversion = conversions_[node][i];
     if (conversion.from != conversion.to) operand = converted(operand, conversion);
-    for (const int axis : shares_[node].gradients[i]) operand = comm::copy_to(operand, *groups_.axes[axis]);
-    operands.push_back(std::move(operand));
+    operands.push_back(read_block(shares_[node], i, std::move(operand), groups_));
   }
   return operands;
 }

@@ -1,11 +1,13 @@
 #include "colossal/auto_parallel/block_operators.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <map>
 #include <string>
 
+#include "colossal/auto_parallel/block_class_loss.h"
 #include "colossal/auto_parallel/block_dropout.h"
 #include "colossal/auto_parallel/block_norm.h"
 #include "colossal/base/error.h"
@@ -86,11 +88,28 @@ class OperatorCall {
 
 using Operands = std::vector<at::Tensor>;
 
-/// Adds the partial sums of the ranks.
+/// Adds the partial sums of the ranks, and keeps this rank's part of sums that are scattered.
 at::Tensor complete(const BlockRun& run, at::Tensor partial) {
-  for (const int axis : run.share.summed) partial = comm::reduce_from(partial, *run.groups.axes[axis]);
+  const NodeShare::Variant& scattered = run.share.scattered;
+  for (const int axis : run.share.summed) {
+    comm::Group& group = *run.groups.axes[axis];
+    partial = axis == scattered.axis ? comm::reduce_scatter(partial, scattered.dim, group)
+                                     : comm::reduce_from(partial, group);
+  }
   return partial;
 }
+
+/// Forward: the bias on one of the ranks that have partial sums, zeros on the others. Backward: the gradient, which
+/// each rank has whole.
+struct BiasOnce : torch::autograd::Function<BiasOnce> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& bias, bool is_first) {
+    return is_first ? bias.clone() : at::zeros_like(bias);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], at::Tensor()};
+  }
+};
 
 std::vector<int64_t> output_shape(const BlockRun& run) {
   return block_shape(run.graph.nodes[run.node].output.shape, run.strategy.output, run.groups.mesh);
@@ -128,7 +147,6 @@ void update_running(const BlockRun& run, const NormedBlock& made) {
 
 at::Tensor run_batch_norm(const BlockRun& run, const Operands& operands) {
   const OperatorCall call(run, operands);
-  if (!call.get("training").toBool()) return call.run();
   std::vector<comm::Group*> groups;
   for (const int axis : run.share.statistics) groups.push_back(run.groups.axes[axis]);
   at::Tensor shift;
@@ -154,7 +172,8 @@ at::Tensor run_embedding(const BlockRun& run, const Operands& operands) {
   return complete(run, call.run().masked_fill(is_other.unsqueeze(-1), 0));
 }
 
-/// Linear layers and convolutions. Where ranks have partial sums, the bias is added once, to their sum.
+/// Linear layers and convolutions. Where ranks have partial sums, one of them adds the bias. Scattered sums need it
+/// before they are scattered: only then has every rank the whole gradient of the bias.
 at::Tensor run_with_bias(const BlockRun& run, const Operands& operands) {
   OperatorCall call(run, operands);
   const bool is_convolution = run.graph.nodes[run.node].op != "linear";
@@ -163,13 +182,12 @@ at::Tensor run_with_bias(const BlockRun& run, const Operands& operands) {
                                                          ? plan::blocks_of(run.strategy.operands[1][0], run.groups.mesh)
                                                          : 1));
   const at::Tensor bias = call.tensor("bias");
-  if (run.share.summed.empty() || !bias.defined()) return complete(run, call.run());
-  call.set("bias", c10::IValue());
-  const at::Tensor sum = complete(run, call.run());
-  if (!is_convolution) return sum + bias;
-  std::vector<int64_t> sizes(static_cast<size_t>(sum.dim()), 1);
-  sizes[1] = bias.size(0);
-  return sum + bias.view(sizes);
+  if (bias.defined() && !run.share.summed.empty()) {
+    bool is_first = true;
+    for (const int axis : run.share.summed) is_first = is_first && run.groups.axes[axis]->rank() == 0;
+    call.set("bias", BiasOnce::apply(bias, is_first));
+  }
+  return complete(run, call.run());
 }
 
 at::Tensor run_mean(const BlockRun& run, const Operands& operands) {
@@ -207,20 +225,29 @@ at::Tensor weight_of_rows(const OperatorCall& call, const at::TensorOptions& opt
   return (weight.index_select(0, classes) * counts.flatten()).sum().to(options);
 }
 
+/// Returns the sum of the losses of this rank's rows, whose classes are divided.
+at::Tensor sum_over_divided_classes(const BlockRun& run, const OperatorCall& call) {
+  const std::vector<int64_t>& shape = run.graph.type_of(run.graph.operands[run.node][0]).shape;
+  ClassBlock block{block_start(shape, run.strategy.operands[0], run.groups)[1], {}};
+  for (const int axis : run.share.classes) block.groups.push_back(run.groups.axes[axis]);
+  return class_losses_of_block(call.first(), call.tensor("target"), call.integer("ignore_index", -100), block).sum();
+}
+
 /// A loss over classes divides by the weights of the rows that count, and ranks may have other numbers of them. So one
 /// all_reduce adds the losses and the weights.
 at::Tensor run_class_loss(const BlockRun& run, const Operands& operands) {
   OperatorCall call(run, operands);
-  if (run.share.summed.empty()) return call.run();
+  const bool divides_classes = !run.share.classes.empty();
+  if (run.share.summed.empty() && !divides_classes) return call.run();
   const bool is_mean = call.integer("reduction", at::Reduction::Mean) == at::Reduction::Mean;
   const bool is_weighted = is_mean && !call.tensor("target").is_floating_point();  // else targets are probabilities
   if (is_weighted) call.set("reduction", static_cast<int64_t>(at::Reduction::Sum));
-  const at::Tensor own = call.run();
+  const at::Tensor own = divides_classes ? sum_over_divided_classes(run, call) : call.run();
   at::Tensor sum = own.to(own.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   if (is_mean && !is_weighted) sum = sum / static_cast<double>(run.share.parts);
   const at::Tensor weight = is_weighted ? weight_of_rows(call, sum.options()) : at::zeros({}, sum.options());
   const at::Tensor both = complete(run, at::stack({sum, weight}));
-  return (is_weighted ? both[0] / both[1] : both[0]).to(own.scalar_type());
+  return (is_weighted ? both[0] / both[1] : both[0]).to(call.first().scalar_type());
 }
 
 using RunFunction = at::Tensor (*)(const BlockRun&, const Operands&);
@@ -247,6 +274,18 @@ const std::vector<OperatorRun>& operator_runs() {
 }
 
 }  // namespace
+
+at::Tensor read_block(const NodeShare& share, size_t operand, at::Tensor block, const MeshGroups& groups) {
+  const std::vector<int>& sums = share.gradients[operand];
+  for (int axis = static_cast<int>(groups.axes.size()) - 1; axis >= 0; --axis) {
+    comm::Group& group = *groups.axes[axis];
+    if (operand == 0 && axis == share.gathered.axis)
+      block = comm::all_gather(block, share.gathered.dim, group);
+    else if (std::find(sums.begin(), sums.end(), axis) != sums.end())
+      block = comm::copy_to(block, group);
+  }
+  return block;
+}
 
 at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& operands) {
   static const std::map<std::string, RunFunction> functions = [] {

@@ -23,14 +23,19 @@ struct BlockRun {
   const TracedModule::Statistics* statistics = nullptr;  ///< buffers of batch norm; null = it has none
 };
 
-/// Runs the operator on blocks that have the strategy's specs, and returns the complete block of the output.
+/// Returns what the operator reads of an operand whose block under the strategy's spec is given: it gathers the first
+/// operand if the strategy says so. Communication: that all_gather; in the backward pass the sums of the operand's
+/// gradient over the axes of `share`, in ascending order.
+at::Tensor read_block(const NodeShare& share, size_t operand, at::Tensor block, const MeshGroups& groups);
+
+/// Runs the operator on blocks that read_block() returned, and returns the complete block of the output.
 ///
 /// Rules:  sizes among the arguments (view, expand) become those of the block. Means divide by the rows of all ranks;
-///         a loss over classes by the weights of all ranks' rows. A bias is added after partial sums were. Dropout goes
+///         a loss over classes by the weights of all ranks' rows. A bias is in the partial sums of one rank. Dropout goes
 ///         by the index in the whole tensor. Batch norm takes statistics over all rows, and changes this rank's
 ///         channels of the running statistics.
-/// Communication: the forward calls of the strategy, and in the backward pass those of batch norm. Gradients of
-///                operands are the caller's.
+/// Communication: the forward calls of the strategy on the output, and in the backward pass the gather of the output's
+///                gradient and the statistics of batch norm.
 at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& operands);
 
 }  // namespace colossal::automatic

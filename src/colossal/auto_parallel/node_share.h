@@ -14,9 +14,17 @@ namespace colossal::automatic {
 
 /// The axes of a strategy by what they leave to sum. Axes are indices of Mesh::axes, ascending.
 struct NodeShare {
+  /// An axis that divides a dimension of a tensor before the operator reads it, or after the operator has made it.
+  struct Variant {
+    int axis = -1;  ///< -1 = none
+    int dim = -1;
+  };
   std::vector<int> summed;                  ///< partial sums of the output
   std::vector<int> statistics;              ///< partial sums of the statistics of batch norm
+  std::vector<int> classes;                 ///< blocks of the classes of a loss
   std::vector<std::vector<int>> gradients;  ///< for each operand: partial sums of its gradient
+  Variant scattered;                        ///< one of `summed`: the sums of the output are scattered
+  Variant gathered;                         ///< the first operand is gathered, the sums of its gradient are scattered
   int64_t parts = 1;                        ///< ranks that have partial sums of the output
 };
 /// Returns the share that a strategy of the node gives. The collectives in Strategy::calls are those of these axes.

@@ -56,6 +56,21 @@ void describe_convolution(const HeardCall& call, plan::Node& node) {
   node.groups = call.argument("groups").toInt();
 }
 
+/// With its running statistics batch norm is an affine function of each channel, and sums nothing over rows.
+void describe_batch_norm(const HeardCall& call, plan::Node& node) {
+  if (!call.flag("training")) node.op = "batch_norm_inference";
+}
+
+/// Smoothing needs the sum of all logits of a row, which ranks with blocks of the classes do not share.
+void describe_cross_entropy(const HeardCall& call, plan::Node& node) {
+  if (call.argument("label_smoothing").toDouble() != 0 && call.self().dim() > 1) node.dims = {1};
+}
+
+/// A rank sees the ids of its rows only, so no strategy divides a look-up that counts ids.
+void describe_embedding(const HeardCall& call, plan::Node& node) {
+  if (call.flag("scale_grad_by_freq")) node.op = call.name();
+}
+
 void describe_attention(const HeardCall& call, plan::Node& node) { node.causal = call.flag("is_causal"); }
 
 const std::vector<OperatorRow>& product_rows() {
@@ -69,10 +84,10 @@ const std::vector<OperatorRow>& product_rows() {
       {"aten::conv2d", "conv2d", describe_convolution, convolution_result},
       {"aten::conv3d", "conv3d", describe_convolution, convolution_result},
       {"aten::convolution", "conv", describe_convolution, convolution_result},
-      {"aten::embedding", "embedding", nullptr, embedding_result},
+      {"aten::embedding", "embedding", describe_embedding, embedding_result},
       {"aten::layer_norm", "layer_norm", describe_norm, like_first},
       {"aten::rms_norm", "rms_norm", describe_norm, like_first},
-      {"aten::batch_norm", "batch_norm", nullptr, like_first},
+      {"aten::batch_norm", "batch_norm", describe_batch_norm, like_first},
       {"aten::group_norm", "group_norm", describe_group_norm, like_first},
       {"aten::scaled_dot_product_attention", "scaled_dot_product_attention", describe_attention, attention_result},
       {"aten::softmax.int", "softmax", describe_dim},
@@ -116,7 +131,7 @@ const std::vector<OperatorRow>& shape_rows() {
       {"aten::mean", "mean", describe_reduction},
       {"aten::amax", "amax", describe_reduction},
       {"aten::amin", "amin", describe_reduction},
-      {"aten::cross_entropy_loss", "cross_entropy", nullptr, class_loss_result},
+      {"aten::cross_entropy_loss", "cross_entropy", describe_cross_entropy, class_loss_result},
       {"aten::nll_loss", "nll_loss", nullptr, class_loss_result},
       {"aten::nll_loss_nd", "nll_loss", nullptr, class_loss_result},
       {"aten::mse_loss", "mse_loss", nullptr, loss_result},

@@ -95,6 +95,23 @@ std::string lines_of(const Items& items) {
   return "[" + lines + (lines.empty() ? "]" : "\n ]");
 }
 
+/// Returns true for operators that pass no gradient on. A `fill` with two operands has the gradient of the second.
+bool stops_gradient(const Node& node) {
+  return node.op == "detach" || (node.op == "fill" && node.inputs.size() == 1);
+}
+
+/// Nodes that no gradient of the last node reaches have none: all that they make is detached.
+void leave_out_unreached(Graph& graph) {
+  std::vector<bool> reached(graph.nodes.size(), false);
+  reached.back() = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    graph.needs_gradient[i] = graph.needs_gradient[i] && reached[i];
+    if (!graph.needs_gradient[i]) continue;
+    for (const Source source : graph.operands[i])
+      if (!source.is_parameter) reached[source.index] = true;
+  }
+}
+
 }  // namespace
 
 int64_t TensorType::elements() const {
@@ -157,21 +174,22 @@ void Graph::settle() {
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     const Node& node = nodes[i];
     check_type(node.output, node.name);
-    bool needs = false;
+    bool reads_gradient = false;
     for (const std::string& input : node.inputs) {
       const auto found = known.find(input);
       require(found != known.end(), "graph", "inputs must be parameters or earlier nodes: node ", printable(node.name),
               " reads ", printable(input), found == known.end() ? did_you_mean(input, names) : "");
       operands[i].push_back(found->second);
-      needs = needs || has_gradient(found->second);
+      reads_gradient = reads_gradient || has_gradient(found->second);
       if (found->second.is_parameter) continue;
       std::vector<int>& readers = consumers[found->second.index];
       if (readers.empty() || readers.back() != i) readers.push_back(i);
     }
-    needs_gradient[i] = needs && node.output.is_floating();
+    needs_gradient[i] = reads_gradient && node.output.is_floating() && !stops_gradient(node);
     add(node.name, {false, i});
     check_dims(*this, i);
   }
+  leave_out_unreached(*this);
 }
 
 int Graph::index_of(const std::string& name) const {

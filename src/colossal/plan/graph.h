@@ -49,7 +49,9 @@ struct Node {
   std::string op;                   ///< operator, for instance "linear" (operator_names())
   std::vector<std::string> inputs;  ///< names of earlier nodes or of parameters, in the order of the operands
   TensorType output;
-  std::vector<int64_t> dims;  ///< dimensions that the operator names: reduced, normalized, permuted, joined, sliced
+  /// Dimensions that the operator names: reduced, normalized, permuted, joined, sliced; 1 for a cross_entropy whose
+  /// classes must not be divided.
+  std::vector<int64_t> dims;
   int64_t groups = 1;         ///< groups of a convolution or group norm
   bool causal = false;        ///< true for attention without the pairs above the diagonal
   bool whole = false;         ///< for the operator "input": true if every rank has the whole tensor, not its rows
@@ -65,7 +67,9 @@ struct Graph {
   std::vector<Node> nodes;                    ///< each node after the nodes that it reads
   std::vector<std::vector<Source>> operands;  ///< for each node the places of its inputs; settle() fills it
   std::vector<std::vector<int>> consumers;    ///< for each node the nodes that read it, ascending; settle() fills it
-  std::vector<bool> needs_gradient;           ///< for each node; settle() fills it
+  /// For each node whether the backward pass of the last node computes its gradient. `detach`, and `fill` with a
+  /// constant, pass none on. settle() fills it.
+  std::vector<bool> needs_gradient;
 
   /// Checks the graph and fills the members that follow from it. Cost: O(nodes log nodes).
   /// Errors ("graph"): no node; a name that is empty or given twice; an input that is not an earlier node or a

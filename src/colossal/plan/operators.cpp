@@ -235,6 +235,19 @@ void index_channel_norm(Indexer& x, bool over_rows) {  // input, weight, bias, f
 }
 
 void index_batch_norm(Indexer& x) { index_channel_norm(x, true); }
+
+void index_batch_norm_inference(Indexer& x) {  // input and tensors of a channel: the running statistics are constants
+  x.takes(1, 5);
+  x.check(x.out().size() >= 2, "the input must have rows and channels");
+  x.index_output(true);
+  x.broadcast(0);
+  for (int i = 1; i < x.count(); ++i) {
+    x.has_dims(i, 1);
+    x.of_operand(i, 0, x.made.output[1]);
+  }
+  x.made.saves_operands = true;
+}
+
 void index_group_norm(Indexer& x) { index_channel_norm(x, false); }
 
 void index_attention(Indexer& x) {  // queries, keys, values [rows, heads, positions, size], a mask
@@ -383,7 +396,7 @@ void index_loss(Indexer& x, bool classes, bool splits) {  // predictions, target
   x.takes(2, 3);
   x.check(x.out().empty(), "a loss must be one number");
   const bool by_class = classes && x.in(1).size() + 1 == x.in(0).size();
-  const bool divides = splits && by_class && x.in(0).size() >= 2 && x.count() == 2;
+  const bool divides = splits && by_class && x.in(0).size() >= 2 && x.count() == 2 && !x.names_dim(1);
   for (size_t dim = 0; dim < x.in(0).size(); ++dim) {
     const bool is_class = classes && dim == 1;
     const int index = x.add(is_class && divides ? "classes" : "dim" + std::to_string(dim), !is_class || divides);
@@ -419,6 +432,7 @@ const std::vector<OperatorRow>& operator_rows() {
       {index_embedding, {"embedding"}},
       {index_norm, {"layer_norm", "rms_norm"}},
       {index_batch_norm, {"batch_norm"}},
+      {index_batch_norm_inference, {"batch_norm_inference"}},
       {index_group_norm, {"group_norm"}},
       {index_attention, {"scaled_dot_product_attention"}},
       {index_softmax, {"softmax", "log_softmax"}},

@@ -1,6 +1,7 @@
 #include "colossal/plan/strategies.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -87,24 +88,43 @@ struct Maker {
     return op.statistics_bytes / blocks_of(strategy.output[1], mesh);
   }
 
+  /// Adds the calls that complete the first operand before the operator runs.
+  void add_gathers(Strategy& strategy, const Assignment& assigned) const {
+    for (size_t axis = 0; axis < assigned.size(); ++axis)
+      if (assigned[axis].gather >= 0)
+        add_call(strategy,
+                 {.collective = Collective::AllGather,
+                  .axis = static_cast<int>(axis),
+                  .dim = assigned[axis].gather,
+                  .tensor = graph.name_of(graph.operands[node][0])},
+                 strategy.gathered_bytes / mesh.axes[axis].size);
+  }
+
+  /// Adds the calls between ranks that have blocks of the classes: all maxima come before the sums, which need them.
+  void add_calls_of_classes(Strategy& strategy, const Assignment& assigned) const {
+    if (op.classes < 0) return;
+    const int64_t rows = graph.type_of(graph.operands[node][1]).elements() / blocks_of(strategy.operands[1], mesh);
+    const int64_t number = std::max<int64_t>(4, dtype_bytes(graph.type_of(graph.operands[node][0]).dtype));
+    for (const auto& [what, numbers] : {std::pair(" row maxima", 1), std::pair(" row sums", 2)})
+      for (size_t axis = 0; axis < assigned.size(); ++axis)
+        if (assigned[axis].index == op.classes)
+          add_call(strategy,
+                   {.collective = Collective::AllReduce,
+                    .axis = static_cast<int>(axis),
+                    .tensor = graph.nodes[node].name + what},
+                   rows * numbers * number);
+  }
+
   void add_forward_calls(Strategy& strategy, const Assignment& assigned) const {
     const std::string& name = graph.nodes[node].name;
     int64_t output = op.partial_bytes > 0 ? op.partial_bytes : strategy.output_bytes;
+    add_gathers(strategy, assigned);
+    add_calls_of_classes(strategy, assigned);
     for (size_t axis = 0; axis < assigned.size(); ++axis) {
       const AxisUse& use = assigned[axis];
       const int at = static_cast<int>(axis);
-      if (use.index < 0) continue;
-      if (use.gather >= 0) {
-        const Source source = graph.operands[node][0];
-        add_call(strategy,
-                 {.collective = Collective::AllGather, .axis = at, .dim = use.gather, .tensor = graph.name_of(source)},
-                 strategy.gathered_bytes / mesh.axes[axis].size);
-      }
-      if (use.index == op.classes) {
-        const int64_t rows = graph.type_of(graph.operands[node][1]).elements() / blocks_of(strategy.operands[1], mesh);
-        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " row maxima"}, rows * 4);
-        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " row sums"}, rows * 8);
-      } else if (op.indices[use.index].summed) {
+      if (use.index < 0 || use.index == op.classes) continue;
+      if (op.indices[use.index].summed) {
         add_sum(strategy, at, use.scatter, name, false, output);
       } else if (op.statistics_bytes > 0 && op.output[0] == use.index) {
         add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " statistics"},
