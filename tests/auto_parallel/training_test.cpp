@@ -71,6 +71,12 @@ const std::map<std::string, std::function<Subject(double phase)>>& subjects() {
       {"mlp", [](double phase) { return subject<test::Mlp>(phase); }},
       {"frozen", [](double phase) { return subject<test::Mlp>(phase, true); }},
       {"convolutions", [](double phase) { return subject<test::ConvNet>(phase); }},
+      {"evaluated",  // batch norm with its running statistics, which stay as they are
+       [](double phase) {
+         Subject made = subject<test::ConvNet>(phase);
+         made.module->eval();
+         return made;
+       }},
       {"transformer", [](double phase) { return subject<test::Transformer>(phase, 2, 0.25); }},
       {"shared", [](double phase) { return subject<test::Transformer>(phase, 1, 0.0, true); }},
   };
@@ -230,11 +236,12 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 /// Writes a plan file whose nodes have the strategies that `choose` returns, "" = that of the solved plan.
-std::string edited_plan(const std::string& name, const std::function<std::string(const plan::Node&)>& choose) {
+std::string edited_plan(const std::string& name, const std::function<std::string(const plan::Node&)>& choose,
+                        int64_t data = 2, int64_t tensor = 2) {
   const std::string path = testing::TempDir() + "/edited-" + name + ".json";
-  comm::run_ranks(4, [&](comm::World& world) {
+  comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
     const Subject subject = subjects().at(name)(0);
-    const run::Config config = config_of(2, 2, name + "-edited");
+    const run::Config config = config_of(data, tensor, name + "-edited");
     const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
     if (world.rank() != 0) return;
     const plan::Graph graph = plan::read_graph(config.run.folder + "/graph.json");
@@ -253,6 +260,26 @@ TEST(LoadedPlan, TrainsAsOneProcessWithThePredictedTraffic) {
     return node.op == "linear" ? "data=dim0,tensor=in" : node.op == "relu" ? "whole" : "";
   };
   expect_trains({"mlp", 2, 2}, edited_plan("mlp", choose));
+}
+
+/// Megatron's sequence parallelism with a divided vocabulary: gathers before the first linear layers of a block,
+/// scatters after the last ones.
+std::string sequence_parallel(const plan::Node& node, bool has_data) {
+  const std::string rows = has_data ? "data=dim0," : "";
+  const auto has_weight = [&](const char* name) { return node.inputs.size() > 1 && node.inputs[1].ends_with(name); };
+  if (has_weight("qkv.weight") || has_weight("fc1.weight")) return rows + "tensor=out<dim1";
+  if (has_weight("proj.weight") || has_weight("fc2.weight")) return rows + "tensor=in>dim1";
+  if (node.op == "embedding") return rows + "tensor=in>dim1";
+  if (node.op == "linear") return rows + "tensor=out";
+  return node.op == "cross_entropy" ? rows + "tensor=classes" : "";
+}
+
+TEST(LoadedPlan, ScattersGathersAndDividesTheVocabulary) {
+  for (const auto& [data, tensor] : std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {1, 4}, {2, 2}}) {
+    const bool has_data = data > 1;
+    const auto choose = [has_data](const plan::Node& node) { return sequence_parallel(node, has_data); };
+    expect_trains({"transformer", data, tensor}, edited_plan("transformer", choose, data, tensor));
+  }
 }
 
 TEST(LoadedPlan, OfAnotherMeshIsRefusedWithTheAxis) {
@@ -294,7 +321,7 @@ Course torch_course(const std::string& name, const std::string& resumed_from = "
 }
 
 TEST(AutoTraining, FollowsTorch) {
-  for (const char* name : {"mlp", "frozen", "convolutions", "shared"}) {
+  for (const char* name : {"mlp", "frozen", "convolutions", "evaluated", "shared"}) {
     SCOPED_TRACE(name);
     expect_course(alone(name), torch_course(name));
   }
