@@ -19,7 +19,7 @@ struct OwnTargets {
   at::Tensor index, is_other;
 
   OwnTargets(const at::Tensor& targets, int64_t first, int64_t classes) {
-    const at::Tensor local = (targets - first).unsqueeze(1);
+    const at::Tensor local = (targets.to(at::kLong) - first).unsqueeze(1);
     is_other = local.lt(0).logical_or(local.ge(classes));
     index = local.masked_fill(is_other, 0);
   }

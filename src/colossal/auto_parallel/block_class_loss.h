@@ -11,8 +11,8 @@ namespace colossal::automatic {
 
 /// The classes that a rank has, and the ranks that have the others.
 struct ClassBlock {
-  int64_t first = 0;                  ///< number of the block's first class
-  std::vector<comm::Group*> groups;   ///< axis by axis; they must outlive the backward pass
+  int64_t first = 0;                 ///< number of the block's first class
+  std::vector<comm::Group*> groups;  ///< axis by axis; they must outlive the backward pass
 };
 
 /// Returns -log softmax(logits)[target] of each row, at least in fp32, equal on the ranks of the groups.
