@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "colossal/auto_parallel/graph_recorder.h"
+#include "colossal/auto_parallel/replay.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/collectives.h"
@@ -56,6 +58,8 @@ ShardedGraph::ShardedGraph(const TracedModule& traced, const plan::Plan& plan, c
     }
   }
   for (const TracedModule::Statistics& s : traced.statistics) statistics_[s.node] = &s;
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node)
+    if (traced.operators[node].handle) results_[traced.operators[node].call].push_back(node);
 }
 
 at::Tensor ShardedGraph::input_block(int node, const std::vector<at::Tensor>& inputs) const {
@@ -71,6 +75,9 @@ at::Tensor ShardedGraph::input_block(int node, const std::vector<at::Tensor>& in
           index, " (", traced.name, "), traced ", plan::print_shape(traced.output.shape),
           wanted == traced.output.shape ? "" : concat(", of which a rank has ", plan::print_shape(wanted)),
           "; pass this replica's rows of a micro-batch, or make the training with an example of the new shape");
+  const std::string dtype = type_of(input).dtype;
+  require(dtype == traced.output.dtype, "auto_parallel", "an input must have the dtype that was traced: got ", dtype,
+          " for input ", index, " (", traced.name, "), traced ", traced.output.dtype, "; convert it");
   return input;
 }
 
@@ -98,6 +105,24 @@ std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at
   return operands;
 }
 
+at::Tensor ShardedGraph::result_of(int node, const std::vector<at::Tensor>& operands, uint64_t seed,
+                                   SharedCalls& calls) const {
+  const TracedOperator& op = traced_.operators[node];
+  const plan::Strategy& strategy = plan_.strategies[node];
+  const std::vector<int>& nodes = results_.at(op.call);
+  if (op.call < 0 || nodes.size() == 1 || strategy.name != "whole") {
+    const uint64_t own = derive_seed(seed, traced_.graph.nodes[node].name);
+    return run_on_blocks({traced_.graph, node, op, strategy, shares_[node], groups_, own, statistics_[node]}, operands);
+  }
+  SharedCall& call = calls[op.call];
+  const bool is_made = std::equal(call.operands.begin(), call.operands.end(), operands.begin(), operands.end(),
+                                  [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
+  if (call.results.empty() || !is_made) call = {operands, run_operator(op, operands)};
+  const at::Tensor result = call.results.at(static_cast<size_t>(op.result));
+  if (node == nodes.back()) calls.erase(op.call);
+  return result;
+}
+
 void ShardedGraph::release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const {
   std::set<int> read;
   for (const plan::Source source : traced_.graph.operands[node])
@@ -111,6 +136,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
   const plan::Graph& graph = traced_.graph;
   std::vector<at::Tensor> values(graph.nodes.size());
   std::vector<int> readers;
+  SharedCalls calls;
   for (const auto& consumers : graph.consumers)
     readers.push_back(static_cast<int>(std::set<int>(consumers.begin(), consumers.end()).size()));
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
@@ -120,15 +146,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
     } else if (!op.handle) {
       values[node] = op.constant;
     } else {
-      const BlockRun run{graph,
-                         node,
-                         op,
-                         plan_.strategies[node],
-                         shares_[node],
-                         groups_,
-                         derive_seed(seed, graph.nodes[node].name),
-                         statistics_[node]};
-      values[node] = run_on_blocks(run, operands_of(node, values, parameters));
+      values[node] = result_of(node, operands_of(node, values, parameters), seed, calls);
       release_read(node, values, readers);
     }
   }

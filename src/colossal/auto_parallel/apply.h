@@ -48,9 +48,17 @@ class ShardedGraph {
   }
 
  private:
+  /// The operands and the results of a call that several nodes have results of.
+  struct SharedCall {
+    std::vector<at::Tensor> operands, results;
+  };
+  using SharedCalls = std::map<int, SharedCall>;  // by TracedOperator::call
+
   at::Tensor input_block(int node, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> operands_of(int node, const std::vector<at::Tensor>& values,
                                       const std::vector<at::Tensor>& parameters) const;
+  /// Runs a node. An operator that several nodes have results of runs once, if all read the same whole operands.
+  at::Tensor result_of(int node, const std::vector<at::Tensor>& operands, uint64_t seed, SharedCalls& calls) const;
   void release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const;
 
   const TracedModule& traced_;
@@ -60,6 +68,7 @@ class ShardedGraph {
   std::vector<NodeShare> shares_;                          // of each node
   std::vector<std::vector<BlockConversion>> conversions_;  // of each operand of each node; equal specs = none
   std::vector<const TracedModule::Statistics*> statistics_;
+  std::map<int, std::vector<int>> results_;  // nodes that are results of a call, by TracedOperator::call
 };
 
 /// Returns the traffic of one run of a plan and its backward pass, without the sums of the parameters' gradients. It is
