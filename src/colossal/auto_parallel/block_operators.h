@@ -31,8 +31,8 @@ at::Tensor read_block(const NodeShare& share, size_t operand, at::Tensor block, 
 /// Runs the operator on blocks that read_block() returned, and returns the complete block of the output.
 ///
 /// Rules:  sizes among the arguments (view, expand) become those of the block. Means divide by the rows of all ranks;
-///         a loss over classes by the weights of all ranks' rows. A bias is in the partial sums of one rank. Dropout goes
-///         by the index in the whole tensor. Batch norm takes statistics over all rows, and changes this rank's
+///         a loss over classes by the weights of all ranks' rows. A bias is in the partial sums of one rank. Dropout
+///         goes by the index in the whole tensor. Batch norm takes statistics over all rows, and changes this rank's
 ///         channels of the running statistics.
 /// Communication: the forward calls of the strategy on the output, and in the backward pass the gather of the output's
 ///                gradient and the statistics of batch norm.
