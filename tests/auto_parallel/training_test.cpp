@@ -46,6 +46,7 @@ run::Config config_of(int64_t data, int64_t tensor, const std::string& name) {
   c.parallel.tensor.size = tensor;
   c.precision.mode = "fp64";
   c.optimizer.learning_rate = kRate;
+  c.optimizer.warmup_steps = 0;
   c.optimizer.epsilon = kEpsilon;  // otherwise rounding decides the direction of small gradients
   c.training.steps = 2 * kSteps;
   c.training.batch_size = kRows;
