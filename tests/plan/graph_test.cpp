@@ -95,5 +95,19 @@ TEST(Graph, SuggestsTheNearestNode) {
   }
 }
 
+TEST(Graph, NeedsNoGradientBehindADetach) {
+  test::GraphBuilder b;
+  b.parameter("first", {4, 4});
+  b.parameter("second", {4, 4});
+  b.node("x", "input", {}, {2, 4});
+  b.node("kept", "linear", {"x", "first"}, {2, 4});
+  b.node("detached", "detach", {"kept"}, {2, 4});
+  b.node("read", "linear", {"detached", "second"}, {2, 4});
+  b.node("loss", "mean", {"read"}, {});
+  const Graph graph = b.settled();
+  EXPECT_EQ(graph.needs_gradient, (std::vector<bool>{false, false, false, true, true}))
+      << "no gradient of the loss reaches the first linear layer";
+}
+
 }  // namespace
 }  // namespace colossal::plan::graph_test
