@@ -50,6 +50,21 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 
+/// A linear layer with an operator of two results, both of which the loss reads.
+struct Largest : torch::nn::Module {
+  static constexpr int64_t kWidth = 8;
+  Largest() { fc = register_module("fc", torch::nn::Linear(kWidth, kWidth)); }
+  at::Tensor loss(const std::vector<at::Tensor>& in) {
+    const auto [values, indices] = at::topk(fc->forward(in[0]), kWidth / 2, /*dim=*/1);
+    return at::mse_loss(values, in[1].gather(1, indices));
+  }
+  std::vector<at::Tensor> inputs(int64_t rows, int64_t step = 0) const {
+    const double phase = 100.0 * static_cast<double>(step);
+    return {wave({rows, kWidth}, phase), wave({rows, kWidth}, phase + 50)};
+  }
+  torch::nn::Linear fc{nullptr};
+};
+
 /// Two convolutions with batch norm, pooling and a classifier.
 struct ConvNet : torch::nn::Module {
   static constexpr int64_t kChannels = 2, kSide = 8, kClasses = 4;

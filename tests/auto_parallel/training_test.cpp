@@ -71,6 +71,7 @@ const std::map<std::string, std::function<Subject(double phase)>>& subjects() {
   static const std::map<std::string, std::function<Subject(double)>> all{
       {"mlp", [](double phase) { return subject<test::Mlp>(phase); }},
       {"frozen", [](double phase) { return subject<test::Mlp>(phase, true); }},
+      {"largest", [](double phase) { return subject<test::Largest>(phase); }},
       {"convolutions", [](double phase) { return subject<test::ConvNet>(phase); }},
       {"evaluated",  // batch norm with its running statistics, which stay as they are
        [](double phase) {
@@ -322,7 +323,7 @@ Course torch_course(const std::string& name, const std::string& resumed_from = "
 }
 
 TEST(AutoTraining, FollowsTorch) {
-  for (const char* name : {"mlp", "frozen", "convolutions", "evaluated", "shared"}) {
+  for (const char* name : {"mlp", "frozen", "largest", "convolutions", "evaluated", "shared"}) {
     SCOPED_TRACE(name);
     expect_course(alone(name), torch_course(name));
   }
@@ -455,6 +456,19 @@ TEST(AutoTraining, RefusesInputsOfOtherShapesWithBoth) {
         colossal::test::thrown_message([&] { training->backward(subject.inputs(0)); });  // all rows on every rank
     EXPECT_THAT(message, HasSubstr("got [8, 8]"));
     EXPECT_THAT(message, HasSubstr("of which a rank has [4, 8]"));
+  });
+}
+
+TEST(AutoTraining, RefusesInputsOfOtherDtypes) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const Subject subject = subjects().at("shared")(0);
+    const auto training =
+        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, "dtypes"));
+    training->zero_grad();
+    std::vector<at::Tensor> narrow;
+    for (const at::Tensor& input : subject.inputs(0)) narrow.push_back(input.to(at::kInt));
+    EXPECT_THAT(colossal::test::thrown_message([&] { training->backward(narrow); }),
+                HasSubstr("got int32 for input 0 (input_0), traced int64"));
   });
 }
 
