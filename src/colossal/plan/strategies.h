@@ -34,10 +34,10 @@ namespace colossal::plan {
 /// - forward all_gather of an operand (its name), along Call::dim: before the operator runs;
 /// - forward all_reduce or reduce_scatter of the output (the name of the node): after the operator has run on blocks.
 ///   A bias is added once, not by each rank of the axis. A mean is that of all rows, so each rank adds its share of it;
-/// - forward all_reduce of "<node> row maxima", by maximum, then of "<node> row sums": at least in fp32, one element for
-///   each row of the targets, then two, the sum of exp(logit - maximum) and the logit of the target, 0 outside
-///   the rank's classes. The losses of the rows and their gradients follow without a further call over that axis. They
-///   are summed over the axes of the rows afterwards;
+/// - forward all_reduce of "<node> row maxima", by maximum, then of "<node> row sums": at least in fp32, one element
+///   for each row of the targets, then two, the sum of exp(logit - maximum) and the logit of the target, 0 outside the
+///   rank's classes. The losses of the rows and their gradients follow without a further call over that axis. They are
+///   summed over the axes of the rows afterwards;
 /// - "<node> statistics": sums of batch norm, 2 x channels fp32, in forward, and again in backward;
 /// - backward all_gather of "<node> gradient", along Call::dim: before the operator's backward pass;
 /// - backward all_reduce or reduce_scatter of "<operand> gradient": after it.
