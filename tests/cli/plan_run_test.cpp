@@ -71,6 +71,20 @@ TEST(PlanRun, SetsTheNumberOfRanks) {
   EXPECT_THAT(seven.out, IsEmpty());
 }
 
+/// Three replicas do not divide 8 samples.
+TEST(PlanRun, SearchesWhateverTheLayoutOfTheFile) {
+  const PlanOfARun command;
+  const std::vector<std::string> illegal{"--training.batch_size=8", "--parallel.data=3"};
+  EXPECT_EQ(command.run(illegal).status, 1);
+  std::vector<std::string> searched = illegal;
+  searched.insert(searched.end(), {"--search", "--ranks", "2", "--json"});
+  const Outcome outcome = command.run(searched);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["ranks"], 2);
+  searched.push_back("--training.learning_rate=1");
+  EXPECT_EQ(command.run(searched).status, 1);  // the rest of the file is checked
+}
+
 /// A layout that does not fit is an answer, not an error.
 TEST(PlanRun, SaysThatALayoutDoesNotFit) {
   const PlanOfARun command;

@@ -61,6 +61,16 @@ TEST(LayoutKeys, ResetsAllButKeptKeys) {
   EXPECT_EQ(without_layout(given, {}).parallel.tensor.mode, "1d");
 }
 
+/// The budget of recompute = "auto" is illegal beside any other value, and a search tries the others.
+TEST(LayoutKeys, ResetsTheBudgetOfAutomaticRecomputation) {
+  const Config given = config_with({"--memory.recompute=auto", "--memory.activations=1GiB"});
+  const Config fresh = without_layout(given, {});
+  EXPECT_EQ(fresh.memory.activations, 0);
+  EXPECT_NO_THROW(fresh.validate());
+  EXPECT_THAT(layout_table(fresh, given), HasSubstr("activations = "));
+  EXPECT_EQ(without_layout(given, {"memory.recompute"}).memory.activations, int64_t{1} << 30);
+}
+
 TEST(LayoutKeys, RefusesToKeepOtherKeys) {
   std::string message;
   try {

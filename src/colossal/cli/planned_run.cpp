@@ -11,6 +11,7 @@
 #include "colossal/predict/step.h"
 #include "colossal/run/calibrate.h"
 #include "colossal/run/data.h"
+#include "colossal/run/layout_keys.h"
 #include "colossal/run/program.h"
 
 namespace colossal::cli {
@@ -24,6 +25,12 @@ void print_notice_of_plan(const std::string& notice) {
     std::fprintf(stderr, "colossal: %s\n", notice.c_str());
 }
 
+/// A search replaces the layout of the file, so only the rest has to be legal; the layouts it tries are checked there.
+/// `auto` refuses keys of a layout, so such a file is checked as it is.
+void check_given(const run::Config& config, bool searches) {
+  (searches && !config.parallel.automatic ? run::without_layout(config, {}) : config).validate();
+}
+
 }  // namespace
 
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
@@ -31,7 +38,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   for (const std::string& notice : given.notices) print_notice_of_plan(notice);
   run::Config& config = given.config;
   if (wishes.ranks > 0) predict::set_ranks(config, wishes.ranks);
-  config.validate();
+  check_given(config, wishes.search);
   const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
   const run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster, on_gpus);
   print_notice_of_plan(cluster.note);

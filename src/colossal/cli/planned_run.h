@@ -22,7 +22,8 @@ struct PlannedRun {
 };
 
 /// Reads the config, sets its ranks, and resolves the model with the vocabulary of the tokenizer. No other data is
-/// read. Notices go to standard error, once for all ranks. run.device becomes that of the profile, unless the config sets it.
+/// read. Notices go to standard error, once for all ranks. run.device becomes that of the profile, unless the config
+/// sets it. With `wishes.search` the layout of the config may be illegal.
 /// Errors: those of run::read_given_config(), predict::set_ranks(), run::Config::validate(), run::choose_cluster() and
 ///         run::resolve_model() and run::check_text(). "plan": a config with the table of an adapter.
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);

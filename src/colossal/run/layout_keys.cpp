@@ -11,9 +11,11 @@
 namespace colossal::run {
 namespace {
 
-/// Budgets of [memory] and the keys that need one: a layout without tiers has none of them.
+/// Budgets of [memory] and the keys that need one. A layout without tiers has none of them, and one without
+/// memory.recompute = "auto" has no memory.activations.
 const std::vector<std::string>& budget_keys() {
-  static const std::vector<std::string> keys{"memory.device", "memory.states_on_device", "memory.host", "memory.disk"};
+  static const std::vector<std::string> keys{"memory.device", "memory.states_on_device", "memory.host", "memory.disk",
+                                             "memory.activations"};
   return keys;
 }
 
@@ -120,6 +122,7 @@ Config without_layout(const Config& config, const std::vector<std::string>& keep
     if (!is_among(key, keep)) fresh[key] = default_values().at(key);
   Config result = config;
   set_values(result, fresh);
+  if (result.memory.recompute != "auto") result.memory.activations = 0;
   result.parallel.automatic = false;
   result.parallel.ranks_wanted = 0;
   return result;

@@ -22,7 +22,7 @@ bool is_among(const std::string& key, const std::vector<std::string>& keys);
 std::vector<std::pair<std::string, std::string>> chosen_values(const Config& config);
 
 /// Returns `config` with the default of each layout key that is not among `keep`. parallel.auto is false and
-/// parallel.ranks is 0 in it.
+/// parallel.ranks is 0 in it, and memory.activations is 0 unless memory.recompute = "auto" is kept.
 /// Errors ("plan"): an element of `keep` that is neither a layout key nor a table of some; the message names the
 ///                  nearest.
 Config without_layout(const Config& config, const std::vector<std::string>& keep);
