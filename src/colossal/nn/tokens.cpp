@@ -55,23 +55,40 @@ at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) con
   return parts.size() == 1 ? parts.front() : at::cat(parts, dim);
 }
 
+namespace {
+
+[[noreturn]] void refuse_runs(const SequenceCut& cut) {
+  std::vector<int64_t> all;
+  for (const std::vector<int64_t>& held : cut.held) all.insert(all.end(), held.begin(), held.end());
+  std::sort(all.begin(), all.end());
+  throw Error("parallel", concat("each of the ", cut.lengths.size(),
+                                 " runs of a sequence must be held by exactly one rank: got indices ",
+                                 at::IntArrayRef(all)));
+}
+
+}  // namespace
+
 Share SequenceCut::share(int64_t part, int64_t parts) const {
   const auto ranks = static_cast<int64_t>(held.size()), runs = static_cast<int64_t>(lengths.size());
   require(parts > 0 && ranks % parts == 0, "parallel", "a split of the sequence over ", ranks,
           " ranks cannot be divided into ", parts, " parts; plan it for the ranks that split the sequence");
-  std::vector<int64_t> all, own;
+  // A plan of many ranks asks for the share of each, so this takes time proportional to the runs.
+  std::vector<int64_t> own;
+  std::vector<bool> is_held(static_cast<size_t>(runs), false);
+  bool each_once = true;
+  int64_t count = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     require(!held[rank].empty(), "parallel", "each rank must hold a run of the sequence: got none for rank ", rank,
             " of ", ranks, "; split it into more runs, or over fewer ranks");
-    all.insert(all.end(), held[rank].begin(), held[rank].end());
+    for (const int64_t run : held[rank]) {
+      each_once = each_once && run >= 0 && run < runs && !is_held[static_cast<size_t>(run)];
+      if (each_once) is_held[static_cast<size_t>(run)] = true;
+    }
+    count += static_cast<int64_t>(held[rank].size());
     if (rank / (ranks / parts) == part) own.insert(own.end(), held[rank].begin(), held[rank].end());
   }
-  std::sort(all.begin(), all.end());
+  if (!each_once || count != runs) refuse_runs(*this);
   std::sort(own.begin(), own.end());
-  bool each_once = static_cast<int64_t>(all.size()) == runs;
-  for (int64_t i = 0; each_once && i < runs; ++i) each_once = all[i] == i;
-  require(each_once, "parallel", "each of the ", runs,
-          " runs of a sequence must be held by exactly one rank: got indices ", at::IntArrayRef(all));
   if (parts == 1) return {};
   return {runs, own, lengths, given};
 }

@@ -168,7 +168,7 @@ LayoutPrices::AxisCost LayoutPrices::sequence_cost(const Layout& layout, const S
                                            .kv_heads = kv_heads,
                                            .head_dim = std::max<int64_t>(1, shape_.head_dim)};
   try {
-    const parallel::AttentionCost cost = parallel::published_cost(space_.sequence(layout), attention).front();
+    const parallel::AttentionCost cost = parallel::published_cost(space_.sequence(layout), attention, 0);
     at->second = {(cost.forward + cost.backward) * static_cast<double>(plan::bytes_of(type_)) / 4, cost.calls};
   } catch (const Error&) {  // the heads of a rank after padding: the recorded step decides
     at->second = {};

@@ -31,7 +31,11 @@ struct HeadsComputed {
 
 /// Returns the number of tokens of group `index` if the ranks of a cut form `parts` equal groups.
 double tokens_held(const nn::SequenceCut& cut, int64_t index, int64_t parts) {
-  return static_cast<double>(size_of(runs_of(cut, index, parts)));
+  const auto each = static_cast<int64_t>(cut.held.size()) / parts;
+  int64_t tokens = 0;
+  for (int64_t rank = index * each; rank < (index + 1) * each; ++rank)
+    for (const int64_t run : cut.held.at(static_cast<size_t>(rank))) tokens += cut.lengths.at(static_cast<size_t>(run));
+  return static_cast<double>(tokens);
 }
 
 double longest_held(const nn::SequenceCut& cut, int64_t parts) {
@@ -179,15 +183,32 @@ std::string mode_name(const SequenceConfig& c) {
   return c.mode + (c.ulysses > 1 ? concat(" ulysses ", c.ulysses) : "") + (c.node > 0 ? concat(" node ", c.node) : "");
 }
 
-std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
+namespace {
+
+void check_published(const SequenceConfig& config, const AttentionSizes& sizes) {
   check_sequence(config, sizes.tokens);
   check_heads(config, sizes.heads);
   require(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "parallel",
           "key-value heads must divide the attention heads: got ", sizes.kv_heads, " of ", sizes.heads);
+}
+
+AttentionCost cost_by_formula(const SequenceConfig& config, const AttentionSizes& sizes, int64_t rank) {
+  return with_sequence_mode(config, [&](auto mode) { return mode.cost(config, sizes, rank); });
+}
+
+}  // namespace
+
+std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
+  check_published(config, sizes);
   std::vector<AttentionCost> ranks;
-  for (int64_t rank = 0; rank < config.size; ++rank)
-    ranks.push_back(with_sequence_mode(config, [&](auto mode) { return mode.cost(config, sizes, rank); }));
+  for (int64_t rank = 0; rank < config.size; ++rank) ranks.push_back(cost_by_formula(config, sizes, rank));
   return ranks;
+}
+
+AttentionCost published_cost(const SequenceConfig& config, const AttentionSizes& sizes, int64_t rank) {
+  check_published(config, sizes);
+  require(rank >= 0 && rank < config.size, "parallel", "rank must be in [0, ", config.size, "): got ", rank);
+  return cost_by_formula(config, sizes, rank);
 }
 
 }  // namespace colossal::parallel

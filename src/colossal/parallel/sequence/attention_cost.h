@@ -54,6 +54,9 @@ std::string mode_name(const SequenceConfig& config);
 /// and pair, a third of it in forward.
 /// Errors ("parallel"): as check_sequence() and check_heads(); key-value heads that do not divide heads.
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
+/// Returns the cost of one of these ranks. Time: proportional to the number of ranks; that of all is quadratic in it.
+/// Errors ("parallel"): those of all ranks; `rank` outside [0, config.size).
+AttentionCost published_cost(const SequenceConfig& config, const AttentionSizes& sizes, int64_t rank);
 
 /// Measures the attention itself: forward and backward once on random numbers, one thread per rank.
 ///
