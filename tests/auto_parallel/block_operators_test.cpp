@@ -251,8 +251,8 @@ TEST(RunOnBlocks, DividesTheClassesOfALoss) {
   };
   for (const int64_t reduction : {1, 2}) {
     const auto names = expect_all_strategies(loss(values({8, 8, 3}) * 3, targets, reduction), 24);
-    for (const char* name : {"tensor=classes", "data=dim0,tensor=classes", "data=classes,tensor=classes",
-                             "data=classes,tensor=dim0"})
+    for (const char* name :
+         {"tensor=classes", "data=dim0,tensor=classes", "data=classes,tensor=classes", "data=classes,tensor=dim0"})
       EXPECT_TRUE(has_name(names, name)) << name;
     expect_all_strategies(loss(values({8, 8}), targets.select(1, 0), reduction), 8, {}, 1, 4);
     expect_all_strategies(loss(values({8, 8}), targets.select(1, 0), reduction), 8, {}, 1, 2);
@@ -260,13 +260,13 @@ TEST(RunOnBlocks, DividesTheClassesOfALoss) {
 }
 
 TEST(RunOnBlocks, KeepsTheClassesOfASmoothedLossWhole) {
-  const Case smoothed{"cross_entropy",
-                      "cross_entropy_loss",
-                      "",
-                      {values({8, 4}), at::arange(8, at::kLong).remainder(4), c10::IValue(), int64_t{1}, int64_t{-100},
-                       0.1},
-                      {0, 1},
-                      {1}};
+  const Case smoothed{
+      "cross_entropy",
+      "cross_entropy_loss",
+      "",
+      {values({8, 4}), at::arange(8, at::kLong).remainder(4), c10::IValue(), int64_t{1}, int64_t{-100}, 0.1},
+      {0, 1},
+      {1}};
   EXPECT_FALSE(has_name(expect_all_strategies(smoothed, 8), "tensor=classes"));
 }
 

@@ -263,8 +263,7 @@ TEST(Prediction, HasTheGoodputOfItsProfile) {
   profile.disk = {.read = 1e8, .write = 1e8, .latency = 0};
   const auto prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
   const plan::PredictedRole& role = prediction.roles.at(0);
-  EXPECT_DOUBLE_EQ(prediction.checkpoint_seconds,
-                   static_cast<double>(role.kinds.parameters + role.kinds.states) / 1e8);
+  EXPECT_DOUBLE_EQ(prediction.checkpoint_seconds, static_cast<double>(role.kinds.parameters + role.kinds.states) / 1e8);
   EXPECT_EQ(prediction.checkpoint_interval, profile.failures.best_interval(1, prediction.checkpoint_seconds));
   EXPECT_LT(prediction.goodput, without.goodput);
 }

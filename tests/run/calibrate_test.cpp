@@ -78,8 +78,7 @@ TEST(Calibrate, FillsAProfile) {
 
 TEST(Calibrate, GivesAllRanksTheSameProfile) {
   const auto profiles = measured_by(3, tiny(""));
-  for (const auto& profile : profiles)
-    EXPECT_EQ(plan::profile_to_toml(profile), plan::profile_to_toml(profiles[0]));
+  for (const auto& profile : profiles) EXPECT_EQ(plan::profile_to_toml(profile), plan::profile_to_toml(profiles[0]));
 }
 
 TEST(Calibrate, PredictsLongerTimesForMoreWork) {

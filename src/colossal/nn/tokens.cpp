@@ -61,9 +61,9 @@ namespace {
   std::vector<int64_t> all;
   for (const std::vector<int64_t>& held : cut.held) all.insert(all.end(), held.begin(), held.end());
   std::sort(all.begin(), all.end());
-  throw Error("parallel", concat("each of the ", cut.lengths.size(),
-                                 " runs of a sequence must be held by exactly one rank: got indices ",
-                                 at::IntArrayRef(all)));
+  throw Error("parallel",
+              concat("each of the ", cut.lengths.size(),
+                     " runs of a sequence must be held by exactly one rank: got indices ", at::IntArrayRef(all)));
 }
 
 }  // namespace

@@ -96,9 +96,7 @@ std::string lines_of(const Items& items) {
 }
 
 /// Returns true for operators that pass no gradient on. A `fill` with two operands has the gradient of the second.
-bool stops_gradient(const Node& node) {
-  return node.op == "detach" || (node.op == "fill" && node.inputs.size() == 1);
-}
+bool stops_gradient(const Node& node) { return node.op == "detach" || (node.op == "fill" && node.inputs.size() == 1); }
 
 /// Nodes that no gradient of the last node reaches have none: all that they make is detached.
 void leave_out_unreached(Graph& graph) {

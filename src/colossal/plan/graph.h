@@ -52,9 +52,9 @@ struct Node {
   /// Dimensions that the operator names: reduced, normalized, permuted, joined, sliced; 1 for a cross_entropy whose
   /// classes must not be divided.
   std::vector<int64_t> dims;
-  int64_t groups = 1;         ///< groups of a convolution or group norm
-  bool causal = false;        ///< true for attention without the pairs above the diagonal
-  bool whole = false;         ///< for the operator "input": true if every rank has the whole tensor, not its rows
+  int64_t groups = 1;   ///< groups of a convolution or group norm
+  bool causal = false;  ///< true for attention without the pairs above the diagonal
+  bool whole = false;   ///< for the operator "input": true if every rank has the whole tensor, not its rows
 
   void fields(Fields& f);
   bool operator==(const Node&) const = default;

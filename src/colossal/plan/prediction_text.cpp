@@ -116,8 +116,8 @@ std::string to_text(const Prediction& prediction) {
   std::string text =
       concat(prediction.ranks, prediction.ranks == 1 ? " rank, " : " ranks, ", rounded(prediction.step_seconds),
              " seconds a step, peak ", readable_bytes(prediction.peak_bytes), "\n\n", memory_table(prediction.roles),
-             "\n", calls_table(prediction.roles), "\n", seconds_table(prediction),
-             long_run_text(prediction), "\n", fit_text(prediction));
+             "\n", calls_table(prediction.roles), "\n", seconds_table(prediction), long_run_text(prediction), "\n",
+             fit_text(prediction));
   if (!prediction.assumptions.empty()) text += "\nassumptions\n";
   for (const std::string& line : prediction.assumptions) text += concat("- ", line, "\n");
   return text;

@@ -93,8 +93,8 @@ class RelativeStep {
     const StepMemory &a = step_.memory, &b = other.step_.memory;
     const auto is_near = [](int64_t x, int64_t y) { return std::abs(x - y) <= kAlikeBytes; };
     using Kinds = StepMemory::Kinds;
-    for (const auto kind : {&Kinds::parameters, &Kinds::gradients, &Kinds::states, &Kinds::activations,
-                            &Kinds::buffers, &Kinds::host})
+    for (const auto kind :
+         {&Kinds::parameters, &Kinds::gradients, &Kinds::states, &Kinds::activations, &Kinds::buffers, &Kinds::host})
       if (!is_near(a.kinds.*kind, b.kinds.*kind)) return false;
     return is_near(a.peak_bytes, b.peak_bytes);
   }

@@ -120,8 +120,8 @@ int64_t resident_bytes_of(const StepMemory& memory, const plan::Profile& profile
   return profile.machine.resident + memory.kinds.host + (profile.device.shared ? memory.peak_bytes : 0);
 }
 
-plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds,
-                                   const plan::Costs& costs, const plan::Profile& profile) {
+plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds, const plan::Costs& costs,
+                                   const plan::Profile& profile) {
   const StepMemory& memory = role.step.memory;
   return {.name = role.name,
           .ranks = static_cast<int64_t>(role.ranks.size()),
