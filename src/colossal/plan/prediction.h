@@ -2,7 +2,7 @@
 //
 //   const plan::Prediction prediction = predict::predict_step(config, shape, cluster);     // predict/step.h
 //   std::fputs(plan::to_text(prediction).c_str(), stdout);
-//   write_file(folder + "/prediction.json", plan::to_json(prediction));                   // parse_prediction() reads it
+//   write_file(folder + "/prediction.json", plan::to_json(prediction));    // parse_prediction() reads it
 #pragma once
 #include <cstdint>
 #include <string>

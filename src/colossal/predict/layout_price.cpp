@@ -20,9 +20,12 @@ constexpr double kBlockOperations = 4.0 / 3;  // with recomputation of whole blo
 constexpr double kHiddenGradients = 0.5;      // share of the reductions of gradients that backward hides
 
 /// Least number of hidden states that a block keeps for backward: its input; the results of attention and of
-/// projections; the inner states of its mlp.
-double kept_of_block(const std::string& recompute) {
-  return recompute == "block" ? 1 : recompute == "selective" ? 3 : 4;
+/// projections; the inner states of its mlp, whose width of a mixture depends on the experts that a token uses.
+double kept_of_block(const std::string& recompute, const models::ModelShape& shape) {
+  if (recompute == "block") return 1;
+  const bool is_dense = shape.experts == 0 && shape.ffn > shape.hidden;
+  const double inner = is_dense ? static_cast<double>(shape.ffn) / static_cast<double>(shape.hidden) : 1;
+  return recompute == "selective" ? 2 + inner : 3 + inner;
 }
 
 double operations_factor(const std::string& recompute) {
@@ -80,7 +83,7 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
     price.fixed_bytes = (parameters_ / zero3 + gradients_ / zero2 + states_ / zero1) / parts;
   }
   const double in_flight = stages > 1 ? std::min(sizes.micro_batches, static_cast<double>(stages)) : 1;
-  price.activation_bytes = sizes.blocks * in_flight * kept_of_block(space_.recomputes()[layout.recompute]) *
+  price.activation_bytes = sizes.blocks * in_flight * kept_of_block(space_.recomputes()[layout.recompute], shape_) *
                            sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) /
                            static_cast<double>(space_.tensor(layout).size);
   return price;

@@ -18,7 +18,7 @@ namespace colossal::predict {
 
 struct LayoutPrice {
   double seconds = 0;
-  double tier_seconds = 0;      ///< part of `seconds`: copies to and from tiers, which predict_step() does not count
+  double tier_seconds = 0;      ///< part of `seconds`: copies to and from tiers
   double fixed_bytes = 0;       ///< parameters, gradients and optimizer states on the device, at least
   double activation_bytes = 0;  ///< activations on the device, at least
 };

@@ -19,11 +19,14 @@ RecordedRoles record_stages(const run::Config& config, const models::ModelShape&
   return roles;
 }
 
-double recording_work(const run::Config& config, int64_t blocks) {
+double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks) {
   constexpr double kBuilding = 20;  // a rank without blocks
-  const double repeats = config.memory.recompute == "none" ? 1 : 1.3;
-  return kBuilding * static_cast<double>(config.parallel.pipeline.size) +
-         repeats * static_cast<double>(blocks * config.micro_batches());
+  return kBuilding * static_cast<double>(stages) + (recomputes ? 1.3 : 1) * static_cast<double>(blocks * micro_batches);
+}
+
+double recording_work(const run::Config& config, int64_t blocks) {
+  return recording_work(config.parallel.pipeline.size, config.micro_batches(), config.memory.recompute != "none",
+                        blocks);
 }
 
 }  // namespace colossal::predict

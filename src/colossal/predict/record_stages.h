@@ -11,7 +11,9 @@ namespace colossal::predict {
 /// No communication. Errors: those of train::record_step().
 RecordedRoles record_stages(const run::Config& config, const models::ModelShape& shape);
 
-/// Returns blocks x micro-batches that record_stages() runs, with what building a rank costs.
+/// Returns blocks x micro-batches that record_stages() runs, with what building the ranks of `stages` stages costs.
+double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks);
+/// The same for a config.
 double recording_work(const run::Config& config, int64_t blocks);
 
 }  // namespace colossal::predict

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -22,6 +23,7 @@ namespace {
 constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next layout, which reads them all
 constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
 constexpr int kMaxSkipped = 16;            // layouts in a row that are too large to record end it, too
+constexpr double kLargestRecord = 0.25;    // share of the work of a search that one layout may take
 constexpr int kMaxFailures = 32;           // failures of a family without success, after which it comes last
 
 /// A layout and what is known about it.
@@ -124,6 +126,16 @@ class LayoutSearch {
     ratios_.assign(families.size(), 0);
     failures_.assign(families.size(), 0);
     activation_ratios_.assign(space_.recomputes().size(), 1);
+    double least = std::numeric_limits<double>::max();
+    for (const Candidate& candidate : candidates_) least = std::min(least, work_of(candidate.layout));
+    largest_work_ = std::max(kLargestRecord * work_left_, least);
+  }
+
+  /// Returns the work of recording a layout. Small layouts of the same axes stand for those that are too large.
+  double work_of(const Layout& layout) const {
+    return recording_work(space_.pipeline(layout).size, layout.micro_batches,
+                          space_.recomputes()[static_cast<size_t>(layout.recompute)] != "none",
+                          static_cast<int64_t>(space_.costs().blocks.size()));
   }
 
   double expected_seconds(const Candidate& candidate) const {
@@ -142,7 +154,7 @@ class LayoutSearch {
     Candidate* best = nullptr;
     std::pair<Class, double> least;
     for (Candidate& candidate : candidates_) {
-      if (candidate.is_done) continue;
+      if (candidate.is_done || work_of(candidate.layout) > largest_work_) continue;
       const auto family = static_cast<size_t>(candidate.family);
       const double bytes = expected_bytes(candidate);
       const bool fails = failures_[family] >= kMaxFailures && ratios_[family] == 0;
@@ -160,9 +172,9 @@ class LayoutSearch {
   /// Records and simulates a layout, with the cut by operations and, if it differs, with that by seconds.
   void record(const Candidate& candidate) {
     run::Config config = space_.config_of(candidate.layout);
-    const auto blocks = static_cast<int64_t>(space_.costs().blocks.size());
-    const double work = recording_work(config, blocks);
+    const double work = work_of(candidate.layout);
     skipped_ = work > work_left_ && !tried_.empty() ? skipped_ + 1 : 0;
+    is_out_of_work_ = is_out_of_work_ || skipped_ > 0;
     if (skipped_ > 0) return;
     work_left_ -= work;
     const bool is_cut = config.parallel.pipeline.size > 1 && config.parallel.pipeline.layers_per_stage.empty();
@@ -194,7 +206,11 @@ class LayoutSearch {
   }
 
   void add(const run::Config& config, const Candidate& candidate) {
-    Tried tried{.config = config, .prediction = predict(config), .tier_seconds = candidate.price.tier_seconds};
+    // A profile without the speed of copies gives transfers of tiers no time.
+    const bool counts_tiers = cluster_.profile().host.bandwidth > 0;
+    Tried tried{.config = config,
+                .prediction = predict(config),
+                .tier_seconds = counts_tiers ? 0 : candidate.price.tier_seconds};
     ++result_.recorded;
     const plan::Prediction& found = tried.prediction;
     const double ratio = tried.seconds() / candidate.price.seconds;
@@ -278,7 +294,10 @@ class LayoutSearch {
                                readable_bytes(smallest->prediction.peak_bytes), " on a rank, and there are ",
                                readable(memory_), " (", smallest->prediction.limit, "): ", table,
                                "; use more ranks, shorter rows or a smaller training.batch_size, or set budgets in "
-                               "[memory]"));
+                               "[memory]",
+                               is_out_of_work_ ? ". The search ended before it had recorded every layout; keep some "
+                                                 "keys (--keep) to look at fewer"
+                                               : ""));
   }
 
   [[noreturn]] void refuse_all() const {
@@ -296,6 +315,8 @@ class LayoutSearch {
   LayoutSpace space_;
   LayoutPrices prices_;
   double work_left_;
+  double largest_work_ = 0;  // of a layout that is recorded
+  bool is_out_of_work_ = false;
   double memory_ = 0;  // bytes of a rank
   std::vector<Candidate> candidates_;
   std::vector<double> ratios_;             // predicted / estimated seconds by family; 0 = not known

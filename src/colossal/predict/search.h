@@ -25,7 +25,7 @@ struct SearchOptions {
 };
 
 /// Blocks x micro-batches that a slow core records in a second, for the number of layouts that a search records.
-inline constexpr double kBlocksPerSecond = 250;
+inline constexpr double kBlocksPerSecond = 400;
 
 /// A layout that fits.
 struct FoundLayout {
@@ -54,8 +54,8 @@ SearchResult search(const run::Config& config, const models::ModelShape& shape, 
                     const SearchOptions& options);
 
 /// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, and
-/// pairs of which no part is enough alone. The fastest is first; if the profile has no speed of copies, those with tiers
-/// are last. Empty if nothing of this makes it fit.
+/// pairs of which no part is enough alone. The fastest is first; if the profile has no speed of copies, those with
+/// tiers are last. Empty if nothing of this makes it fit.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
 std::vector<plan::Remedy> remedies(const run::Config& config, const models::ModelShape& shape,
                                    const plan::Cluster& cluster);
