@@ -44,7 +44,10 @@ std::vector<Change> changes_of(const run::Config& config, const plan::Cluster& c
   std::vector<Change> changes;
   for (const char* recompute : {"selective", "block"})
     if (rank_of_recompute(recompute) > rank_of_recompute(config.memory.recompute))
-      changes.push_back({0, [recompute](run::Config& c) { c.memory.recompute = recompute; }});
+      changes.push_back({0, [recompute](run::Config& c) {
+                           c.memory.recompute = recompute;
+                           c.memory.activations = 0;  // only "auto" may have it
+                         }});
   if (config.parallel.copies() > 1)
     for (int64_t zero = config.parallel.zero + 1; zero <= 3; ++zero)
       changes.push_back({1, [zero](run::Config& c) { c.parallel.zero = zero; }});
