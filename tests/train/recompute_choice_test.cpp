@@ -91,8 +91,9 @@ TEST_P(RecomputeChoices, ChangeNoBitOfARun) {
 
 // Ranks of a stage, and a run on shapes, must choose alike.
 TEST_P(RecomputeChoices, AgreeOnRanksOfAStageAndOnShapes) {
-  const run::Config config = config_of(GetParam());
+  run::Config config = config_of(GetParam());
   const models::ModelShape shape = shape_of_runs();
+  config.data.sequence = shape.positions;
   const run::Config half = automatic(config, budgets_of(config, shape)[2]);
   std::vector<RecomputeChoice> choices(half.parallel.ranks());
   comm::run_ranks(static_cast<int>(half.parallel.ranks()), [&](comm::World& world) {
@@ -151,6 +152,7 @@ TEST(RecomputeChoice, BoundsActivationsOfAStep) {
   models::ModelShape shape = shape_of_runs();
   shape.hidden = 64, shape.head_dim = 16, shape.ffn = 256;
   config.training.batch_size = 192;
+  config.data.sequence = shape.positions;
   for (const int64_t budget : budgets_of(config, shape)) {
     const int64_t counted = record_step(automatic(config, budget), shape, 0).memory.kinds.activations;
     EXPECT_LE(counted, budget + std::max<int64_t>(budget / 50, 64 << 10));

@@ -83,9 +83,12 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
     price.fixed_bytes = (parameters_ / zero3 + gradients_ / zero2 + states_ / zero1) / parts;
   }
   const double in_flight = stages > 1 ? std::min(sizes.micro_batches, static_cast<double>(stages)) : 1;
-  price.activation_bytes = sizes.blocks * in_flight * kept_of_block(space_.recomputes()[layout.recompute], shape_) *
-                           sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_)) /
-                           static_cast<double>(space_.tensor(layout).size);
+  const std::string& recompute = space_.recomputes()[layout.recompute];
+  const parallel::TensorConfig& tensor = space_.tensor(layout);
+  double kept = kept_of_block(recompute, shape_) / static_cast<double>(tensor.size);
+  if (tensor.sequence && tensor.keep_gathered && recompute != "block") kept += 2;  // the inputs of both halves, whole
+  price.activation_bytes =
+      sizes.blocks * in_flight * kept * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
   return price;
 }
 

@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next layout, which reads them all
 constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
 constexpr int kMaxSkipped = 16;            // layouts in a row that are too large to record end it, too
-constexpr double kLargestRecord = 0.25;    // share of the work of a search that one layout may take
+constexpr double kLargestRecord = 0.125;   // share of the work of a search that one layout may take
 constexpr int kMaxFailures = 32;           // failures of a family without success, after which it comes last
 
 /// A layout and what is known about it.
@@ -125,7 +125,7 @@ class LayoutSearch {
     close();
     ratios_.assign(families.size(), 0);
     failures_.assign(families.size(), 0);
-    activation_ratios_.assign(space_.recomputes().size(), 1);
+    activation_ratios_.assign(space_.recomputes().size(), 0);
     double least = std::numeric_limits<double>::max();
     for (const Candidate& candidate : candidates_) least = std::min(least, work_of(candidate.layout));
     largest_work_ = std::max(kLargestRecord * work_left_, least);
@@ -143,8 +143,11 @@ class LayoutSearch {
     return candidate.price.seconds * (ratio > 0 ? ratio : least_ratio_ > 0 ? least_ratio_ : 1);
   }
   double expected_bytes(const Candidate& candidate) const {
-    return candidate.price.fixed_bytes +
-           candidate.price.activation_bytes * activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
+    double ratio = activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
+    // Blocks that are not recomputed keep more than the bound by much the same factor, wholly or in part.
+    if (ratio == 0)
+      ratio = space_.recomputes()[static_cast<size_t>(candidate.layout.recompute)] == "block" ? 1 : kept_ratio_;
+    return candidate.price.fixed_bytes + candidate.price.activation_bytes * ratio;
   }
 
   /// Returns the most promising layout: the fastest that is expected to fit, else the smallest. Nothing is left out for
@@ -217,8 +220,9 @@ class LayoutSearch {
     ratios_[static_cast<size_t>(candidate.family)] = ratio;
     least_ratio_ = least_ratio_ > 0 ? std::min(least_ratio_, ratio) : ratio;
     const double activations = static_cast<double>(found.peak_bytes) - candidate.price.fixed_bytes;
-    activation_ratios_[static_cast<size_t>(candidate.layout.recompute)] =
-        std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
+    double& known = activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
+    known = std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
+    if (space_.recomputes()[static_cast<size_t>(candidate.layout.recompute)] != "block") kept_ratio_ = known;
     if (found.fits && (best_seconds_ == 0 || tried.seconds() < best_seconds_)) best_seconds_ = tried.seconds();
     tried_.push_back(std::move(tried));
   }
@@ -323,7 +327,8 @@ class LayoutSearch {
   std::vector<int> failures_;              // layouts of a family that cannot be recorded
   int skipped_ = 0;                        // layouts in a row whose recording would take too long
   double least_ratio_ = 0;                 // of all families, for those that are not known
-  std::vector<double> activation_ratios_;  // predicted / estimated activations by recomputation
+  std::vector<double> activation_ratios_;  // predicted / estimated activations by recomputation; 0 = not known
+  double kept_ratio_ = 1;                  // the last of these without recomputation of whole blocks
   double best_seconds_ = 0;                // of the layouts that fit; 0 = none yet
   std::vector<Tried> tried_;
   std::map<std::string, std::string> refusals_;  // by component: the first error of a recorded layout

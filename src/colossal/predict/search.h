@@ -25,7 +25,7 @@ struct SearchOptions {
 };
 
 /// Blocks x micro-batches that a slow core records in a second, for the number of layouts that a search records.
-inline constexpr double kBlocksPerSecond = 400;
+inline constexpr double kBlocksPerSecond = 800;
 
 /// A layout that fits.
 struct FoundLayout {

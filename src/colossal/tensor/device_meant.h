@@ -24,8 +24,7 @@ class MeantDevice {
 
 /// Returns the device whose choices apply to tensors of `device`: for meta the device of the innermost MeantDevice,
 /// else `device` itself. Every choice that changes calls, operations or memory asks this function or one of the two
-/// below. A
-/// caller that uses the device itself, for instance its streams, asks is_accelerator() (tensor/accelerator.h).
+/// below. A caller that uses the device itself, for instance its streams, asks is_accelerator() (tensor/accelerator.h).
 at::Device device_meant(at::Device device);
 inline at::Device device_meant(const at::Tensor& x) { return device_meant(x.device()); }
 
