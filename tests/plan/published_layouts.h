@@ -32,6 +32,7 @@ struct PublishedLayout {
   int64_t tensor = 1, pipeline = 1, chunks = 1, data = 1, micro_batches = 1;
   int64_t micro_batch = 1;      ///< samples of a micro-batch of one replica
   double recomputed = 0;        ///< share of the forward pass of a block that backward repeats
+  double exposed = 1;           ///< share of the bytes of gradients and parameters that nothing hides
   bool overlaps_data = false;   ///< gradients are reduced as each chunk ends, parameters gathered ahead of use
   bool gathers_blocks = false;  ///< FSDP: parameters of each block are gathered in forward and again in backward
   int64_t ranks() const { return tensor * pipeline * data; }
@@ -126,7 +127,8 @@ class StageEvents {
   double chunk_parameters() const { return model_.block_parameters() * blocks_ / static_cast<double>(layout_.tensor); }
   int data_call(CommKind collective, int) {
     const bool is_gather = collective == CommKind::AllGather;
-    return call(kData, collective, chunk_parameters() * (is_gather ? kParameterBytes : kGradientBytes),
+    return call(kData, collective,
+                chunk_parameters() * (is_gather ? kParameterBytes : kGradientBytes) * layout_.exposed,
                 is_gather ? kForward : kBackward);
   }
 

@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <vector>
 
 #include "colossal/plan/cluster_costs.h"
@@ -60,37 +61,68 @@ Profile a100(double efficiency) {
   return profile;
 }
 
-/// Two constants of a system: the share of the peak that products reach, and seconds of each step that are neither
-/// products, traffic nor calls (waiting for input, starts, late ranks).
+/// Three constants of a system: the share of the peak that products reach; the share of the communication of gradients
+/// and parameters that nothing hides; seconds of each step that are neither products, traffic nor calls (waiting for
+/// input, starts, late ranks).
 struct Constants {
-  double efficiency = 0, extra = 0;
+  double efficiency = 0, exposed = 0, extra = 0;
 };
 
-/// Fits both by least squares of relative errors. Steps are linear in 1 / efficiency, as long as the same chain of
-/// events is the longest, so two simulations of each point suffice.
-Constants fit(const System& system) {
+double seconds_with(const Point& point, const Constants& constants) {
+  PublishedLayout layout = layout_of(point);
+  layout.exposed = constants.exposed;
+  return seconds_of(kGpt175, layout, a100(constants.efficiency)) + constants.extra;
+}
+
+/// A step is linear in 1 / efficiency and in `exposed`, as long as the same chain of events is the longest.
+struct Line {
+  double of_products = 0, of_calls = 0, rest = 0;  ///< for 1 / efficiency, for `exposed`, for neither
+};
+
+Line line_of(const Point& point) {
   constexpr double kLow = 0.5, kHigh = 0.8;
-  double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
-  for (const Point& point : system.fitted) {
-    const PublishedLayout layout = layout_of(point);
-    const double low = seconds_of(kGpt175, layout, a100(kLow)), high = seconds_of(kGpt175, layout, a100(kHigh));
-    const double slope = (low - high) / (1 / kLow - 1 / kHigh), rest = low - slope / kLow;
-    const double a = slope / point.seconds, b = 1 / point.seconds, y = 1 - rest / point.seconds;
-    aa += a * a, ab += a * b, bb += b * b, ay += a * y, by += b * y;
+  const double low = seconds_with(point, {kLow, 0}), high = seconds_with(point, {kHigh, 0});
+  Line line{.of_products = (low - high) / (1 / kLow - 1 / kHigh), .of_calls = seconds_with(point, {kHigh, 1}) - high};
+  line.rest = low - line.of_products / kLow;
+  return line;
+}
+
+/// Fits the constants by least squares of the relative errors of system.fitted: `exposed` is the best of 0, 0.01 to 1,
+/// the other two follow from it. `extra` is not negative.
+Constants fit(const System& system) {
+  constexpr int kShares = 100;
+  std::vector<Line> lines;
+  for (const Point& point : system.fitted) lines.push_back(line_of(point));
+  Constants best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int share = 0; share <= kShares; ++share) {
+    const double exposed = static_cast<double>(share) / kShares;
+    double aa = 0, ab = 0, bb = 0, ay = 0, by = 0, yy = 0;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const double seconds = system.fitted[i].seconds, a = lines[i].of_products / seconds, b = 1 / seconds,
+                   y = 1 - (lines[i].rest + exposed * lines[i].of_calls) / seconds;
+      aa += a * a, ab += a * b, bb += b * b, ay += a * y, by += b * y, yy += y * y;
+    }
+    const double determinant = aa * bb - ab * ab;
+    double slowness = (ay * bb - by * ab) / determinant, extra = (aa * by - ab * ay) / determinant;
+    if (extra < 0) slowness = ay / aa, extra = 0;
+    const double residual = yy - 2 * (slowness * ay + extra * by) + slowness * slowness * aa +
+                            2 * slowness * extra * ab + extra * extra * bb;
+    if (residual >= least) continue;
+    least = residual;
+    best = {1 / slowness, exposed, extra};
   }
-  const double determinant = aa * bb - ab * ab;
-  Constants found{determinant / (ay * bb - by * ab), (aa * by - ab * ay) / determinant};
-  if (found.extra < 0) found = {aa / ay, 0};
-  return found;
+  return best;
 }
 
 void check_system(const System& system) {
   const Constants constants = fit(system);
-  std::printf("%s: efficiency %.3f, extra %.3f s\n", system.name, constants.efficiency, constants.extra);
+  std::printf("%s: efficiency %.3f, exposed %.2f, extra %.3f s\n", system.name, constants.efficiency,
+              constants.exposed, constants.extra);
   ASSERT_GT(constants.efficiency, 0.3);
   ASSERT_LT(constants.efficiency, 1);
   const auto error_of = [&](const Point& point) {
-    const double seconds = seconds_of(kGpt175, layout_of(point), a100(constants.efficiency)) + constants.extra;
+    const double seconds = seconds_with(point, constants);
     std::printf("%s %d GPUs, batch %d: %.2f s, published %.2f s, %+.1f %%\n", system.name, static_cast<int>(point.gpus),
                 static_cast<int>(point.batch), seconds, point.seconds, 100 * (seconds / point.seconds - 1));
     return std::abs(seconds / point.seconds - 1);
