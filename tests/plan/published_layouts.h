@@ -33,6 +33,7 @@ struct PublishedLayout {
   int64_t micro_batch = 1;      ///< samples of a micro-batch of one replica
   double recomputed = 0;        ///< share of the forward pass of a block that backward repeats
   double exposed = 1;           ///< share of the bytes of gradients and parameters that nothing hides
+  bool is_fp8 = false;          ///< products of blocks in fp8; those of the head and attention stay in bf16
   bool overlaps_data = false;   ///< gradients are reduced as each chunk ends, parameters gathered ahead of use
   bool gathers_blocks = false;  ///< FSDP: parameters of each block are gathered in forward and again in backward
   int64_t ranks() const { return tensor * pipeline * data; }
@@ -44,7 +45,7 @@ struct PublishedLayout {
 /// Builds the events of one rank of a stage. Ranks are numbered tensor first, then data, then stages.
 class StageEvents {
  public:
-  static constexpr uint8_t kForward = 1, kBackward = 2, kBf16 = 15;  // comm::Phase, c10::ScalarType
+  static constexpr uint8_t kForward = 1, kBackward = 2, kBf16 = 15, kFp8 = 24;  // comm::Phase, c10::ScalarType
   static constexpr double kGradientBytes = 4, kParameterBytes = 2;   // fp32 sums, bf16 weights
   static constexpr double kUpdateBytes = 32;  // of Adam with masters: reads and writes for each parameter
   static constexpr double kRowPasses = 12;    // reads and writes of [tokens, hidden] in a block: norms, sums, dropout
@@ -100,9 +101,9 @@ class StageEvents {
     event.phase = phase;
     role.events.list.push_back(event);
   }
-  void product(double count, int64_t m, int64_t n, int64_t k, uint8_t phase) {
+  void product(double count, int64_t m, int64_t n, int64_t k, uint8_t phase, uint8_t dtype = kBf16) {
     push({.kind = StepEvent::Kind::Product,
-          .dtype = kBf16,
+          .dtype = dtype,
           .m = m,
           .n = n,
           .k = k,
@@ -155,11 +156,12 @@ class StageEvents {
   /// Adds `share` of the products of the blocks of a chunk, `times` for each forward one.
   void block_products(double share, double times, uint8_t phase) {
     const int64_t h = model_.hidden, t = layout_.tensor;
+    const uint8_t dtype = layout_.is_fp8 ? kFp8 : kBf16;
     const double count = blocks_ * share * times;
-    product(count, tokens_, (h + 2 * model_.kv_hidden) / t, h, phase);
-    product(count, tokens_, h, h / t, phase);
-    product(count, tokens_, ffn_ / t, h, phase);
-    product(count, tokens_, h, model_.inner / t, phase);
+    product(count, tokens_, (h + 2 * model_.kv_hidden) / t, h, phase, dtype);
+    product(count, tokens_, h, h / t, phase, dtype);
+    product(count, tokens_, ffn_ / t, h, phase, dtype);
+    product(count, tokens_, h, model_.inner / t, phase, dtype);
   }
   void block_rest(double share, double attention, double traffic, uint8_t phase) {
     const auto tokens = static_cast<double>(tokens_), t = static_cast<double>(layout_.tensor);
