@@ -284,7 +284,7 @@ TEST(LoadedPlan, ScattersGathersAndDividesTheVocabulary) {
   }
 }
 
-TEST(LoadedPlan, OfAnotherMeshIsRefusedWithTheAxis) {
+TEST(LoadedPlan, RefusesAnotherMeshWithTheAxis) {
   const std::string path = edited_plan("mlp", [](const plan::Node&) { return std::string(); });
   comm::run_ranks(2, [&](comm::World& world) {
     const Subject subject = subjects().at("mlp")(0);
@@ -365,7 +365,7 @@ TEST(AutoTraining, ResumesOnAnotherMesh) {
   }
 }
 
-TEST(AutoTraining, ItsCheckpointResumesInModuleTraining) {
+TEST(AutoTraining, ResumesInModuleTraining) {
   for (const char* name : {"mlp", "convolutions", "shared"}) {
     SCOPED_TRACE(name);
     const std::string folder = temporary_folder(std::string(name) + "-to-module");
@@ -408,7 +408,7 @@ struct BadInput {
 
 class BadInputs : public testing::TestWithParam<BadInput> {};
 
-TEST_P(BadInputs, AreRefusedWithTheWayOut) {
+TEST_P(BadInputs, ThrowWithTheWayOut) {
   comm::run_ranks(2, [&](comm::World& world) {
     const Subject subject = subjects().at("mlp")(0);
     run::Config config = config_of(2, 1, "bad");

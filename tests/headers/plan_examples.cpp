@@ -1,5 +1,5 @@
-// The examples at the beginning of headers of plan and predict, compiled. tests/base/examples_test.cpp compares them with
-// the headers.
+// The examples at the beginning of headers of plan and predict, compiled. tests/base/examples_test.cpp compares them
+// with the headers.
 #include <cstdio>
 #include <string>
 

@@ -46,7 +46,7 @@ struct PublishedLayout {
 class StageEvents {
  public:
   static constexpr uint8_t kForward = 1, kBackward = 2, kBf16 = 15, kFp8 = 24;  // comm::Phase, c10::ScalarType
-  static constexpr double kGradientBytes = 4, kParameterBytes = 2;   // fp32 sums, bf16 weights
+  static constexpr double kGradientBytes = 4, kParameterBytes = 2;              // fp32 sums, bf16 weights
   static constexpr double kUpdateBytes = 32;  // of Adam with masters: reads and writes for each parameter
   static constexpr double kRowPasses = 12;    // reads and writes of [tokens, hidden] in a block: norms, sums, dropout
   static constexpr double kInnerPasses = 4;   // of [tokens, inner]: activation, gate

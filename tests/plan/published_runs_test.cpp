@@ -120,8 +120,8 @@ Constants fit(const System& system) {
 /// points the share and the fixed seconds can hardly be told apart: both are the same for all of them, up to 1/16.
 void check_system(const System& system) {
   const Constants constants = fit(system);
-  std::printf("%s: efficiency %.3f, exposed %.2f, extra %.3f s\n", system.name, constants.efficiency,
-              constants.exposed, constants.extra);
+  std::printf("%s: efficiency %.3f, exposed %.2f, extra %.3f s\n", system.name, constants.efficiency, constants.exposed,
+              constants.extra);
   ASSERT_GT(constants.efficiency, 0.3);
   ASSERT_LT(constants.efficiency, 1);
   const auto error_of = [&](const Point& point) {
@@ -184,7 +184,7 @@ double ratio_of(const Titan& run, const Profile& profile) {
   return tokens / run.tokens;
 }
 
-/// The goal, 15 % without a fit, is not reached: every run is 1.39 to 1.44 times as fast here. Known causes: the GPUs of
+/// The goal, 15 % without a fit, is not reached: all are 1.39 to 1.44 times as fast here. Known causes: the GPUs of
 /// these runs have a power limit of 500 W instead of 700 W and memory of 2.4 TB/s instead of 3.35, and torchtitan
 /// writes that it does not know their peak; attention takes the rate of products here, of which FlashAttention-2
 /// reaches about half on H100 (arXiv 2407.08608). The data do not tell how much each of them explains.
@@ -208,8 +208,8 @@ TEST(PublishedRuns, PredictsTorchtitansLargeModelsFromTheSmallest) {
     return seconds_of(kTitan[0].model, kTitan[0].layout, profile);
   };
   const double low = seconds(kLow), high = seconds(kHigh), slope = (low - high) / (1 / kLow - 1 / kHigh);
-  const double published = kTitan[0].layout.tokens(kTitan[0].model) / kTitan[0].tokens /
-                           static_cast<double>(kTitan[0].layout.ranks());
+  const double published =
+      kTitan[0].layout.tokens(kTitan[0].model) / kTitan[0].tokens / static_cast<double>(kTitan[0].layout.ranks());
   profile.device.efficiency = slope / (published - low + slope / kLow);
   std::printf("torchtitan: efficiency %.3f\n", profile.device.efficiency);
   for (size_t i = 1; i < kTitan.size(); ++i) EXPECT_NEAR(ratio_of(kTitan[i], profile), 1, 0.15) << kTitan[i].name;

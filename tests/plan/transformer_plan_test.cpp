@@ -71,7 +71,7 @@ int64_t activation_bytes(const Plan& plan, const Graph& graph) {
   return bytes;
 }
 
-TEST(TransformerPlan, IsMegatronsOnTensorRanks) {
+TEST(TransformerPlan, EqualsMegatronsOnTensorRanks) {
   for (const int64_t p : {2, 4, 8}) {
     const int64_t sequence = 2048, hidden = 4096;
     const Graph graph = gpt_layer(1, sequence, hidden, 32);
@@ -113,7 +113,7 @@ TEST(TransformerPlan, ScattersBetweenTheHalvesOfALayer) {
   EXPECT_EQ(activation_bytes(megatron, graph), activation_bytes(plan, graph)) << "the same bytes, in halves";
 }
 
-TEST(TransformerPlan, IsPureDataParallelismWithSmallWeights) {
+TEST(TransformerPlan, EqualsDataParallelismWithSmallWeights) {
   const Graph graph = gpt_layer(4096, 64, 64, 4);
   for (const int64_t p : {2, 4, 8}) {
     const Plan plan = solve(graph, parse_mesh(concat("data=", p)), {}, {});

@@ -152,7 +152,7 @@ TEST(Prediction, AddsUp) {
   EXPECT_THAT(prediction.mfu_formula, AllOf(HasSubstr("causal pairs, without recomputation"), HasSubstr("all pairs")));
 }
 
-TEST(Prediction, IsNeverSlowerWithFasterLinks) {
+TEST(Prediction, DoesNotSlowDownWithFasterLinks) {
   for (const run::Config& config : {config_of(4), config_of(1, 4), config_of(1, 1, 4), config_of(2, 2, 2)}) {
     const RecordedRoles roles = record_roles(config, even_shape());
     plan::Profile profile = shared_machine();

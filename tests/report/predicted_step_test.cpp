@@ -33,7 +33,7 @@ TEST(PredictedStep, StandsBesideMeasurements) {
   EXPECT_THAT(predicted_section(run), HasSubstr("<th>step</th><td>0.25 s</td><td>0.5 s</td>"));
 }
 
-TEST(PredictedStep, IsAbsentWithoutAPrediction) {
+TEST(PredictedStep, NeedsAPrediction) {
   EXPECT_EQ(predicted_text(RecordedRun()), "");
   EXPECT_EQ(predicted_section(RecordedRun()), "");
 }

@@ -148,7 +148,7 @@ models::ModelShape gpt3(int64_t hidden, int64_t layers) {
 
 // InstructGPT: 18 bytes a parameter of policy and value (2 weights, 4 gradients, 4 master weights, 8 Adam), 2 of
 // reference and reward. With the published 175e9 and 6e9 parameters that is 3.62 TB.
-TEST(MemoryNeeds, OfInstructGptsFourModels) {
+TEST(MemoryNeeds, CountInstructGptsFourModels) {
   const models::ModelShape large = gpt3(12288, 96), small = gpt3(4096, 28);
   const auto rows = memory_needs(config_of({.accumulate = 2, .precision = "bf16"}),
                                  {{"", large},
