@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -58,6 +59,22 @@ at::Tensor mapped(int64_t bytes) {
   return tensor_of(std::make_unique<Mapping>(data, used));
 }
 
+void end_allocation(void* data) {
+  end_block(data);
+  std::free(data);
+}
+
+/// Returns uint8 [bytes] at a multiple of kBlock, for a few bytes.
+at::Tensor allocated(int64_t bytes) {
+  void* data = std::aligned_alloc(kBlock, static_cast<size_t>(bytes));
+  require(data != nullptr, "memory", "the system cannot provide ", readable_bytes(bytes),
+          " for a buffer in host memory; lower memory.host, or raise the memory limit of the process");
+  count_block(data, bytes);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
+                             at::DataPtr(data, data, &end_allocation, at::kCPU));
+  return at::empty({0}, at::kByte).set_(storage, 0, {bytes});
+}
+
 }  // namespace
 
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
@@ -66,11 +83,8 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   const int64_t numel = c10::multiply_integers(sizes),
                 wanted = whole_blocks(numel * static_cast<int64_t>(c10::elementSize(type)));
-  // A small tensor gets a block more, within which it begins at a multiple.
-  const int64_t with_slack = wanted < kMapped ? wanted + kBlock : wanted;
   if (options.device().is_meta())
-    return at::empty({with_slack}, options.dtype(at::kByte).pinned_memory(false))
-        .narrow(0, 0, wanted)
+    return at::empty({wanted}, options.dtype(at::kByte).pinned_memory(false))
         .view(type)
         .narrow(0, 0, numel)
         .view(sizes);
@@ -84,12 +98,14 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
     }
   }
   // Large tensors live long. Among the activations they would leave holes in the memory that LibTorch's allocator
-  // keeps.
-  if (wanted >= kMapped && !options.pinned_memory()) return mapped(wanted).view(type).narrow(0, 0, numel).view(sizes);
-  // Allocators of pinned memory mostly give whole pages, LibTorch's allocator of the host does not.
-  at::Tensor bytes = at::empty({options.pinned_memory() ? wanted : with_slack}, bytes_options);
-  if (options.pinned_memory() && bytes_to_block(bytes) != 0) bytes = at::empty({wanted + kBlock}, bytes_options);
-  bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
+  // keeps. That allocator does not give multiples of kBlock, so small tensors do not come from it either.
+  if (!options.pinned_memory() && wanted > 0)
+    return (wanted >= kMapped ? mapped(wanted) : allocated(wanted)).view(type).narrow(0, 0, numel).view(sizes);
+  at::Tensor bytes = at::empty({wanted}, bytes_options);
+  if (bytes_to_block(bytes) != 0) {
+    bytes = at::empty({wanted + kBlock}, bytes_options);
+    bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
+  }
   return bytes.view(type).narrow(0, 0, numel).view(sizes);
 }
 

@@ -9,11 +9,10 @@ namespace colossal::memory {
 /// this process, so that copies overlap with other work of the host. With the device meta, the tensor has no memory and
 /// the same bytes.
 ///
-/// Memory:            from the system if the tensor is large (at least 1 MiB), else from LibTorch's allocator; at most
-///                    two blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size
-///                    to which the allocator of that device rounds.
-/// Accounts:          memory::Account counts the bytes of the tensor in whole blocks, and a block more for a small
-///                    tensor in memory that is not pinned; the same on meta.
+/// Memory:            from the system if the tensor is large (at least 1 MiB), else from the C library; at most a block
+///                    more than the tensor needs, and for pinned memory two. Pinned memory for a device other than
+///                    CUDA's has the size to which the allocator of that device rounds.
+/// Accounts:          memory::Account counts the bytes of the tensor in whole blocks; the same on meta.
 /// Errors ("memory"): the system has no memory, or cannot lock more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
