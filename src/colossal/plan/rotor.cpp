@@ -293,7 +293,10 @@ void ungroup(Segments& segments, int64_t size, int64_t stages) {
 
 ChainRun run_chain(const Chain& chain, const Segments& segments) { return PaperRun(chain, segments).result(); }
 
-std::optional<RecomputationPlan> plan_recomputation(const Chain& chain, int64_t budget) {
+namespace {
+
+/// Returns the fastest plan by the programme, which does not know Chain::level.
+std::optional<RecomputationPlan> plan_without_levels(const Chain& chain, int64_t budget) {
   require(!chain.stages.empty(), "plan", "a chain must have at least the stage that ends it: got none");
   const ChainRun whole = run_chain(chain, {});
   if (whole.peak <= budget) return RecomputationPlan{whole, {}};
@@ -307,6 +310,21 @@ std::optional<RecomputationPlan> plan_recomputation(const Chain& chain, int64_t 
   if (!segments || depth_of(*segments) > kMaxDepth) return {};
   ungroup(*segments, size, blocks);
   return RecomputationPlan{run_chain(chain, *segments), std::move(*segments)};
+}
+
+}  // namespace
+
+std::optional<RecomputationPlan> plan_recomputation(const Chain& chain, int64_t budget) {
+  constexpr int kMaxTries = 16;
+  int64_t limit = budget;
+  for (int i = 0; i < kMaxTries; ++i) {
+    std::optional<RecomputationPlan> found = plan_without_levels(chain, limit);
+    if (!found) return {};
+    found->peak += chain.level * std::max<int64_t>(0, depth_of(found->segments) - 1);
+    if (found->peak <= budget) return found;
+    limit -= std::max<int64_t>(1, found->peak - budget);
+  }
+  return {};
 }
 
 int64_t smallest_budget(const Chain& chain) {

@@ -38,6 +38,9 @@ struct Chain {
   /// Time to copy a byte to the host or back; 0 = inputs stay on the device. A copy counts in full, as if nothing
   /// computed in the meantime: other streams use the same link, so an overlap is no promise
   double host_time_per_byte = 0;
+  /// Bytes that each further level of segments within segments keeps while it is computed again. Autograd holds the
+  /// output of a segment and its gradient until its backward pass returns.
+  int64_t level = 0;
 };
 
 /// What a step with these segments takes.
@@ -65,7 +68,8 @@ inline constexpr int64_t kMaxStages = 128;
 inline constexpr int64_t kMaxDepth = 50;
 
 /// Returns the fastest plan whose peak is at most `budget`, up to the rounding to units. None = no plan fits, or only
-/// plans with segments deeper than kMaxDepth. If everything fits, no segment is recomputed. Equal arguments give equal
+/// plans with segments deeper than kMaxDepth. Chain::level counts in the peak; the search lowers the budget of the
+/// programme, which does not know it, until the plan fits. If everything fits, no segment is recomputed. Equal arguments give equal
 /// plans on all machines.
 /// Time: slots * stages^3 / 6 additions, twice that with a host: 2e8 for 128 stages, some 0.1 s. Memory: slots *
 /// stages^2 * 4 bytes, 33 MB for 128 stages.

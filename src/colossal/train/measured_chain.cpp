@@ -128,6 +128,7 @@ class MeasuredModel {
         chain.stages.push_back(meter.measured([&](States in) { return through(next, next + 1, in); }, states));
       chain.stages.push_back(end_of(stage, meter, states));
       if (stage.ends) chain.output = bytes_of(states);
+      for (const plan::ChainStage& part : chain.stages) chain.level = std::max(chain.level, 2 * part.input);
       chains.push_back(std::move(chain));
     }
     return chains;
