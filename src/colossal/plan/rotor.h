@@ -69,8 +69,8 @@ inline constexpr int64_t kMaxDepth = 50;
 
 /// Returns the fastest plan whose peak is at most `budget`, up to the rounding to units. None = no plan fits, or only
 /// plans with segments deeper than kMaxDepth. If everything fits, no segment is recomputed. Equal arguments give equal
-/// plans on all machines. The peak includes Chain::level, which the programme does not know: its budget is lowered until
-/// the plan fits.
+/// plans on all machines. The peak includes Chain::level, which the programme does not know: its budget is lowered
+/// until the plan fits.
 /// Time: slots * stages^3 / 6 additions, twice that with a host: 2e8 for 128 stages, some 0.1 s. Memory: slots *
 /// stages^2 * 4 bytes, 33 MB for 128 stages.
 std::optional<RecomputationPlan> plan_recomputation(const Chain& chain, int64_t budget);
