@@ -14,6 +14,7 @@ import json
 import pathlib
 import statistics
 import tempfile
+import tomllib
 
 from training_step import PROGRAM, ROOT, write_tokens
 from zero_training_step import run
@@ -70,6 +71,14 @@ def compare(rows, folder, options):
                    f"{predicted / 2**20:.0f} MiB", f"{resident / 2**20:.0f} MiB", f"{predicted / resident:.3f}"])
 
 
+def flags_of(table, path=""):
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flags_of(value, f"{path}{key}.")
+        else:
+            yield f"--{path}{key}={json.dumps(value) if not isinstance(value, str) else value}"
+
+
 def choose(base, folder, options):
     print_row(["model", "chosen", "seconds", "fastest", "seconds", "chosen / fastest"])
     print_row(["---"] * 6)
@@ -79,9 +88,8 @@ def choose(base, folder, options):
         found = json.loads(run([PROGRAM, "plan", GPT2, "--search", "--ranks=2", "--cluster=this", "--json", *base, *flags]))["best"]
         measured = []
         for layout in found:
-            with open(f"{folder}/layout.toml", "w") as file:
-                file.write(GPT2.read_text() + "\n" + layout["table"])
-            measured.append((trained(f"{folder}/layout.toml", [*base, *flags], folder, options.steps)[0], " ".join(layout["table"].split("\n")).strip()))
+            chosen = [*flags_of(tomllib.loads(layout["table"]))]
+            measured.append((trained(GPT2, [*base, *flags, *chosen], folder, options.steps)[0], " ".join(chosen)))
         fastest = min(measured)
         print_row([name, measured[0][1], f"{measured[0][0]:.3f}", fastest[1], f"{fastest[0]:.3f}", f"{measured[0][0] / fastest[0]:.3f}"])
 
