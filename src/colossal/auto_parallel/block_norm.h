@@ -11,8 +11,8 @@ namespace colossal::automatic {
 /// The result of batch_norm_of_block(). Statistics have the channels of the block, at least in fp32.
 struct NormedBlock {
   at::Tensor output;
-  at::Tensor mean;      ///< of all rows
-  at::Tensor variance;  ///< of all rows, with n - 1 in the denominator
+  at::Tensor mean;      ///< mean over all rows
+  at::Tensor variance;  ///< variance over all rows, with n - 1 in the denominator
 };
 
 /// Normalizes each channel (dimension 1) of a block of rows by the mean and the variance of the rows of all ranks.

@@ -19,7 +19,7 @@ struct BlockRun {
   const plan::Strategy& strategy;
   const NodeShare& share;
   const MeshGroups& groups;
-  uint64_t seed = 0;                                     ///< of dropout, equal on all ranks
+  uint64_t seed = 0;                                     ///< seed of dropout masks, equal on all ranks
   const TracedModule::Statistics* statistics = nullptr;  ///< buffers of batch norm; null = it has none
 };
 

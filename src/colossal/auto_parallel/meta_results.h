@@ -5,13 +5,13 @@
 
 namespace colossal::automatic {
 
-at::Tensor like_first(const HeardCall& call);  ///< of the first tensor, contiguous: norms
+at::Tensor like_first(const HeardCall& call);  ///< norms: the first tensor, contiguous
 at::Tensor attention_result(const HeardCall& call);
 at::Tensor embedding_result(const HeardCall& call);
 at::Tensor convolution_result(const HeardCall& call);  ///< also transposed ones; without rows too
 at::Tensor where_result(const HeardCall& call);
 at::Tensor index_select_result(const HeardCall& call);
-at::Tensor pooled_result(const HeardCall& call);  ///< of adaptive pooling
+at::Tensor pooled_result(const HeardCall& call);  ///< adaptive pooling
 at::Tensor loss_result(const HeardCall& call);    ///< one number, or one for each target if `reduction` is 0
 at::Tensor class_loss_result(const HeardCall& call);
 

@@ -7,7 +7,7 @@
 namespace colossal::automatic {
 namespace {
 
-/// What a strategy says about one axis of the mesh, in indices of the operator.
+/// The use of one axis of the mesh by a strategy, in indices of the operator.
 struct AxisEntry {
   int index = -1;    // divided by the axis; -1 = none
   int scatter = -1;  // of the output, over which partial sums are scattered
