@@ -29,7 +29,7 @@ at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
   return (codes.to(at::kDouble) * scale.to(at::kDouble)).flatten(1).narrow(1, 0, x.size(1));
 }
 
-/// Calls body for each set of kernels that this machine can run. Some numbers of rows are multiples of kTileRows,
+/// Calls body for each set of kernels that this machine can run. Some numbers of rows are multiples of a block of rows,
 /// and some numbers of outputs are multiples of kPanelOutputs; the others are not.
 template <class Body>
 void for_kernels_and_sizes(const Body& body) {

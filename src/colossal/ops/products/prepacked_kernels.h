@@ -12,9 +12,8 @@
 //   Int4    step 8   a group: [group / 8][32][4] bytes, inputs 0-3 in their lower halves, 4-7 in their upper ones, then
 //                    as Int8
 //
-// The left operand is stored in tiles of up to kTileRows rows, [in / lane][rows][lane]. `lane` equals step, but is 4
-// for Int4. Each element of a result is one chain of sums in the order of the inputs. It depends neither on the other
-// rows nor on their number.
+// The left operand is stored in blocks of rows, as the RowLayout of a table says. Each element of a result is one chain
+// of sums in an order of the inputs that the table fixes. It depends neither on the other rows nor on their number.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -25,18 +24,25 @@
 namespace colossal::ops {
 
 constexpr int64_t kPanelOutputs = 32;
-constexpr int64_t kTileRows = 12;
 
-/// Arguments of the product of a tile of rows with a panel.
+/// How a table reads a block of rows of the left operand.
+struct RowLayout {
+  int64_t rows = 12;  ///< most rows of a block; the last block of an operand has the rest
+  /// false: [in / lane][rows][lane], where `lane` equals the panel's step, but is 4 for Int4. true: [rows][in].
+  bool by_row = false;
+  bool widened = false;  ///< Bf16: elements are rounded to bf16 and stored as fp32, and `lane` is 1
+};
+
+/// Arguments of the product of a block of rows with a panel.
 struct PanelProduct {
-  int64_t inputs = 0;   ///< elements of a tile row, padded to whole steps, for codes to whole groups
+  int64_t inputs = 0;   ///< elements of a row, padded to whole steps, for codes to whole groups
   int64_t group = 0;    ///< codes: number of inputs that share a scale
   bool minima = false;  ///< codes: each group of an output has a minimum in addition to its scale
   const void* panel = nullptr;
-  const void* tile = nullptr;  ///< float (also for Fp8), Bf16 or int8_t
-  /// Codes: [groups][rows], the tile's scales times the factor of the weight's scales.
+  const void* block = nullptr;  ///< float (also for Fp8 and widened rows), Bf16 or int8_t
+  /// Codes: [groups][rows], the block's scales times the factor of the weight's scales.
   const float* scales = nullptr;
-  const int32_t* sums = nullptr;    ///< codes: [groups][rows]: sums of the tile's codes
+  const int32_t* sums = nullptr;    ///< codes: [groups][rows]: sums of the block's codes
   const float* bias = nullptr;      ///< [columns]; null = no bias
   void* y = nullptr;                ///< [rows, columns], rows `stride` elements apart
   int64_t stride = 0, columns = 0;  ///< columns is at most kPanelOutputs
@@ -45,7 +51,8 @@ struct PanelProduct {
 
 struct PrepackedKernels {
   std::string_view name;
-  /// Computes rows [0, rows) of the tile, at most kTileRows.
+  RowLayout float_rows, bf16_rows, fp8_rows, code_rows;
+  /// Computes rows [0, rows) of the block, at most the `rows` of its layout.
   using Multiply = void (*)(const PanelProduct& product, int64_t rows);
   Multiply multiply_float, multiply_bf16, multiply_fp8, multiply_int8, multiply_int4;
   /// Quantizes `inputs` elements, a multiple of `group`, to codes -127 to 127. Writes one scale and one sum of codes

@@ -174,7 +174,7 @@ void PrepackedMatrix::check_rows(const at::Tensor& x) const {
           " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
 }
 
-PrepackedRows PrepackedMatrix::tiled(const PrepackedKernels& kernels, const at::Tensor& x) const {
+PrepackedRows PrepackedMatrix::laid_out(const PrepackedKernels& kernels, const at::Tensor& x) const {
   const int64_t rows = x.numel() / inputs_;
   tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
   return {x.to(at::kFloat).reshape({rows, inputs_}).contiguous(),
@@ -185,22 +185,22 @@ PrepackedRows PrepackedMatrix::tiled(const PrepackedKernels& kernels, const at::
 
 void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows,
                                      const float* biases, at::Tensor& y) const {
-  const auto multiply_tile = type_ == PackedType::Float  ? kernels.multiply_float
-                             : type_ == PackedType::Bf16 ? kernels.multiply_bf16
-                             : type_ == PackedType::Fp8  ? kernels.multiply_fp8
-                             : type_ == PackedType::Int8 ? kernels.multiply_int8
-                                                         : kernels.multiply_int4;
+  const auto multiply_block = type_ == PackedType::Float  ? kernels.multiply_float
+                              : type_ == PackedType::Bf16 ? kernels.multiply_bf16
+                              : type_ == PackedType::Fp8  ? kernels.multiply_fp8
+                              : type_ == PackedType::Int8 ? kernels.multiply_int8
+                                                          : kernels.multiply_int4;
   const int64_t column = index * kOutputs;
   PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
   product.bias = biases ? biases + column : nullptr;
   product.stride = outputs_;
   product.columns = std::min(kOutputs, outputs_ - column);
   product.narrow = y.scalar_type() == at::kBFloat16;
-  for (int64_t t = 0; t < rows.tiles(); ++t) {
-    rows.place(t, product);
+  for (int64_t b = 0; b < rows.blocks(); ++b) {
+    rows.place(b, product);
     product.y = static_cast<char*>(y.mutable_data_ptr()) +
-                (t * kTileRows * outputs_ + column) * static_cast<int64_t>(y.itemsize());
-    multiply_tile(product, rows.rows_of(t));
+                (rows.first_of(b) * outputs_ + column) * static_cast<int64_t>(y.itemsize());
+    multiply_block(product, rows.rows_of(b));
   }
 }
 
@@ -213,7 +213,7 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = outputs_;
   at::Tensor y = at::empty(shape, x.options().requires_grad(false));
-  const PrepackedRows rows = tiled(kernels, x);
+  const PrepackedRows rows = laid_out(kernels, x);
   const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   const auto multiply_one = [&](int64_t index) { multiply_panel(index, kernels, rows, biases, y); };
   ThreadTeam::of_this_thread().run(panels(), multiply_one, {panel(0), bytes()});
@@ -245,7 +245,7 @@ at::Tensor PrepackedMatrix::multiply_groups(const std::vector<const PrepackedMat
       y = at::empty({x.size(0), matrix->outputs_}, x.options().requires_grad(false));
     }
     const int64_t rows = ends[e] - first;
-    groups.push_back({matrix, matrix->tiled(kernels, x.narrow(0, first, rows)), y.narrow(0, first, rows)});
+    groups.push_back({matrix, matrix->laid_out(kernels, x.narrow(0, first, rows)), y.narrow(0, first, rows)});
   }
   if (groups.empty()) return at::empty({0, matrices.front() ? matrices.front()->outputs_ : 0}, x.options());
   const int64_t panels = groups.front().matrix->panels();

@@ -65,7 +65,7 @@ class PrepackedMatrix {
   char* panel(int64_t index) const;
   int64_t panels() const;
   void check_rows(const at::Tensor& x) const;
-  PrepackedRows tiled(const PrepackedKernels& kernels, const at::Tensor& x) const;
+  PrepackedRows laid_out(const PrepackedKernels& kernels, const at::Tensor& x) const;
   void multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows, const float* biases,
                       at::Tensor& y) const;
 

@@ -1,4 +1,4 @@
-// The rows to multiply with a PrepackedMatrix, in the layout of its kernels: tiles of rows, in the element type of the
+// The rows to multiply with a PrepackedMatrix, in the layout of its kernels: blocks of rows, in the element type of the
 // matrix.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -23,23 +23,26 @@ struct PackedInputs {
 
 class PrepackedRows {
  public:
-  /// Converts x [rows, inputs], fp32 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, tiles
+  /// Converts x [rows, inputs], fp32 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, blocks
   /// over threads.
   PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
-  int64_t tiles() const { return (rows_ + kTileRows - 1) / kTileRows; }
-  int64_t rows_of(int64_t tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
-  /// Sets the members of `product` that describe the tile.
-  void place(int64_t tile, PanelProduct& product) const;
+  int64_t blocks() const { return (rows_ + layout_.rows - 1) / layout_.rows; }
+  /// Returns the first row of a block.
+  int64_t first_of(int64_t block) const { return block * layout_.rows; }
+  int64_t rows_of(int64_t block) const { return std::min(layout_.rows, rows_ - first_of(block)); }
+  /// Sets the members of `product` that describe the block.
+  void place(int64_t block, PanelProduct& product) const;
 
  private:
-  void fill(int64_t tile, const float* x, float factor, const PrepackedKernels& kernels);
-  char* bytes_of(int64_t tile) const;
+  void fill(int64_t block, const float* x, float factor, const PrepackedKernels& kernels);
+  char* bytes_of(int64_t block) const;
 
   PackedInputs inputs_;
+  RowLayout layout_;
   int64_t rows_;
   at::Tensor numbers_;        // bytes
-  at::Tensor scales_, sums_;  // codes: tile by tile, [groups][rows of the tile] each
+  at::Tensor scales_, sums_;  // codes: block by block, [groups][rows of the block] each
 };
 
 }  // namespace colossal::ops

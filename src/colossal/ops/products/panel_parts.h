@@ -1,0 +1,80 @@
+// What the bodies of all products with panels share: loads, the split of a block of rows into parts whose sums fit the
+// registers, and the write of results. Included by the kernels of each instruction set.
+#pragma once
+#include "colossal/ops/products/prepacked_kernels.h"
+#include "colossal/ops/simd.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int kOutputs = static_cast<int>(kPanelOutputs);
+/// Rows of a block of tables that compute with vectors.
+constexpr int kBlockRows = static_cast<int>(RowLayout{}.rows);
+constexpr int kPanelVectors = kOutputs / kLanes<float>;
+/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16.
+constexpr int kMaxSums = kVectorBytes == 64 ? 24 : 12;
+
+typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
+typedef uint8_t PanelBytes __attribute__((vector_size(kVectorBytes)));
+
+/// Sums of a block in the computing type, row after row.
+struct alignas(64) PanelSums {
+  float of[kBlockRows][kOutputs];
+};
+
+template <class Vector>
+inline Vector load_bytes(const void* p) {
+  Vector v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline int32_t load_four(const void* p) {
+  int32_t v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Number of a panel's vectors that are computed at a time with `Rows` rows.
+template <int Rows>
+constexpr int vectors_with() {
+  const int room = kMaxSums / Rows;
+  return room >= kPanelVectors ? kPanelVectors : room >= 2 ? 2 : 1;
+}
+
+// Calls part(first row, Rows, first vector, vectors) over a block, in parts whose sums fit the registers.
+template <class Part>
+inline __attribute__((always_inline)) void for_parts(int64_t rows, const Part& part) {
+  int64_t row = 0;
+  const auto take = [&](auto count) __attribute__((always_inline)) {
+    constexpr int kRows = decltype(count)::value;
+    constexpr int kVectors = vectors_with<kRows>();
+    for (; row + kRows <= rows; row += kRows)
+      for (int first = 0; first < kPanelVectors; first += kVectors)
+        part(row, count, first, std::integral_constant<int, kVectors>());
+  };
+  if constexpr (kVectorBytes == 64) take(std::integral_constant<int, 12>());
+  if constexpr (kVectorBytes == 64) take(std::integral_constant<int, 8>());
+  if constexpr (kVectorBytes != 64) take(std::integral_constant<int, 6>());
+  take(std::integral_constant<int, 4>());
+  take(std::integral_constant<int, 2>());
+  take(std::integral_constant<int, 1>());
+}
+
+// Adds the bias to the sums and writes them to y.
+inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* row = sums.of[i];
+    if (p.bias)
+      for (int64_t j = 0; j < p.columns; ++j) row[j] += p.bias[j];
+    const auto put = [&](auto* y) {
+      for_vectors<float>(p.columns, [&](int64_t j, auto part) { store(y + j, load(row + j, Whole{}), part); });
+    };
+    if (p.narrow)
+      put(static_cast<Bf16*>(p.y) + i * p.stride);
+    else
+      put(static_cast<float*>(p.y) + i * p.stride);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::ops
