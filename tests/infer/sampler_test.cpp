@@ -28,6 +28,17 @@ TEST(Sampler, TakesTheMostProbableTokenIfGreedy) {
 }
 
 // The tolerance is five standard deviations of a binomial count of 20,000 draws.
+TEST(Sampler, TakesTheFirstOfEqualLogitsIfGreedy) {
+  for (const int64_t words : {1, 7, 255, 256, 257, 1000}) {
+    at::Tensor logits = at::randn({words}).round();  // integers, so that some are equal
+    for (const at::Tensor& x : {logits, at::full({words}, -std::numeric_limits<float>::infinity()),
+                                at::stack({logits, logits}, 1).select(1, 0), logits.to(at::kBFloat16)})
+      EXPECT_EQ(pick(x, {.temperature = 0}, 0).item<int64_t>(), x.contiguous().argmax().item<int64_t>()) << words;
+    logits[words / 2] = std::nanf("");
+    EXPECT_EQ(pick(logits, {.temperature = 0}, 0).item<int64_t>(), words / 2) << "NaN counts as the largest";
+  }
+}
+
 TEST(Sampler, DrawsInProportionToTheProbabilities) {
   const int n = 20000;
   for (const auto& [id, count] : draw({.temperature = 1, .seed = 3}, n)) {

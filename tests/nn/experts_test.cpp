@@ -97,6 +97,12 @@ void expect_as_loops(Layer& layer) {
   const std::vector<at::Tensor> got = layer.gradients((y * layer.g).sum());
   const DenseExperts want = dense_experts(layer.rows(), layer.weights(), layer.options, true);
   expect_close(y.flatten(0, 1).detach(), want.y.detach(), kHidden * kFfn, "y");
+  if (layer.options.capacity == 0) {  // a pass without gradients takes another way, and drops nothing
+    const at::NoGradGuard no_grad;
+    const at::Tensor beside = at::ones_like(layer.x);
+    const at::Tensor inferred = layer.experts->forward(layer.x, nn::ForwardContext(), [&] { return beside; });
+    expect_close(inferred.flatten(0, 1), want.y.detach() + 1, kHidden * kFfn, "y without gradients");
+  }
   const at::Tensor loss = (want.y * layer.g.flatten(0, 1)).sum() + want.balance + want.z;
   const std::vector<at::Tensor> gradients = layer.gradients(loss);
   for (size_t i = 0; i < got.size(); ++i)

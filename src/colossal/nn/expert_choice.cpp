@@ -16,7 +16,6 @@ namespace colossal::nn {
 namespace {
 
 constexpr int64_t kTokensPerChunk = 64;
-constexpr double kSmallestSum = 1e-20;  // all sigmoids of a token may be 0; DeepSeek adds the same
 
 /// Returns true if a is chosen before b, whose index is lower.
 template <class T>
@@ -138,7 +137,7 @@ at::Tensor scores_of(const at::Tensor& logits, const ExpertOptions& options) {
 }
 
 at::Tensor shares_of(const at::Tensor& scores, const ExpertOptions& options) {
-  return options.score == ExpertOptions::Score::Softmax ? scores : scores / (scores.sum(-1, true) + kSmallestSum);
+  return options.score == ExpertOptions::Score::Softmax ? scores : scores / (scores.sum(-1, true) + kSmallestScoreSum);
 }
 
 at::Tensor chosen_experts(const at::Tensor& scores, const at::Tensor& bias, const ExpertOptions& options) {
@@ -157,7 +156,7 @@ at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const
   at::Tensor weights = scores.gather(1, experts);
   if (options.normalize) {
     const at::Tensor sum = weights.sum(-1, true);
-    weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallestSum : sum);
+    weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallestScoreSum : sum);
   }
   return options.scale == 1 ? weights : weights * options.scale;
 }

@@ -13,6 +13,9 @@
 
 namespace colossal::nn {
 
+/// Added to the sum of the sigmoids of a token, because all of them may be 0; DeepSeek adds the same.
+constexpr double kSmallestScoreSum = 1e-20;
+
 /// Returns the scores of all experts, softmax or sigmoid of `logits` [T, E], with autograd.
 at::Tensor scores_of(const at::Tensor& logits, const ExpertOptions& options);
 

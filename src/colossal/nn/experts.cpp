@@ -14,6 +14,7 @@
 #include "colossal/nn/grouped_linear.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/local_route.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/host_value.h"
 
@@ -97,6 +98,10 @@ class Mixture final : public Experts {
     const at::Tensor own = ranks_->enter(x);
     const at::Tensor logits = linear(router_product(), own, router_->value, {}, options_.count, &deferred_);
     const at::Tensor scores = scores_of(logits, options_);
+    if (is_local(own, step)) {
+      const at::Tensor y = ranks_->leave(local_results(own, scores, step), x);
+      return beside ? y + beside() : y;
+    }
     const ExpertChoice choice = choose(x, logits.detach(), scores.detach(), step);
     const ExpertDispatch way(choice.experts, choice.kept, options_.count, ranks_);
     const ExpertRanks::Arrival arrival = way.begin_dispatch(own);
@@ -132,6 +137,16 @@ class Mixture final : public Experts {
     made.is_stack = true;
     made.hidden_matrix = is_weight;
     return made;
+  }
+
+  /// Returns true for a pass without gradients and reports on a CPU whose rank has all experts.
+  bool is_local(const at::Tensor& own, const ForwardContext& step) const {
+    return own.is_cpu() && ranks_->ranks() == 1 && !step.training && !step.choices && !at::GradMode::is_enabled();
+  }
+
+  at::Tensor local_results(const at::Tensor& own, const at::Tensor& scores, const ForwardContext& step) const {
+    const LocalRoute route(scores, chosen_experts(scores, bias_ ? bias_->value : at::Tensor(), options_), options_);
+    return route.combine(results_of(route.dispatch(own), route.ends(), step));
   }
 
   at::Tensor results_of(const at::Tensor& rows, const ops::GroupEnds& ends, const ForwardContext& step) const {

@@ -8,6 +8,7 @@
 #include <torch/custom_class.h>
 
 #include "colossal/ops/gradient_sum.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
@@ -112,7 +113,7 @@ at::Tensor grouped_linear(const GroupedProduct& product, const at::Tensor& x, co
   const bool keeps = at::GradMode::is_enabled() && (wants(x) || wants(weight) || wants(bias));
   const auto state = c10::make_intrusive<GroupState>();
   state->product = &product, state->ends = ends, state->deferred = deferred, state->before = before;
-  return GroupedLinear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, state, keeps);
+  return tensor::apply_function<GroupedLinear>(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, state, keeps);
 }
 
 }  // namespace colossal::nn

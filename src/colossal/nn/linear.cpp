@@ -13,6 +13,7 @@
 #include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/products/matmul.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
@@ -142,7 +143,7 @@ at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor&
   const bool keeps = at::GradMode::is_enabled() &&
                      (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
   // A Function does not accept an undefined tensor as an argument, but accepts an absent optional.
-  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
+  return tensor::apply_function<Linear>(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
                        reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
                        before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt, keeps);
 }

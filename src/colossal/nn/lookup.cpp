@@ -5,6 +5,7 @@
 
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
@@ -25,7 +26,7 @@ void add_rows(at::Tensor& table, const at::Tensor& ids, const at::Tensor& rows) 
 
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table, const at::Tensor& ids) {
-    context->save_for_backward({table, ids});
+    if (context) context->save_for_backward({table, ids});
     if (!table.is_meta()) return at::embedding(table, ids);
     const tensor::ReadScope read({table});  // LibTorch has no kernel of embedding or its backward on meta
     std::vector<int64_t> sizes = ids.sizes().vec();
@@ -53,6 +54,6 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
 }  // namespace
 
-at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids) { return Lookup::apply(table, ids); }
+at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids) { return tensor::apply_function<Lookup>(table, ids); }
 
 }  // namespace colossal::nn

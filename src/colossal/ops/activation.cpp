@@ -7,6 +7,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
@@ -34,7 +35,7 @@ at::Tensor gelu_elements(const at::Tensor& input) {
 
 struct Gelu : Function<Gelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
+    if (context) context->save_for_backward({x});
     return gelu_elements(x);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -80,7 +81,7 @@ at::Tensor anywhere(const at::Tensor& x) {
 
 at::Tensor gelu_reference(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
-at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? Gelu::apply(x) : gelu_reference(x); }
+at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? tensor::apply_function<Gelu>(x) : gelu_reference(x); }
 
 // LibTorch's kernel is vectorised already
 at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }

@@ -8,6 +8,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
@@ -84,7 +85,7 @@ void gated_rows_backward(Gate kind, const at::Tensor& dy, const at::Tensor& gate
 
 struct Swiglu : Function<Swiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
-    context->save_for_backward({gate, up});
+    if (context) context->save_for_backward({gate, up});
     auto y = at::empty(gate.sizes(), gate.options());
     if (y.numel() > 0) gated_rows(Gate::Silu, as_rows(gate), as_rows(up), y);
     return y;
@@ -103,8 +104,10 @@ struct Swiglu : Function<Swiglu> {
 // them.
 struct FusedGate : Function<FusedGate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up, int64_t kind) {
-    context->save_for_backward({gate_up});
-    context->saved_data["kind"] = kind;
+    if (context) {
+      context->save_for_backward({gate_up});
+      context->saved_data["kind"] = kind;
+    }
     auto shape = gate_up.sizes().vec();
     shape.back() /= 2;
     auto y = at::empty(shape, gate_up.options());
@@ -174,13 +177,13 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(),
           "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
           " and ", up.sizes(), " on ", up.device());
-  if (is_gated_by_us(gate)) return Swiglu::apply(gate, up);
+  if (is_gated_by_us(gate)) return tensor::apply_function<Swiglu>(gate, up);
   return is_for_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   check_halves(gate_up, "swiglu");
-  if (is_gated_by_us(gate_up)) return FusedGate::apply(gate_up, static_cast<int64_t>(Gate::Silu));
+  if (is_gated_by_us(gate_up)) return tensor::apply_function<FusedGate>(gate_up, static_cast<int64_t>(Gate::Silu));
   if (is_for_accelerator(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);
@@ -188,7 +191,7 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
 
 at::Tensor geglu(const at::Tensor& gate_up) {
   check_halves(gate_up, "geglu");
-  if (is_gated_by_us(gate_up)) return FusedGate::apply(gate_up, static_cast<int64_t>(Gate::Gelu));
+  if (is_gated_by_us(gate_up)) return tensor::apply_function<FusedGate>(gate_up, static_cast<int64_t>(Gate::Gelu));
   return gated_by<gelu>(gate_up);
 }
 

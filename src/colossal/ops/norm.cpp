@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
 #include "colossal/tensor/read_scope.h"
 
@@ -94,6 +95,7 @@ struct Norm : Function<Norm> {
     const at::Tensor rows = x.contiguous();
     const auto [y, mean, scale] = forward_rows(centred ? Kind::Layer : Kind::Rms, rows, weight.contiguous(),
                                                dense(bias.value_or(at::Tensor())), epsilon, offset);
+    if (!context) return y;
     context->save_for_backward({rows, weight, mean, scale});
     context->saved_data["bias"] = bias.has_value();
     context->saved_data["offset"] = offset;
@@ -131,7 +133,8 @@ at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const a
   const at::ScalarType type = x.scalar_type();
   // Meta has no library's norm. Ours has the same results and keeps the same tensors for backward.
   if (has_kernel(x) || (x.is_meta() && is_for_accelerator(x)))
-    return Norm::apply(x, in(weight, type), optional(in(bias, type)), epsilon, offset, kind == Kind::Layer);
+    return tensor::apply_function<Norm>(x, in(weight, type), optional(in(bias, type)), epsilon, offset,
+                                        kind == Kind::Layer);
   if (is_accelerator(x)) {
     // With an offset x and weight are widened: the library requires one dtype for both, and a narrow one would round
     // offset + weight.

@@ -9,6 +9,7 @@
 #include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
@@ -127,9 +128,11 @@ at::Tensor turn(const at::Tensor& input, const Angles& angles, int sign) {
 struct Rotary : Function<Rotary> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& numbers,
                             const at::Tensor& positions, int64_t rotated, double factor) {
-    context->save_for_backward({numbers, positions});
-    context->saved_data["rotated"] = rotated;
-    context->saved_data["factor"] = factor;
+    if (context) {
+      context->save_for_backward({numbers, positions});
+      context->saved_data["rotated"] = rotated;
+      context->saved_data["factor"] = factor;
+    }
     return turn(x, {numbers, positions, rotated, factor}, 1);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -142,7 +145,7 @@ struct Rotary : Function<Rotary> {
 };
 
 at::Tensor turned(const at::Tensor& x, const Angles& angles) {
-  return Rotary::apply(x, angles.numbers, angles.positions, angles.rotated, angles.factor);
+  return tensor::apply_function<Rotary>(x, angles.numbers, angles.positions, angles.rotated, angles.factor);
 }
 
 }  // namespace
