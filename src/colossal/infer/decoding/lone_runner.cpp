@@ -1,6 +1,7 @@
 #include "colossal/infer/decoding/lone_runner.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -50,6 +51,7 @@ void LoneRunner::end(int64_t id) { texts_.erase(id); }
 
 at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // views and writes are not recorded, either
   const Scheduler::ScheduledTokens& scheduled = step.at(0);
   const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
   Text& text = texts_.at(scheduled.id);

@@ -1,6 +1,7 @@
 #include "colossal/infer/decoding/model_runner.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -56,6 +57,7 @@ int64_t ModelRunner::longest() const {
 
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // views and writes are not recorded, either
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   nn::ForwardContext pass;
