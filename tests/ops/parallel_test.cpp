@@ -3,12 +3,14 @@
 #include <ATen/Parallel.h>
 
 #include <atomic>
+#include <barrier>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/thread_team.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::parallel_test {
@@ -35,6 +37,48 @@ TEST(ParallelFor, VisitsEveryItemOnce) {
         EXPECT_EQ(chunks, parallel_chunks(items, grain));
       }
   }
+}
+
+TEST(ParallelFor, VisitsEveryItemOnceOnATeam) {
+  const ThreadCount scope(3);
+  const TeamLoops loops;
+  for (const int64_t items : {0, 1, 7, 1000}) {
+    std::vector<std::atomic<int>> visits(static_cast<size_t>(items));
+    parallel_chunks_for(0, items, 2, [&](int64_t, int64_t from, int64_t to) {
+      parallel_for(from, to, 1, [&](int64_t first, int64_t end) {  // serial inside the loop
+        for (int64_t i = first; i < end; ++i) ++visits[static_cast<size_t>(i)];
+      });
+    });
+    for (const auto& count : visits) EXPECT_EQ(count, 1);
+  }
+  EXPECT_THROW(parallel_for(0, 100, 1, [](int64_t, int64_t) { throw std::runtime_error("stop"); }), std::runtime_error);
+}
+
+/// Returns the threads of a loop of two items, each of which waits for the other one.
+template <class Loop>
+std::set<std::thread::id> threads_of(const Loop& loop) {
+  std::barrier both(2);
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  loop([&] {
+    both.arrive_and_wait();
+    const std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  return ids;
+}
+
+TEST(ParallelFor, SharesTheThreadsOfTheTeamInItsScope) {
+  const ThreadCount scope(2);
+  const auto team = threads_of([](const auto& wait) {
+    ThreadTeam::of_this_thread().run(2, [&](int64_t) { wait(); });
+  });
+  const auto loop = [](const auto& wait) { parallel_for(0, 2, 1, [&](int64_t, int64_t) { wait(); }); };
+  {
+    const TeamLoops loops;
+    EXPECT_EQ(threads_of(loop), team);
+  }
+  EXPECT_NE(threads_of(loop), team) << "the scope has ended";
 }
 
 TEST(ParallelFor, UsesSeveralThreads) {

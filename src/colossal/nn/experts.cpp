@@ -15,6 +15,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/local_route.h"
+#include "colossal/ops/products/grouped_matmul.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/host_value.h"
 
@@ -32,7 +33,10 @@ class RouterProduct final : public Product {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, int64_t out,
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
-    return ops::matmul_nt(x.to(logits_type(x)), weight.to(logits_type(x)));
+    const at::Tensor rows = x.to(logits_type(x)), matrix = weight.to(logits_type(x));
+    if (saved || !x.is_cpu()) return ops::matmul_nt(rows, matrix);
+    // A library wakes all threads for the few rows of a decoded token, and its sums depend on the number of rows.
+    return ops::grouped_nt(rows, matrix.unsqueeze(0), {rows.size(0)});
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     Gradients d;

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <exception>
 
+#include "colossal/ops/thread_team.h"
+
 namespace colossal::ops {
 namespace {
 
@@ -65,6 +67,12 @@ void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
   Loop loop{begin, end, chunk_length(end - begin, grain), 0, &body, ATOMIC_FLAG_INIT, nullptr};
   loop.chunks = divide_up(end - begin, loop.chunk_size);
   if (loop.chunks == 1) return body(0, begin, end);
+  if (TeamLoops::are_set()) {
+    const auto run_chunk = [&](int64_t chunk) { loop.run(chunk); };
+    ThreadTeam::of_this_thread().run(loop.chunks, run_chunk);
+    if (loop.error) std::rethrow_exception(loop.error);
+    return;
+  }
   // Wakes all threads of the pool, because libgomp rebuilds its threads if the team size changes between regions.
   openmp().parallel(
       [](void* data) {

@@ -13,7 +13,8 @@ namespace colossal::ops {
 /// Ranges:        `chunk` counts from 0 to parallel_chunks(end - begin, grain) - 1. All ranges but the last have the
 ///                same length and hold at least `grain` items. Partial results per chunk are therefore the same for the
 ///                same thread count.
-/// Threads:       at::get_num_threads() of the calling thread. Serial (one chunk) inside another parallel region.
+/// Threads:       at::get_num_threads() of the calling thread, of its team if it has TeamLoops (thread_team.h). Serial
+///                (one chunk) inside another parallel region.
 /// Errors:        rethrows one of the exceptions of the body after all threads are done.
 void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
                          const std::function<void(int64_t chunk, int64_t begin, int64_t end)>& body);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <span>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/device/tables.h"
@@ -80,8 +81,9 @@ Angles angles_for(const at::Tensor& x, const at::Tensor& positions, const Rotary
   }
   const auto type = wide_type(x);
   if (dense.numel() == 0) return {table.turns(0, 1, type).cos_sin, dense, table.rotated(), 1};
-  const auto [smallest, largest] = dense.aminmax();  // positions are on the host, so nothing waits
-  const int64_t first = *smallest.const_data_ptr<int64_t>(), last = *largest.const_data_ptr<int64_t>();
+  const std::span<const int64_t> all(dense.const_data_ptr<int64_t>(), static_cast<size_t>(dense.numel()));
+  const auto [smallest, largest] = std::minmax_element(all.begin(), all.end());
+  const int64_t first = *smallest, last = *largest;
   require(first >= 0, "rotary", "positions must not be negative: got ", first);
   const RotaryTable::Turns turns = table.turns(first, last + 1, type, length > 0 ? length : last + 1);
   return {turns.cos_sin, turns.first == 0 ? dense : dense - turns.first, table.rotated(), 1};

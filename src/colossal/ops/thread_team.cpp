@@ -22,6 +22,7 @@ constexpr int kTurns = 2000;              // spins before a thread sleeps
 constexpr size_t kMaxRemembered = 16384;  // loops: more than the layers of any model
 
 thread_local bool inside_team = false;
+thread_local bool team_loops = false;
 
 void rest() {
 #if defined(__x86_64__)
@@ -153,5 +154,9 @@ void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, St
     std::rethrow_exception(std::exchange(shared.error, nullptr));
   }
 }
+
+TeamLoops::TeamLoops() : previous_(std::exchange(team_loops, true)) {}
+TeamLoops::~TeamLoops() { team_loops = previous_; }
+bool TeamLoops::are_set() { return team_loops; }
 
 }  // namespace colossal::ops

@@ -48,4 +48,19 @@ class ThreadTeam {
   std::unique_ptr<Shared> shared_;
 };
 
+/// While one lives, the loops of ops/parallel.h that this thread starts run on its team. Decoding sets it: the threads
+/// of LibTorch's pool would otherwise compete for the cores with those of the team, and be woken several times a layer.
+class TeamLoops {
+ public:
+  TeamLoops();
+  ~TeamLoops();
+  TeamLoops(const TeamLoops&) = delete;
+  TeamLoops& operator=(const TeamLoops&) = delete;
+  /// Returns true if the calling thread has one.
+  static bool are_set();
+
+ private:
+  bool previous_;
+};
+
 }  // namespace colossal::ops

@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/ops/thread_team.h"
 
 namespace colossal::infer {
 
@@ -52,6 +53,7 @@ void LoneRunner::end(int64_t id) { texts_.erase(id); }
 at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;  // views and writes are not recorded, either
+  const ops::TeamLoops loops;
   const Scheduler::ScheduledTokens& scheduled = step.at(0);
   const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
   Text& text = texts_.at(scheduled.id);

@@ -11,6 +11,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/ops/attention/paged.h"
+#include "colossal/ops/thread_team.h"
 
 namespace colossal::infer {
 namespace {
@@ -58,6 +59,7 @@ int64_t ModelRunner::longest() const {
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;  // views and writes are not recorded, either
+  const ops::TeamLoops loops;
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   nn::ForwardContext pass;
