@@ -5,50 +5,56 @@
 namespace colossal::ops {
 namespace {
 
-// Sums of products of four neighbouring 8-bit codes, in 32 bits: exact. `w` holds unsigned codes, `x` four signed
-// codes. kSigned: w holds 128 + code and the sum over codes is required. If kTakesSumsAway, first_sum() subtracts the
-// products with 128.
-#if defined(__AVX512VNNI__)
+// Sums of products of four neighbouring 8-bit codes, in 32 bits: exact. `x` holds four signed codes. If kTakesSumsAway,
+// `w` holds unsigned codes, and first_sum() subtracts what an offset of 128 adds. Otherwise `w` holds 128 + code.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr bool kTakesSumsAway = true;
-template <bool kSigned>
+template <int Bits>
+constexpr int kCodeSums = Bits == 8 ? kMaxSums : kFewerSums;
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
   // Written in assembly, because the compiler would keep copies of the sum and run out of registers.
-  const __m512i numbers = _mm512_set1_epi32(x);
+  const Ints numbers = x - Ints{};
+#if defined(__AVX512VNNI__)
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(numbers));
-}
-#elif defined(__AVX512BW__)
-// The sum of two products fits 16 bits: codes are within 127, or within 15.
-constexpr bool kTakesSumsAway = false;
-template <bool kSigned>
-inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
-  const __m512i numbers = _mm512_set1_epi32(x);
-  __m512i pairs;
-  if constexpr (kSigned) {
-    const __m512i codes = _mm512_xor_si512((__m512i)w, _mm512_set1_epi8(-128));
-    const __m512i turned = _mm512_mask_sub_epi8(codes, _mm512_movepi8_mask(numbers), _mm512_setzero_si512(), codes);
-    pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(numbers), turned);
-  } else {
-    pairs = _mm512_maddubs_epi16((__m512i)w, numbers);
-  }
-  sum += (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#else
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w), "x"(numbers));
+#endif
 }
 #elif defined(__AVX2__)
-// As for AVX-512BW, the sum of two products fits 16 bits.
+#define COLOSSAL_ADDS_PAIRS
 constexpr bool kTakesSumsAway = false;
-template <bool kSigned>
+template <int Bits>
+constexpr int kCodeSums = kFewerSums;
+typedef int16_t Shorts __attribute__((vector_size(kVectorBytes)));
+// Adds the products of two neighbouring codes. `w` holds unsigned codes.
+inline void add_pairs(Shorts& sum, PanelBytes w, int32_t x) {
+  const Ints numbers = x - Ints{};
+  Shorts products;  // in assembly, because the compiler would keep many of them and run out of registers
+  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=v"(products) : "v"(w), "v"(numbers));
+}
+inline Ints sums_of_pairs(Shorts pairs) {
+#if defined(__AVX512BW__)
+  return (Ints)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(1));
+#else
+  return (Ints)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(1));
+#endif
+}
+// The sum of two products fits 16 bits, because codes are within 127. The sign of x is moved to the codes of w.
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
-  const __m256i numbers = _mm256_set1_epi32(x), ones = _mm256_set1_epi16(1);
-  __m256i pairs;
-  if constexpr (kSigned)
-    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(numbers),
-                                 _mm256_sign_epi8(_mm256_xor_si256((__m256i)w, _mm256_set1_epi8(-128)), numbers));
-  else
-    pairs = _mm256_maddubs_epi16((__m256i)w, numbers);
-  sum += (Ints)_mm256_madd_epi16(pairs, ones);
+#if defined(__AVX512BW__)
+  const __m512i numbers = _mm512_set1_epi32(x), codes = _mm512_xor_si512((__m512i)w, _mm512_set1_epi8(-128));
+  const __m512i turned = _mm512_mask_sub_epi8(codes, _mm512_movepi8_mask(numbers), _mm512_setzero_si512(), codes);
+  sum += sums_of_pairs((Shorts)_mm512_maddubs_epi16(_mm512_abs_epi8(numbers), turned));
+#else
+  const __m256i numbers = _mm256_set1_epi32(x), codes = _mm256_xor_si256((__m256i)w, _mm256_set1_epi8(-128));
+  const __m256i turned = _mm256_sign_epi8(codes, numbers);
+  sum += sums_of_pairs((Shorts)_mm256_maddubs_epi16(_mm256_abs_epi8(numbers), turned));
+#endif
 }
 #else
 constexpr bool kTakesSumsAway = true;
-template <bool kSigned>
+template <int Bits>
+constexpr int kCodeSums = kMaxSums;
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
   const Words words = (Words)w;
   for (int byte = 0; byte < 4; ++byte)
@@ -64,6 +70,25 @@ inline int32_t first_sum(int32_t sum_of_codes, bool minima) {
   return minima ? 0 : -8 * sum_of_codes;
 }
 
+// Calls add(row, vector, codes of the weight, codes of x) for `count` rows of a panel's bytes of 4 bits: first for their
+// lower halves, then for the upper ones.
+template <int Rows, int Vectors, class Add>
+inline __attribute__((always_inline)) void for_halves(const int32_t* x, int64_t pitch, const char* w, int64_t count,
+                                                      const Add& add) {
+  for (int64_t k = 0; k < count; ++k, w += 4 * kOutputs)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half, x += pitch) {
+      PanelBytes weights[Vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v)
+        weights[v] = (PanelBytes)(load_bytes<Words>(w + v * kVectorBytes) >> (4 * half)) & 0x0F;
+#pragma GCC unroll 12
+      for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) add(i, v, weights[v], x[i]);
+    }
+}
+
 template <int Bits, int Rows, int Vectors>
 inline __attribute__((always_inline)) void group_sums(const int32_t* x, int64_t pitch, const char* w, int64_t group,
                                                       Ints (&sums)[Rows][Vectors]) {
@@ -75,39 +100,41 @@ inline __attribute__((always_inline)) void group_sums(const int32_t* x, int64_t 
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) add_products<true>(sums[i][v], weights[v], x[k * pitch + i]);
+        for (int v = 0; v < Vectors; ++v) add_products(sums[i][v], weights[v], x[k * pitch + i]);
     }
-  } else {
-    for (int64_t k = 0; k < group / 8; ++k) {
-      PanelBytes lower[Vectors], upper[Vectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) {
-        const PanelBytes both = load_bytes<PanelBytes>(w + k * 4 * kOutputs + v * kVectorBytes);
-        lower[v] = both & 0x0F;
-        upper[v] = (PanelBytes)((Words)both >> 4) & 0x0F;
-      }
-#pragma GCC unroll 12
-      for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) {
-          add_products<false>(sums[i][v], lower[v], x[2 * k * pitch + i]);
-          add_products<false>(sums[i][v], upper[v], x[(2 * k + 1) * pitch + i]);
-        }
-    }
+    return;
   }
+#if defined(COLOSSAL_ADDS_PAIRS)
+  // Eight products of pairs are within 8 * 2 * 15 * 127 = 30480, so their sum fits 16 bits.
+  constexpr int64_t kCount = 4;
+  for (int64_t k = 0; k < group / 8; k += kCount) {
+    Shorts pairs[Rows][Vectors] = {};
+    const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers) __attribute__((always_inline)) {
+      add_pairs(pairs[i][v], codes, numbers);
+    };
+    for_halves<Rows, Vectors>(x + 2 * k * pitch, pitch, w + k * 4 * kOutputs, smaller(kCount, group / 8 - k), add);
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) sums[i][v] += sums_of_pairs(pairs[i][v]);
+  }
+#else
+  const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers) __attribute__((always_inline)) {
+    add_products(sums[i][v], codes, numbers);
+  };
+  for_halves<Rows, Vectors>(x, pitch, w, group / 8, add);
+#endif
 }
 
+// Adds the products of the groups [begin, end) to the sums.
 template <int Bits, int Rows, int Vectors>
-inline void codes_part(const PanelProduct& p, int64_t row, int64_t pitch, int first, PanelSums& out) {
-  const int64_t groups = p.inputs / p.group;
+inline void codes_part(const PanelProduct& p, int64_t begin, int64_t end, int64_t row, int64_t pitch, int first,
+                       PanelSums& out) {
   const int64_t codes_bytes = p.group * Bits / 8 * kOutputs, halves = kOutputs * (p.minima ? 2 : 1);
-  const char* w = static_cast<const char*>(p.panel);
-  const int32_t* x = static_cast<const int32_t*>(p.block) + row;
-#pragma GCC unroll 12
-  for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store(&out.of[row + i][(first + v) * kLanes<float>], Vec<float>{}, Whole{});
-  for (int64_t g = 0; g < groups; ++g) {
+  const int64_t group_bytes = codes_bytes + halves * static_cast<int64_t>(sizeof(Half));
+  for (int64_t g = begin; g < end; ++g) {
+    const char* w = static_cast<const char*>(p.panel) + g * group_bytes;
+    const int32_t* x = static_cast<const int32_t*>(p.block) + g * (p.group / 4) * pitch + row;
     Ints sums[Rows][Vectors];
 #pragma GCC unroll 12
     for (int i = 0; i < Rows; ++i)
@@ -128,17 +155,20 @@ inline void codes_part(const PanelProduct& p, int64_t row, int64_t pitch, int fi
         store(to, sum, Whole{});
       }
     }
-    x += p.group / 4 * pitch;
-    w += codes_bytes + halves * static_cast<int64_t>(sizeof(Half));
   }
 }
 
 template <int Bits>
 void multiply_codes(const PanelProduct& p, int64_t rows) {
   PanelSums sums;
-  for_parts(rows, [&](int64_t row, auto count, int first, auto vectors) {
-    codes_part<Bits, decltype(count)::value, decltype(vectors)::value>(p, row, rows, first, sums);
-  });
+  clear(sums, rows);
+  const int64_t groups = p.inputs / p.group;
+  const int64_t at_a_time = inputs_at_a_time<kCodeSums<Bits>>(p.inputs, rows, p.group) / p.group;
+  for (int64_t g = 0; g < groups; g += at_a_time)
+    for_parts<kCodeSums<Bits>>(rows, [&](int64_t row, auto count, int first, auto vectors) {
+      codes_part<Bits, decltype(count)::value, decltype(vectors)::value>(p, g, smaller(groups, g + at_a_time), row,
+                                                                         rows, first, sums);
+    });
   write_panel(p, rows, sums);
 }
 

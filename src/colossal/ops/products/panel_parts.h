@@ -11,8 +11,10 @@ constexpr int kOutputs = static_cast<int>(kPanelOutputs);
 /// Rows of a block of tables that compute with vectors.
 constexpr int kBlockRows = static_cast<int>(RowLayout{}.rows);
 constexpr int kPanelVectors = kOutputs / kLanes<float>;
-/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16.
+/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16. Bodies with more temporaries of their own use 8
+// of 16, because the compiler would keep others in memory.
 constexpr int kMaxSums = kVectorBytes == 64 ? 24 : 12;
+constexpr int kFewerSums = kVectorBytes == 64 ? 24 : 8;
 
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef uint8_t PanelBytes __attribute__((vector_size(kVectorBytes)));
@@ -34,30 +36,44 @@ inline int32_t load_four(const void* p) {
   return v;
 }
 
-// Number of a panel's vectors that are computed at a time with `Rows` rows.
-template <int Rows>
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline void clear(PanelSums& sums, int64_t rows) { __builtin_memset(sums.of, 0, rows * sizeof sums.of[0]); }
+
+// Number of a panel's vectors that are computed at a time with `Rows` rows, if `Sums` sums fit the registers.
+template <int Sums, int Rows>
 constexpr int vectors_with() {
-  const int room = kMaxSums / Rows;
+  const int room = Sums / Rows;
   return room >= kPanelVectors ? kPanelVectors : room >= 2 ? 2 : 1;
 }
 
-// Calls part(first row, Rows, first vector, vectors) over a block, in parts whose sums fit the registers.
-template <class Part>
+// Calls part(first row, Rows, first vector, vectors) over a block of rows, in parts of at most `Sums` sums.
+template <int Sums, class Part>
 inline __attribute__((always_inline)) void for_parts(int64_t rows, const Part& part) {
   int64_t row = 0;
   const auto take = [&](auto count) __attribute__((always_inline)) {
     constexpr int kRows = decltype(count)::value;
-    constexpr int kVectors = vectors_with<kRows>();
+    constexpr int kVectors = vectors_with<Sums, kRows>();
     for (; row + kRows <= rows; row += kRows)
       for (int first = 0; first < kPanelVectors; first += kVectors)
         part(row, count, first, std::integral_constant<int, kVectors>());
   };
-  if constexpr (kVectorBytes == 64) take(std::integral_constant<int, 12>());
-  if constexpr (kVectorBytes == 64) take(std::integral_constant<int, 8>());
-  if constexpr (kVectorBytes != 64) take(std::integral_constant<int, 6>());
+  if constexpr (Sums == 24) take(std::integral_constant<int, 12>());
+  if constexpr (Sums == 24) take(std::integral_constant<int, 8>());
+  if constexpr (Sums == 12) take(std::integral_constant<int, 6>());
   take(std::integral_constant<int, 4>());
   take(std::integral_constant<int, 2>());
   take(std::integral_constant<int, 1>());
+}
+
+// Returns how many inputs all parts of a block of rows read before the first part reads on: all if there is one part.
+// Otherwise the inputs' share of panel and rows stays in L1, where all parts but the first find it. It is so small that
+// the processor loads the next share while it computes with this one. `unit` divides the number of inputs.
+template <int Sums>
+inline int64_t inputs_at_a_time(int64_t inputs, int64_t rows, int64_t unit) {
+  constexpr int64_t kInputs = 64;
+  const bool one_part = rows <= Sums / kPanelVectors && (rows == kBlockRows || (rows & (rows - 1)) == 0);
+  return one_part ? inputs : (kInputs + unit - 1) / unit * unit;
 }
 
 // Adds the bias to the sums and writes them to y.

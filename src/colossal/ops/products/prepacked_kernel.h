@@ -9,6 +9,7 @@ namespace colossal::ops {
 
 extern const PrepackedKernels COLOSSAL_PREPACKED;
 const PrepackedKernels COLOSSAL_PREPACKED{.name = COLOSSAL_PREPACKED_NAME,
+                                          .bf16_rows = Pairs::kLayout,
                                           .multiply_float = multiply_numbers<Single>,
                                           .multiply_bf16 = multiply_numbers<Pairs>,
                                           .multiply_fp8 = multiply_numbers<SingleFp8>,
