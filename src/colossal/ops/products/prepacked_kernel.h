@@ -15,6 +15,11 @@ const PrepackedKernels COLOSSAL_PREPACKED{.name = COLOSSAL_PREPACKED_NAME,
                                           .multiply_fp8 = multiply_numbers<SingleFp8>,
                                           .multiply_int8 = multiply_codes<8>,
                                           .multiply_int4 = multiply_codes<4>,
-                                          .encode_row = encode_row};
+                                          .lay_out_float = lay_out_float,
+                                          .lay_out_widened = lay_out_widened,
+                                          .lay_out_bf16 = lay_out_bf16,
+                                          .lay_out_codes = lay_out_codes,
+                                          .lay_out_bytes = lay_out_bytes,
+                                          .lay_out_halves = lay_out_halves};
 
 }  // namespace colossal::ops

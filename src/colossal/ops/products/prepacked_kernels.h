@@ -49,15 +49,34 @@ struct PanelProduct {
   bool narrow = false;              ///< true: y is Bf16, else float
 };
 
+/// Rows to write in the layout of a block of rows, or in that of a panel.
+struct RowsToLayOut {
+  const void* x = nullptr;     ///< the first row
+  Narrow type = Narrow::None;  ///< of x; None = float. Ignored where x has codes, one a byte
+  int64_t stride = 0;          ///< from row to row, in bytes
+  int64_t rows = 0;
+  int64_t inputs = 0, padded = 0;  ///< elements of a row of x and of the layout, where those past `inputs` are 0
+  void* out = nullptr;             ///< place of the first row
+  int64_t pitch = 0;               ///< rows of the layout, of which these are some; `rows` if by_row
+  bool by_row = false;             ///< as RowLayout::by_row
+  int64_t group = 0;               ///< lay_out_codes: inputs that share a scale
+  float factor = 1;                ///< lay_out_codes: factor of the scales
+  float* scales = nullptr;         ///< lay_out_codes: [groups][pitch], place of the first row
+  int32_t* sums = nullptr;         ///< lay_out_codes: the same, for the sums of codes
+};
+
 struct PrepackedKernels {
   std::string_view name;
   RowLayout float_rows, bf16_rows, fp8_rows, code_rows;
   /// Computes rows [0, rows) of the block, at most the `rows` of its layout.
   using Multiply = void (*)(const PanelProduct& product, int64_t rows);
   Multiply multiply_float, multiply_bf16, multiply_fp8, multiply_int8, multiply_int4;
-  /// Quantizes `inputs` elements, a multiple of `group`, to codes -127 to 127. Writes one scale and one sum of codes
-  /// per group.
-  void (*encode_row)(const float* x, int64_t inputs, int64_t group, int8_t* codes, float* scales, int32_t* sums);
+  /// Write rows of numbers as fp32; rounded to bf16, as fp32; as bf16; as codes -127 to 127, with a scale and a sum of
+  /// codes per group.
+  using LayOut = void (*)(const RowsToLayOut& rows);
+  LayOut lay_out_float, lay_out_widened, lay_out_bf16, lay_out_codes;
+  /// Write codes of a weight for a panel: those of Int8, and those of Int4.
+  LayOut lay_out_bytes, lay_out_halves;
 };
 
 /// Returns the fastest kernels of this machine within the calling thread's instruction set (ops/cpu.h).

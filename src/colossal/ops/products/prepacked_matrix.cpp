@@ -39,20 +39,46 @@ void for_panels(int64_t outputs, const Panel& panel) {
   });
 }
 
-/// Writes the codes of one output's group, four bytes per row of all outputs: four 8-bit codes, or eight 4-bit codes
-/// with the first four in the lower halves.
-void interleave(const uint8_t* codes, int64_t group, bool eight, char* out) {
-  constexpr int64_t kRow = kOutputs * 4;
-  for (int64_t j = 0; j < group; j += eight ? 4 : 8, out += kRow) {
-    uint32_t bytes, upper;
-    std::memcpy(&bytes, codes + j, 4);
-    if (!eight) {
-      std::memcpy(&upper, codes + j + 4, 4);
-      bytes = (bytes & 0x0f0f0f0f) | (upper & 0x0f0f0f0f) << 4;
-    }
-    std::memcpy(out, &bytes, 4);
-  }
+Narrow narrow_of(at::ScalarType type) {
+  return type == at::kFloat ? Narrow::None : type == at::kBFloat16 ? Narrow::Bf16 : Narrow::Half;
 }
+
+/// The rows of a weight, which several tensors [rows, in] hold one after the other.
+class WeightRows {
+ public:
+  explicit WeightRows(const std::vector<at::Tensor>& parts) : parts_(parts) {
+    for (const at::Tensor& part : parts_) {
+      require(part.is_cpu() && part.dim() == 2 && part.size(1) > 0 && part.size(1) == inputs() &&
+                  (part.scalar_type() == at::kFloat || part.scalar_type() == at::kBFloat16 ||
+                   part.scalar_type() == at::kHalf),
+              "prepacked", "weights must be fp32, bf16 or fp16 [out, in] on the CPU: got ",
+              toString(part.scalar_type()), " of ", part.dim(), " dimensions");
+      outputs_ += part.size(0);
+    }
+    require(!parts_.empty(), "prepacked", "a weight must have at least one part");
+  }
+
+  int64_t outputs() const { return outputs_; }
+  int64_t inputs() const { return parts_.front().size(-1); }
+
+  /// Calls body(rows of one part with dense elements, number of rows before them) for rows [first, first + count).
+  template <class Body>
+  void for_rows(int64_t first, int64_t count, const Body& body) const {
+    int64_t begin = 0;
+    for (const at::Tensor& part : parts_) {
+      const int64_t from = std::max(first, begin), to = std::min(first + count, begin + part.size(0));
+      if (from < to) {
+        const at::Tensor rows = part.narrow(0, from - begin, to - from);
+        body(rows.stride(1) == 1 ? rows : rows.contiguous(), from - first);
+      }
+      begin += part.size(0);
+    }
+  }
+
+ private:
+  const std::vector<at::Tensor>& parts_;
+  int64_t outputs_ = 0;
+};
 
 }  // namespace
 
@@ -83,29 +109,35 @@ char* PrepackedMatrix::panel(int64_t index) const {
 }
 
 PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
+  return of(std::vector<at::Tensor>{weight}, type);
+}
+
+PrepackedMatrix PrepackedMatrix::of(const std::vector<at::Tensor>& parts, PackedType type) {
   require(type == PackedType::Float || type == PackedType::Bf16 || type == PackedType::Fp8, "prepacked",
           "codes are packed from GroupCodes, numbers as Float, Bf16 or Fp8");
-  require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 &&
-              (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
-          "prepacked", "weights must be fp32 or bf16 [out, in] on the CPU: got ", toString(weight.scalar_type()),
-          " of ", weight.dim(), " dimensions");
-  PrepackedMatrix packed(type, weight.size(0), weight.size(1), 0, false);
+  const WeightRows weight(parts);
+  PrepackedMatrix packed(type, weight.outputs(), weight.inputs(), 0, false);
   if (type == PackedType::Fp8) {
-    packed.put_fp8(weight);
+    packed.put_fp8(parts.size() == 1 ? parts.front() : at::cat(parts));
     return packed;
   }
-  const at::ScalarType dtype = type == PackedType::Float ? at::kFloat : at::kBFloat16;
-  const int64_t units = packed.padded_ * c10::elementSize(dtype) / 4, missing = packed.padded_ - packed.inputs_;
+  const PrepackedKernels& kernels = prepacked_kernels();
+  const auto lay_out = type == PackedType::Float ? kernels.lay_out_float : kernels.lay_out_bf16;
   for_panels(packed.outputs_, [&](int64_t index) {
-    const int64_t count = std::min(kOutputs, packed.outputs_ - index * kOutputs);
-    at::Tensor rows = weight.narrow(0, index * kOutputs, count).to(dtype).contiguous();
-    if (missing > 0) rows = at::constant_pad_nd(rows, {0, missing});
+    const int64_t first = index * kOutputs, count = std::min(kOutputs, packed.outputs_ - first);
+    char* panel = packed.panel(index);
+    if (count < kOutputs) std::memset(panel, 0, packed.panel_bytes_);
     // A unit is one fp32 or two bf16 elements; the units of all outputs are stored side by side.
-    const auto* in = static_cast<const uint32_t*>(rows.const_data_ptr());
-    auto* out = reinterpret_cast<uint32_t*>(packed.panel(index));
-    if (count < kOutputs) std::memset(out, 0, packed.panel_bytes_);
-    for (int64_t unit = 0; unit < units; ++unit)
-      for (int64_t n = 0; n < count; ++n) out[unit * kOutputs + n] = in[n * units + unit];
+    weight.for_rows(first, count, [&](const at::Tensor& rows, int64_t before) {
+      lay_out({.x = rows.const_data_ptr(),
+               .type = narrow_of(rows.scalar_type()),
+               .stride = rows.stride(0) * static_cast<int64_t>(rows.itemsize()),
+               .rows = rows.size(0),
+               .inputs = packed.inputs_,
+               .padded = packed.padded_,
+               .out = panel + before * 4,
+               .pitch = kOutputs});
+    });
   });
   return packed;
 }
@@ -140,22 +172,23 @@ PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
   const int64_t groups = padded_ / group_;
   const bool eight = type_ == PackedType::Int8;
   const int64_t code_bytes = group_ * kOutputs / (eight ? 1 : 2), group_bytes = panel_bytes_ / groups;
+  const auto lay_out = eight ? prepacked_kernels().lay_out_bytes : prepacked_kernels().lay_out_halves;
   for_panels(outputs_, [&](int64_t index) {
-    std::memset(panel(index), 0, panel_bytes_);  // scales of padding are 0
-    std::vector<uint8_t> last(group_);           // last group of an output, padded with zeros
-    for (int64_t n = 0; n < std::min(kOutputs, outputs_ - index * kOutputs); ++n) {
-      const int64_t output = index * kOutputs + n;
-      for (int64_t g = 0; g < groups; ++g) {
-        char* group = panel(index) + g * group_bytes;
-        const uint8_t* of_group = code + output * inputs_ + g * group_;
-        if (const int64_t there = inputs_ - g * group_; there < group_) {
-          std::copy_n(of_group, there, last.begin());
-          of_group = last.data();
-        }
-        interleave(of_group, group_, eight, group + n * 4);
-        auto* halves = reinterpret_cast<uint16_t*>(group + code_bytes);
-        halves[n] = scale[output * groups + g];
-        if (minima_) halves[kOutputs + n] = minimum[output * groups + g];
+    const int64_t first = index * kOutputs, count = std::min(kOutputs, outputs_ - first);
+    if (count < kOutputs) std::memset(panel(index), 0, panel_bytes_);  // scales of padding are 0
+    for (int64_t g = 0; g < groups; ++g) {
+      char* group = panel(index) + g * group_bytes;
+      lay_out({.x = code + first * inputs_ + g * group_,
+               .stride = inputs_,
+               .rows = count,
+               .inputs = std::min(group_, inputs_ - g * group_),
+               .padded = group_,
+               .out = group,
+               .pitch = kOutputs});
+      auto* halves = reinterpret_cast<uint16_t*>(group + code_bytes);
+      for (int64_t n = 0; n < count; ++n) {
+        halves[n] = scale[(first + n) * groups + g];
+        if (minima_) halves[kOutputs + n] = minimum[(first + n) * groups + g];
       }
     }
   });
@@ -177,10 +210,7 @@ void PrepackedMatrix::check_rows(const at::Tensor& x) const {
 PrepackedRows PrepackedMatrix::laid_out(const PrepackedKernels& kernels, const at::Tensor& x) const {
   const int64_t rows = x.numel() / inputs_;
   tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
-  return {x.to(at::kFloat).reshape({rows, inputs_}).contiguous(),
-          {type_, inputs_, padded_, group_},
-          scale_factor_,
-          kernels};
+  return {x.reshape({rows, inputs_}).contiguous(), {type_, inputs_, padded_, group_}, scale_factor_, kernels};
 }
 
 void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows,

@@ -32,10 +32,13 @@ enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 /// Thread safety: any threads may call multiply().
 class PrepackedMatrix {
  public:
-  /// Packs weight [out, in], fp32 or bf16 on the CPU, as Float, Bf16 or Fp8. Cost: one pass.
+  /// Packs weight [out, in], fp32, bf16 or fp16 on the CPU, as Float, Bf16 or Fp8. It is read in place, over threads.
+  /// Cost: one pass, without a copy if its elements are dense in each row and the type is not Fp8.
   /// Errors ("prepacked"): other shapes, dtypes, devices and types.
   /// Errors ("quantization"): Fp8 for a weight with elements that are not finite.
   static PrepackedMatrix of(const at::Tensor& weight, PackedType type);
+  /// Packs a weight whose rows several tensors [rows, in] hold, one after the other.
+  static PrepackedMatrix of(const std::vector<at::Tensor>& parts, PackedType type);
   /// Packs quantized values. Errors ("prepacked"): the errors of GroupCodes::check().
   explicit PrepackedMatrix(const GroupCodes& codes);
 

@@ -23,7 +23,7 @@ struct PackedInputs {
 
 class PrepackedRows {
  public:
-  /// Converts x [rows, inputs], fp32 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, blocks
+  /// Converts x [rows, inputs], fp32 or bf16 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, blocks
   /// over threads.
   PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
@@ -35,7 +35,6 @@ class PrepackedRows {
   void place(int64_t block, PanelProduct& product) const;
 
  private:
-  void fill(int64_t block, const float* x, float factor, const PrepackedKernels& kernels);
   char* bytes_of(int64_t block) const;
 
   PackedInputs inputs_;
