@@ -1,6 +1,7 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
-#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
+#   x_avx2.cpp, x_avx512.cpp, x_amx.cpp
+#                              compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
 #                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do no_cuda_graph.cpp,
@@ -109,6 +110,10 @@ function(colossal_select_sources layer out)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
         SKIP_UNITY_BUILD_INCLUSION ON)
+    elseif(source MATCHES "_amx\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8;-mfma;-mf16c"
+        SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
   set(${out} ${sources} PARENT_SCOPE)

@@ -89,6 +89,27 @@ inline __attribute__((always_inline)) void for_halves(const int32_t* x, int64_t 
     }
 }
 
+// Scales of a group for a vector of outputs, and its minima if it has some.
+struct GroupScales {
+  Vec<float> scale, minimum;
+  bool minima;
+};
+
+// Returns the scales of outputs `first` and following. `scales` points to the end of the group's codes.
+inline __attribute__((always_inline)) GroupScales group_scales(const PanelProduct& p, const char* scales, int first) {
+  const Half* halves = reinterpret_cast<const Half*>(scales) + first;
+  return {load(halves, Whole{}), p.minima ? load(halves + kOutputs, Whole{}) : Vec<float>{}, p.minima};
+}
+
+// Adds a group's exact sums of products to a row's sums in fp32. `of_row` is the row's scale in this group,
+// `sum_of_codes` the sum of its codes.
+inline __attribute__((always_inline)) void add_scaled(const GroupScales& of_group, Ints exact, float of_row,
+                                                      int32_t sum_of_codes, float* to) {
+  Vec<float> sum = load(to, Whole{}) + __builtin_convertvector(exact, Vec<float>) * (of_group.scale * of_row);
+  if (of_group.minima) sum += of_group.minimum * (of_row * static_cast<float>(sum_of_codes));
+  store(to, sum, Whole{});
+}
+
 template <int Bits, int Rows, int Vectors>
 inline __attribute__((always_inline)) void group_sums(const int32_t* x, int64_t pitch, const char* w, int64_t group,
                                                       Ints (&sums)[Rows][Vectors]) {
@@ -141,18 +162,13 @@ inline void codes_part(const PanelProduct& p, int64_t begin, int64_t end, int64_
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) sums[i][v] = first_sum<Bits>(p.sums[g * pitch + row + i], p.minima) - Ints{};
     group_sums<Bits, Rows, Vectors>(x, pitch, w + first * kVectorBytes, p.group, sums);
-    const Half* scales = reinterpret_cast<const Half*>(w + codes_bytes) + first * kLanes<float>;
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      const Vec<float> scale = load(scales + v * kLanes<float>, Whole{});
-      const Vec<float> minimum = p.minima ? load(scales + kOutputs + v * kLanes<float>, Whole{}) : Vec<float>{};
+      const GroupScales of_group = group_scales(p, w + codes_bytes, (first + v) * kLanes<float>);
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
-        const float of_row = p.scales[g * pitch + row + i];
-        float* to = &out.of[row + i][(first + v) * kLanes<float>];
-        Vec<float> sum = load(to, Whole{}) + __builtin_convertvector(sums[i][v], Vec<float>) * (scale * of_row);
-        if (p.minima) sum += minimum * (of_row * static_cast<float>(p.sums[g * pitch + row + i]));
-        store(to, sum, Whole{});
+        const int64_t index = g * pitch + row + i;
+        add_scaled(of_group, sums[i][v], p.scales[index], p.sums[index], &out.of[row + i][(first + v) * kLanes<float>]);
       }
     }
   }
@@ -169,7 +185,7 @@ void multiply_codes(const PanelProduct& p, int64_t rows) {
       codes_part<Bits, decltype(count)::value, decltype(vectors)::value>(p, g, smaller(groups, g + at_a_time), row,
                                                                          rows, first, sums);
     });
-  write_panel(p, rows, sums);
+  write_panel(p, rows, sums.of);
 }
 
 }  // namespace

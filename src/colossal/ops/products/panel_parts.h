@@ -76,10 +76,10 @@ inline int64_t inputs_at_a_time(int64_t inputs, int64_t rows, int64_t unit) {
   return one_part ? inputs : (kInputs + unit - 1) / unit * unit;
 }
 
-// Adds the bias to the sums and writes them to y.
-inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
+// Adds the bias to the sums, row after row, and writes them to y.
+inline void write_panel(const PanelProduct& p, int64_t rows, float (*sums)[kOutputs]) {
   for (int64_t i = 0; i < rows; ++i) {
-    float* row = sums.of[i];
+    float* row = sums[i];
     if (p.bias)
       for (int64_t j = 0; j < p.columns; ++j) row[j] += p.bias[j];
     const auto put = [&](auto* y) {

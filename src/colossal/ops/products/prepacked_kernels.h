@@ -79,6 +79,11 @@ struct PrepackedKernels {
   LayOut lay_out_bytes, lay_out_halves;
 };
 
+/// Multiplies bf16 numbers and codes by AMX tiles. Requires the system's permission (ops/tile_permission.h).
+extern const PrepackedKernels prepacked_amx;
+/// The bodies of prepacked_amx with tiles in plain C++ (tiles.h): for tests on machines without AMX, never selected.
+extern const PrepackedKernels prepacked_software_tiles;
+
 /// Returns the fastest kernels of this machine within the calling thread's instruction set (ops/cpu.h).
 const PrepackedKernels& prepacked_kernels();
 /// Returns all kernels that this machine can run, for tests of each.
