@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "colossal/base/error.h"
 #include "colossal/ops/thread_team.h"
 #include "ops/compare.h"
 
@@ -104,20 +103,6 @@ TEST(ParallelFor, RethrowsExceptions) {
                               if (from > 0) throw std::runtime_error("late");
                             }),
                std::runtime_error);
-}
-
-TEST(InstructionSet, RestoresOverridesAfterTheirScope) {
-  const auto best = best_instruction_set();
-  EXPECT_EQ(instruction_set(), best);
-  {
-    const InstructionSetScope outer(InstructionSet::Portable);
-    EXPECT_EQ(instruction_set(), InstructionSet::Portable);
-    const InstructionSetScope inner(best);
-    EXPECT_EQ(instruction_set(), best);
-  }
-  EXPECT_EQ(instruction_set(), best);
-  EXPECT_EQ(runnable_instruction_sets().back(), best);
-  if (best != InstructionSet::Avx512) EXPECT_THROW(InstructionSetScope(InstructionSet::Avx512), Error);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace colossal::ops {
 
 template <class T>
 const Kernels<T>& kernels() {
-  switch (instruction_set()) {
+  switch (general_set(instruction_set())) {
 #if defined(__x86_64__)
     case InstructionSet::Avx512:
       return avx512_kernels<T>();

@@ -11,21 +11,34 @@ extern const PrepackedKernels prepacked_avx2, prepacked_avxvnni;
 extern const PrepackedKernels prepacked_avx512, prepacked_avx512vnni, prepacked_avx512bf16;
 #endif
 
-std::vector<const PrepackedKernels*> runnable_prepacked_kernels() {
-  std::vector<const PrepackedKernels*> found{&prepacked_portable};
+namespace {
+
+const PrepackedKernels& table_of(InstructionSet set) {
+  switch (set) {
 #if defined(__x86_64__)
-  const InstructionSet best = instruction_set();
-  if (best >= InstructionSet::Avx2) found.push_back(&prepacked_avx2);
-  if (best >= InstructionSet::Avx2 && __builtin_cpu_supports("avxvnni")) found.push_back(&prepacked_avxvnni);
-  if (best < InstructionSet::Avx512) return found;
-  found.push_back(&prepacked_avx512);
-  if (!__builtin_cpu_supports("avx512vnni")) return found;
-  found.push_back(&prepacked_avx512vnni);
-  if (__builtin_cpu_supports("avx512bf16")) found.push_back(&prepacked_avx512bf16);
+    case InstructionSet::Avx2:
+      return prepacked_avx2;
+    case InstructionSet::Avx512:
+      return prepacked_avx512;
+    case InstructionSet::Avx512Vnni:
+      return prepacked_avx512vnni;
+    case InstructionSet::Avx512Bf16:
+      return prepacked_avx512bf16;
 #endif
-  return found;
+    default:
+      return prepacked_portable;
+  }
 }
 
-const PrepackedKernels& prepacked_kernels() { return *runnable_prepacked_kernels().back(); }
+}  // namespace
+
+const PrepackedKernels& prepacked_kernels() { return table_of(instruction_set()); }
+
+std::vector<const PrepackedKernels*> runnable_prepacked_kernels() {
+  std::vector<const PrepackedKernels*> tables;
+  for (const InstructionSet set : kInstructionSets)
+    if (can_run(set)) tables.push_back(&table_of(set));
+  return tables;
+}
 
 }  // namespace colossal::ops

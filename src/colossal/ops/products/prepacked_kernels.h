@@ -66,7 +66,7 @@ struct RowsToLayOut {
 };
 
 struct PrepackedKernels {
-  std::string_view name;
+  std::string_view name;  ///< ops::name() of the instruction set
   RowLayout float_rows, bf16_rows, fp8_rows, code_rows;
   /// Computes rows [0, rows) of the block, at most the `rows` of its layout.
   using Multiply = void (*)(const PanelProduct& product, int64_t rows);
@@ -86,7 +86,7 @@ extern const PrepackedKernels prepacked_software_tiles;
 
 /// Returns the fastest kernels of this machine within the calling thread's instruction set (ops/cpu.h).
 const PrepackedKernels& prepacked_kernels();
-/// Returns all kernels that this machine can run, for tests of each.
+/// Returns the kernels of every instruction set that this machine can run, Portable first, for tests of each.
 std::vector<const PrepackedKernels*> runnable_prepacked_kernels();
 
 }  // namespace colossal::ops
