@@ -105,5 +105,15 @@ TEST(ParallelFor, RethrowsExceptions) {
                std::runtime_error);
 }
 
+// A new thread begins with the best set, so the loop has to pass the caller's on.
+TEST(ParallelFor, RunsBodiesWithTheInstructionSetOfTheCaller) {
+  const ThreadCount scope(3);
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope chosen(set);
+    parallel_for(0, 3, 1, [&](int64_t, int64_t) { EXPECT_EQ(instruction_set(), set); });
+  }
+  parallel_for(0, 3, 1, [](int64_t, int64_t) { EXPECT_EQ(instruction_set(), best_instruction_set()); });
+}
+
 }  // namespace
 }  // namespace colossal::ops::parallel_test

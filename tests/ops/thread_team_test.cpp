@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "colossal/ops/cpu.h"
 #include "colossal/ops/parallel.h"
 
 namespace colossal::ops {
@@ -68,6 +69,20 @@ TEST(ThreadTeam, UsesAllThreads) {
       seen.insert(std::this_thread::get_id());
     });
     EXPECT_EQ(seen.size(), static_cast<size_t>(threads));
+  }
+}
+
+TEST(ThreadTeam, RunsBodiesWithTheInstructionSetOfTheCaller) {
+  const Threads three(3);
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope chosen(set);
+    std::atomic<int> others{0};
+    ThreadTeam::of_this_thread().run(200, [&](int64_t) {
+      for (std::atomic<int> turn{0}; turn < 100; ++turn) {
+      }
+      others += instruction_set() != set;
+    });
+    EXPECT_EQ(others, 0) << name(set);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 
+#include "colossal/ops/cpu.h"
 #include "colossal/ops/thread_team.h"
 
 namespace colossal::ops {
@@ -34,10 +35,12 @@ const OpenMp& openmp() {
 struct Loop {
   int64_t begin, end, chunk_size, chunks;
   const std::function<void(int64_t, int64_t, int64_t)>* body;
+  InstructionSet set = instruction_set();  // of the thread that starts the loop
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   std::exception_ptr error;
 
   void run(int64_t chunk) {
+    const InstructionSetScope scope(set);
     const int64_t from = begin + chunk * chunk_size;
     try {
       (*body)(chunk, from, std::min(end, from + chunk_size));
@@ -64,7 +67,7 @@ int64_t parallel_chunks(int64_t items, int64_t grain) {
 void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
                          const std::function<void(int64_t, int64_t, int64_t)>& body) {
   if (begin >= end) return;
-  Loop loop{begin, end, chunk_length(end - begin, grain), 0, &body, ATOMIC_FLAG_INIT, nullptr};
+  Loop loop{.begin = begin, .end = end, .chunk_size = chunk_length(end - begin, grain), .chunks = 0, .body = &body};
   loop.chunks = divide_up(end - begin, loop.chunk_size);
   if (loop.chunks == 1) return body(0, begin, end);
   if (TeamLoops::are_set()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/cpu.h"
 
 namespace colossal::ops {
 namespace {
@@ -42,6 +43,7 @@ struct ThreadTeam::Shared {
   std::atomic<uint64_t> left{0};
   std::atomic<int64_t> done{0};
   const std::function<void(int64_t)>* body = nullptr;
+  InstructionSet set = InstructionSet::Portable;  // of the calling thread; read and written as `body` is
   std::atomic<uint32_t> loops{0};  // number of loops started; sleeping threads wait on it
   std::atomic<bool> ending{false};
   std::atomic<const char*> fetch_begin{nullptr};
@@ -62,6 +64,7 @@ struct ThreadTeam::Shared {
       if (!left.compare_exchange_weak(range, rest_of_it, std::memory_order_acq_rel, std::memory_order_acquire))
         continue;
       try {
+        const InstructionSetScope scope(set);
         (*body)(static_cast<int64_t>(from_front ? first : end - 1));
       } catch (...) {
         if (!failed.test_and_set()) error = std::current_exception();
@@ -140,6 +143,7 @@ void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, St
     shared.fetch_begin.store(what.begin, std::memory_order_relaxed);
   }
   shared.body = &body;
+  shared.set = instruction_set();
   shared.done.store(0, std::memory_order_relaxed);
   shared.left.store(static_cast<uint64_t>(items), std::memory_order_release);
   shared.wake();
