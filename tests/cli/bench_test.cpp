@@ -10,6 +10,7 @@
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "colossal/ops/cpu.h"
 #include "support/generated_text.h"
 #include "support/temporary_folder.h"
 
@@ -63,6 +64,33 @@ TEST(BenchInference, MeasuresSingleAndBatchedRequestsAndALoad) {
   const auto huge = bench({"inference", "--from", folder / "hf", "--new-tokens", "9223372036854775807"});
   EXPECT_EQ(huge.status, 2);
   EXPECT_THAT(huge.err, HasSubstr("--new-tokens"));
+}
+
+TEST(BenchInference, MeasuresTheKernelsThatAreNamed) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const auto with = [&](const std::string& kernels) {
+    return bench({"inference", "--from", folder / "hf", "--kv-cache", "1MiB", "--prompt-tokens", "5", "--new-tokens",
+                  "3", "--sequences", "1", "--rounds", "1", "--requests", "1", "--json", "--kernels", kernels});
+  };
+  const auto portable = with("portable");
+  ASSERT_EQ(portable.status, 0) << portable.err;
+  const auto result = nlohmann::json::parse(portable.out);
+  EXPECT_EQ(result["kernels"], "portable");
+  EXPECT_GT(result["cache_bytes_per_token"], 0);
+  const auto best = with("auto");
+  ASSERT_EQ(best.status, 0) << best.err;
+  EXPECT_EQ(nlohmann::json::parse(best.out)["kernels"], ops::name(ops::best_instruction_set()));
+  for (const auto set : ops::kInstructionSets) {
+    if (ops::can_run(set)) continue;
+    const auto refused = with(std::string(ops::name(set)));
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("[cpu] this machine cannot run " + std::string(ops::name(set)) +
+                                       ": its best kernels are " + ops::describe_best()));
+  }
+  const auto unknown = with("avx512-bf16");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean `avx512bf16`?"));
 }
 
 // A parameter and a gradient take 2 bytes each, and the optimizer states 12. Padding is a thousandth.

@@ -21,6 +21,7 @@
 #include "colossal/base/version.h"
 #include "colossal/cli/arguments.h"
 #include "colossal/cli/commands.h"
+#include "colossal/ops/cpu.h"
 
 namespace colossal::cli::main_test {
 namespace {
@@ -152,6 +153,9 @@ TEST(Cli, InfoShowsTheMachine) {
   for (const char* row : {"libtorch", "processor", "cores", "instruction sets", "memory"}) {
     EXPECT_THAT(outcome.out, HasSubstr("\n" + std::string(row) + "  ")) << row;
   }
+  const auto best = ops::best_instruction_set();
+  EXPECT_THAT(outcome.out, HasSubstr("\nkernels use           " + std::string(ops::name(ops::general_set(best))) +
+                                     "\npacked weights        " + ops::describe_best() + "\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("FLOP")));
 }
 

@@ -70,7 +70,8 @@ void print_machine() {
   row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
   row("cores", std::to_string(machine.cores) + " usable");
   row("instruction sets", sets.empty() ? "unknown" : sets);
-  row("kernels use", std::string(ops::name(ops::best_instruction_set())));
+  row("kernels use", std::string(ops::name(ops::general_set(ops::best_instruction_set()))));
+  row("packed weights", ops::describe_best());
   row("memory", readable_bytes(machine.memory_total) + ", " + readable_bytes(machine.memory_available) + " available" +
                     (machine.memory_limit > 0 ? ", limited to " + readable_bytes(machine.memory_limit) : ""));
 }

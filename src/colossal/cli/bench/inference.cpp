@@ -7,14 +7,17 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/infer/decoding/model_runner.h"
 #include "colossal/infer/served_load.h"
 #include "colossal/models/registry.h"
+#include "colossal/ops/cpu.h"
 #include "colossal/ops/parallel.h"
 
 namespace colossal::cli {
@@ -28,6 +31,7 @@ struct InferenceRequest {
   infer::LoadOptions load{.rate = 0};
   std::vector<int64_t> batches{1, 8};
   int64_t rounds = 3;
+  std::string kernels = "auto";
   bool as_json = false;
 };
 
@@ -118,6 +122,8 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
   options.keeps_prefixes = false;  // each round must compute its prompts again
   infer::Engine engine(*saved.model, options);
   Json result{{"model", saved.model->decoding_model().shape.architecture->name},
+              {"kernels", ops::name(ops::instruction_set())},
+              {"cache_bytes_per_token", infer::ModelRunner::bytes_of_token(*saved.model, options.cache_dtype)},
               {"prompt_tokens", request.load.prompt_tokens},
               {"new_tokens", request.load.new_tokens}};
   double bound = 0;
@@ -158,8 +164,9 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
 }
 
 void print(const Json& result) {
-  std::printf("%s, prompts of %lld tokens, completions of %lld\n", result["model"].get<std::string>().c_str(),
-              static_cast<long long>(result["prompt_tokens"]), static_cast<long long>(result["new_tokens"]));
+  std::printf("%s, prompts of %lld tokens, completions of %lld, kernels %s\n",
+              result["model"].get<std::string>().c_str(), static_cast<long long>(result["prompt_tokens"]),
+              static_cast<long long>(result["new_tokens"]), result["kernels"].get<std::string>().c_str());
   if (result.contains("weight_bytes"))
     std::printf("Each rank reads %s of weights per step, its threads %.1f GB/s from memory: at most %.1f steps/s\n",
                 print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
@@ -213,10 +220,15 @@ int bench_inference(const Arguments& arguments) {
   app.add_option("--rate", r.load.rate, "mean requests per second; default: half of the decoding throughput")
       ->check(CLI::PositiveNumber);
   app.add_option("--seed", r.load.seed, "random seed of prompts and arrival times")->capture_default_str();
+  app.add_option("--kernels", r.kernels,
+                 "CPU kernels to use: portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx; auto = the best "
+                 "ones of this machine")
+      ->capture_default_str();
   app.add_flag("--json", r.as_json, "print a JSON object instead of tables");
   parse(app, arguments);
   refuse_options(app, {"--tokenizer"}, "on a benchmark whose prompts are random ids");
   check_model_options(app, r.model);
+  const ops::InstructionSetScope kernels(ops::instruction_set_named(r.kernels));
   Arguments words{"inference"};  // arguments of the ranks that this process starts
   words.insert(words.end(), arguments.begin(), arguments.end());
   return with_model(r.model, "bench", words, nullptr, [&](const LoadedModel& loaded) {
