@@ -1,8 +1,12 @@
-// Products with prepacked weights against LibTorch's linear, at the sizes of all linear layers of a LLaMA of 551
-// million parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
+// Products with prepacked weights compared with LibTorch's, at the sizes of all linear layers of a LLaMA of 551 million
+// parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
 //
-// Usage: colossal_prepacked_bench [threads] [rounds]. Prints the best time of a pass over all layers for several
-//        numbers of rows, and the bytes of weights read per second. LibTorch's products and ours are run alternately.
+// Usage: colossal_prepacked_bench [threads] [rounds] [kernels]. `kernels` is portable, avx2, avxvnni, avx512,
+//        avx512vnni, avx512bf16, amx or auto, the best ones of this machine. Prints a row per type of weights and number
+//        of rows of x, from the best time of a pass over all layers: operations and bytes of weights per second, the
+//        time of LibTorch divided by ours, and our operations per second divided by those of LibTorch for 2048 x 2048
+//        matrices. LibTorch and ours run alternately. LibTorch multiplies in fp32 (also fp8), in bf16, and for 8 and 4
+//        bits by `_int_mm`, which does not quantize x.
 //        GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps LibTorch's threads from spinning while ours need the core.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -12,9 +16,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <vector>
 
+#include "colossal/ops/cpu.h"
 #include "colossal/ops/products/prepacked_kernels.h"
 #include "colossal/ops/products/prepacked_matrix.h"
 
@@ -34,63 +40,101 @@ std::vector<Size> layers() {
   return sizes;
 }
 
+/// A type of packed weights.
+struct Kind {
+  const char* name;
+  at::ScalarType dtype;  ///< of x
+  at::ScalarType peer;   ///< dtype in which LibTorch multiplies
+  std::function<ops::PrepackedMatrix(const at::Tensor&)> pack;
+};
+
+std::vector<Kind> kinds() {
+  const auto plain = [](ops::PackedType type) {
+    return [type](const at::Tensor& w) { return ops::PrepackedMatrix::of(w, type); };
+  };
+  const auto rounded = [](ops::RoundingOptions options) {
+    return [options](const at::Tensor& w) { return ops::PrepackedMatrix(ops::round_to_codes(w, options)); };
+  };
+  return {{"fp32", at::kFloat, at::kFloat, plain(ops::PackedType::Float)},
+          {"bf16", at::kBFloat16, at::kBFloat16, plain(ops::PackedType::Bf16)},
+          {"fp8", at::kBFloat16, at::kFloat, plain(ops::PackedType::Fp8)},
+          {"8 bits", at::kBFloat16, at::kChar, rounded({.bits = 8})},
+          {"4 bits", at::kBFloat16, at::kChar, rounded({.bits = 4})},
+          {"4 bits, 32", at::kBFloat16, at::kChar, rounded({.bits = 4, .group = 32, .minima = true})}};
+}
+
+at::Tensor random(at::IntArrayRef shape, at::ScalarType type) {
+  if (type == at::kChar) return at::randint(-127, 128, shape, at::TensorOptions().dtype(type));
+  return (at::rand(shape) - 0.5).to(type);
+}
+
+at::Tensor multiply_plain(const at::Tensor& x, const at::Tensor& w) {
+  return w.scalar_type() == at::kChar ? at::_int_mm(x, w.t()) : at::mm(x, w.t());
+}
+
 double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void print(const char* what, int64_t rows, double seconds, double bytes) {
-  std::printf("%-14s %4ld rows %9.2f ms %7.1f GB/s %8.1f rows/s\n", what, static_cast<long>(rows), seconds * 1e3,
-              bytes / seconds * 1e-9, static_cast<double>(rows) / seconds);
+/// Returns the operations per second of LibTorch for square matrices, which is near the peak of the processor.
+double square_speed(at::ScalarType type, int rounds) {
+  const int64_t size = 2048;
+  const at::Tensor a = random({size, size}, type), b = random({size, size}, type);
+  double best = 1e9;
+  for (int round = 0; round <= rounds; ++round) best = std::min(best, seconds_of([&] { multiply_plain(a, b); }));
+  return 2.0 * static_cast<double>(size * size * size) / best;
+}
+
+void measure(const Kind& kind, int rounds) {
+  std::vector<at::Tensor> plain;
+  std::vector<ops::PrepackedMatrix> packed;
+  double bytes = 0, weights = 0;
+  for (const Size size : layers()) {
+    const at::Tensor w = random({size.outputs, size.inputs}, at::kFloat);
+    packed.push_back(kind.pack(w.to(kind.dtype)));
+    plain.push_back(kind.peer == at::kChar ? (w * 254).round().to(at::kChar) : w.to(kind.peer));
+    bytes += static_cast<double>(packed.back().bytes());
+    weights += static_cast<double>(w.numel());
+  }
+  const double square = square_speed(kind.peer, rounds);
+  for (const int64_t rows : {1, 2, 4, 8, 16, 32, 128}) {
+    double theirs = 1e9, ours = 1e9;
+    std::vector<at::Tensor> x, plain_x;
+    for (const Size size : layers()) {
+      x.push_back(random({rows, size.inputs}, kind.dtype));
+      plain_x.push_back(random({rows, size.inputs}, kind.peer));
+    }
+    for (int round = 0; round < rounds; ++round) {
+      ours = std::min(ours, seconds_of([&] {
+                        for (size_t i = 0; i < packed.size(); ++i) packed[i].multiply(x[i]);
+                      }));
+      theirs = std::min(theirs, seconds_of([&] {
+                          for (size_t i = 0; i < plain.size(); ++i) multiply_plain(plain_x[i], plain[i]);
+                        }));
+    }
+    const double speed = 2 * static_cast<double>(rows) * weights / ours;
+    std::printf("%-10s %5ld %10.2f %10.1f %8.1f %13.2f %9.2f %12.0f%%\n", kind.name, static_cast<long>(rows),
+                ours * 1e3, speed * 1e-9, bytes / ours * 1e-9, theirs * 1e3, theirs / ours, 100 * speed / square);
+    std::fflush(stdout);
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const at::NoGradGuard no_grad;
-  at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 2);
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
-  std::printf("%s, %d threads\n", ops::prepacked_kernels().name.data(), at::get_num_threads());
-  struct Kind {
-    const char* name;
-    at::ScalarType dtype;
-    std::function<ops::PrepackedMatrix(const at::Tensor&)> pack;
-  };
-  const std::vector<Kind> kinds{
-      {"fp32", at::kFloat, [](const at::Tensor& w) { return ops::PrepackedMatrix::of(w, ops::PackedType::Float); }},
-      {"bf16", at::kBFloat16, [](const at::Tensor& w) { return ops::PrepackedMatrix::of(w, ops::PackedType::Bf16); }},
-      {"8 bits", at::kBFloat16,
-       [](const at::Tensor& w) { return ops::PrepackedMatrix(ops::round_to_codes(w, {.bits = 8})); }},
-      {"4 bits", at::kBFloat16,
-       [](const at::Tensor& w) { return ops::PrepackedMatrix(ops::round_to_codes(w, {.bits = 4})); }},
-      {"4 bits, 32", at::kBFloat16, [](const at::Tensor& w) {
-         return ops::PrepackedMatrix(ops::round_to_codes(w, {.bits = 4, .group = 32, .minima = true}));
-       }}};
-  for (const Kind& kind : kinds) {
-    std::vector<at::Tensor> plain;
-    std::vector<ops::PrepackedMatrix> packed;
-    double bytes = 0;
-    for (const Size size : layers()) {
-      plain.push_back((at::rand({size.outputs, size.inputs}) - 0.5).to(kind.dtype));
-      packed.push_back(kind.pack(plain.back()));
-      bytes += static_cast<double>(packed.back().bytes());
-    }
-    for (const int64_t rows : {1, 8, 128}) {
-      double theirs = 1e9, ours = 1e9;
-      std::vector<at::Tensor> x;
-      for (const Size size : layers()) x.push_back(at::rand({rows, size.inputs}).to(kind.dtype));
-      for (int round = 0; round < rounds; ++round) {
-        ours = std::min(ours, seconds_of([&] {
-                          for (size_t i = 0; i < packed.size(); ++i) packed[i].multiply(x[i]);
-                        }));
-        if (kind.name[0] == '8' || kind.name[0] == '4') continue;
-        theirs = std::min(theirs, seconds_of([&] {
-                            for (size_t i = 0; i < plain.size(); ++i) at::linear(x[i], plain[i]);
-                          }));
-      }
-      print(kind.name, rows, ours, bytes);
-      if (theirs < 1e9) print("  LibTorch", rows, theirs, bytes);
-    }
+  try {
+    const at::NoGradGuard no_grad;
+    at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 2);
+    const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
+    const ops::InstructionSetScope kernels(ops::instruction_set_named(argc > 3 ? argv[3] : "auto"));
+    std::printf("kernels %s, %d threads\n\n", ops::prepacked_kernels().name.data(), at::get_num_threads());
+    std::printf("%-10s %5s %10s %10s %8s %13s %9s %13s\n", "weights", "rows", "ms", "GFLOP/s", "GB/s", "LibTorch, ms",
+                "ratio", "of 2048^2");
+    for (const Kind& kind : kinds()) measure(kind, rounds);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "colossal_prepacked_bench: %s\n", error.what());
+    return 1;
   }
 }
