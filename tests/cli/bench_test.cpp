@@ -66,17 +66,18 @@ TEST(BenchInference, MeasuresSingleAndBatchedRequestsAndALoad) {
   EXPECT_THAT(huge.err, HasSubstr("--new-tokens"));
 }
 
-TEST(BenchInference, MeasuresTheKernelsThatAreNamed) {
+TEST(BenchInference, MeasuresNamedKernelsWithoutALoad) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const auto with = [&](const std::string& kernels) {
     return bench({"inference", "--from", folder / "hf", "--kv-cache", "1MiB", "--prompt-tokens", "5", "--new-tokens",
-                  "3", "--sequences", "1", "--rounds", "1", "--requests", "1", "--json", "--kernels", kernels});
+                  "3", "--sequences", "1", "--rounds", "1", "--requests", "0", "--json", "--kernels", kernels});
   };
   const auto portable = with("portable");
   ASSERT_EQ(portable.status, 0) << portable.err;
   const auto result = nlohmann::json::parse(portable.out);
   EXPECT_EQ(result["kernels"], "portable");
+  EXPECT_FALSE(result.contains("load"));
   EXPECT_GT(result["cache_bytes_per_token"], 0);
   const auto best = with("auto");
   ASSERT_EQ(best.status, 0) << best.err;
@@ -88,6 +89,9 @@ TEST(BenchInference, MeasuresTheKernelsThatAreNamed) {
     EXPECT_THAT(refused.err, HasSubstr("[cpu] this machine cannot run " + std::string(ops::name(set)) +
                                        ": its best kernels are " + ops::describe_best()));
   }
+  const auto rate = bench({"inference", "--from", folder / "hf", "--requests", "0", "--rate", "2"});
+  EXPECT_EQ(rate.status, 2);
+  EXPECT_THAT(rate.err, HasSubstr("--rate has no effect with --requests 0, which measures no load"));
   const auto unknown = with("avx512-bf16");
   EXPECT_EQ(unknown.status, 1);
   EXPECT_THAT(unknown.err, HasSubstr("did you mean `avx512bf16`?"));

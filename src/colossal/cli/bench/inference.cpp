@@ -115,6 +115,25 @@ std::function<double()> shared_clock(const LoadedModel& loaded) {
   return [&loaded, start = now()] { return comm::sum(loaded.mesh.all(), loaded.speaks() ? now() - start : 0); };
 }
 
+/// Measures requests that arrive at random times, by default half as many per second as `decode`, the decoding
+/// throughput in tokens per second, sustains.
+Json under_load(infer::Engine& engine, const InferenceRequest& request, const LoadedModel& loaded, double decode) {
+  infer::LoadOptions load = request.load;
+  // All ranks must use the same rate, the one measured by the first rank's clock.
+  const double sustained = comm::sum(loaded.mesh.all(), loaded.speaks() ? decode : 0);
+  if (load.rate == 0) load.rate = 0.5 * sustained / static_cast<double>(load.new_tokens);
+  const int64_t preempted = engine.counts().preempted;
+  const int64_t words = loaded.saved.model->decoding_model().shape.vocabulary;
+  const infer::Served served = infer::serve(engine, infer::random_arrivals(load, words), shared_clock(loaded));
+  return {{"requests_per_second", load.rate},
+          {"requests", load.requests},
+          {"tokens_per_second", static_cast<double>(served.tokens) / served.seconds},
+          {"preempted", engine.counts().preempted - preempted},
+          {"first_token_seconds", latencies(served.first_token)},
+          {"token_seconds", latencies(served.token)},
+          {"request_seconds", latencies(served.whole)}};
+}
+
 Json results(const InferenceRequest& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const int64_t words = saved.model->decoding_model().shape.vocabulary;
@@ -147,19 +166,7 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
          {"of_bound", bound > 0 ? Json(pass.decode / bound / static_cast<double>(count)) : Json(nullptr)}});
     most = std::max(most, pass.decode);
   }
-  infer::LoadOptions load = request.load;
-  // All ranks must use the same rate, the one measured by the first rank's clock.
-  const double sustained = comm::sum(loaded.mesh.all(), loaded.speaks() ? most : 0);
-  if (load.rate == 0) load.rate = 0.5 * sustained / static_cast<double>(load.new_tokens);
-  const int64_t preempted = engine.counts().preempted;
-  const infer::Served served = infer::serve(engine, infer::random_arrivals(load, words), shared_clock(loaded));
-  result["load"] = {{"requests_per_second", load.rate},
-                    {"requests", load.requests},
-                    {"tokens_per_second", static_cast<double>(served.tokens) / served.seconds},
-                    {"preempted", engine.counts().preempted - preempted},
-                    {"first_token_seconds", latencies(served.first_token)},
-                    {"token_seconds", latencies(served.token)},
-                    {"request_seconds", latencies(served.whole)}};
+  if (request.load.requests > 0) result["load"] = under_load(engine, request, loaded, most);
   return result;
 }
 
@@ -182,6 +189,7 @@ void print(const Json& result) {
     else
       std::printf("%7.0f%%\n", 100 * row["of_bound"].get<double>());
   }
+  if (!result.contains("load")) return;
   const Json& load = result["load"];
   std::printf("\n%lld requests, %.2f per second on average: %.1f tokens/s, %lld preemptions\n",
               static_cast<long long>(load["requests"]), load["requests_per_second"].get<double>(),
@@ -206,8 +214,8 @@ int bench_inference(const Arguments& arguments) {
   r.model.tokenizer = "none";  // ids are random
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
-  const auto add_count = [&](const char* flag, int64_t& value, const char* help) {
-    app.add_option(flag, value, help)->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  const auto add_count = [&](const char* flag, int64_t& value, const char* help, int64_t min = 1) {
+    app.add_option(flag, value, help)->capture_default_str()->check(CLI::Range(min, int64_t{1} << 30));
   };
   add_count("--prompt-tokens", r.load.prompt_tokens, "tokens of a prompt; under load the mean");
   add_count("--new-tokens", r.load.new_tokens, "tokens of a completion; under load the mean");
@@ -216,7 +224,7 @@ int bench_inference(const Arguments& arguments) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_count("--rounds", r.rounds, "passes per measurement; the median is reported");
-  add_count("--requests", r.load.requests, "number of requests under load");
+  add_count("--requests", r.load.requests, "number of requests under load; 0 = no load", 0);
   app.add_option("--rate", r.load.rate, "mean requests per second; default: half of the decoding throughput")
       ->check(CLI::PositiveNumber);
   app.add_option("--seed", r.load.seed, "random seed of prompts and arrival times")->capture_default_str();
@@ -227,6 +235,7 @@ int bench_inference(const Arguments& arguments) {
   app.add_flag("--json", r.as_json, "print a JSON object instead of tables");
   parse(app, arguments);
   refuse_options(app, {"--tokenizer"}, "on a benchmark whose prompts are random ids");
+  if (r.load.requests == 0) refuse_options(app, {"--rate"}, "with --requests 0, which measures no load");
   check_model_options(app, r.model);
   const ops::InstructionSetScope kernels(ops::instruction_set_named(r.kernels));
   Arguments words{"inference"};  // arguments of the ranks that this process starts
