@@ -275,17 +275,20 @@ TEST(PagedAttention, GivesEqualBitsForAnyThreadCount) {
 
 // Earlier contents of a page, and of pages that belong to no sequence, have no effect.
 TEST(PagedAttention, IgnoresDataPastTheSequence) {
-  for (const at::ScalarType type : kTypes) {
-    Case c(type, 4, 2, 16, 16, {5, 17}, {1, 2});
-    const at::Tensor want = c.together({});
-    const auto nan = std::numeric_limits<double>::quiet_NaN();
-    for (size_t i = 0; i < c.sequences.size(); ++i) {
-      const int64_t all = c.sequences[i].held + c.added[i];
-      const int64_t last = c.sequences[i].pages.back(), used = (all - 1) % 16 + 1;
-      c.pages.k.select(0, last).narrow(2, used, 16 - used).fill_(nan);
-      c.pages.v.select(0, last).narrow(1, used, 16 - used).fill_(nan);
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes) {
+      Case c(type, 4, 2, 16, 16, {5, 17}, {1, 2});
+      const at::Tensor want = c.together({});
+      const auto nan = std::numeric_limits<double>::quiet_NaN();
+      for (size_t i = 0; i < c.sequences.size(); ++i) {
+        const int64_t all = c.sequences[i].held + c.added[i];
+        const int64_t last = c.sequences[i].pages.back(), used = (all - 1) % 16 + 1;
+        c.pages.k.select(0, last).narrow(2, used, 16 - used).fill_(nan);
+        c.pages.v.select(0, last).narrow(1, used, 16 - used).fill_(nan);
+      }
+      EXPECT_TRUE(at::equal(paged_attention(at::cat(c.q), c.pages, c.sequences, c.added, {}), want)) << name(set);
     }
-    EXPECT_TRUE(at::equal(paged_attention(at::cat(c.q), c.pages, c.sequences, c.added, {}), want));
   }
 }
 
@@ -329,9 +332,12 @@ TEST(PagedAttention, JointPagesEqualPagesOfEqualKeysAndValues) {
       write_pages(both, sequences, k, k, lengths);
       write_pages(joint, sequences, k, {}, lengths);
       for (const PagedMask& mask : {PagedMask{}, PagedMask{.scale = 0.3, .window = 70}}) {
-        EXPECT_TRUE(at::equal(paged_attention(q, both, sequences, lengths, mask),
-                              paged_attention(q, joint, sequences, lengths, mask)))
-            << type;
+        for (const InstructionSet set : runnable_instruction_sets()) {
+          const InstructionSetScope scope(set);
+          EXPECT_TRUE(at::equal(paged_attention(q, both, sequences, lengths, mask),
+                                paged_attention(q, joint, sequences, lengths, mask)))
+              << type << " " << name(set);
+        }
         // LibTorch's products round differently where operands lie otherwise in memory. A score of 20 terms is off by
         // up to 20 roundings of |q| |k|, which a weight of the softmax is off by twice; the sum of values adds 150.
         const at::Tensor other = paged_attention_reference(q, joint, sequences, lengths, mask).out;

@@ -41,23 +41,36 @@ void for_kernels_and_sizes(const Body& body) {
       }
 }
 
+/// Calls body under each instruction set that this machine can run.
+template <class Body>
+void for_instruction_sets(const Body& body) {
+  for (const InstructionSet set : kInstructionSets) {
+    if (!can_run(set)) continue;
+    const InstructionSetScope scope(set);
+    SCOPED_TRACE(name(set));
+    body();
+  }
+}
+
 TEST(PrepackedMatrix, MultipliesGroupsBitwiseLikeSingleMatrices) {
   const int64_t inputs = 131, outputs = 75;
   const std::vector<int64_t> ends{1, 1, 26, 28};
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor x = random({ends.back(), inputs}, 2).to(type);
-    std::vector<PrepackedMatrix> matrices;
-    for (const int seed : {3, 4, 5})
-      matrices.push_back(PrepackedMatrix(round_to_codes(random({outputs, inputs}, seed), {.bits = 8, .group = 32})));
-    const std::vector<const PrepackedMatrix*> of_group{&matrices[0], nullptr, &matrices[1], &matrices[2]};
-    const at::Tensor y = PrepackedMatrix::multiply_groups(of_group, x, ends);
-    EXPECT_EQ(y.scalar_type(), type);
-    int64_t first = 0;
-    for (size_t e = 0; e < ends.size(); first = ends[e++]) {
-      if (!of_group[e]) continue;
-      EXPECT_TRUE(at::equal(y.slice(0, first, ends[e]), of_group[e]->multiply(x.slice(0, first, ends[e])))) << e;
+  std::vector<PrepackedMatrix> matrices;
+  for (const int seed : {3, 4, 5})
+    matrices.push_back(PrepackedMatrix(round_to_codes(random({outputs, inputs}, seed), {.bits = 8, .group = 32})));
+  const std::vector<const PrepackedMatrix*> of_group{&matrices[0], nullptr, &matrices[1], &matrices[2]};
+  for_instruction_sets([&] {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = random({ends.back(), inputs}, 2).to(type);
+      const at::Tensor y = PrepackedMatrix::multiply_groups(of_group, x, ends);
+      EXPECT_EQ(y.scalar_type(), type);
+      int64_t first = 0;
+      for (size_t e = 0; e < ends.size(); first = ends[e++]) {
+        if (!of_group[e]) continue;
+        EXPECT_TRUE(at::equal(y.slice(0, first, ends[e]), of_group[e]->multiply(x.slice(0, first, ends[e])))) << e;
+      }
     }
-  }
+  });
 }
 
 TEST(PrepackedMatrix, RefusesGroupsThatDoNotFit) {

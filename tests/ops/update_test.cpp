@@ -151,6 +151,20 @@ TEST(Update, SubtractsTheAverage) {
   EXPECT_TRUE(at::equal(x, at::tensor({2.25, -1.5}, at::kDouble)));
 }
 
+TEST(Update, AveragesLikeTheReference) {
+  for_every_instruction_set([] {
+    for (const auto type : {at::kDouble, at::kFloat})
+      for (const int64_t n : {1, 17, 33001}) {
+        const at::Tensor x = normal({n}, 1, type).to(type), average = normal({n}, 2, type).to(type);
+        const at::Tensor wide = x.to(at::kDouble, false, true), wide_average = average.to(at::kDouble, false, true);
+        average_(x, 0.3, average, 0.1);
+        average_reference_(wide, 0.3, wide_average, 0.1);
+        expect_close(x, wide, type, 3, "values");  // three operations per element
+        expect_close(average, wide_average, type, 3, "average");
+      }
+  });
+}
+
 TEST(Update, FollowsTheFormulaOfLion) {
   auto param = at::tensor({2.0, 2.0, 2.0}, at::kDouble), m = at::tensor({1.0, -1.0, 0.0}, at::kDouble);
   lion_({param, at::tensor({-8.0, 2.0, 0.0}, at::kDouble)}, m,
