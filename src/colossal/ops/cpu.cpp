@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
+#include "colossal/ops/tile_permission.h"
 
 namespace colossal::ops {
 namespace {
@@ -14,10 +15,13 @@ CpuFacts detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();  // the builtins also check by XGETBV that the system saves the wide registers
   facts.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  facts.avx_vnni = __builtin_cpu_supports("avxvnni");
   facts.avx512 = facts.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   facts.avx512_vnni = __builtin_cpu_supports("avx512vnni");
   facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+  facts.tiles = tile_permission().has_tiles;
+  facts.tile_refusal = tile_permission().refusal;
 #endif
   return facts;
 }

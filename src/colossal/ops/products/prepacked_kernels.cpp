@@ -7,8 +7,8 @@ namespace colossal::ops {
 // Each is defined in the translation unit of its name.
 extern const PrepackedKernels prepacked_portable;
 #if defined(__x86_64__)
-extern const PrepackedKernels prepacked_avx2, prepacked_avxvnni;
-extern const PrepackedKernels prepacked_avx512, prepacked_avx512vnni, prepacked_avx512bf16;
+extern const PrepackedKernels prepacked_avx2, prepacked_avxvnni, prepacked_avx512, prepacked_avx512vnni,
+    prepacked_avx512bf16, prepacked_amx;
 #endif
 
 namespace {
@@ -18,12 +18,16 @@ const PrepackedKernels& table_of(InstructionSet set) {
 #if defined(__x86_64__)
     case InstructionSet::Avx2:
       return prepacked_avx2;
+    case InstructionSet::AvxVnni:
+      return prepacked_avxvnni;
     case InstructionSet::Avx512:
       return prepacked_avx512;
     case InstructionSet::Avx512Vnni:
       return prepacked_avx512vnni;
     case InstructionSet::Avx512Bf16:
       return prepacked_avx512bf16;
+    case InstructionSet::Amx:
+      return prepacked_amx;
 #endif
     default:
       return prepacked_portable;
