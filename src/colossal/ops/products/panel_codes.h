@@ -101,13 +101,16 @@ inline __attribute__((always_inline)) GroupScales group_scales(const PanelProduc
   return {load(halves, Whole{}), p.minima ? load(halves + kOutputs, Whole{}) : Vec<float>{}, p.minima};
 }
 
-// Adds a group's exact sums of products to a row's sums in fp32. `of_row` is the row's scale in this group,
+// Returns a row's sums in fp32 plus a group's exact sums of products. `of_row` is the row's scale in this group,
 // `sum_of_codes` the sum of its codes.
+inline __attribute__((always_inline)) Vec<float> plus_scaled(Vec<float> sum, const GroupScales& of_group, Ints exact,
+                                                             float of_row, int32_t sum_of_codes) {
+  sum += __builtin_convertvector(exact, Vec<float>) * (of_group.scale * of_row);
+  return of_group.minima ? sum + of_group.minimum * (of_row * static_cast<float>(sum_of_codes)) : sum;
+}
 inline __attribute__((always_inline)) void add_scaled(const GroupScales& of_group, Ints exact, float of_row,
                                                       int32_t sum_of_codes, float* to) {
-  Vec<float> sum = load(to, Whole{}) + __builtin_convertvector(exact, Vec<float>) * (of_group.scale * of_row);
-  if (of_group.minima) sum += of_group.minimum * (of_row * static_cast<float>(sum_of_codes));
-  store(to, sum, Whole{});
+  store(to, plus_scaled(load(to, Whole{}), of_group, exact, of_row, sum_of_codes), Whole{});
 }
 
 template <int Bits, int Rows, int Vectors>
@@ -153,6 +156,18 @@ inline void codes_part(const PanelProduct& p, int64_t begin, int64_t end, int64_
                        PanelSums& out) {
   const int64_t codes_bytes = p.group * Bits / 8 * kOutputs, halves = kOutputs * (p.minima ? 2 : 1);
   const int64_t group_bytes = codes_bytes + halves * static_cast<int64_t>(sizeof(Half));
+  // The sums of few rows stay in registers between groups. In memory each group would wait for the store of the last.
+  constexpr bool kStay = 3 * Rows * Vectors <= kMaxSums;
+  Vec<float> totals[kStay ? Rows : 1][kStay ? Vectors : 1];
+  const auto for_totals = [&](const auto& body) __attribute__((always_inline)) {
+    if constexpr (kStay) {
+#pragma GCC unroll 12
+      for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) body(totals[i][v], &out.of[row + i][(first + v) * kLanes<float>]);
+    }
+  };
+  for_totals([](Vec<float> & total, const float* in) __attribute__((always_inline)) { total = load(in, Whole{}); });
   for (int64_t g = begin; g < end; ++g) {
     const char* w = static_cast<const char*>(p.panel) + g * group_bytes;
     const int32_t* x = static_cast<const int32_t*>(p.block) + g * (p.group / 4) * pitch + row;
@@ -168,10 +183,15 @@ inline void codes_part(const PanelProduct& p, int64_t begin, int64_t end, int64_
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
         const int64_t index = g * pitch + row + i;
-        add_scaled(of_group, sums[i][v], p.scales[index], p.sums[index], &out.of[row + i][(first + v) * kLanes<float>]);
+        if constexpr (kStay)
+          totals[i][v] = plus_scaled(totals[i][v], of_group, sums[i][v], p.scales[index], p.sums[index]);
+        else
+          add_scaled(of_group, sums[i][v], p.scales[index], p.sums[index],
+                     &out.of[row + i][(first + v) * kLanes<float>]);
       }
     }
   }
+  for_totals([](Vec<float> total, float* to) __attribute__((always_inline)) { store(to, total, Whole{}); });
 }
 
 template <int Bits>

@@ -207,31 +207,59 @@ void PrepackedMatrix::check_rows(const at::Tensor& x) const {
           " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
 }
 
-PrepackedRows PrepackedMatrix::laid_out(const PrepackedKernels& kernels, const at::Tensor& x) const {
-  const int64_t rows = x.numel() / inputs_;
-  tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
-  return {x.reshape({rows, inputs_}).contiguous(), {type_, inputs_, padded_, group_}, scale_factor_, kernels};
-}
+/// The product of a matrix with some rows.
+struct PrepackedMatrix::Work {
+  Work(const PrepackedMatrix& with, const PrepackedKernels& kernels, const at::Tensor& x, const char* first_row,
+       int64_t count, const float* bias, char* result)
+      : matrix(&with),
+        rows(first_row, count, x.scalar_type() == at::kBFloat16, {with.type_, with.inputs_, with.padded_, with.group_},
+             with.scale_factor_, kernels),
+        biases(bias),
+        y(result),
+        is_bf16(x.scalar_type() == at::kBFloat16) {
+    tensor::announce_product(count, with.outputs_, with.inputs_, x.scalar_type());
+  }
+  const PrepackedMatrix* matrix;
+  PrepackedRows rows;
+  const float* biases;  // null = none
+  char* y;              // [count, outputs], in the dtype of x
+  bool is_bf16;
+};
 
-void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows,
-                                     const float* biases, at::Tensor& y) const {
+void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const Work& work) const {
   const auto multiply_block = type_ == PackedType::Float  ? kernels.multiply_float
                               : type_ == PackedType::Bf16 ? kernels.multiply_bf16
                               : type_ == PackedType::Fp8  ? kernels.multiply_fp8
                               : type_ == PackedType::Int8 ? kernels.multiply_int8
                                                           : kernels.multiply_int4;
-  const int64_t column = index * kOutputs;
+  const int64_t column = index * kOutputs, item = work.is_bf16 ? 2 : 4;
   PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
-  product.bias = biases ? biases + column : nullptr;
+  product.bias = work.biases ? work.biases + column : nullptr;
   product.stride = outputs_;
   product.columns = std::min(kOutputs, outputs_ - column);
-  product.narrow = y.scalar_type() == at::kBFloat16;
-  for (int64_t b = 0; b < rows.blocks(); ++b) {
-    rows.place(b, product);
-    product.y = static_cast<char*>(y.mutable_data_ptr()) +
-                (rows.first_of(b) * outputs_ + column) * static_cast<int64_t>(y.itemsize());
-    multiply_block(product, rows.rows_of(b));
+  product.narrow = work.is_bf16;
+  for (int64_t b = 0; b < work.rows.blocks(); ++b) {
+    work.rows.place(b, product);
+    product.y = work.y + (work.rows.first_of(b) * outputs_ + column) * item;
+    multiply_block(product, work.rows.rows_of(b));
   }
+}
+
+/// Runs products with matrices of one shape: a loop over all blocks of rows, then one over all panels.
+void PrepackedMatrix::run(const std::vector<Work>& all, const PrepackedKernels& kernels) {
+  std::vector<std::pair<const PrepackedRows*, int64_t>> blocks;
+  for (const Work& work : all)
+    for (int64_t b = 0; b < work.rows.blocks(); ++b) blocks.emplace_back(&work.rows, b);
+  ThreadTeam& team = ThreadTeam::of_this_thread();
+  team.run(static_cast<int64_t>(blocks.size()), [&](int64_t i) { blocks[i].first->lay_out(blocks[i].second); });
+  const PrepackedMatrix& first = *all.front().matrix;
+  const int64_t panels = first.panels(), items = static_cast<int64_t>(all.size()) * panels;
+  const auto multiply_one = [&](int64_t index) {
+    const Work& work = all[static_cast<size_t>(index / panels)];
+    work.matrix->multiply_panel(index % panels, kernels, work);
+  };
+  // Which of several matrices follow one another depends on the rows, so the team has nothing to prefetch.
+  team.run(items, multiply_one, all.size() == 1 ? Streamed{first.panel(0), first.bytes()} : Streamed{});
 }
 
 at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,
@@ -243,10 +271,11 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = outputs_;
   at::Tensor y = at::empty(shape, x.options().requires_grad(false));
-  const PrepackedRows rows = laid_out(kernels, x);
-  const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-  const auto multiply_one = [&](int64_t index) { multiply_panel(index, kernels, rows, biases, y); };
-  ThreadTeam::of_this_thread().run(panels(), multiply_one, {panel(0), bytes()});
+  const at::Tensor dense = x.contiguous();
+  std::vector<Work> work;
+  work.emplace_back(*this, kernels, dense, static_cast<const char*>(dense.const_data_ptr()), x.numel() / inputs_,
+                    bias.defined() ? bias.const_data_ptr<float>() : nullptr, static_cast<char*>(y.mutable_data_ptr()));
+  run(work, kernels);
   return y;
 }
 
@@ -255,35 +284,27 @@ at::Tensor PrepackedMatrix::multiply_groups(const std::vector<const PrepackedMat
   require(!ends.empty() && ends.size() == matrices.size() && x.dim() == 2 && ends.back() == x.size(0), "prepacked",
           "groups must cover the rows of x: got ", ends.size(), " ends and ", matrices.size(), " matrices for ",
           x.sizes());
-  struct Group {
-    const PrepackedMatrix* matrix;
-    PrepackedRows rows;
-    at::Tensor y;
-  };
   const PrepackedKernels& kernels = prepacked_kernels();
-  std::vector<Group> groups;
-  at::Tensor y;
+  const auto some =
+      std::find_if(matrices.begin(), matrices.end(), [](const auto* matrix) { return matrix != nullptr; });
+  const int64_t outputs = some == matrices.end() ? 0 : (*some)->outputs_;
+  at::Tensor y = at::empty({x.size(0), outputs}, x.options().requires_grad(false));
+  const at::Tensor dense = x.contiguous();
+  const auto* in = static_cast<const char*>(dense.const_data_ptr());
+  auto* out = static_cast<char*>(y.mutable_data_ptr());
+  const auto item = static_cast<int64_t>(x.itemsize());
+  std::vector<Work> work;
   int64_t first = 0;
   for (size_t e = 0; e < ends.size(); first = ends[e++]) {
     if (ends[e] == first) continue;
     const PrepackedMatrix* matrix = matrices[e];
-    require(matrix && (groups.empty() || (matrix->outputs_ == groups.front().matrix->outputs_ &&
-                                          matrix->inputs_ == groups.front().matrix->inputs_)),
-            "prepacked", "matrices of groups with rows must have one shape: group ", e, " differs");
-    if (groups.empty()) {
-      matrix->check_rows(x);
-      y = at::empty({x.size(0), matrix->outputs_}, x.options().requires_grad(false));
-    }
-    const int64_t rows = ends[e] - first;
-    groups.push_back({matrix, matrix->laid_out(kernels, x.narrow(0, first, rows)), y.narrow(0, first, rows)});
+    require(matrix && matrix->outputs_ == outputs && matrix->inputs_ == x.size(1), "prepacked",
+            "matrices of groups with rows must have one shape: group ", e, " differs");
+    if (work.empty()) matrix->check_rows(x);
+    work.emplace_back(*matrix, kernels, dense, in + first * x.size(1) * item, ends[e] - first, nullptr,
+                      out + first * outputs * item);
   }
-  if (groups.empty()) return at::empty({0, matrices.front() ? matrices.front()->outputs_ : 0}, x.options());
-  const int64_t panels = groups.front().matrix->panels();
-  // Which matrices follow depends on the rows, so the team has nothing to prefetch.
-  ThreadTeam::of_this_thread().run(static_cast<int64_t>(groups.size()) * panels, [&](int64_t index) {
-    Group& group = groups[static_cast<size_t>(index / panels)];
-    group.matrix->multiply_panel(index % panels, kernels, group.rows, nullptr, group.y);
-  });
+  if (!work.empty()) run(work, kernels);
   return y;
 }
 

@@ -68,9 +68,9 @@ class PrepackedMatrix {
   char* panel(int64_t index) const;
   int64_t panels() const;
   void check_rows(const at::Tensor& x) const;
-  PrepackedRows laid_out(const PrepackedKernels& kernels, const at::Tensor& x) const;
-  void multiply_panel(int64_t index, const PrepackedKernels& kernels, const PrepackedRows& rows, const float* biases,
-                      at::Tensor& y) const;
+  struct Work;
+  void multiply_panel(int64_t index, const PrepackedKernels& kernels, const Work& work) const;
+  static void run(const std::vector<Work>& all, const PrepackedKernels& kernels);
 
   PackedType type_;
   int64_t outputs_, inputs_;

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/thread_team.h"
-
 namespace colossal::ops {
 namespace {
 
@@ -35,44 +33,46 @@ PrepackedKernels::LayOut lay_out_of(const PackedInputs& inputs, const RowLayout&
 
 }  // namespace
 
-PrepackedRows::PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, float factor,
+PrepackedRows::PrepackedRows(const void* x, int64_t rows, bool is_bf16, const PackedInputs& inputs, float factor,
                              const PrepackedKernels& kernels)
     : inputs_(inputs),
       layout_(layout_of(inputs.type, kernels)),
-      rows_(x.size(0)),
-      numbers_(at::empty({rows_ * inputs.padded * bytes_of_number(inputs.type, layout_)}, at::kByte)),
-      scales_(at::empty({rows_ * inputs.groups()}, at::kFloat)),
-      sums_(at::empty({rows_ * inputs.groups()}, at::kInt)) {
-  const auto lay_out = lay_out_of(inputs_, layout_, kernels);
-  const RowsToLayOut all{.x = x.const_data_ptr(),
-                         .type = x.scalar_type() == at::kBFloat16 ? Narrow::Bf16 : Narrow::None,
-                         .stride = inputs_.inputs * static_cast<int64_t>(x.itemsize()),
-                         .inputs = inputs_.inputs,
-                         .padded = inputs_.padded,
-                         .by_row = layout_.by_row,
-                         .group = inputs_.group,
-                         .factor = factor};
-  ThreadTeam::of_this_thread().run(blocks(), [&](int64_t b) {
-    RowsToLayOut rows = all;
-    rows.x = static_cast<const char*>(all.x) + first_of(b) * all.stride;
-    rows.rows = rows.pitch = rows_of(b);
-    rows.out = bytes_of(b);
-    rows.scales = scales_.mutable_data_ptr<float>() + first_of(b) * inputs_.groups();
-    rows.sums = sums_.mutable_data_ptr<int32_t>() + first_of(b) * inputs_.groups();
-    lay_out(rows);
-  });
+      rows_(rows),
+      row_bytes_(inputs.padded * bytes_of_number(inputs.type, layout_)),
+      lay_out_(lay_out_of(inputs, layout_, kernels)),
+      all_{.x = x,
+           .type = is_bf16 ? Narrow::Bf16 : Narrow::None,
+           .stride = inputs.inputs * (is_bf16 ? 2 : 4),
+           .inputs = inputs.inputs,
+           .padded = inputs.padded,
+           .by_row = layout_.by_row,
+           .group = inputs.group,
+           .factor = factor} {
+  constexpr int64_t kLine = 64;
+  const int64_t lines = (rows_ * row_bytes_ + kLine - 1) / kLine * kLine, groups = rows_ * inputs_.groups();
+  const auto size_of_group = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
+  memory_ = at::empty({lines + groups * size_of_group}, at::kByte);
+  numbers_ = static_cast<char*>(memory_.mutable_data_ptr());
+  scales_ = reinterpret_cast<float*>(numbers_ + lines);
+  sums_ = reinterpret_cast<int32_t*>(scales_ + groups);
 }
 
-char* PrepackedRows::bytes_of(int64_t block) const {
-  return static_cast<char*>(numbers_.mutable_data_ptr()) +
-         first_of(block) * inputs_.padded * bytes_of_number(inputs_.type, layout_);
+void PrepackedRows::lay_out(int64_t block) const {
+  const int64_t first = first_of(block);
+  RowsToLayOut rows = all_;
+  rows.x = static_cast<const char*>(all_.x) + first * all_.stride;
+  rows.rows = rows.pitch = rows_of(block);
+  rows.out = numbers_ + first * row_bytes_;
+  rows.scales = scales_ + first * inputs_.groups();
+  rows.sums = sums_ + first * inputs_.groups();
+  lay_out_(rows);
 }
 
 void PrepackedRows::place(int64_t block, PanelProduct& product) const {
-  const int64_t first = first_of(block) * inputs_.groups();
-  product.block = bytes_of(block);
-  product.scales = scales_.const_data_ptr<float>() + first;
-  product.sums = sums_.const_data_ptr<int32_t>() + first;
+  const int64_t first = first_of(block);
+  product.block = numbers_ + first * row_bytes_;
+  product.scales = scales_ + first * inputs_.groups();
+  product.sums = sums_ + first * inputs_.groups();
 }
 
 }  // namespace colossal::ops

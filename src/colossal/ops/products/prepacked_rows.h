@@ -23,25 +23,31 @@ struct PackedInputs {
 
 class PrepackedRows {
  public:
-  /// Converts x [rows, inputs], fp32 or bf16 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, blocks
-  /// over threads.
-  PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
+  /// Takes dense rows [rows, inputs], bf16 if `is_bf16`, else fp32, which must outlive the calls of lay_out(). The
+  /// scales of codes are multiplied by `factor`.
+  PrepackedRows(const void* x, int64_t rows, bool is_bf16, const PackedInputs& inputs, float factor,
+                const PrepackedKernels& kernels);
 
   int64_t blocks() const { return (rows_ + layout_.rows - 1) / layout_.rows; }
   /// Returns the first row of a block.
   int64_t first_of(int64_t block) const { return block * layout_.rows; }
   int64_t rows_of(int64_t block) const { return std::min(layout_.rows, rows_ - first_of(block)); }
+  /// Converts a block, once, before it is placed. Cost: one pass over its rows. Any threads may convert other blocks.
+  void lay_out(int64_t block) const;
   /// Sets the members of `product` that describe the block.
   void place(int64_t block, PanelProduct& product) const;
 
  private:
-  char* bytes_of(int64_t block) const;
-
   PackedInputs inputs_;
   RowLayout layout_;
-  int64_t rows_;
-  at::Tensor numbers_;        // bytes
-  at::Tensor scales_, sums_;  // codes: block by block, [groups][rows of the block] each
+  int64_t rows_, row_bytes_;
+  PrepackedKernels::LayOut lay_out_;
+  at::Tensor memory_;
+  RowsToLayOut all_;  // the members that blocks share
+  // Parts of memory_: the numbers and, of codes, scales and sums, block by block, [groups][rows of the block] each.
+  char* numbers_ = nullptr;
+  float* scales_ = nullptr;
+  int32_t* sums_ = nullptr;
 };
 
 }  // namespace colossal::ops
