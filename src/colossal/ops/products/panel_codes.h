@@ -105,8 +105,9 @@ inline __attribute__((always_inline)) GroupScales group_scales(const PanelProduc
 // `sum_of_codes` the sum of its codes.
 inline __attribute__((always_inline)) Vec<float> plus_scaled(Vec<float> sum, const GroupScales& of_group, Ints exact,
                                                              float of_row, int32_t sum_of_codes) {
-  sum += __builtin_convertvector(exact, Vec<float>) * (of_group.scale * of_row);
-  return of_group.minima ? sum + of_group.minimum * (of_row * static_cast<float>(sum_of_codes)) : sum;
+  sum = multiply_add(__builtin_convertvector(exact, Vec<float>), of_group.scale * of_row, sum);
+  const float minima_of_row = of_row * static_cast<float>(sum_of_codes);
+  return of_group.minima ? multiply_add(of_group.minimum, splat<float>(minima_of_row), sum) : sum;
 }
 inline __attribute__((always_inline)) void add_scaled(const GroupScales& of_group, Ints exact, float of_row,
                                                       int32_t sum_of_codes, float* to) {

@@ -36,6 +36,18 @@ inline int32_t load_four(const void* p) {
   return v;
 }
 
+// Returns a * b + c, rounded once if the instruction set can. The compiler may fuse a product with a sum in one part and
+// not in another, and then a row's bits would depend on how many rows there are.
+inline Vec<float> multiply_add(Vec<float> a, Vec<float> b, Vec<float> c) {
+#if defined(__AVX512F__)
+  return (Vec<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Vec<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 inline void clear(PanelSums& sums, int64_t rows) { __builtin_memset(sums.of, 0, rows * sizeof sums.of[0]); }
