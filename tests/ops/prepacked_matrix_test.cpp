@@ -1,5 +1,6 @@
 #include "colossal/ops/products/prepacked_matrix.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -101,6 +102,46 @@ TEST(PrepackedMatrix, MultipliesFloatingPoint) {
   });
 }
 
+/// Returns x times the transposed weights, both fp32. Each result is one chain of sums in the order of the inputs, with
+/// fused or with rounded products.
+at::Tensor chains_of(const at::Tensor& x, const at::Tensor& w, bool fused) {
+  at::Tensor y = at::empty({x.size(0), w.size(0)});
+  for (int64_t i = 0; i < x.size(0); ++i)
+    for (int64_t j = 0; j < w.size(0); ++j) {
+      const float *of_x = x.const_data_ptr<float>() + i * x.size(1), *of_w = w.const_data_ptr<float>() + j * w.size(1);
+      float sum = 0;
+      for (int64_t k = 0; k < x.size(1); ++k) {
+        const float product = of_x[k] * of_w[k];
+        sum = fused ? std::fma(of_x[k], of_w[k], sum) : sum + product;
+      }
+      y[i][j] = sum;
+    }
+  return y;
+}
+
+// Kernels sum over blocks of inputs, so some numbers of inputs are next to a multiple of 64. Tables that multiply pairs
+// of bf16 numbers sum in an order of their own.
+TEST(PrepackedMatrix, SumsInTheOrderOfInputs) {
+  for (const int64_t inputs : {1, 63, 64, 66, 193}) {
+    const at::Tensor x = random({12, inputs}, 1), w = random({35, inputs}, 2);
+    const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kFloat); };
+    for (const bool fused : {false, true}) {
+      const at::Tensor wide = chains_of(x, w, fused), narrow = chains_of(rounded(x), rounded(w), fused);
+      for (const PrepackedKernels* kernels : runnable_prepacked_kernels()) {
+        if ((kernels->name != "portable") != fused) continue;
+        for (int64_t rows = 1; rows <= x.size(0); ++rows) {
+          SCOPED_TRACE(::testing::Message() << kernels->name << " " << rows << " rows, " << inputs << " inputs");
+          const auto product = [&](PackedType type) {
+            return PrepackedMatrix::of(w, type).multiply_by(*kernels, x.narrow(0, 0, rows));
+          };
+          EXPECT_TRUE(at::equal(product(PackedType::Float), wide.narrow(0, 0, rows)));
+          EXPECT_TRUE(!kernels->bf16_rows.widened || at::equal(product(PackedType::Bf16), narrow.narrow(0, 0, rows)));
+        }
+      }
+    }
+  }
+}
+
 // First every output has all e4m3 codes as weights, also subnormal ones, with 0 for NaN. Their largest value is 448, so
 // scales are 1 and products are exact. Then random weights.
 TEST(PrepackedMatrix, MultipliesFp8) {
@@ -108,8 +149,11 @@ TEST(PrepackedMatrix, MultipliesFp8) {
       at::arange(256, at::kInt).to(at::kByte).view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num(0);
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels()) {
     const auto all = PrepackedMatrix::of(codes.expand({40, 256}), PackedType::Fp8);
-    EXPECT_TRUE(at::equal(all.multiply_by(*kernels, at::eye(256)), codes.unsqueeze(1).expand({256, 40})))
-        << kernels->name;
+    const at::Tensor x = at::eye(256), expected = codes.unsqueeze(1).expand({256, 40});
+    for (const int64_t rows : {1, 2, 3, 8, 256})  // so that every split into parts reads all codes
+      for (int64_t first = 0; first + rows <= 256; first += rows)
+        ASSERT_TRUE(at::equal(all.multiply_by(*kernels, x.narrow(0, first, rows)), expected.narrow(0, first, rows)))
+            << kernels->name << " " << rows << " rows from " << first;
   }
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
     const int64_t inputs = 131;
@@ -128,17 +172,19 @@ TEST(PrepackedMatrix, MultipliesFp8) {
 // or -127.
 TEST(PrepackedMatrix, AddsProductsOfCodesExactly) {
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
-    const int64_t inputs = 200, group = 64;
-    at::Tensor x = whole_numbers({rows, inputs}, -127, 127, 4);
-    for (int64_t g = 0; g < inputs; g += group) x.select(1, g).fill_(g % 128 == 0 ? 127 : -127);
-    for (const int64_t bits : {8, 4}) {
-      const int64_t half = int64_t{1} << (bits - 1);
-      GroupCodes codes{.bits = bits, .group = group};
-      codes.codes = whole_numbers({outputs, inputs}, 1, 2 * half - 1, 5).to(at::kByte);
-      codes.scales = at::ones({outputs, 4});
-      const at::Tensor expected = at::mm(x, (codes.codes.to(at::kLong) - half).t());
-      const at::Tensor y = PrepackedMatrix(codes).multiply_by(kernels, x.to(at::kFloat));
-      EXPECT_TRUE(at::equal(y, expected.to(at::kFloat))) << bits << " bits";
+    const int64_t inputs = 200;
+    for (const int64_t group : {64, 40, 16}) {
+      at::Tensor x = whole_numbers({rows, inputs}, -127, 127, 4);
+      for (int64_t g = 0; g < inputs; g += group) x.select(1, g).fill_(g / group % 2 == 0 ? 127 : -127);
+      for (const int64_t bits : {8, 4}) {
+        const int64_t half = int64_t{1} << (bits - 1);
+        GroupCodes codes{.bits = bits, .group = group};
+        codes.codes = whole_numbers({outputs, inputs}, 1, 2 * half - 1, 5).to(at::kByte);
+        codes.scales = at::ones({outputs, (inputs + group - 1) / group});
+        const at::Tensor expected = at::mm(x, (codes.codes.to(at::kLong) - half).t());
+        const at::Tensor y = PrepackedMatrix(codes).multiply_by(kernels, x.to(at::kFloat));
+        EXPECT_TRUE(at::equal(y, expected.to(at::kFloat))) << bits << " bits, groups of " << group;
+      }
     }
   });
 }
@@ -151,8 +197,11 @@ TEST(PrepackedMatrix, MultipliesExtremeCodes) {
         GroupCodes codes{.bits = bits, .group = inputs};
         codes.codes = at::full({32, inputs}, sign > 0 ? 1 : 2 * half - 1, at::kByte);
         codes.scales = at::ones({32, 1});
-        const at::Tensor y = PrepackedMatrix(codes).multiply_by(*kernels, at::full({1, inputs}, -127.0f));
-        EXPECT_EQ(y[0][0].item<double>(), 127.0 * static_cast<double>(sign * (half - 1) * inputs)) << kernels->name;
+        for (const int64_t of_x : {-127, 127}) {
+          const at::Tensor x = at::full({7, inputs}, static_cast<float>(of_x));
+          const auto expected = static_cast<float>(-of_x * sign * (half - 1) * inputs);
+          EXPECT_TRUE(PrepackedMatrix(codes).multiply_by(*kernels, x).eq(expected).all().item<bool>()) << kernels->name;
+        }
       }
 }
 
@@ -183,7 +232,7 @@ TEST(PrepackedMatrix, ComputesRowsIndependently) {
     for (const PrepackedMatrix& matrix : packed) {
       const at::Tensor together = matrix.multiply_by(*kernels, x);
       for (int64_t i = 0; i < x.size(0); ++i)
-        for (int64_t count = 1; i + count <= x.size(0); count += 5)
+        for (int64_t count = 1 + i % 4; i + count <= x.size(0); count += 4)
           ASSERT_TRUE(at::equal(matrix.multiply_by(*kernels, x.narrow(0, i, count)), together.narrow(0, i, count)))
               << kernels->name << " rows " << i << " to " << i + count << " of type " << static_cast<int>(matrix.type());
     }
