@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <set>
+
 #include "checkpoint/sample_state.h"
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/safetensors.h"
@@ -214,6 +216,29 @@ TEST(HuggingFace, KeepsValuesThatAFolderMayLack) {
   EXPECT_TRUE(norm.eq(7).all().item<bool>());
   norm.copy_(whole_value(parameters.at("norm.weight"), at::kFloat));
   expect_sample_values(parameters);
+}
+
+TEST(HuggingFace, PassesRowsOfMatrices) {
+  test::TemporaryFolder folder;
+  write_safetensors(folder / "model.safetensors", folder_tensors());
+  for (const bool takes : {true, false}) {
+    nn::Parameters parameters = model({});
+    std::vector<NamedTensor> values;
+    for (nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach().fill_(7), p.spec, {}});
+    std::set<std::string> passed;
+    import_weights(folder.path(), parameters, values, names(), {},
+                   [&](const std::string& name, const std::vector<at::Tensor>& rows) {
+                     passed.insert(name);
+                     EXPECT_TRUE(at::equal(at::cat(rows), whole_value(parameters.at(name), at::kFloat))) << name;
+                     if (name == "qkv.weight") EXPECT_EQ(rows.size(), 3u);
+                     return takes;
+                   });
+    // the folder holds the transpose of the others, or they are vectors
+    EXPECT_THAT(passed, testing::UnorderedElementsAre("embedding.weight", "qkv.weight", "fused.weight"));
+    for (const std::string& name : passed)
+      if (takes) parameters.at(name).value.detach().copy_(whole_value(parameters.at(name), at::kFloat));
+    expect_sample_values(parameters);
+  }
 }
 
 TEST(HuggingFace, FillsOneModelOfSeveral) {

@@ -135,6 +135,23 @@ TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
   EXPECT_FALSE(at::equal(got, want));
 }
 
+TEST(PrepackedLayers, TakeRowsOfEachExpert) {
+  const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
+  for (const WeightPacking& packing : {WeightPacking{}, {.bits = 8, .group = 16}, {.bits = 8, .floating = true}}) {
+    PackedStack loaded(packing), taken(packing), some(packing);
+    loaded.load(values);
+    for (int64_t e = 0; e < 3; ++e) {
+      EXPECT_TRUE(taken.layers.take(concat("w.", e), {values[e].narrow(0, 0, 5), values[e].narrow(0, 5, 27)}));
+      EXPECT_FALSE(some.layers.take(concat("w.", e), {values[e].to(at::kDouble)}));
+    }
+    EXPECT_FALSE(taken.layers.take("w", {values[0]}));
+    EXPECT_TRUE(at::equal(taken(input()), loaded(input())));
+    EXPECT_EQ(taken.layers.bytes(), loaded.layers.bytes());
+  }
+  PackedStack keeping({.keeps_values = true});
+  EXPECT_FALSE(keeping.layers.take("w.0", {values[0]}));
+}
+
 /// Counts the reads that are announced while it lives (tensor/read_scope.h).
 class AnnouncedReads {
  public:

@@ -144,6 +144,20 @@ TEST(PrepackedMatrix, SumsInTheOrderOfInputs) {
 
 // First every output has all e4m3 codes as weights, also subnormal ones, with 0 for NaN. Their largest value is 448, so
 // scales are 1 and products are exact. Then random weights.
+TEST(PrepackedMatrix, PacksRowsOfSeveralTensors) {
+  const at::Tensor w = random({75, 41}, 1), x = random({3, 41}, 2);
+  const at::Tensor wide = at::cat({w.narrow(0, 0, 40), w.narrow(0, 40, 7).to(at::kHalf).to(at::kFloat),
+                                   w.narrow(0, 47, 28).to(at::kBFloat16).to(at::kFloat)});
+  const std::vector<at::Tensor> parts{at::constant_pad_nd(w.narrow(0, 0, 40), {2, 3}).narrow(1, 2, 41),
+                                      w.narrow(0, 40, 7).to(at::kHalf),
+                                      w.narrow(0, 47, 28).to(at::kBFloat16).t().contiguous().t()};
+  for (const PackedType type : {PackedType::Float, PackedType::Bf16, PackedType::Fp8})
+    EXPECT_TRUE(at::equal(PrepackedMatrix::of(parts, type).multiply(x), PrepackedMatrix::of(wide, type).multiply(x)));
+  EXPECT_TRUE(at::equal(PrepackedMatrix::of(wide, PackedType::Bf16).multiply(x),
+                        PrepackedMatrix::of(wide.to(at::kBFloat16), PackedType::Bf16).multiply(x)));
+  EXPECT_THROW(PrepackedMatrix::of({w, w.narrow(1, 0, 40)}, PackedType::Float), Error);
+}
+
 TEST(PrepackedMatrix, MultipliesFp8) {
   const at::Tensor codes =
       at::arange(256, at::kInt).to(at::kByte).view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num(0);

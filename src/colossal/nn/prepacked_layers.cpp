@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
+#include "colossal/ops/huge_pages.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
@@ -84,7 +85,10 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
   const at::TensorOptions options = parameter.value.options().requires_grad(false);
   return {options, parameter.value.sizes().vec(), [this, &parameter, options](bool) {
             finish();
-            parameter.value.set_data(at::empty(parameter.value.sizes(), options));
+            const at::IntArrayRef sizes = parameter.value.sizes();
+            parameter.value.set_data(parameter.value.is_cpu()
+                                         ? ops::empty_in_huge_pages(sizes, parameter.value.scalar_type())
+                                         : at::empty(sizes, options));
             pending_ = &parameter;
             return tensor::Held{parameter.value.detach()};
           }};
@@ -95,6 +99,15 @@ bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& cod
   if (found == packed_.end() || packing_.bits != 0) return false;
   *found->second.packed = ops::PrepackedMatrix(codes);
   return !found->second.parameter->looked_up && !packing_.keeps_values;
+}
+
+bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
+  const auto found = packed_.find(weight);
+  if (found == packed_.end() || packing_.keeps_values || !has_panels(found->second.parameter->value)) return false;
+  for (const at::Tensor& part : rows)
+    if (part.scalar_type() != at::kHalf && !has_panels(part)) return false;
+  pack(found->second, rows);
+  return !found->second.parameter->looked_up;
 }
 
 void PrepackedLayers::finish() {
@@ -138,17 +151,22 @@ void PrepackedLayers::pack(Parameter& parameter) {
     parameter.value.set_data(without_memory(parameter.value.sizes(), parameter.value.options()));
 }
 
-void PrepackedLayers::pack(Layer& layer) const {
+void PrepackedLayers::pack(Layer& layer) const { pack(layer, {layer.value().detach()}); }
+
+void PrepackedLayers::pack(Layer& layer, const std::vector<at::Tensor>& rows) const {
   const Parameter& parameter = *layer.parameter;
+  const at::Tensor& model = parameter.value;  // for its dtype and device
   Packed& packed = *layer.packed;
-  const at::Tensor value = layer.value().detach();
+  if (packing_.bits == 0) {
+    packed = ops::PrepackedMatrix::of(rows, is_bf16(model) ? ops::PackedType::Bf16 : ops::PackedType::Float);
+    return;
+  }
+  const at::Tensor value = (rows.size() == 1 ? rows.front() : at::cat(rows)).to(model.scalar_type());
   const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
   const auto rounded = [&] {
     return ops::round_to_codes(value.cpu().to(narrow_or_fp32(value)), {bits, packing_.group});
   };
-  if (packing_.bits == 0)
-    packed = ops::PrepackedMatrix::of(value, is_bf16(value) ? ops::PackedType::Bf16 : ops::PackedType::Float);
-  else if (has_panels(value))
+  if (has_panels(value))
     packed =
         packing_.floating ? ops::PrepackedMatrix::of(value, ops::PackedType::Fp8) : ops::PrepackedMatrix(rounded());
   else if (packing_.floating)

@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/product.h"
@@ -86,6 +87,11 @@ class PrepackedLayers {
   /// are looked up, too, or keeps_values is set. If one matrix of a stack is not taken, loaded() of the whole stack
   /// packs only the matrices that were not.
   bool take(const std::string& weight, const ops::GroupCodes& codes);
+  /// Takes a weight as tensors [rows, in] that hold its rows, one after the other, in place of its value. They are read
+  /// during the call, and rounded once to the dtype of the model. Returns true if the value is not needed then. Returns
+  /// false, as above, if the weight is not packed, if rows of it are looked up, too, or if keeps_values is set; also for
+  /// devices and dtypes without panels.
+  bool take(const std::string& weight, const std::vector<at::Tensor>& rows);
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
   /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an
@@ -112,6 +118,7 @@ class PrepackedLayers {
   void require_values() const;
   void pack(Parameter& parameter);
   void pack(Layer& layer) const;  // the caller has announced the read of the parameter
+  void pack(Layer& layer, const std::vector<at::Tensor>& rows) const;
 
   WeightPacking packing_;
   std::map<std::string, Layer> packed_;  // packed weights by the names that wrap() was given

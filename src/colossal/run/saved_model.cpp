@@ -142,13 +142,16 @@ void import_folder(const std::string& folder, const Description& about, const Lo
                    std::vector<checkpoint::NamedTensor>& tensors) {
   nn::Parameters& parameters = saved.model->parameters();
   checkpoint::TakeCodes take;
-  if (saved.packed)
-    take = [&](const std::string& name, const ops::GroupCodes& codes) {
-      return saved.packed->take(name, codes);
+  checkpoint::TakeRows take_rows;
+  if (saved.packed) {
+    take = [&](const std::string& name, const ops::GroupCodes& codes) { return saved.packed->take(name, codes); };
+    take_rows = [&](const std::string& name, const std::vector<at::Tensor>& rows) {
+      return saved.packed->take(name, rows);
     };
+  }
   const std::vector<std::string> may_lack =
       loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
-  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take);
+  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take, take_rows);
 }
 
 /// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them. It

@@ -67,19 +67,25 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 /// Function that may take the quantized values of this rank's part of a parameter. Returns true if the value is not
 /// needed then. A stack is passed matrix by matrix, with the names "<stack>.<index>".
 using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
+/// Function that may take this rank's part of a parameter as the tensors [rows, in] that hold its rows, one after the
+/// other, in the dtypes of the folder. They may be views of the file, valid during the call. It returns true if the
+/// value is not needed then. Stacks are passed as for TakeCodes.
+using TakeRows = std::function<bool(const std::string& parameter, const std::vector<at::Tensor>& rows)>;
 /// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
 /// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
 /// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form
 /// and this rank's inputs are cut between groups. If it returns true, for a stack of each matrix, the value is left as
 /// it is.
+/// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows of
+/// it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take = {});
+                                        const TakeCodes& take = {}, const TakeRows& take_values = {});
 
 /// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                                        const ExternalNames& external, const TakeCodes& take = {});
+                                        const ExternalNames& external, const TakeCodes& take = {}, const TakeRows& take_values = {});
 
 /// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of

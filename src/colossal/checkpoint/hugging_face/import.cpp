@@ -9,6 +9,7 @@
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/local_rows.h"
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized/folder.h"
@@ -122,13 +123,6 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
   return sources;
 }
 
-/// Returns the values of a part in our orientation, with dimension 0.
-at::Tensor read_part(const PartSource& source, const WeightSource& files) {
-  const ExternalPart& part = *source.part;
-  if (part.stack == Stack::Joint) return files.row(source.name, part.first).unsqueeze(0);
-  return part.rows_of(part.to_ours(files.tensor(source.name)));
-}
-
 /// Copies this rank's blocks of one source. Returns true if the source was read.
 bool copy_part(const PartSource& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::MeshCoordinates& coordinates) {
@@ -157,19 +151,52 @@ void copy_parts(const std::vector<const PartSource*>& sources, const WeightSourc
   if (!open.empty()) files.leave(open);
 }
 
-/// Passes the quantized values of a value to `take`, those of a stack matrix by matrix. Returns true if it took all, so
-/// that the value itself is not needed.
-bool take_codes(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
-                const tensor::MeshCoordinates& coordinates, const TakeCodes& take) {
-  const auto takes = [&](const std::string& name, int64_t entry) {
-    const std::optional<ops::GroupCodes> codes = local_codes(sources, files, value, coordinates, entry);
-    return codes && take(name, *codes);
-  };
-  if (sources.front()->part->stack == Stack::None) return takes(value.name, -1);
-  if (sources.front()->part->stack == Stack::Joint || value.part) return false;
+/// Passes a value to `takes`, the matrices of a stack one by one; takes(name, entry) gets -1 as the entry of a value
+/// that is not a stack. Returns true if it took all, so that the value itself is not needed.
+template <class Takes>
+bool pass_matrices(const NamedTensor& value, bool is_stack, const tensor::MeshCoordinates& coordinates,
+                   const Takes& takes) {
+  if (!is_stack) return takes(value.name, -1);
   bool all = true;
   for (const int64_t entry : local_entries(value, coordinates)) all &= takes(concat(value.name, ".", entry), entry);
   return all;
+}
+
+/// Passes a value to `take` as its quantized values. Returns true if it is not needed then.
+bool take_codes(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
+                const tensor::MeshCoordinates& coordinates, const TakeCodes& take) {
+  const Stack stack = sources.front()->part->stack;
+  if (stack == Stack::Joint || (stack != Stack::None && value.part)) return false;
+  return pass_matrices(value, stack != Stack::None, coordinates, [&](const std::string& name, int64_t entry) {
+    const std::optional<ops::GroupCodes> codes = local_codes(sources, files, value, coordinates, entry);
+    return codes && take(name, *codes);
+  });
+}
+
+/// Passes a value to `take` as the tensors that hold its rows. Returns true if it is not needed then.
+bool take_rows(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
+               const tensor::MeshCoordinates& coordinates, const TakeRows& take) {
+  const bool is_stack = sources.front()->part->stack != Stack::None;
+  if (value.part) return false;
+  return pass_matrices(value, is_stack, coordinates, [&](const std::string& name, int64_t entry) {
+    const auto rows = local_rows(sources, files, value, coordinates, entry);
+    const bool taken = rows && take(name, *rows);
+    if (rows)
+      for (const PartSource* source : sources)
+        if (entry < 0 || source->part->box.start[0] == entry) files.leave(source->name);
+    return taken;
+  });
+}
+
+/// Returns true if the sources fill all of a value, so that none of it is padding.
+bool fill_all(const std::vector<const PartSource*>& sources, const NamedTensor& value,
+              const tensor::MeshCoordinates& coordinates) {
+  int64_t filled = 0;
+  const std::vector<tensor::LocalBox> blocks = local_boxes_of(value, coordinates);
+  for (const PartSource* source : sources)
+    for (const tensor::LocalBox& block : blocks)
+      if (const auto common = intersect(source->part->box, {block.start, block.size})) filled += common->numel();
+  return filled == value.value.numel();
 }
 
 }  // namespace
@@ -202,15 +229,16 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take) {
+                                        const TakeCodes& take, const TakeRows& take_values) {
   // Names that do not fit the model are refused before the folder is opened.
   external_parts(parameters, external.names, external.model);
-  return import_weights(*open_weights(folder), folder, parameters, values, external, take);
+  return import_weights(*open_weights(folder), folder, parameters, values, external, take, take_values);
 }
 
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                                        const ExternalNames& external, const TakeCodes& take) {
+                                        const ExternalNames& external, const TakeCodes& take,
+                                        const TakeRows& take_values) {
   const std::vector<ExternalPart> parts = external_parts(parameters, names_in_form(files, external), external.model);
   const std::vector<PartSource> sources = match(parts, files, external, folder);
   std::map<std::string, std::vector<const PartSource*>> found;
@@ -220,8 +248,9 @@ std::vector<std::string> import_weights(const WeightSource& files, const std::st
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
     if (take && take_codes(own->second, files, value, parameters.coordinates(), take)) continue;
+    if (take_values && take_rows(own->second, files, value, parameters.coordinates(), take_values)) continue;
     value.value.write_into(held);
-    held.value.detach().zero_();  // for padding
+    if (!fill_all(own->second, value, parameters.coordinates())) held.value.detach().zero_();  // for padding
     copy_parts(own->second, files, value, held.value, parameters.coordinates());
   }
   std::vector<std::string> lacking;

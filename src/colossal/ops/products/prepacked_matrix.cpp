@@ -1,13 +1,13 @@
 #include "colossal/ops/products/prepacked_matrix.h"
 
 #include <ATen/ATen.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/huge_pages.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/products/prepacked_kernels.h"
 #include "colossal/ops/products/prepacked_rows.h"
@@ -19,15 +19,6 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kOutputs = kPanelOutputs;
-
-/// Asks for huge pages before the memory is first written, because reading a weight in many small pages costs a TLB
-/// miss for each.
-void ask_for_huge_pages(at::Tensor& memory) {
-  constexpr uintptr_t kHuge = uintptr_t{2} << 20;
-  const auto first = reinterpret_cast<uintptr_t>(memory.data_ptr()), end = first + memory.nbytes();
-  const uintptr_t from = (first + kHuge - 1) / kHuge * kHuge, to = end / kHuge * kHuge;
-  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a hint; nothing depends on it
-}
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -100,8 +91,7 @@ PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t input
       panel_bytes_ = padded_ / group * (group * kOutputs / (type == PackedType::Int8 ? 1 : 2) + half_bytes);
   }
   const int64_t panels = rounded_up(outputs, kOutputs) / kOutputs;
-  panels_ = at::empty({panels * panel_bytes_}, at::kByte);
-  ask_for_huge_pages(panels_);
+  panels_ = empty_in_huge_pages({panels * panel_bytes_}, at::kByte);
 }
 
 char* PrepackedMatrix::panel(int64_t index) const {

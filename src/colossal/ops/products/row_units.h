@@ -84,8 +84,8 @@ inline void put_units(const Words (&v)[4], int64_t count, int64_t pitch, uint32_
   (put_lane<Rows, Lane>(v, count, pitch, out), ...);
 }
 
-/// Writes units [first, end) of `Rows` rows: unit k of row i to out[k * pitch + i]. units(i, k) returns the units of row
-/// i from k on.
+/// Writes units [first, end) of `Rows` rows, unit k of row i to out[k * pitch + i]. units(i, k) returns the units of
+/// row i from k on.
 template <int Rows, class Units>
 inline __attribute__((always_inline)) void put_rows(int64_t first, int64_t end, int64_t pitch, uint32_t* out,
                                                     const Units& units) {
