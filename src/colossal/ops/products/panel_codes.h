@@ -70,8 +70,8 @@ inline int32_t first_sum(int32_t sum_of_codes, bool minima) {
   return minima ? 0 : -8 * sum_of_codes;
 }
 
-// Calls add(row, vector, codes of the weight, codes of x) for `count` rows of a panel's bytes of 4 bits: first for their
-// lower halves, then for the upper ones.
+// Calls add(row, vector, codes of the weight, codes of x) for `count` rows of a panel of 4 bits: first for the lower
+// halves of their bytes, then for the upper ones.
 template <int Rows, int Vectors, class Add>
 inline __attribute__((always_inline)) void for_halves(const int32_t* x, int64_t pitch, const char* w, int64_t count,
                                                       const Add& add) {
@@ -206,7 +206,7 @@ void multiply_codes(const PanelProduct& p, int64_t rows) {
       codes_part<Bits, decltype(count)::value, decltype(vectors)::value>(p, g, smaller(groups, g + at_a_time), row,
                                                                          rows, first, sums);
     });
-  write_panel(p, rows, sums.of);
+  write_panel(p, rows, sums);
 }
 
 }  // namespace

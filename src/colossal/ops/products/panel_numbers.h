@@ -138,7 +138,7 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
     for (int64_t i = 0; i < rows; ++i)
       for (int j = 0; j < kOutputs; ++j) sums.of[i][j] *= scales[j];
   }
-  write_panel(p, rows, sums.of);
+  write_panel(p, rows, sums);
 }
 
 }  // namespace

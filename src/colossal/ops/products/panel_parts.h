@@ -11,9 +11,9 @@ constexpr int kOutputs = static_cast<int>(kPanelOutputs);
 /// Rows of a block of tables that compute with vectors.
 constexpr int kBlockRows = static_cast<int>(RowLayout{}.rows);
 constexpr int kPanelVectors = kOutputs / kLanes<float>;
-/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16. Bodies with more temporaries of their own use 8
-// of 16, because the compiler would keep others in memory.
+/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16.
 constexpr int kMaxSums = kVectorBytes == 64 ? 24 : 12;
+/// The same for bodies with more temporaries. With 12 of 16 the compiler would keep some accumulators in memory.
 constexpr int kFewerSums = kVectorBytes == 64 ? 24 : 8;
 
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
@@ -88,10 +88,11 @@ inline int64_t inputs_at_a_time(int64_t inputs, int64_t rows, int64_t unit) {
   return one_part ? inputs : (kInputs + unit - 1) / unit * unit;
 }
 
-// Adds the bias to the sums, row after row, and writes them to y.
-inline void write_panel(const PanelProduct& p, int64_t rows, float (*sums)[kOutputs]) {
+// Adds the bias to the sums and writes them to y.
+template <class Sums>
+inline void write_panel(const PanelProduct& p, int64_t rows, Sums& sums) {
   for (int64_t i = 0; i < rows; ++i) {
-    float* row = sums[i];
+    float* row = sums.of[i];
     if (p.bias)
       for (int64_t j = 0; j < p.columns; ++j) row[j] += p.bias[j];
     const auto put = [&](auto* y) {

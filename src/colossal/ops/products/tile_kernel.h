@@ -35,6 +35,12 @@ inline TileShapes block_shapes(int64_t rows, int64_t step_bytes) {
   return shapes;
 }
 
+/// Sums of a block in fp32, row after row.
+template <int RowTiles>
+struct alignas(64) TileSums {
+  float of[RowTiles * kMaxTileRows][kOutputs];
+};
+
 struct TilePairs {
   template <int Sums, int Left, int Right>
   static void add(Tiles& tiles) {
@@ -77,7 +83,7 @@ template <int RowTiles>
 inline void multiply_pairs_of(const PanelProduct& p, int64_t rows) {
   const char *x = static_cast<const char*>(p.block), *w = static_cast<const char*>(p.panel);
   const int64_t pitch = p.inputs * static_cast<int64_t>(sizeof(Bf16));
-  alignas(64) float sums[RowTiles * kMaxTileRows][kOutputs];
+  TileSums<RowTiles> sums;
   Tiles tiles(block_shapes<RowTiles>(rows, kMaxTileBytes));
   zero_sums<RowTiles>(tiles);
   int64_t at = 0;  // bytes of each row that are multiplied
@@ -89,7 +95,7 @@ inline void multiply_pairs_of(const PanelProduct& p, int64_t rows) {
     __builtin_memcpy(last_w, w + at / 4 * kPanelRowBytes, rest / 4 * kPanelRowBytes);
     add_step<TilePairs, RowTiles>(tiles, last_x[0], kMaxTileBytes, last_w[0]);
   }
-  store_sums<RowTiles>(tiles, sums);
+  store_sums<RowTiles>(tiles, sums.of);
   write_panel(p, rows, sums);
 }
 
@@ -120,7 +126,7 @@ inline void unpack_codes(const char* packed, int64_t inputs, char* codes) {
 }
 
 // Adds the products of a group, scaled, to the rows' sums.
-template <int Bits, int RowTiles>
+template <int Bits>
 inline void add_group_products(const PanelProduct& p, int64_t rows, int64_t g, const char* scales,
                                const int32_t (*products)[kOutputs], float (*sums)[kOutputs]) {
   static_assert(kTakesSumsAway, "tiles multiply 8-bit codes with their offset");
@@ -138,10 +144,10 @@ template <int Bits, int RowTiles>
 inline void multiply_codes_of(const PanelProduct& p, int64_t rows) {
   const char *x = static_cast<const char*>(p.block), *w = static_cast<const char*>(p.panel);
   const int64_t step = inputs_of_step(p.group), row_bytes = kOutputs * Bits / 8;  // of the codes of an input
-  alignas(64) float sums[RowTiles * kMaxTileRows][kOutputs];
+  TileSums<RowTiles> sums;
   alignas(64) int32_t products[RowTiles * kMaxTileRows][kOutputs];
   alignas(64) char unpacked[kMaxTileRows * kPanelRowBytes];
-  __builtin_memset(sums, 0, sizeof sums);
+  __builtin_memset(&sums, 0, sizeof sums);
   Tiles tiles(block_shapes<RowTiles>(rows, step));
   for (int64_t g = 0; g < p.inputs / p.group; ++g) {
     zero_sums<RowTiles>(tiles);
@@ -150,7 +156,7 @@ inline void multiply_codes_of(const PanelProduct& p, int64_t rows) {
       add_step<TileCodes, RowTiles>(tiles, x + g * p.group + at, p.inputs, Bits == 4 ? unpacked : w);
     }
     store_sums<RowTiles>(tiles, products);
-    add_group_products<Bits, RowTiles>(p, rows, g, w, products, sums);
+    add_group_products<Bits>(p, rows, g, w, products, sums.of);
     w += kOutputs * (p.minima ? 2 : 1) * sizeof(Half);
   }
   write_panel(p, rows, sums);
