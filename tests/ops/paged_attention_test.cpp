@@ -198,6 +198,48 @@ TEST(PagedAttention, DecodesAllCodes) {
   }
 }
 
+// A window of one position makes the logarithm of a query's sum the score of its own key, which is the key's code.
+TEST(PagedAttention, DecodesAllCodesOfKeys) {
+  const at::Tensor all = at::arange(256, at::kInt).to(at::kByte);
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType codes : {at::kChar, at::kFloat8_e4m3fn})
+      for (const at::ScalarType type : kTypes) {
+        Pages pages = make_pages(2, 128, 1, 16, codes);
+        pages.k.view(at::kByte).select(2, 3).copy_(all.view({2, 1, 128}));
+        pages.k_scales.fill_(0.5), pages.v_scales.fill_(1);
+        at::Tensor q = at::zeros({256, 1, 16}, type);
+        q.select(2, 3).fill_(2);
+        const PagedMask mask{.scale = 1, .window = 1};
+        const at::Tensor scores = partial_paged_attention(q, pages, {{.pages = {0, 1}}}, {256}, mask).log_sums;
+        const at::Tensor want = all.view(codes).to(scores.scalar_type()).view({256, 1});
+        EXPECT_TRUE(scores.eq(want).logical_or(want.isnan()).all().item<bool>())
+            << name(set) << " " << toString(codes) << " " << toString(type);
+      }
+  }
+}
+
+// Pages of any number of tokens, among them some that no tile fills or whose borders tiles cross, give the same bits.
+TEST(PagedAttention, GivesEqualBitsForAnyPageSize) {
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const std::optional<at::ScalarType> codes :
+         {std::optional<at::ScalarType>(), std::optional(at::kChar), std::optional(at::kFloat8_e4m3fn)})
+      for (const PagedMask& mask : {PagedMask{}, PagedMask{.window = 70}}) {
+        at::Tensor first;
+        for (const int64_t page : {16, 48, 64, 80, 256}) {
+          Case c(at::kBFloat16, 3, 1, 24, page, {0, 130, 270}, {9, 1, 2}, 1, codes);
+          const at::Tensor out = c.together(mask);
+          if (first.defined()) {
+            EXPECT_TRUE(at::equal(out, first)) << name(set) << " pages of " << page << " tokens";
+          } else {
+            first = out;
+          }
+        }
+      }
+  }
+}
+
 TEST(PagedAttention, ComputesQueriesIndependently) {
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);

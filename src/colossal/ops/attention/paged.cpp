@@ -21,6 +21,8 @@ namespace {
 
 bool has_kernel_for(const at::Tensor& tokens) { return has_paged_attention(tokens.device(), tokens.scalar_type()); }
 
+static_assert(kPageUnit % kPagedUnit == 0, "a unit of keys must be in one page");
+
 PageCodes codes_of(const Pages& pages) {
   return !pages.has_codes() ? PageCodes::None : pages.dtype() == at::kChar ? PageCodes::Int8 : PageCodes::Fp8;
 }

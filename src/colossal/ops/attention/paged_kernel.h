@@ -7,6 +7,7 @@
 #pragma once
 #include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/attention/scores_kernel.h"
+#include "colossal/ops/byte_lanes.h"
 #include "colossal/ops/products/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -15,6 +16,7 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kPagedKeys = 64;
+constexpr int64_t kPagedUnits = kPagedKeys / kPagedUnit;
 
 template <class T>
 int64_t max_paged_rows(const PagedTask<T>& a) {
@@ -30,7 +32,7 @@ constexpr int64_t whole_lines(int64_t elements) {
 
 /// An 8-bit floating point value, e4m3.
 struct Fp8Code {
-  uint8_t bits;
+  int8_t bits;
 };
 
 /// Softmax of rows over some keys: the weighted sum of values, the largest score, and the sum of weights. Weights are
@@ -72,63 +74,110 @@ int64_t paged_scratch(const PagedTask<T>& a) {
          joint_keys;
 }
 
-template <class W>
-struct PagedBytes {
-  typedef int8_t Signed __attribute__((vector_size(kLanes<W>)));
-  typedef uint8_t Unsigned __attribute__((vector_size(kLanes<W>)));
-};
+/// The value of a page element in units of what page_vector() returns for it.
+template <class P>
+constexpr float kPagedFactor = std::is_same_v<P, Fp8Code> ? kE4m3Unit : 1;
+
+inline Vec<float> code_vector(const int8_t* p) { return load_int8(p); }
+inline Vec<float> code_vector(const Fp8Code* p) { return load_e4m3(&p->bits); }
 
 /// Loads a vector of page elements in the computing type.
 template <class W, class P>
 inline Vec<W> page_vector(const P* p) {
-  return load(p, Whole{});
-}
-template <class W>
-inline Vec<W> page_vector(const int8_t* p) {
-  typename PagedBytes<W>::Signed codes;
-  __builtin_memcpy(&codes, p, sizeof codes);
-  return __builtin_convertvector(codes, Vec<W>);
-}
-/// Loads e4m3 values: the exponent is moved to its position in W. If the exponent is 0, a leading bit is added before
-/// the mantissa and its value is subtracted again, so that no intermediate value is subnormal.
-template <class W>
-inline Vec<W> page_vector(const Fp8Code* p) {
-  using I = typename Simd<W>::Integers;
-  constexpr int kMantissa = sizeof(W) == 4 ? 23 : 52, kBias = sizeof(W) == 4 ? 127 : 1023;
-  typename PagedBytes<W>::Unsigned bytes;
-  __builtin_memcpy(&bytes, p, sizeof bytes);
-  const I codes = __builtin_convertvector(bytes, I), magnitude = codes & 0x7F;
-  const auto is_small = magnitude < 8;
-  const I origin = I{} + (static_cast<decltype(I{}[0] + 0)>(kBias - 7) << kMantissa);
-  const I normal = is_small ? magnitude + 8 : magnitude;
-  const Vec<W> value = (Vec<W>)((normal << (kMantissa - 3)) + origin);
-  const Vec<W> exact = is_small ? value - static_cast<W>(0x1p-6) : value;
-  return codes > 0x7F ? -exact : exact;
+  if constexpr (sizeof(P) > 1) {
+    return load(p, Whole{});
+  } else if constexpr (std::is_same_v<W, float>) {
+    return code_vector(p);
+  } else {
+    P codes[kLanes<float>] = {};
+    __builtin_memcpy(codes, p, kLanes<W>);
+    const Vec<float> numbers = code_vector(codes);
+    Vec<W> wide{};
+    for (int lane = 0; lane < kLanes<W>; ++lane) wide[lane] = numbers[lane];
+    return wide;
+  }
 }
 
-/// Multiplies column j of `numbers` by the scale of key j.
-template <class W>
-inline void scale_paged(int64_t rows, int64_t count, const float* const* scales, W* numbers) {
-  for (int64_t j = 0; j < count; ++j) {
-    const W scale = static_cast<W>(*scales[j]);
-    for (int64_t i = 0; i < rows; ++i) numbers[i * kPagedKeys + j] *= scale;
+/// The places of a tile of keys in the pages, by units of kPagedUnit keys. Units after the tile's last key repeat the
+/// last one with a key.
+template <class P>
+struct PagedTile {
+  int64_t count = 0;             // keys
+  const P* keys[kPagedUnits];    // the unit's first key; its features are a page's tokens apart
+  const P* values[kPagedUnits];  // value of the unit's first key; values are `padded` apart
+  const float *key_scales[kPagedUnits], *value_scales[kPagedUnits];
+};
+
+/// Loads the line of `p` into the second cache. More loads of this kind than of the first cache can be under way, so a
+/// core reads memory twice as fast.
+inline void load_ahead(const void* p) { __builtin_prefetch(p, 0, 2); }
+
+/// Memory to load into the cache while scores are computed: lines of each feature of the next tile's keys.
+struct KeysAhead {
+  const char* lines[kPagedUnits];
+  int64_t stride = 0;  // bytes from feature to feature
+  int count = 0;
+
+  void prefetch(int64_t feature) const {
+    for (int i = 0; i < count; ++i) load_ahead(lines[i] + feature * stride);
+  }
+};
+
+template <class P>
+inline KeysAhead keys_ahead(const PagedTile<P>& next, int64_t page) {
+  KeysAhead ahead;
+  ahead.stride = page * static_cast<int64_t>(sizeof(P));
+  for (int64_t u = 0; u < kPagedUnits; ++u) {
+    const bool is_behind = u > 0 && next.keys[u] == next.keys[u - 1] + kPagedUnit;
+    if (is_behind && u * kPagedUnit * sizeof(P) % 64 != 0) continue;  // in the line before
+    ahead.lines[ahead.count++] = reinterpret_cast<const char*>(next.keys[u]);
+  }
+  return ahead;
+}
+
+/// Multiplies column j of `numbers` by the scale of key j. The columns up to the next whole vector are multiplied, too.
+template <class P, class W>
+inline void scale_paged(int64_t rows, int64_t count, const float* const* of_units, W* numbers) {
+  W scales[kPagedKeys];
+  for (int64_t u = 0; u * kPagedUnit < count; ++u)
+    for (int64_t j = 0; j < kPagedUnit; ++j)
+      scales[u * kPagedUnit + j] = static_cast<W>(of_units[u][j]) * static_cast<W>(kPagedFactor<P>);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < count; j += kLanes<W>) {
+      W* at = numbers + i * kPagedKeys + j;
+      store(at, load(at, Whole{}) * load(scales + j, Whole{}), Whole{});
+    }
+}
+
+// sums[i][v] += number_of(i) vector_of(v)
+template <class W, int Rows, int V, class Numbers, class Vectors>
+inline __attribute__((always_inline)) void add_products(Vec<W> (&sums)[Rows][V], const Numbers& number_of,
+                                                        const Vectors& vector_of) {
+  if constexpr (Rows == 1) {  // one vector at a time, because the registers do not hold V more than the sums
+    const Vec<W> number = splat<W>(number_of(0));
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sums[0][v] += number * vector_of(v);
+  } else {
+    Vec<W> vectors[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) vectors[v] = vector_of(v);
+#pragma GCC unroll 6
+    for (int i = 0; i < Rows; ++i) {
+      const Vec<W> number = splat<W>(number_of(i));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sums[i][v] += number * vectors[v];
+    }
   }
 }
 
 // scores[Rows, V vectors] = q k for the vectors of keys that begin at `k`; features are `stride` apart.
 template <class W, class P, int Rows, int V>
-inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stride, W* scores) {
+inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stride, const KeysAhead& ahead, W* scores) {
   Vec<W> sums[Rows][V] = {};
   for (int64_t d = 0; d < size; ++d) {
-    Vec<W> keys[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) keys[v] = page_vector<W>(k[v] + d * stride);
-#pragma GCC unroll 6
-    for (int i = 0; i < Rows; ++i) {
-      const Vec<W> number = splat<W>(q[i * size + d]);
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sums[i][v] += number * keys[v];
-    }
+    ahead.prefetch(d);
+    add_products<W>(
+        sums, [&](int i) { return q[i * size + d]; }, [&](int v) { return page_vector<W>(k[v] + d * stride); });
   }
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
@@ -136,30 +185,35 @@ inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stri
     for (int v = 0; v < V; ++v) store(scores + i * kPagedKeys + v * kLanes<W>, sums[i][v], Whole{});
 }
 
-// sums[Rows, V vectors] += weights[Rows, count] times the values of these keys.
+// sums[Rows, V vectors] += weights[Rows, keys of the tile] times their values, from feature `feature` on. The same part
+// of the values of `next` is loaded into the cache.
 template <class W, class P, int Rows, int V>
-inline void value_part(const W* weights, const P* const* values, int64_t count, int64_t feature, W* sums,
-                       int64_t stride) {
+inline void value_part(const W* weights, const PagedTile<P>& tile, const PagedTile<P>* next, int64_t feature, W* sums,
+                       int64_t padded) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(P));
   Vec<W> all[Rows][V];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) all[i][v] = load(sums + i * stride + v * kLanes<W>, Whole{});
-  for (int64_t j = 0; j < count; ++j) {
-    Vec<W> value[V];
+    for (int v = 0; v < V; ++v) all[i][v] = load(sums + i * padded + v * kLanes<W>, Whole{});
+  for (int64_t u = 0; u * kPagedUnit < tile.count; ++u) {
+    const int64_t rest = tile.count - u * kPagedUnit, count = rest < kPagedUnit ? rest : kPagedUnit;
+    const P *values = tile.values[u] + feature, *ahead = next ? next->values[u] + feature : nullptr;
+    for (int64_t j = 0; j < count; ++j, values += padded) {
+      if (ahead) {
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) value[v] = page_vector<W>(values[j] + feature + v * kLanes<W>);
-#pragma GCC unroll 6
-    for (int i = 0; i < Rows; ++i) {
-      const Vec<W> weight = splat<W>(weights[i * kPagedKeys + j]);
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) all[i][v] += weight * value[v];
+        for (int64_t i = 0; i < V * kLanes<W>; i += kLine) load_ahead(ahead + i);
+        ahead += padded;
+      }
+      add_products<W>(
+          all, [&](int i) { return weights[i * kPagedKeys + u * kPagedUnit + j]; },
+          [&](int v) { return page_vector<W>(values + v * kLanes<W>); });
     }
   }
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) store(sums + i * stride + v * kLanes<W>, all[i][v], Whole{});
+    for (int v = 0; v < V; ++v) store(sums + i * padded + v * kLanes<W>, all[i][v], Whole{});
 }
 
 // Calls part(first row, Rows, first vector, V) over rows x vectors, in parts whose sums fit the registers.
@@ -168,12 +222,18 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   int64_t row = 0;
   const auto take = [&](auto count) __attribute__((always_inline)) {
     constexpr int kRows = decltype(count)::value;
-    constexpr int kMaxVectors = kRows >= 4 ? (kVectorBytes == 64 ? 4 : 2) : 4;
+    constexpr int kMaxVectors = kRows >= 4 ? (kVectorBytes == 64 ? 4 : 2) : kRows >= 2 ? 4 : 8;
     for (; row + kRows <= rows; row += kRows) {
       int64_t v = 0;
-      for (; v + kMaxVectors <= vectors; v += kMaxVectors)
-        part(row, count, v, std::integral_constant<int, kMaxVectors>());
-      for (; v < vectors; ++v) part(row, count, v, std::integral_constant<int, 1>());
+      const auto take_vectors = [&](auto width) __attribute__((always_inline)) {
+        constexpr int kVectors = decltype(width)::value;
+        if constexpr (kVectors <= kMaxVectors)
+          for (; v + kVectors <= vectors; v += kVectors) part(row, count, v, width);
+      };
+      take_vectors(std::integral_constant<int, 8>());
+      take_vectors(std::integral_constant<int, 4>());
+      take_vectors(std::integral_constant<int, 2>());
+      take_vectors(std::integral_constant<int, 1>());
     }
   };
   take(std::integral_constant<int, 6>());
@@ -181,15 +241,18 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   take(std::integral_constant<int, 1>());
 }
 
-// Writes the values of `count` keys by feature, [padded, kPagedKeys], so that a vector holds neighbouring keys.
+// Writes the values of a tile by feature, [padded, kPagedKeys], so that a vector holds neighbouring keys.
 template <class W, class P>
-inline void keys_of_values(const P* const* values, int64_t count, int64_t padded, W* keys) {
+inline void keys_of_values(const PagedTile<P>& tile, int64_t padded, W* keys) {
   constexpr int64_t kWidth = kLanes<W>;
-  for (int64_t j = 0; j < count; ++j)
+  const int64_t count = tile.count;
+  for (int64_t j = 0; j < count; ++j) {
+    const P* value = tile.values[j / kPagedUnit] + j % kPagedUnit * padded;
     for (int64_t d = 0; d < padded; d += kWidth) {
-      const Vec<W> features = page_vector<W>(values[j] + d);
+      const Vec<W> features = page_vector<W>(value + d);
       for (int64_t lane = 0; lane < kWidth; ++lane) keys[(d + lane) * kPagedKeys + j] = features[lane];
     }
+  }
   // the rest of the last vector, whose scores are not used
   for (int64_t j = count; j < (count + kWidth - 1) / kWidth * kWidth; ++j)
     for (int64_t d = 0; d < padded; ++d) keys[d * kPagedKeys + j] = 0;
@@ -263,7 +326,54 @@ void take_paged_queries(const PagedRows<T>& rows, WideOf<T>* q) {
   }
 }
 
-// Computes the softmax of the rows over the keys of a part into `state`.
+// Returns the places of the tile of keys [first, last) of a head.
+template <class P, class T>
+PagedTile<P> paged_tile(const PagedRows<T>& rows, int64_t kv_head, int64_t first, int64_t last) {
+  const PagedTask<T>& a = rows.a;
+  PagedTile<P> tile{last - first < kPagedKeys ? last - first : kPagedKeys};
+  int64_t index = first / a.page, token = first % a.page;
+  for (int64_t u = 0; u < kPagedUnits; ++u) {
+    const int64_t page = rows.s.table[index] * a.kv_heads + kv_head, place = page * a.page + token;
+    tile.keys[u] = a.k ? static_cast<const P*>(a.k) + page * a.size * a.page + token : nullptr;
+    tile.values[u] = static_cast<const P*>(a.v) + place * a.padded;
+    if constexpr (!std::is_same_v<P, T>) {
+      tile.key_scales[u] = (a.k ? a.k_scales : a.v_scales) + place;
+      tile.value_scales[u] = a.v_scales + place;
+    }
+    if ((u + 1) * kPagedUnit < tile.count && (token += kPagedUnit) == a.page) ++index, token = 0;
+  }
+  return tile;
+}
+
+// scores[rows, keys of the tile] = q k
+template <class P, class T>
+void paged_scores(const PagedRows<T>& rows, const PagedTile<P>& tile, const PagedTile<P>& next,
+                  const PagedMemory<T>& memory) {
+  using W = WideOf<T>;
+  const PagedTask<T>& a = rows.a;
+  const int64_t vectors = (tile.count + kLanes<W> - 1) / kLanes<W>;
+  const auto score = [&]<class Q>(const Q* const* columns, int64_t stride, const KeysAhead& ahead) {
+    for_paged_parts(rows.count(), vectors, [&](int64_t row, auto r, int64_t v, auto width) {
+      score_part<W, Q, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, columns + v, stride,
+                                                                   row == 0 && v == 0 ? ahead : KeysAhead(),
+                                                                   memory.scores + row * kPagedKeys + v * kLanes<W>);
+    });
+  };
+  if (a.k) {
+    constexpr int64_t kOfUnit = kPagedUnit / kLanes<W>;
+    const P* columns[kPagedKeys];
+    for (int64_t v = 0; v < vectors; ++v) columns[v] = tile.keys[v / kOfUnit] + v % kOfUnit * kLanes<W>;
+    score(columns, a.page, keys_ahead(next, a.page));
+  } else {
+    keys_of_values<W>(tile, a.padded, memory.keys);
+    const W* columns[kPagedKeys];
+    for (int64_t v = 0; v < vectors; ++v) columns[v] = memory.keys + v * kLanes<W>;
+    score(columns, kPagedKeys, {});
+  }
+}
+
+// Computes the softmax of the rows over the keys of a part into `state`. A tile is loaded into the cache while the one
+// before it is computed, because a tile is too short for the processor to load it ahead by itself.
 template <class P, class T>
 void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory,
                        const PagedState<T>& state) {
@@ -273,47 +383,25 @@ void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory
   for (int64_t i = 0; i < rows.count(); ++i) state.largest[i] = -static_cast<W>(__builtin_inf()), state.total[i] = 0;
   for (int64_t d = 0; d < rows.count() * a.padded; ++d) state.sums[d] = 0;
   const int64_t from = rows.at(0).from, to = rows.at(rows.count() - 1).to, border = (part + 1) * kPagedPart;
-  const int64_t last = to < border ? to : border;
-  for (int64_t tile = (from > part * kPagedPart ? from : part * kPagedPart) / kPagedKeys * kPagedKeys; tile < last;
-       tile += kPagedKeys) {
-    const int64_t count = last - tile < kPagedKeys ? last - tile : kPagedKeys;
-    const P *keys[kPagedKeys], *values[kPagedKeys];  // start of each vector of keys; start of each value
-    const float *key_scales[kPagedKeys], *value_scales[kPagedKeys];
-    const int64_t vectors = (count + kLanes<W> - 1) / kLanes<W>;
-    const auto page_of = [&](int64_t key) { return rows.s.table[key / a.page] * a.kv_heads + rows.kv_head; };
-    for (int64_t v = 0; a.k && v < vectors; ++v) {
-      const int64_t key = tile + v * kLanes<W>;
-      keys[v] = static_cast<const P*>(a.k) + page_of(key) * a.size * a.page + key % a.page;
-    }
-    for (int64_t j = 0; j < count; ++j) {
-      const int64_t place = page_of(tile + j) * a.page + (tile + j) % a.page;
-      values[j] = static_cast<const P*>(a.v) + place * a.padded;
-      if constexpr (kHasCodes) key_scales[j] = (a.k ? a.k_scales : a.v_scales) + place;
-      if constexpr (kHasCodes) value_scales[j] = a.v_scales + place;
-    }
-    const auto score = [&]<class Q>(const Q* const* columns, int64_t stride) {
-      for_paged_parts(rows.count(), vectors, [&](int64_t row, auto r, int64_t v, auto width) {
-        score_part<W, Q, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, columns + v,
-                                                                     stride,
-                                                                     memory.scores + row * kPagedKeys + v * kLanes<W>);
-      });
-    };
-    if (a.k) {
-      score(keys, a.page);
-    } else {
-      keys_of_values<W>(values, count, a.padded, memory.keys);
-      const W* columns[kPagedKeys];
-      for (int64_t v = 0; v < vectors; ++v) columns[v] = memory.keys + v * kLanes<W>;
-      score(columns, kPagedKeys);
-    }
-    if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, key_scales, memory.scores);
-    paged_weights(rows, tile, count, memory.scores, state);
-    if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, value_scales, memory.scores);
+  const int64_t last = to < border ? to : border, next_head = rows.kv_head + 1 < a.kv_heads ? rows.kv_head + 1 : 0;
+  int64_t first = (from > part * kPagedPart ? from : part * kPagedPart) / kPagedKeys * kPagedKeys;
+  if (first >= last) return;
+  for (PagedTile<P> tile = paged_tile<P>(rows, rows.kv_head, first, last), next; first < last; tile = next) {
+    const int64_t behind = first + kPagedKeys;
+    next = behind < to ? paged_tile<P>(rows, rows.kv_head, behind, behind < last ? last : to)
+                       : paged_tile<P>(rows, next_head, from / kPagedKeys * kPagedKeys, to);
+    for (int64_t u = 0; kHasCodes && u < kPagedUnits; ++u)
+      load_ahead(next.key_scales[u]), load_ahead(next.value_scales[u]);
+    paged_scores(rows, tile, next, memory);
+    if constexpr (kHasCodes) scale_paged<P>(rows.count(), tile.count, tile.key_scales, memory.scores);
+    paged_weights(rows, first, tile.count, memory.scores, state);
+    if constexpr (kHasCodes) scale_paged<P>(rows.count(), tile.count, tile.value_scales, memory.scores);
     for_paged_parts(rows.count(), a.padded / kLanes<W>, [&](int64_t row, auto r, int64_t v, auto width) {
       value_part<W, P, decltype(r)::value, decltype(width)::value>(
-          memory.scores + row * kPagedKeys, values, count, v * kLanes<W>, state.sums + row * a.padded + v * kLanes<W>,
-          a.padded);
+          memory.scores + row * kPagedKeys, tile, row == 0 ? &next : nullptr, v * kLanes<W>,
+          state.sums + row * a.padded + v * kLanes<W>, a.padded);
     });
+    first = behind;
   }
 }
 

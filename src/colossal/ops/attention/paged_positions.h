@@ -6,6 +6,9 @@
 namespace colossal::ops {
 namespace {  // one copy for each instruction set that includes it
 
+/// Neighbouring keys that are always in one page: pages have a multiple of kPageUnit tokens (paged.h).
+constexpr int64_t kPagedUnit = 16;
+
 /// Pages of `tokens` tokens. The first one is the sequence's page `first`, the following ones are `stride` pages apart.
 struct PagePositions {
   int64_t tokens, first, stride;
