@@ -237,6 +237,7 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
     }
   };
   take(std::integral_constant<int, 6>());
+  take(std::integral_constant<int, 4>());
   take(std::integral_constant<int, 2>());
   take(std::integral_constant<int, 1>());
 }
