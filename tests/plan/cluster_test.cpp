@@ -156,6 +156,48 @@ TEST(Cluster, PricesProductsByTheRoofline) {
   EXPECT_EQ(cluster.operations_seconds(0, NumberType::Bf16), 0);
 }
 
+TEST(Cluster, PricesAttentionAtItsShareOfThePeak) {
+  Profile profile = round_numbers();
+  expect_seconds(Cluster(profile).attention_seconds(2e9, NumberType::Bf16), 1e-3 + 1);  // that of products, 0.5
+  profile.device.attention = 0.25;
+  expect_seconds(Cluster(profile).attention_seconds(2e9, NumberType::Bf16), 1e-3 + 2);
+  expect_seconds(Cluster(profile).operations_seconds(2e9, NumberType::Bf16), 1e-3 + 1);
+  EXPECT_EQ(Cluster(profile).attention_seconds(0, NumberType::Bf16), 0);
+}
+
+TEST(Cluster, TakesMeasuredRatesOfAttention) {
+  Profile profile = round_numbers();
+  profile.device.attention = 0.25;
+  profile.machine.cores = 8;
+  profile.device.shared = true;
+  profile.attention = {{"fp32", "bf16"}, {1, 4}, {1e9, 2e9, 4e9, 1.6e10}};
+  const Cluster one(profile, 8), two(profile, 4), four(profile, 2);  // 1, 2 and 4 threads a rank
+  expect_interpolated(one.attention_seconds(2e9, NumberType::Fp32), 2);
+  expect_interpolated(four.attention_seconds(2e9, NumberType::Bf16), 2e9 / 1.6e10);
+  expect_interpolated(two.attention_seconds(2e9, NumberType::Bf16), 2e9 / 8e9);
+  // No rate of fp16: the share of what a rank has of the peak, and the start.
+  expect_seconds(four.attention_seconds(5e8, NumberType::Fp16), 1e-3 + 1);
+}
+
+TEST(Cluster, AddsTheOverheadOfEachOperator) {
+  Profile profile = round_numbers();
+  profile.device.overhead = 1e-2;
+  const Cluster slow(profile), fast(round_numbers());
+  const auto bf16 = NumberType::Bf16;
+  expect_seconds(slow.product_seconds(10, 10, 10, bf16), fast.product_seconds(10, 10, 10, bf16) + 1e-2);
+  expect_seconds(slow.operations_seconds(1e6, bf16), fast.operations_seconds(1e6, bf16) + 1e-2);
+  expect_seconds(slow.attention_seconds(1e6, bf16), fast.attention_seconds(1e6, bf16) + 1e-2);
+  expect_seconds(slow.elementwise_seconds(1e6), fast.elementwise_seconds(1e6) + 1e-2);
+  EXPECT_EQ(slow.product_seconds(0, 10, 10, bf16), 0);
+  profile.products = {{"bf16"}, {1}, {10}, {10}, {10}, {1e6}};
+  profile.elementwise = {{1}, {1e3}, {1e6}};
+  profile.attention = {{"bf16"}, {1}, {1e6}};
+  const Cluster tables(profile);
+  expect_interpolated(tables.product_seconds(10, 10, 10, bf16), 2e3 / 1e6 + 1e-2);
+  expect_interpolated(tables.elementwise_seconds(1e5), 0.1 + 1e-2);
+  expect_interpolated(tables.attention_seconds(1e5, bf16), 0.1 + 1e-2);
+}
+
 TEST(Cluster, DerivesPeaksThatAProfileDoesNotName) {
   const Cluster bf16(round_numbers());
   EXPECT_EQ(bf16.peak(NumberType::Fp16), 4e9);
@@ -238,9 +280,13 @@ TEST(Cluster, SaysWhatAProfileLacks) {
   profile.network.bandwidth = 0;
   profile.node = {1, 0, 0};
   const Cluster cluster(profile);
-  EXPECT_THAT(fault_of([&] { cluster.collective_seconds(CommKind::Send, 8, {2, 2}); }),
+  EXPECT_THAT(fault_of([&] {
+                cluster.collective_seconds(CommKind::Send, 8, {2, 2});
+              }),
               HasSubstr("round: the profile has no links between nodes; add for instance network = {"));
-  EXPECT_THAT(fault_of([&] { cluster.collective_seconds(CommKind::Send, 8, {2, 1}); }),
+  EXPECT_THAT(fault_of([&] {
+                cluster.collective_seconds(CommKind::Send, 8, {2, 1});
+              }),
               HasSubstr("no links inside a node; add for instance node = {"));
   EXPECT_THAT(fault_of([&] { cluster.host_copy_seconds(8); }), HasSubstr("add for instance host = {"));
   EXPECT_THAT(fault_of([&] { cluster.disk_read_seconds(8); }), HasSubstr("add for instance disk = {"));

@@ -56,6 +56,7 @@ Profile measured(double threads) {
   profile.machine = {"A processor", 4, int64_t{300} << 20};
   profile.products = {{"fp32", "bf16"}, {threads}, {64, 128}, {64}, {64}, {1, 2, 3, 4}};
   profile.elementwise = {{threads}, {1e3, 1e6}, {1e9, 2e9}};
+  profile.attention = {{"fp32", "bf16"}, {threads}, {threads * 1e9, threads * 3e9}};
   if (threads < 4) profile.collectives = {{"all_reduce", "barrier"}, {4 / threads}, {1e-6, 2e-6}, {1e9, 2e9}};
   for (double& rate : profile.products.rates) rate *= threads * 1e9;
   profile.check();
@@ -154,6 +155,8 @@ TEST(Profile, RefusesTablesThatDoNotFit) {
               HasSubstr("names must be among fp64, fp32, bf16, fp16, fp8: got `bf61`, did you mean `bf16`?"));
   EXPECT_THAT(fault([](Profile& p) { p.elementwise.rates[0] = -1; }),
               HasSubstr("measured: [elementwise] a table must have positive numbers: got -1"));
+  EXPECT_THAT(fault([](Profile& p) { p.attention.rates = {}; }), HasSubstr("measured: [attention] a table must have"));
+  EXPECT_THAT(fault([](Profile& p) { p.attention.dtypes[0] = "int8"; }), HasSubstr("got `int8`"));
   EXPECT_THAT(fault([](Profile& p) { p.collectives.latency = {}; }), HasSubstr("measured: [collectives]"));
   EXPECT_THAT(fault([](Profile& p) { p.collectives.names[0] = "all_reduze"; }), HasSubstr("mean `all_reduce`?"));
 }
@@ -240,6 +243,8 @@ TEST(Profile, MergesThreadCounts) {
               ElementsAre(1e9, 2e9, 2e9, 4e9, 4e9, 8e9, 3e9, 4e9, 6e9, 8e9, 12e9, 16e9));  // by type, then threads
   EXPECT_THAT(merged.elementwise.threads, ElementsAre(1, 2, 4));
   EXPECT_THAT(merged.elementwise.rates, ElementsAre(1e9, 2e9, 1e9, 2e9, 1e9, 2e9));
+  EXPECT_THAT(merged.attention.threads, ElementsAre(1, 2, 4));
+  EXPECT_THAT(merged.attention.rates, ElementsAre(1e9, 2e9, 4e9, 3e9, 6e9, 12e9));  // by type, then threads
   EXPECT_THAT(merged.collectives.ranks, ElementsAre(2, 4));
   EXPECT_THAT(merged.collectives.latency, ElementsAre(1e-6, 1e-6, 2e-6, 2e-6));
   EXPECT_EQ(profile_to_toml(merge_profiles({measured(1)})), profile_to_toml(measured(1)));
@@ -249,6 +254,11 @@ TEST(Profile, MergesOnlyEqualGrids) {
   Profile other = measured(2);
   other.products.m = {64, 256};
   EXPECT_THAT(fault_of([&] { merge_profiles({other, measured(1)}); }), HasSubstr("must have the same grids"));
+  Profile half = measured(2);
+  half.attention.dtypes = {"fp32", "fp16"};
+  EXPECT_THAT(fault_of([&] { merge_profiles({half, measured(1)}); }), HasSubstr("the same types of attention"));
+  half.attention = {};  // of an older version
+  EXPECT_THAT(merge_profiles({half, measured(1)}).attention.rates, IsEmpty());
   EXPECT_THAT(fault_of([] { merge_profiles({}); }), HasSubstr("at least 1 profile: got 0"));
 }
 

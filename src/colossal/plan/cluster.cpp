@@ -96,6 +96,12 @@ Cluster::Cluster(Profile profile, int64_t ranks_per_node)
   const ElementwiseTable& elementwise = profile_.elementwise;
   if (!elementwise.rates.empty())
     elementwise_.emplace(std::vector<std::vector<double>>{elementwise.threads, elementwise.bytes}, elementwise.rates);
+  const AttentionTable& attention = profile_.attention;
+  for (size_t i = 0; i < attention.dtypes.size(); ++i) {
+    const auto begin = attention.rates.begin() + static_cast<int64_t>(i * attention.threads.size());
+    attention_.emplace_back(std::vector<std::vector<double>>{attention.threads},
+                            std::vector<double>(begin, begin + static_cast<int64_t>(attention.threads.size())));
+  }
   const CollectiveTable& table = profile_.collectives;
   for (size_t i = 0; i < table.names.size(); ++i) {
     const auto row = [&](const std::vector<double>& values) {
@@ -202,24 +208,38 @@ double Cluster::product_seconds(double m, double n, double k, NumberType type) c
   const auto& names = profile_.products.dtypes;
   const auto found = std::find(names.begin(), names.end(), to_string(type));
   if (found != names.end())
-    return operations / products_[found - names.begin()].at({static_cast<double>(threads_), m, n, k});
+    return profile_.device.overhead +
+           operations / products_[found - names.begin()].at({static_cast<double>(threads_), m, n, k});
   const double bytes = (m * k + k * n + m * n) * static_cast<double>(bytes_of(type));
-  return profile_.device.start + std::max(operations / (profile_.device.efficiency * peak(type)),
-                                          bytes / (share() * profile_.device.bandwidth));
+  return profile_.device.start + profile_.device.overhead +
+         std::max(operations / (profile_.device.efficiency * peak(type)),
+                  bytes / (share() * profile_.device.bandwidth));
 }
 
 double Cluster::operations_seconds(double operations, NumberType type) const {
   if (operations <= 0) return 0;
   const double rate = profile_.device.efficiency * peak(type);
-  return profile_.device.start + operations / rate;
+  return profile_.device.start + profile_.device.overhead + operations / rate;
+}
+
+double Cluster::attention_seconds(double operations, NumberType type) const {
+  if (operations <= 0) return 0;
+  const DeviceProfile& device = profile_.device;
+  const auto& names = profile_.attention.dtypes;
+  const auto found = std::find(names.begin(), names.end(), to_string(type));
+  if (found != names.end())
+    return device.overhead + operations / attention_[found - names.begin()].at({static_cast<double>(threads_)});
+  return device.start + device.overhead +
+         operations / (first_above_zero({device.attention, device.efficiency}) * peak(type));
 }
 
 double Cluster::elementwise_seconds(double bytes) const {
   if (elementwise_ && bytes > 0) {
     const double rate = elementwise_->at({static_cast<double>(threads_), bytes});
-    return std::max(bytes / rate, profile_.device.start);  // a measured rate has the start in it
+    // a measured rate has the start in it
+    return profile_.device.overhead + std::max(bytes / rate, profile_.device.start);
   }
-  return profile_.device.start + bytes / (share() * profile_.device.bandwidth);
+  return profile_.device.start + profile_.device.overhead + bytes / (share() * profile_.device.bandwidth);
 }
 
 double Cluster::host_copy_seconds(double bytes) const {

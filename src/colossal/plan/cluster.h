@@ -50,7 +50,8 @@ struct RankSpan {
 /// N-g parts that leave the node over the network.
 ///
 /// Products and elementwise operators: the measured rates of the profile, interpolated; without them a roofline, the
-/// longer of operations / (efficiency * peak) and bytes / bandwidth, plus the start of an operator.
+/// longer of operations / (efficiency * peak) and bytes / bandwidth, plus the start of an operator. Attention: the
+/// measured rate, else operations / (attention * peak) plus the start. Every operator takes device.overhead more.
 ///
 /// Errors ("cluster"): a question about links, copies or disks that the profile does not have; the message names the
 /// key to add. Thread safety: const members may be called from several threads.
@@ -81,8 +82,10 @@ class Cluster {
   /// Returns the seconds of a product [m, k] [k, n], with factors of this type. A product without elements costs
   /// nothing.
   double product_seconds(double m, double n, double k, NumberType type) const;
-  /// Returns the seconds of work on matrices whose shapes are not known, such as attention, by its operations.
+  /// Returns the seconds of products whose shapes are not known, by their operations.
   double operations_seconds(double operations, NumberType type) const;
+  /// Returns the seconds of attention, by the operations that StepEvent counts: without those that backward repeats.
+  double attention_seconds(double operations, NumberType type) const;
   /// Returns the seconds of an elementwise operator, a norm or a copy on the device, that reads and writes `bytes`.
   double elementwise_seconds(double bytes) const;
 
@@ -101,7 +104,8 @@ class Cluster {
   Profile profile_;
   int64_t ranks_per_node_;
   int64_t threads_;
-  std::vector<LogGrid> products_;  // one for each type of profile_.products
+  std::vector<LogGrid> products_;   // one for each type of profile_.products
+  std::vector<LogGrid> attention_;  // one for each type of profile_.attention
   std::optional<LogGrid> elementwise_;
   struct Measured {
     std::string name;

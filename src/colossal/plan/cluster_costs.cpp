@@ -16,7 +16,7 @@ double ClusterCosts::product_seconds(const StepEvent& product) const {
 }
 
 double ClusterCosts::attention_seconds(const StepEvent& attention) const {
-  return cluster_.operations_seconds(attention.operations, number_type_of(attention.dtype));
+  return cluster_.attention_seconds(attention.operations, number_type_of(attention.dtype));
 }
 
 GroupPlace ClusterCosts::place_of(const std::vector<int>& ranks) const {

@@ -21,7 +21,7 @@ class ClusterCosts final : public Costs {
 
   /// Products of several matrices of one shape take that many times the seconds of one.
   double product_seconds(const StepEvent& product) const override;
-  /// Attention takes its operations at the rate of products without known shapes.
+  /// Cluster::attention_seconds() of its operations.
   double attention_seconds(const StepEvent& attention) const override;
   double elementwise_seconds(double bytes) const override { return cluster_.elementwise_seconds(bytes); }
   GroupPlace place_of(const std::vector<int>& ranks) const override;

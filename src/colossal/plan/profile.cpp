@@ -51,6 +51,16 @@ void check_known(const std::string& name, const std::vector<std::string>& known)
   throw Error("cluster", concat("names must be among ", list, ": got `", name, "`", did_you_mean(name, known)));
 }
 
+/// Returns the coordinates of an axis of names: 1, 2, ... Refuses a name that is not among `known`.
+std::vector<double> name_axis(const std::vector<std::string>& names, const std::vector<std::string>& known) {
+  std::vector<double> axis;
+  for (const std::string& name : names) {
+    check_known(name, known);
+    axis.push_back(static_cast<double>(axis.size() + 1));
+  }
+  return axis;
+}
+
 std::vector<std::string> collective_names() {
   std::vector<std::string> names;
   for (int code = 0; code <= static_cast<int>(colossal::Collective::Barrier); ++code)
@@ -59,24 +69,18 @@ std::vector<std::string> collective_names() {
 }
 
 void check_profile_tables(const Profile& profile) {
+  const std::vector<std::string> types{"fp64", "fp32", "bf16", "fp16", "fp8"};
   if (const auto& t = profile.products; !t.dtypes.empty() || !t.rates.empty())
     check_profile_table(profile, "products", [&] {
-      std::vector<double> dtypes;
-      for (size_t i = 0; i < t.dtypes.size(); ++i) {
-        check_known(t.dtypes[i], {"fp64", "fp32", "bf16", "fp16", "fp8"});
-        dtypes.push_back(static_cast<double>(i + 1));
-      }
-      LogGrid({dtypes, t.threads, t.m, t.n, t.k}, t.rates);
+      LogGrid({name_axis(t.dtypes, types), t.threads, t.m, t.n, t.k}, t.rates);
     });
   if (const auto& t = profile.elementwise; !t.bytes.empty() || !t.rates.empty())
     check_profile_table(profile, "elementwise", [&] { LogGrid({t.threads, t.bytes}, t.rates); });
+  if (const auto& t = profile.attention; !t.dtypes.empty() || !t.rates.empty())
+    check_profile_table(profile, "attention", [&] { LogGrid({name_axis(t.dtypes, types), t.threads}, t.rates); });
   if (const auto& t = profile.collectives; !t.names.empty() || !t.bandwidth.empty())
     check_profile_table(profile, "collectives", [&] {
-      std::vector<double> names;
-      for (size_t i = 0; i < t.names.size(); ++i) {
-        check_known(t.names[i], collective_names());
-        names.push_back(static_cast<double>(i + 1));
-      }
+      const std::vector<double> names = name_axis(t.names, collective_names());
       LogGrid({names, t.ranks}, t.latency);
       LogGrid({names, t.ranks}, t.bandwidth);
     });
@@ -94,7 +98,9 @@ void DeviceProfile::fields(Fields& f) {
   f.number("fp32", fp32, "operations/s", "peak of products in fp32; 0 = a sixteenth of bf16", 0);
   f.number("fp64", fp64, "operations/s", "peak of products in fp64; 0 = half of fp32", 0);
   f.number("efficiency", efficiency, "", "share of the peak that large products reach", 1e-3, 1);
+  f.number("attention", attention, "", "share of the peak that attention reaches; 0 = that of products", 0, 1);
   f.number("start", start, "seconds", "cost of starting one operator", 0);
+  f.number("overhead", overhead, "seconds", "time of an operator besides its kernel, such as autograd (CPUs)", 0);
   f.flag("shared", shared, "all numbers are of the machine, and its ranks share them (CPUs)");
 }
 
@@ -125,7 +131,7 @@ void DiskProfile::fields(Fields& f) {
 void MachineProfile::fields(Fields& f) {
   f.text("processor", processor, "model name of the measured processor");
   f.integer("cores", cores, "cores", "cores that the calibration could use; 0 = not measured");
-  f.bytes("resident", resident, "memory of an idle rank: program and libraries");
+  f.bytes("resident", resident, "memory of a rank that trains, without its tensors: program, libraries");
 }
 
 void ProductTable::fields(Fields& f) {
@@ -141,6 +147,12 @@ void ElementwiseTable::fields(Fields& f) {
   f.numbers("threads", threads, "threads", "thread counts of a rank, ascending", 1);
   f.numbers("bytes", bytes, "bytes", "bytes that an operator reads and writes, ascending", 1);
   f.numbers("rates", rates, "bytes/s", "measured rates by threads, bytes; bytes fastest", kLeastRate);
+}
+
+void AttentionTable::fields(Fields& f) {
+  f.texts("dtypes", dtypes, "types of queries, keys and values: bf16, fp16, fp32, fp64");
+  f.numbers("threads", threads, "threads", "thread counts of a rank, ascending", 1);
+  f.numbers("rates", rates, "operations/s", "measured rates by dtype, threads; threads fastest", kLeastRate);
 }
 
 void CollectiveTable::fields(Fields& f) {
@@ -161,6 +173,7 @@ void Profile::fields(Fields& f) {
   f.section("machine", machine, "machine that was measured");
   f.section("products", products, "measured matrix products");
   f.section("elementwise", elementwise, "measured elementwise operators");
+  f.section("attention", attention, "measured attention");
   f.section("collectives", collectives, "measured collectives inside a node");
 }
 
@@ -206,9 +219,28 @@ std::string profile_to_toml(const Profile& profile) {
     if (copy.machine.cores > 0) f.section("machine", copy.machine, "");
     if (!copy.products.rates.empty()) f.section("products", copy.products, "");
     if (!copy.elementwise.rates.empty()) f.section("elementwise", copy.elementwise, "");
+    if (!copy.attention.rates.empty()) f.section("attention", copy.attention, "");
     if (!copy.collectives.bandwidth.empty()) f.section("collectives", copy.collectives, "");
   });
 }
+
+namespace {
+
+/// Returns the attention of all parts, which ascend by threads. Empty if a part has none.
+AttentionTable merged_attention(const std::vector<const Profile*>& parts) {
+  AttentionTable merged{.dtypes = parts.front()->attention.dtypes};
+  for (const Profile* part : parts) {
+    if (part->attention.rates.empty()) return {};
+    require(part->attention.dtypes == merged.dtypes, "cluster",
+            "merged profiles must have the same types of attention: ", part->name, " differs");
+    merged.threads.push_back(part->attention.threads.at(0));
+  }
+  for (size_t dtype = 0; dtype < merged.dtypes.size(); ++dtype)
+    for (const Profile* part : parts) merged.rates.push_back(part->attention.rates.at(dtype));
+  return merged;
+}
+
+}  // namespace
 
 Profile merge_profiles(const std::vector<Profile>& profiles) {
   require(!profiles.empty(), "cluster", "merging needs at least 1 profile: got 0");
@@ -236,6 +268,7 @@ Profile merge_profiles(const std::vector<Profile>& profiles) {
       const auto begin = part->products.rates.begin() + static_cast<int64_t>(dtype * points);
       products.rates.insert(products.rates.end(), begin, begin + static_cast<int64_t>(points));
     }
+  merged.attention = merged_attention(parts);
   CollectiveTable& collectives = merged.collectives;
   const std::vector<std::string> names = collectives.names;
   std::vector<const Profile*> several;  // by number of ranks, which falls as the threads of a rank grow
@@ -252,6 +285,7 @@ Profile merge_profiles(const std::vector<Profile>& profiles) {
     merged.device.bandwidth = std::max(merged.device.bandwidth, part->device.bandwidth);
     merged.device.fp32 = std::max(merged.device.fp32, part->device.fp32);
     merged.device.bf16 = std::max(merged.device.bf16, part->device.bf16);
+    merged.device.overhead = std::max(merged.device.overhead, part->device.overhead);
     merged.machine.resident = std::max(merged.machine.resident, part->machine.resident);
   }
   merged.check();

@@ -27,7 +27,9 @@ struct DeviceProfile {
   double bandwidth = 0;
   double bf16 = 0, fp16 = 0, fp8 = 0, fp32 = 0, fp64 = 0;
   double efficiency = 0.7;
+  double attention = 0;  ///< share of the peak that attention reaches; 0 = that of products
   double start = 0;
+  double overhead = 0;  ///< seconds that an operator takes besides its kernel
   bool shared = false;
 
   void fields(Fields& f);
@@ -68,7 +70,7 @@ struct DiskProfile {
 struct MachineProfile {
   std::string processor;
   int64_t cores = 0;     ///< cores that the calibration could use; 0 = the profile was not measured
-  int64_t resident = 0;  ///< bytes of memory of an idle rank: program and libraries
+  int64_t resident = 0;  ///< bytes of a rank that trains, without its tensors: program, libraries
 
   void fields(Fields& f);
 };
@@ -86,6 +88,16 @@ struct ProductTable {
 struct ElementwiseTable {
   std::vector<double> threads, bytes;
   std::vector<double> rates;  ///< bytes/s by threads, bytes; bytes fastest
+
+  void fields(Fields& f);
+};
+
+/// Rates of causal attention, forward and backward together, by the operations that StepEvent counts, measured like
+/// ProductTable.
+struct AttentionTable {
+  std::vector<std::string> dtypes;
+  std::vector<double> threads;
+  std::vector<double> rates;  ///< operations/s by dtype, threads; threads fastest
 
   void fields(Fields& f);
 };
@@ -111,6 +123,7 @@ struct Profile {
   MachineProfile machine;
   ProductTable products;
   ElementwiseTable elementwise;
+  AttentionTable attention;
   CollectiveTable collectives;
 
   void fields(Fields& f);

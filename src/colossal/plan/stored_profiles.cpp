@@ -25,7 +25,7 @@ constexpr DiskProfile kNvme{6e9, 3e9, 1e-4};
 
 Profile a100() {
   Profile p;
-  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 2.039e12, 312e12, 312e12, 312e12, 19.5e12, 9.7e12, 0.85, 5e-6};
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 2.039e12, 312e12, 312e12, 312e12, 19.5e12, 9.7e12, 0.85, 0, 5e-6};
   p.node = {8, 2.35e11, 4e-6};
   p.network = {2.4e10, 1.5e-5, 1};
   p.host = {2.5e10, 1e-5};
@@ -35,7 +35,7 @@ Profile a100() {
 
 Profile h100() {
   Profile p = a100();
-  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 3.35e12, 989e12, 989e12, 1979e12, 67e12, 34e12, 0.7, 5e-6};
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 3.35e12, 989e12, 989e12, 1979e12, 67e12, 34e12, 0.7, 0, 5e-6};
   p.node = {8, 4.0e11, 4e-6};
   p.network = {4.8e10, 1.5e-5, 1};
   p.host = {5e10, 1e-5};
