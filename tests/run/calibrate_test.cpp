@@ -33,6 +33,7 @@ CalibrationOptions tiny(const std::string& folder) {
           .n = {8, 64},
           .k = {8, 64},
           .elementwise_bytes = {1200, 120000},
+          .attention_tokens = 16,
           .message_bytes = 4096,
           .disk_bytes = 4096,
           .seconds = 0.2,
@@ -63,6 +64,11 @@ TEST(Calibrate, FillsAProfile) {
     EXPECT_THAT(profile.products.rates, SizeIs(2 * 2 * 2 * 2));
     EXPECT_THAT(profile.products.rates, Each(Gt(0)));
     EXPECT_THAT(profile.elementwise.rates, SizeIs(2));
+    EXPECT_THAT(profile.attention.dtypes, ElementsAre("fp32", "bf16"));
+    EXPECT_THAT(profile.attention.threads, ElementsAre(1));
+    EXPECT_THAT(profile.attention.rates, SizeIs(2));
+    EXPECT_THAT(profile.attention.rates, Each(Gt(0)));
+    EXPECT_GT(profile.device.overhead, 0);  // autograd takes longer than the start of a kernel
     EXPECT_GT(profile.host.bandwidth, 0);
     EXPECT_GT(profile.disk.read, 0);
     EXPECT_GT(profile.disk.write, 0);
@@ -162,6 +168,9 @@ TEST(ChooseCluster, SaysThatTimesAreRough) {
   EXPECT_THAT(absent.note, HasSubstr("`colossal plan --calibrate` measures this machine once"));
   EXPECT_EQ(absent.profile.machine.cores, describe_machine().cores);
   EXPECT_GT(plan::Cluster(absent.profile).product_seconds(64, 64, 64, plan::NumberType::Bf16), 0);
+  EXPECT_GT(absent.profile.device.attention, 0);
+  EXPECT_LE(absent.profile.device.attention, 1);
+  EXPECT_GT(absent.profile.device.overhead, 0);
 
   plan::Profile other = absent.profile;
   other.machine.processor = "Another";

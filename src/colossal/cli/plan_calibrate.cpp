@@ -89,13 +89,16 @@ void print_profile(const plan::Profile& profile, const std::string& path) {
   row("memory bandwidth", of_rate(profile.device.bandwidth, "GB/s"));
   row("start of an operator", concat(profile.device.start * 1e6, " us"));
   row("between ranks", concat(of_rate(profile.node.bandwidth, "GB/s"), ", ", profile.node.latency * 1e6, " us"));
+  if (const auto& attention = profile.attention; !attention.rates.empty())
+    row("attention", concat(of_rate(attention.rates.back(), "GFLOP/s"), " in ", attention.dtypes.back()));
   if (profile.network.bandwidth > 0)
     row("between nodes",
         concat(of_rate(profile.network.bandwidth, "GB/s"), ", ", profile.network.latency * 1e6, " us"));
   const std::string read = of_rate(profile.disk.read, "GB/s"), written = of_rate(profile.disk.write, "GB/s");
   row("disk", profile.disk.read > 0 ? concat(read, " read, ", written, " written")
                                     : "not measured: the folder of the profile takes no scratch file");
-  row("an idle rank", readable_bytes(profile.machine.resident));
+  row("overhead of operators", concat(profile.device.overhead * 1e6, " us"));
+  row("a rank without tensors", readable_bytes(profile.machine.resident));
   row("profile", path);
 }
 

@@ -28,13 +28,15 @@
 #include "colossal/ops/products/peak.h"
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/number_type.h"
+#include "colossal/run/operator_times.h"
 
 namespace colossal::run {
 namespace {
 
 using plan::CommKind;
 
-constexpr double kProductPart = 0.6, kElementwisePart = 0.1, kMessagePart = 0.2;  // of the time
+constexpr double kProductPart = 0.55, kElementwisePart = 0.1, kMessagePart = 0.2;  // of the time
+constexpr double kAttentionPart = 0.06, kBlockPart = 0.04;
 constexpr double kReservedPart = 0.05;  // of the memory: the system, or a device's context and fragments
 constexpr int64_t kMaxRepeats = 1000;
 constexpr double kElementBytes = 12;  // a = b + c in fp32: two reads and a write
@@ -81,12 +83,16 @@ class Calibration {
     for (const std::string& dtype : options_.dtypes) scalar_type_of(dtype);  // refuses unknown names early
     profile_.name = "calibration";
     const Machine machine = describe_machine();
-    profile_.machine = {machine.cpu, threads_ * world_.local_size(), static_cast<int64_t>(mean(resident_bytes()))};
     profile_.device.shared = device_.is_cpu();
     profile_.device.efficiency = 1;  // the rates are measured
+    measure_starts();
+    // Before large tensors. The training steps of measure_starts() have touched the code of autograd and of operators,
+    // which is memory of every rank that trains.
+    profile_.machine = {machine.cpu, threads_ * world_.local_size(), static_cast<int64_t>(mean(resident_bytes()))};
     measure_memory(machine);
     measure_elementwise();
     measure_products();
+    measure_attention();
     measure_links();
     measure_disk();
     profile_.check();
@@ -147,13 +153,12 @@ class Calibration {
   }
 
   void measure_elementwise() {
-    const auto measurements = static_cast<double>(options_.elementwise_bytes.size() + 2);
+    const auto measurements = static_cast<double>(options_.elementwise_bytes.size() + 1);
     const double window = kElementwisePart * options_.seconds / measurements;
     plan::ElementwiseTable& table = profile_.elementwise;
     table.threads = {static_cast<double>(threads_)};
     table.bytes = options_.elementwise_bytes;
     for (const double bytes : table.bytes) table.rates.push_back(bytes / elementwise_seconds(bytes, window));
-    profile_.device.start = elementwise_seconds(kElementBytes, window);
     profile_.device.bandwidth = table.rates.back() * ranks_of_device();
     const int64_t numel = std::max<int64_t>(options_.message_bytes / 4, 1);
     at::Tensor host = at::ones({numel}, at::kFloat);
@@ -161,6 +166,26 @@ class Calibration {
     at::Tensor copy = at::empty({numel}, floats());
     const double seconds = mean(seconds_of(window, [&] { copy.copy_(host, /*non_blocking=*/true); }));
     profile_.host = {4.0 * static_cast<double>(numel) / seconds, profile_.device.start};
+  }
+
+  /// On accelerators operators are started ahead of their kernels, so their overhead is hidden.
+  void measure_starts() {
+    profile_.device.start = elementwise_seconds(kElementBytes, kBlockPart / 4 * options_.seconds);
+    const double overhead = operator_overhead(floats(), profile_.device.start, [&](const std::function<void()>& train) {
+      return mean(seconds_of(kBlockPart * options_.seconds, train));
+    });
+    if (device_.is_cpu()) profile_.device.overhead = overhead;
+  }
+
+  /// Measures one shape, because recorded steps know only the operations of attention.
+  void measure_attention() {
+    plan::AttentionTable& table = profile_.attention;
+    table = {options_.dtypes, {static_cast<double>(threads_)}, {}};
+    const double window = kAttentionPart * options_.seconds / static_cast<double>(options_.dtypes.size());
+    for (const std::string& dtype : options_.dtypes)
+      table.rates.push_back(
+          attention_rate(floats(), scalar_type_of(dtype), options_.attention_tokens,
+                         [&](const std::function<void()>& train) { return mean(seconds_of(window, train)); }));
   }
 
   void measure_products() {
@@ -323,21 +348,26 @@ plan::Profile measure_roughly() {
   constexpr int64_t kNumel = int64_t{1} << 25;  // 128 MiB, far larger than caches
   const at::NoGradGuard no_grad;
   const Machine machine = describe_machine();
-  const auto best_seconds = [](int64_t numel) {
-    const at::Tensor b = at::ones({numel}), c = at::ones({numel});
-    at::Tensor a = at::empty({numel});
+  const auto best_seconds = [](const std::function<void()>& work) {
     double best = kInfinity;
     for (const Stopwatch all; best == kInfinity || all.seconds() < kSeconds;) {
       const Stopwatch one;
-      at::add_out(a, b, c, 2.0);
+      work();
       best = std::min(best, one.seconds());
     }
     return best;
   };
+  const auto add_seconds = [&](int64_t numel) {
+    const at::Tensor b = at::ones({numel}), c = at::ones({numel});
+    at::Tensor a = at::empty({numel});
+    return best_seconds([&] { at::add_out(a, b, c, 2.0); });
+  };
   plan::Profile profile;
   profile.name = "this machine";
-  profile.machine = {machine.cpu, machine.cores, resident_bytes()};
   plan::DeviceProfile& device = profile.device;
+  device.start = add_seconds(1);
+  device.overhead = operator_overhead(at::kFloat, device.start, best_seconds);
+  profile.machine = {machine.cpu, machine.cores, resident_bytes()};  // before large tensors
   device.shared = true;
   device.efficiency = 1;
   device.memory = machine.memory_total;
@@ -345,8 +375,9 @@ plan::Profile measure_roughly() {
   device.reserve = static_cast<int64_t>(kReservedPart * static_cast<double>(device.memory));
   device.fp32 = ops::matmul_peak(at::kFloat, at::kCPU, kSeconds);
   device.bf16 = ops::matmul_peak(at::kBFloat16, at::kCPU, kSeconds);
-  device.bandwidth = kElementBytes * static_cast<double>(kNumel) / best_seconds(kNumel);
-  device.start = best_seconds(1);
+  device.bandwidth = kElementBytes * static_cast<double>(kNumel) / add_seconds(kNumel);
+  device.attention = std::min(
+      1.0, attention_rate(at::kFloat, at::kFloat, CalibrationOptions().attention_tokens, best_seconds) / device.fp32);
   profile.node = {machine.cores, device.bandwidth / 4, device.start};
   profile.host = {device.bandwidth / 2, device.start};
   profile.check();

@@ -24,6 +24,7 @@ struct CalibrationOptions {
   std::vector<double> n{256, 1024, 4096}, k{256, 1024, 4096};
   /// bytes that elementwise operators read and write; the last one must not fit into caches
   std::vector<double> elementwise_bytes{12 << 10, 192 << 10, 3 << 20, 48 << 20, 192 << 20};
+  int64_t attention_tokens = 512;    ///< tokens of the row on which causal attention is measured
   int64_t message_bytes = 16 << 20;  ///< bytes of the large message of each collective
   int64_t disk_bytes = 64 << 20;     ///< bytes of the file on the disk
   double seconds = 30;               ///< time to aim at; points that no time is left for take the rate before them
@@ -31,8 +32,9 @@ struct CalibrationOptions {
 };
 
 /// Measures with all ranks of `world` at work, so that they compete for caches, memory and links as in a run: products,
-/// elementwise operators, collectives inside a node, messages between nodes, copies to the host, the disk (rank 0
-/// alone), and the resident memory that this process has at the call. Ranks of a node must be consecutive. A rank has
+/// elementwise operators, attention of one causal shape, collectives inside a node, messages between nodes, copies to
+/// the host, the disk (rank 0 alone), the overhead of operators in training, and the resident memory of this process
+/// after it has trained a model of a few numbers. Ranks of a node must be consecutive. A rank has
 /// at::get_num_threads() threads, which become the only thread count of the tables. On the CPU the profile is of the
 /// machine and `device.shared`.
 ///
@@ -42,7 +44,8 @@ struct CalibrationOptions {
 plan::Profile calibrate(comm::World& world, at::Device device, const CalibrationOptions& options);
 
 /// Measures the CPU of this machine in about two seconds, with the measurements of `colossal info`: peaks of products
-/// in fp32 and bf16, memory bandwidth, and the start of an operator. Links between ranks are estimated: a message costs
+/// in fp32 and bf16, memory bandwidth, and the start of an operator; and with its overhead and the share of the peak of
+/// fp32 that attention reaches. Links between ranks are estimated: a message costs
 /// the start of an operator, and its bytes are read and written twice.
 plan::Profile measure_roughly();
 
