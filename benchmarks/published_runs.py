@@ -3,9 +3,10 @@
     .venv/bin/python benchmarks/published_runs.py [--program build/release/colossal] [--tests build/release/tests/colossal_plan_tests]
 
 1. Megatron and MegaScale 175B: 16 points, of which the four smallest of each system are fitted (the test PublishedRuns).
-2. torchtitan's Llama 3.1: without a fit, and with one constant of the device from its smallest run (the same test).
+2. torchtitan's Llama 3.1: without a fit (benchmarks/clusters/h100-500w-8x.toml: derived shares of the peak), and with
+   one constant of the device from its smallest run (the same test).
 3. Modes of tensor parallelism on 64 GPUs, by `colossal plan`: order and ratios beside Tesseract and the 3D paper.
-Takes about 30 seconds of one core. Needs ./colossal.sh build.
+Takes about a minute of one core. Needs ./colossal.sh build.
 """
 
 import argparse
@@ -19,12 +20,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Tesseract's strong scaling: hidden 3072, 64 heads. Its cluster has 4 A100 a node; links are those of a100-8x.
-PROFILE = """\
-device  = { memory = "80GiB", reserve = "4GiB", bandwidth = 2.039e12, fp16 = 312e12, efficiency = 0.85, start = 5e-6 }
-node    = { devices = 4, bandwidth = 2.35e11, latency = 4e-6 }
-network = { bandwidth = 2.4e10, latency = 1.5e-5, oversubscription = 1 }
-"""
+# Tesseract's strong scaling: hidden 3072, 64 heads. We do not know its layers and its batch.
+CLUSTER = ROOT / "benchmarks/clusters/a100-4x.toml"
+BATCHES = (16, 64)
 CONFIG = """\
 [model]
 name = "gpt2-small"
@@ -76,19 +74,22 @@ def show_points(output):
 
 def show_torchtitan(output):
     """Prints torchtitan's runs: first without a fit, then with one constant."""
-    print("\n| torchtitan run | device | predicted tokens/s | published | error % |\n|---|---|---|---|---|")
-    device = "h100-8x"
+    print("\n| torchtitan run | device | predicted tokens/s | published | error % | error of seconds % |\n|---|---|---|---|---|---|")
+    device = ""
     for line in output.splitlines():
         if found := re.match(r"torchtitan: efficiency ([\d.]+)", line):
             device = f"2.4 TB/s, products at {found[1]} of the peak (from 8B on 8)"
+        elif found := re.match(r"torchtitan: (.*)", line):
+            device = found[1]
         if found := re.match(r"torchtitan (.*): (\d+) tokens/s, published (\d+), (.*) %", line):
-            print(f"| {found[1]} | {device} | {found[2]} | {found[3]} | {found[4]} |")
+            seconds = 100 * (int(found[3]) / int(found[2]) - 1)
+            print(f"| {found[1]} | {device} | {found[2]} | {found[3]} | {found[4]} | {seconds:+.1f} |")
 
 
-def step_seconds(program, folder, mode):
+def step_seconds(program, folder, mode, batch):
     """Returns the predicted seconds of a step of 64 ranks in this mode."""
-    command = [str(program), "plan", str(folder / "gpt.toml"), "--cluster", str(folder / "a100-4x.toml"), "--json",
-               "--parallel.tensor.size=64", f"--parallel.tensor.mode={mode}", *MODES[mode]]
+    command = [str(program), "plan", str(folder / "gpt.toml"), "--cluster", str(CLUSTER), "--json",
+               f"--training.batch_size={batch}", "--parallel.tensor.size=64", f"--parallel.tensor.mode={mode}", *MODES[mode]]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
@@ -96,16 +97,20 @@ def step_seconds(program, folder, mode):
 
 
 def show_modes(program):
+    print("\n| batch | faster, as published | slower | predicted ratio | published ratio | same order | source |")
+    print("|---|---|---|---|---|---|---|")
+    steps = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "gpt.toml").write_text(CONFIG)
-        (folder / "a100-4x.toml").write_text(PROFILE)
-        seconds = {mode: step_seconds(program, folder, mode) for mode in MODES}
-    print("\n| faster, as published | slower | predicted ratio | published ratio | same order | source |\n|---|---|---|---|---|---|")
-    for fast, slow, published, source in PUBLISHED:
-        ratio = seconds[slow] / seconds[fast]
-        print(f"| {fast} | {slow} | {ratio:.2f} | {published:.2f} | {'yes' if ratio > 1 else 'no'} | {source} |")
-    print("\nPredicted steps: " + ", ".join(f"{mode} {value:.3f} s" for mode, value in seconds.items()))
+        for batch in BATCHES:
+            seconds = {mode: step_seconds(program, folder, mode, batch) for mode in MODES}
+            for fast, slow, published, source in PUBLISHED:
+                ratio = seconds[slow] / seconds[fast]
+                same = "yes" if ratio > 1 else "no"
+                print(f"| {batch} | {fast} | {slow} | {ratio:.2f} | {published:.2f} | {same} | {source} |")
+            steps.append(f"batch {batch}: " + ", ".join(f"{mode} {value:.3f} s" for mode, value in seconds.items()))
+    print("\nPredicted steps: " + "; ".join(steps))
 
 
 def main():

@@ -51,7 +51,9 @@ class StageEvents {
   static constexpr double kRowPasses = 12;    // reads and writes of [tokens, hidden] in a block: norms, sums, dropout
   static constexpr double kInnerPasses = 4;   // of [tokens, inner]: activation, gate
   static constexpr double kLogitBytes = 24;   // of each logit: losses read and write fp32 several times
-  static constexpr double kAttentionBackward = 2.5;  // five products instead of two
+  static constexpr double kAttentionBackward = 2;  // as a recorder counts: without the scores that backward repeats
+  // fp8 with a scale for each tensor: a factor is read for its largest value, read again and written, 2 + 2 + 1 bytes
+  static constexpr double kCastBytes = 5;
 
   StageEvents(const PublishedModel& model, const PublishedLayout& layout, int64_t stage)
       : model_(model), layout_(layout), stage_(stage), ffn_(model.inner * (model.gated ? 2 : 1)) {
@@ -162,6 +164,14 @@ class StageEvents {
     product(count, tokens_, h, h / t, phase, dtype);
     product(count, tokens_, ffn_ / t, h, phase, dtype);
     product(count, tokens_, h, model_.inner / t, phase, dtype);
+    if (layout_.is_fp8) casts(blocks_ * share, times > 1, phase);
+  }
+  /// Adds the casts of the factors of block_products(): inputs in forward, inputs and gradients of results in backward.
+  /// Activations are cast before they are gathered over tensor ranks. Weights are cast as shards, which is little.
+  void casts(double count, bool is_backward, uint8_t phase) {
+    const int64_t h = model_.hidden, inputs = 3 * h + model_.inner;
+    const int64_t results = is_backward ? 3 * h + 2 * model_.kv_hidden + ffn_ : 0;
+    elementwise(count * kCastBytes * static_cast<double>(tokens_ * (inputs + results) / layout_.tensor), phase);
   }
   void block_rest(double share, double attention, double traffic, uint8_t phase) {
     const auto tokens = static_cast<double>(tokens_), t = static_cast<double>(layout_.tensor);

@@ -8,12 +8,13 @@
 // - torchtitan: causal attention. 8B: bf16 and torch.compile; selective recomputation repeats every second product. 70B
 //   and 405B: fp8 and torch.compile, full recomputation; 405B: as many micro-batches as stages. Its 126 layers are 128,
 //   because stages are equal. GPUs: benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan.
-// - memory traffic and the bytes of gradients: the constants of StageEvents.
+// - memory traffic, casts to fp8 and the bytes of gradients: the constants of StageEvents.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "colossal/plan/cluster_costs.h"
@@ -184,20 +185,43 @@ double ratio_of(const Titan& run, const Profile& profile) {
   return tokens / run.tokens;
 }
 
-/// The goal, 15 % without a fit, is not reached: all are 1.39 to 1.44 times as fast here. Known causes: the GPUs of
-/// these runs have a power limit of 500 W instead of 700 W and memory of 2.4 TB/s instead of 3.35, and torchtitan
-/// writes that it does not know their peak; attention takes the rate of products here, of which FlashAttention-2
-/// reaches about half on H100 (arXiv 2407.08608). The data do not tell how much each of them explains.
+Profile limited_to_500_watts() {
+  return load_profile(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/clusters/h100-500w-8x.toml");
+}
+
+/// Nothing is fitted: the profile has the published power limit and memory bandwidth, and its shares of the peak follow
+/// from those of h100-8x by the power limit alone. The goal, 15 % of the seconds of a step, is only just kept. The
+/// shares and the casts to fp8 were derived after all runs had been seen to be too fast.
+TEST(PublishedRuns, PredictsTorchtitansRunsWithoutAFit) {
+  std::printf("torchtitan: 500 W\n");
+  for (const Titan& run : kTitan) EXPECT_NEAR(1 / ratio_of(run, limited_to_500_watts()), 1, 0.15) << run.name;
+}
+
+/// h100-8x has 700 W and faster memory.
 TEST(PublishedRuns, PredictsFasterTorchtitanRunsOnFasterDevices) {
+  std::printf("torchtitan: h100-8x\n");
   for (const Titan& run : kTitan) {
-    const double ratio = ratio_of(run, find_profile("h100-8x"));
-    EXPECT_GT(ratio, 1.3) << run.name;
-    EXPECT_LT(ratio, 1.5) << run.name;
+    EXPECT_GT(ratio_of(run, find_profile("h100-8x")), 1.2) << run.name;
+    EXPECT_LT(seconds_of(run.model, run.layout, find_profile("h100-8x")),
+              seconds_of(run.model, run.layout, limited_to_500_watts()))
+        << run.name;
   }
 }
 
+/// With attention at the rate of products, 8B would miss the goal.
+TEST(PublishedRuns, NeedTheRateOfAttention) {
+  Profile profile = limited_to_500_watts();
+  const Titan& run = kTitan.front();
+  const double published = run.layout.tokens(run.model) / run.tokens / static_cast<double>(run.layout.ranks());
+  const double seconds = seconds_of(run.model, run.layout, profile);
+  profile.device.attention = 0;
+  const double faster = seconds_of(run.model, run.layout, profile);
+  EXPECT_LT(faster, 0.85 * published);
+  EXPECT_GT(seconds, 0.85 * published);
+}
+
 /// With the published memory bandwidth, one constant is fitted on the smallest run: the share of the peak that products
-/// and attention reach. The others, of other models, precisions and layouts, are predicted. The fit was added after all
+/// reach. The others, of other models, precisions and layouts, are predicted. The fit was added after all
 /// of them had been seen to be too fast.
 TEST(PublishedRuns, PredictsTorchtitansLargeModelsFromTheSmallest) {
   constexpr double kLow = 0.4, kHigh = 0.8;

@@ -20,12 +20,16 @@ constexpr int64_t kDeviceGiB = int64_t{1} << 30;
 // Latencies: 3 to 6 us inside a node, 10 to 20 us between nodes. An operator starts in 4 to 8 us.
 // `efficiency` is a starting value: the best products reach 80 to 90 % of the peak on A100, 65 to 75 % on H100, whose
 // clock falls under load. fp32 is without TF32, as LibTorch computes by default.
+// `attention` is that of FlashAttention-2 in forward and backward: about 0.6 of the peak on A100 (arXiv 2307.08691: up
+// to 0.73 forward, 0.63 backward) and 0.35 on H100 (arXiv 2407.08608, which gives 0.6 to 0.75 for FlashAttention-3).
+// The papers count 3.5 forward passes, because backward computes the scores again; recorded steps count 3. So the
+// shares here are 3 / 3.5 of theirs.
 // Copies to the host: 16 lanes of PCIe 4 reach about 25, of PCIe 5 about 50 GB/s. Disk: one NVMe drive.
 constexpr DiskProfile kNvme{6e9, 3e9, 1e-4};
 
 Profile a100() {
   Profile p;
-  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 2.039e12, 312e12, 312e12, 312e12, 19.5e12, 9.7e12, 0.85, 0, 5e-6};
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 2.039e12, 312e12, 312e12, 312e12, 19.5e12, 9.7e12, 0.85, 0.52, 5e-6};
   p.node = {8, 2.35e11, 4e-6};
   p.network = {2.4e10, 1.5e-5, 1};
   p.host = {2.5e10, 1e-5};
@@ -35,7 +39,7 @@ Profile a100() {
 
 Profile h100() {
   Profile p = a100();
-  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 3.35e12, 989e12, 989e12, 1979e12, 67e12, 34e12, 0.7, 0, 5e-6};
+  p.device = {80 * kDeviceGiB, 4 * kDeviceGiB, 3.35e12, 989e12, 989e12, 1979e12, 67e12, 34e12, 0.7, 0.3, 5e-6};
   p.node = {8, 4.0e11, 4e-6};
   p.network = {4.8e10, 1.5e-5, 1};
   p.host = {5e10, 1e-5};
