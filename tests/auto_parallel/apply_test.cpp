@@ -184,15 +184,47 @@ TEST(ParameterShares, CountAGradientOnceThatOneUseHasWhole) {
 }
 
 TEST(PredictedTraffic, LeavesOutTheSumsOfParameters) {
-  const plan::Graph graph = shared_weight();
-  const plan::Plan plan =
-      plan::price_plan(graph, plan::parse_mesh("data=2"), {}, {"data=dim0", "data=dim0", "data=dim0", "data=dim0"});
-  const auto traffic = predicted_traffic(graph, plan);
+  const TracedModule traced{.graph = shared_weight(), .operators = std::vector<TracedOperator>(4)};
+  const plan::Plan plan = plan::price_plan(traced.graph, plan::parse_mesh("data=2"), {},
+                                           {"data=dim0", "data=dim0", "data=dim0", "data=dim0"});
+  const auto traffic = predicted_traffic(traced, plan);
   ASSERT_EQ(traffic.size(), 1u);  // the sum of the loss
   const auto& [key, count] = *traffic.begin();
   EXPECT_EQ(key, (comm::Traffic::Key{"data", "all_reduce", comm::Phase::Forward}));
   EXPECT_EQ(count.calls, 1);
   EXPECT_EQ(count.bytes, 8);
+}
+
+/// Two results of one call, of which only the second has a gradient.
+TracedModule two_results() {
+  TracedModule traced;
+  plan::Graph& graph = traced.graph;
+  graph.parameters.push_back({"w", {{4, 4}, "float64"}});
+  const auto add = [&](const char* name, const char* op, std::vector<std::string> inputs, std::vector<int64_t> shape,
+                       const char* dtype, int call) {
+    graph.nodes.push_back({.name = name, .op = op, .inputs = std::move(inputs), .output = {std::move(shape), dtype}});
+    traced.operators.push_back({.call = call});
+  };
+  add("x", "input", {}, {4, 4, 4}, "float64", -1);
+  add("y", "linear", {"x", "w"}, {4, 4, 4}, "float64", 0);
+  add("indices", "adaptive_max_pool2d", {"y"}, {4, 4, 4}, "int64", 1);
+  add("values", "adaptive_max_pool2d", {"y"}, {4, 4, 4}, "float64", 1);
+  add("loss", "mean", {"values"}, {}, "float64", 2);
+  graph.settle();
+  return traced;
+}
+
+TEST(RunningNodes, RunACallOnceForTheResultWithAGradient) {
+  const TracedModule traced = two_results();
+  const auto plan_of = [&](const char* indices) {
+    return plan::price_plan(traced.graph, plan::parse_mesh("data=2"), {},
+                            {"data=dim0", "data=dim0", indices, "whole", "whole"});
+  };
+  EXPECT_EQ(running_nodes(traced, plan_of("whole")), (std::vector<int>{0, 1, 3, 3, 4}));
+  EXPECT_EQ(running_nodes(traced, plan_of("data=dim0")), (std::vector<int>{0, 1, 2, 3, 4}));
+  const plan::Plan plan = plan_of("whole");
+  EXPECT_EQ(plan.conversions.size(), 2u);  // of the operand of each result
+  EXPECT_EQ(predicted_traffic(traced, plan).at({"data", "all_gather", comm::Phase::Forward}).calls, 1);
 }
 
 }  // namespace

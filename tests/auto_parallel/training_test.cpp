@@ -20,6 +20,7 @@
 #include "colossal/plan/solver.h"
 #include "colossal/tensor/replica_rows.h"
 #include "colossal/train/module_training.h"
+#include "support/called_operators.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
@@ -282,6 +283,24 @@ TEST(LoadedPlan, ScattersGathersAndDividesTheVocabulary) {
     const auto choose = [has_data](const plan::Node& node) { return sequence_parallel(node, has_data); };
     expect_trains({"transformer", data, tensor}, edited_plan("transformer", choose, data, tensor));
   }
+}
+
+TEST(LoadedPlan, RunsAnOperatorOfSeveralResultsOnce) {
+  const auto choose = [](const plan::Node& node) -> std::string { return node.op == "linear" ? "data=dim0" : ""; };
+  const std::string path = edited_plan("largest", choose, 2, 1);  // both results of topk read a converted operand
+  expect_trains({"largest", 2, 1}, path);
+  const auto calls_in = [&](int64_t steps) {
+    const colossal::test::CalledOperators called;
+    comm::run_ranks(2, [&](comm::World& world) {
+      const Subject subject = subjects().at("largest")(0);
+      run::Config config = config_of(2, 1, "largest");
+      config.parallel.plan = path;
+      const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+      losses_of(*training, subject, steps);
+    });
+    return called("topk");
+  };
+  EXPECT_EQ(calls_in(kSteps) - calls_in(0), 2 * kSteps);
 }
 
 TEST(LoadedPlan, RefusesAnotherMeshWithTheAxis) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -58,8 +59,8 @@ ShardedGraph::ShardedGraph(const TracedModule& traced, const plan::Plan& plan, c
     }
   }
   for (const TracedModule::Statistics& s : traced.statistics) statistics_[s.node] = &s;
-  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node)
-    if (traced.operators[node].handle) results_[traced.operators[node].call].push_back(node);
+  runners_ = running_nodes(traced, plan);
+  for (const int runner : runners_) is_shared_.push_back(std::count(runners_.begin(), runners_.end(), runner) > 1);
 }
 
 at::Tensor ShardedGraph::input_block(int node, const std::vector<at::Tensor>& inputs) const {
@@ -105,22 +106,20 @@ std::vector<at::Tensor> ShardedGraph::operands_of(int node, const std::vector<at
   return operands;
 }
 
-at::Tensor ShardedGraph::result_of(int node, const std::vector<at::Tensor>& operands, uint64_t seed,
-                                   SharedCalls& calls) const {
+at::Tensor ShardedGraph::result_of(int node, const std::vector<at::Tensor>& values,
+                                   const std::vector<at::Tensor>& parameters, uint64_t seed,
+                                   SharedResults& shared) const {
   const TracedOperator& op = traced_.operators[node];
-  const plan::Strategy& strategy = plan_.strategies[node];
-  const std::vector<int>& nodes = results_.at(op.call);
-  if (op.call < 0 || nodes.size() == 1 || strategy.name != "whole") {
+  if (!is_shared_[node]) {
     const uint64_t own = derive_seed(seed, traced_.graph.nodes[node].name);
-    return run_on_blocks({traced_.graph, node, op, strategy, shares_[node], groups_, own, statistics_[node]}, operands);
+    return run_on_blocks(
+        {traced_.graph, node, op, plan_.strategies[node], shares_[node], groups_, own, statistics_[node]},
+        operands_of(node, values, parameters));
   }
-  SharedCall& call = calls[op.call];
-  const bool is_made = std::equal(call.operands.begin(), call.operands.end(), operands.begin(), operands.end(),
-                                  [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
-  if (call.results.empty() || !is_made) call = {operands, run_operator(op, operands)};
-  const at::Tensor result = call.results.at(static_cast<size_t>(op.result));
-  if (node == nodes.back()) calls.erase(op.call);
-  return result;
+  // No operator of several results needs the adaptations of run_on_blocks(): none has partial sums or sizes of blocks.
+  std::vector<at::Tensor>& results = shared[runners_[node]];
+  if (results.empty()) results = run_operator(op, operands_of(runners_[node], values, parameters));
+  return std::exchange(results.at(static_cast<size_t>(op.result)), at::Tensor());
 }
 
 void ShardedGraph::release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const {
@@ -136,7 +135,7 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
   const plan::Graph& graph = traced_.graph;
   std::vector<at::Tensor> values(graph.nodes.size());
   std::vector<int> readers;
-  SharedCalls calls;
+  SharedResults shared;
   for (const auto& consumers : graph.consumers)
     readers.push_back(static_cast<int>(std::set<int>(consumers.begin(), consumers.end()).size()));
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
@@ -146,20 +145,39 @@ at::Tensor ShardedGraph::run(const std::vector<at::Tensor>& inputs, const std::v
     } else if (!op.handle) {
       values[node] = op.constant;
     } else {
-      values[node] = result_of(node, operands_of(node, values, parameters), seed, calls);
+      values[node] = result_of(node, values, parameters, seed, shared);
       release_read(node, values, readers);
     }
   }
   return values.back();
 }
 
-std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const plan::Graph& graph, const plan::Plan& plan) {
+std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& plan) {
+  std::map<std::pair<int, std::string>, int> by_call;  // call and strategy
+  const auto key = [&](int node) { return std::pair(traced.operators[node].call, plan.strategies[node].name); };
+  std::vector<int> runners(traced.operators.size());
+  std::iota(runners.begin(), runners.end(), 0);
+  for (const int node : runners) {
+    if (traced.operators[node].call < 0) continue;
+    int& runner = by_call.try_emplace(key(node), node).first->second;
+    if (!traced.graph.needs_gradient[runner] && traced.graph.needs_gradient[node]) runner = node;
+  }
+  for (int& node : runners)
+    if (traced.operators[node].call >= 0) node = by_call.at(key(node));
+  return runners;
+}
+
+std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
+                                                                     const plan::Plan& plan) {
   std::set<std::string> gradients;
-  for (const plan::Parameter& parameter : graph.parameters) gradients.insert(parameter.name + " gradient");
+  for (const plan::Parameter& parameter : traced.graph.parameters) gradients.insert(parameter.name + " gradient");
+  const std::vector<int> runners = running_nodes(traced, plan);
+  const auto runs = [&](int node) { return runners[node] == node; };
   std::map<comm::Traffic::Key, comm::Traffic::Count> traffic;
-  for (const plan::Strategy& strategy : plan.strategies)
-    count_calls(traffic, strategy.calls, plan.mesh, false, gradients);
+  for (size_t node = 0; node < runners.size(); ++node)
+    if (runs(static_cast<int>(node))) count_calls(traffic, plan.strategies[node].calls, plan.mesh, false, gradients);
   for (const plan::PlannedConversion& conversion : plan.conversions) {
+    if (!runs(conversion.to)) continue;
     count_calls(traffic, conversion.forward.calls, plan.mesh, false, {});
     count_calls(traffic, conversion.backward.calls, plan.mesh, true, {});
   }

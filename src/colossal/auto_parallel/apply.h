@@ -48,17 +48,15 @@ class ShardedGraph {
   }
 
  private:
-  /// The operands and the results of a call that several nodes have results of.
-  struct SharedCall {
-    std::vector<at::Tensor> operands, results;
-  };
-  using SharedCalls = std::map<int, SharedCall>;  // by TracedOperator::call
+  /// Results of operators that run for several nodes, by the node that runs. A node takes its result out.
+  using SharedResults = std::map<int, std::vector<at::Tensor>>;
 
   at::Tensor input_block(int node, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> operands_of(int node, const std::vector<at::Tensor>& values,
                                       const std::vector<at::Tensor>& parameters) const;
-  /// Runs a node. An operator that several nodes have results of runs once, if all read the same whole operands.
-  at::Tensor result_of(int node, const std::vector<at::Tensor>& operands, uint64_t seed, SharedCalls& calls) const;
+  /// Returns the block of a node's output: runs its operator, or takes the result from `shared`.
+  at::Tensor result_of(int node, const std::vector<at::Tensor>& values, const std::vector<at::Tensor>& parameters,
+                       uint64_t seed, SharedResults& shared) const;
   void release_read(int node, std::vector<at::Tensor>& values, std::vector<int>& readers) const;
 
   const TracedModule& traced_;
@@ -68,11 +66,19 @@ class ShardedGraph {
   std::vector<NodeShare> shares_;                          // of each node
   std::vector<std::vector<BlockConversion>> conversions_;  // of each operand of each node; equal specs = none
   std::vector<const TracedModule::Statistics*> statistics_;
-  std::map<int, std::vector<int>> results_;  // nodes that are results of a call, by TracedOperator::call
+  std::vector<int> runners_;     // running_nodes()
+  std::vector<bool> is_shared_;  // of each node: another node has the same runner
 };
 
+/// Returns, for each node, the node with whose operands its operator runs: the node itself, unless several nodes
+/// are results of one call under one strategy. Such a call runs once, with the operands of the first that needs a
+/// gradient, because only its conversions have a way back for the gradient, or else of the first.
+std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& plan);
+
 /// Returns the traffic of one run of a plan and its backward pass, without the sums of the parameters' gradients. It is
-/// that of Strategy::calls and of Plan::conversions. Keys and bytes are those of comm::Traffic; elements are not set.
-std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const plan::Graph& graph, const plan::Plan& plan);
+/// that of the strategies and conversions of running_nodes(). Keys and bytes are those of comm::Traffic; elements are
+/// not set.
+std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
+                                                                     const plan::Plan& plan);
 
 }  // namespace colossal::automatic

@@ -245,7 +245,7 @@ void AutoTraining::gather() {
 }
 
 std::map<comm::Traffic::Key, comm::Traffic::Count> AutoTraining::predicted_traffic() const {
-  return automatic::predicted_traffic(state_->planned.traced.graph, state_->planned.plan);
+  return automatic::predicted_traffic(state_->planned.traced, state_->planned.plan);
 }
 
 std::map<std::string, comm::Traffic::Count> AutoTraining::predicted_gradient_traffic() {
