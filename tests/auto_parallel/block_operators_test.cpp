@@ -101,7 +101,7 @@ void expect_calls(const plan::Strategy& strategy, const plan::Mesh& mesh, const 
   std::map<comm::Traffic::Key, comm::Traffic::Count> want;
   for (const plan::Call& call : strategy.calls) {
     const comm::Phase phase = call.in_backward ? comm::Phase::Backward : comm::Phase::Forward;
-    comm::Traffic::Count& count = want[{mesh.axes[call.axis].name, plan::name_of(call.collective), phase}];
+    comm::Traffic::Count& count = want[{mesh.axes[call.axis].name, plan::name_of(call.movement), phase}];
     ++count.calls;
     count.bytes += static_cast<double>(call.bytes);
   }

@@ -47,7 +47,7 @@ std::vector<Block> after(const Call& call, const std::vector<Block>& before) {
     Block reachable;
     for (int other = 0; other < 8; ++other) {
       const bool in_group = call.axis == 0 ? other % 4 == rank % 4 : other / 4 == rank / 4;
-      if (call.collective == Collective::Slice ? other == rank : in_group)
+      if (call.movement == Movement::Slice ? other == rank : in_group)
         reachable.insert(before[other].begin(), before[other].end());
     }
     const Block wanted = block_of(rank, call.result);
@@ -55,9 +55,9 @@ std::vector<Block> after(const Call& call, const std::vector<Block>& before) {
     std::set_intersection(wanted.begin(), wanted.end(), reachable.begin(), reachable.end(),
                           std::inserter(got, got.end()));
     const size_t size = before[rank].size(), ranks = kMesh.axes[call.axis].size;
-    EXPECT_EQ(got.size(), call.collective == Collective::AllGather  ? size * ranks
-                          : call.collective == Collective::AllToAll ? size
-                                                                    : size / ranks);
+    EXPECT_EQ(got.size(), call.movement == Movement::AllGather  ? size * ranks
+                          : call.movement == Movement::AllToAll ? size
+                                                                : size / ranks);
     blocks.push_back(std::move(got));
   }
   return blocks;
@@ -111,8 +111,8 @@ TEST(Convert, SlicesBeforeItSends) {
   const Conversion path =
       convert(type, parse_spec("[R, tensor]", kMesh), parse_spec("[data+tensor, R]", kMesh), kMesh, {});
   ASSERT_EQ(path.calls.size(), 2);
-  EXPECT_EQ(path.calls[0].collective, Collective::Slice);
-  EXPECT_EQ(path.calls[1].collective, Collective::AllToAll);
+  EXPECT_EQ(path.calls[0].movement, Movement::Slice);
+  EXPECT_EQ(path.calls[1].movement, Movement::AllToAll);
   EXPECT_EQ(path.bytes, 8 * 8 * 4 / 8 * 3 / 4) << "three quarters of an eighth; gathering first sends eight times that";
 }
 
@@ -120,12 +120,12 @@ TEST(Convert, PricesCollectives) {
   Links links;
   links.start = 1;
   links.axes = {{}, {.latency = 10, .bandwidth = 2}};
-  const auto seconds = [&](Collective collective) { return price(collective, 1, 64, kMesh, links).seconds; };
-  EXPECT_EQ(seconds(Collective::AllGather), 1 + 3 * 10 + 3 * 64 / 2);
-  EXPECT_EQ(seconds(Collective::AllReduce), 1 + 6 * 10 + 96 / 2);
-  EXPECT_EQ(seconds(Collective::ReduceScatter), 1 + 3 * 10 + 48 / 2);
-  EXPECT_EQ(seconds(Collective::AllToAll), 1 + 3 * 10 + 48 / 2);
-  EXPECT_EQ(seconds(Collective::Slice), 0);
+  const auto seconds = [&](Movement movement) { return price(movement, 1, 64, kMesh, links).seconds; };
+  EXPECT_EQ(seconds(Movement::AllGather), 1 + 3 * 10 + 3 * 64 / 2);
+  EXPECT_EQ(seconds(Movement::AllReduce), 1 + 6 * 10 + 96 / 2);
+  EXPECT_EQ(seconds(Movement::ReduceScatter), 1 + 3 * 10 + 48 / 2);
+  EXPECT_EQ(seconds(Movement::AllToAll), 1 + 3 * 10 + 48 / 2);
+  EXPECT_EQ(seconds(Movement::Slice), 0);
 }
 
 TEST(Convert, RefusesIllegalSpecs) {

@@ -36,7 +36,7 @@ std::vector<std::string> names(const Graph& graph, const Mesh& mesh) {
 std::vector<std::string> calls(const Strategy& strategy) {
   std::vector<std::string> texts;
   for (const Call& call : strategy.calls)
-    texts.push_back(concat(call.in_backward ? "backward " : "forward ", name_of(call.collective), " over ",
+    texts.push_back(concat(call.in_backward ? "backward " : "forward ", name_of(call.movement), " over ",
                            kMesh.axes[call.axis].name, " of ", call.tensor, ": ", call.bytes));
   return texts;
 }

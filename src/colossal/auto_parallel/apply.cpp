@@ -26,10 +26,10 @@ std::map<std::pair<int, int>, const plan::PlannedConversion*> by_reader(const pl
 void count_calls(std::map<comm::Traffic::Key, comm::Traffic::Count>& traffic, const std::vector<plan::Call>& calls,
                  const plan::Mesh& mesh, bool is_gradient, const std::set<std::string>& left_out) {
   for (const plan::Call& call : calls) {
-    if (call.collective == plan::Collective::Slice) continue;
-    if (call.collective == plan::Collective::AllReduce && left_out.contains(call.tensor)) continue;
+    if (call.movement == plan::Movement::Slice) continue;
+    if (call.movement == plan::Movement::AllReduce && left_out.contains(call.tensor)) continue;
     const bool in_backward = is_gradient || call.in_backward;
-    comm::Traffic::Count& count = traffic[{mesh.axes[call.axis].name, plan::name_of(call.collective),
+    comm::Traffic::Count& count = traffic[{mesh.axes[call.axis].name, plan::name_of(call.movement),
                                            in_backward ? comm::Phase::Backward : comm::Phase::Forward}];
     ++count.calls;
     count.bytes += static_cast<double>(call.bytes);

@@ -126,14 +126,14 @@ at::Tensor run_calls(const at::Tensor& block, const plan::Spec& from, const std:
   for (const plan::Call& call : calls) {
     comm::Group& group = *groups.axes[call.axis];
     const int64_t before = divided_dim(spec, call.axis), after = divided_dim(call.result, call.axis);
-    if (call.collective == plan::Collective::Slice)
+    if (call.movement == plan::Movement::Slice)
       now = sliced_block(now, after, group);
-    else if (call.collective == plan::Collective::AllGather)
+    else if (call.movement == plan::Movement::AllGather)
       now = gathered_blocks(now, before, group);
-    else if (call.collective == plan::Collective::AllToAll)
+    else if (call.movement == plan::Movement::AllToAll)
       now = exchanged_blocks(now, before, after, group);
     else
-      throw Error("auto_parallel", concat("a conversion slices, gathers or exchanges: got ", name_of(call.collective)));
+      throw Error("auto_parallel", concat("a conversion slices, gathers or exchanges: got ", name_of(call.movement)));
     spec = call.result;
   }
   return now;

@@ -62,7 +62,7 @@ std::string specs_text(const std::vector<plan::Spec>& specs, const Mesh& mesh) {
 }
 
 std::string call_text(const Call& call, const Mesh& mesh) {
-  return concat(plan::name_of(call.collective), " over ", mesh.axes[call.axis].name);
+  return concat(plan::name_of(call.movement), " over ", mesh.axes[call.axis].name);
 }
 
 std::string calls_text(const Strategy& strategy, const Mesh& mesh) {
@@ -76,7 +76,7 @@ std::string calls_text(const Strategy& strategy, const Mesh& mesh) {
 ResultJson json_of(const std::vector<Call>& calls, const Mesh& mesh) {
   ResultJson list = ResultJson::array();
   for (const Call& call : calls) {
-    ResultJson object{{"collective", plan::name_of(call.collective)},
+    ResultJson object{{"collective", plan::name_of(call.movement)},
                       {"axis", mesh.axes[call.axis].name},
                       {"bytes", call.bytes},
                       {"seconds", call.seconds}};

@@ -20,7 +20,7 @@
 
 namespace colossal::plan {
 
-/// A collective of a group of ranks. plan::Collective (plan/conversions.h) is a step of a conversion, which can be a
+/// A collective of a group of ranks. plan::Movement (plan/conversions.h) is a step of a conversion, which can be a
 /// slice.
 using CommKind = colossal::Collective;
 using colossal::to_string;

@@ -17,18 +17,19 @@ int last_axis(uint8_t set) {
   return axis;
 }
 
-struct Move {
-  Collective collective;
+/// A spec that one step reaches.
+struct NextSpec {
+  Movement movement;
   int axis;
-  Spec result;
+  Spec spec;
 };
 
 /// Returns the specs that one step reaches. An axis can only follow the axes that come earlier in the mesh, because the
 /// first axis of a dimension makes the largest blocks.
-std::vector<Move> moves_from(const Spec& spec, const std::vector<int64_t>& shape, const Mesh& mesh) {
-  std::vector<Move> moves;
-  const auto add = [&](Collective collective, int axis, Spec result) {
-    if (is_legal(result, shape, mesh)) moves.push_back({collective, axis, std::move(result)});
+std::vector<NextSpec> specs_after(const Spec& spec, const std::vector<int64_t>& shape, const Mesh& mesh) {
+  std::vector<NextSpec> reached;
+  const auto add = [&](Movement movement, int axis, Spec result) {
+    if (is_legal(result, shape, mesh)) reached.push_back({movement, axis, std::move(result)});
   };
   uint8_t used = 0;
   for (const uint8_t set : spec) used = static_cast<uint8_t>(used | set);
@@ -38,7 +39,7 @@ std::vector<Move> moves_from(const Spec& spec, const std::vector<int64_t>& shape
       if (used >> axis & 1) continue;
       Spec sliced = spec;
       sliced[dim] = static_cast<uint8_t>(sliced[dim] | (1u << axis));
-      add(Collective::Slice, axis, std::move(sliced));
+      add(Movement::Slice, axis, std::move(sliced));
     }
     if (last < 0) continue;
     Spec gathered = spec;
@@ -47,11 +48,11 @@ std::vector<Move> moves_from(const Spec& spec, const std::vector<int64_t>& shape
       if (other == dim || last_axis(spec[other]) > last) continue;
       Spec moved = gathered;
       moved[other] = static_cast<uint8_t>(moved[other] | (1u << last));
-      add(Collective::AllToAll, last, std::move(moved));
+      add(Movement::AllToAll, last, std::move(moved));
     }
-    add(Collective::AllGather, last, std::move(gathered));
+    add(Movement::AllGather, last, std::move(gathered));
   }
-  return moves;
+  return reached;
 }
 
 struct Arrival {
@@ -79,32 +80,32 @@ Conversion path_to(const Spec& from, Spec to, const std::map<Spec, Arrival>& arr
 
 }  // namespace
 
-const char* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::AllReduce:
+const char* name_of(Movement movement) {
+  switch (movement) {
+    case Movement::AllReduce:
       return "all_reduce";
-    case Collective::AllGather:
+    case Movement::AllGather:
       return "all_gather";
-    case Collective::ReduceScatter:
+    case Movement::ReduceScatter:
       return "reduce_scatter";
-    case Collective::AllToAll:
+    case Movement::AllToAll:
       return "all_to_all";
     default:
       return "slice";
   }
 }
 
-Call price(Collective collective, int axis, int64_t local_bytes, const Mesh& mesh, const Links& links) {
-  Call call{.collective = collective, .axis = axis};
+Call price(Movement movement, int axis, int64_t local_bytes, const Mesh& mesh, const Links& links) {
+  Call call{.movement = movement, .axis = axis};
   const int64_t size = mesh.axes[axis].size;
-  if (collective == Collective::Slice || size == 1) return call;
-  if (collective == Collective::AllGather) {
+  if (movement == Movement::Slice || size == 1) return call;
+  if (movement == Movement::AllGather) {
     call.bytes = (size - 1) * local_bytes;
   } else {
-    const int64_t rounds = collective == Collective::AllReduce ? 2 : 1;
+    const int64_t rounds = movement == Movement::AllReduce ? 2 : 1;
     call.bytes = static_cast<int64_t>(static_cast<__int128>(rounds) * (size - 1) * local_bytes / size);
   }
-  const int64_t hops = (collective == Collective::AllReduce ? 2 : 1) * (size - 1);
+  const int64_t hops = (movement == Movement::AllReduce ? 2 : 1) * (size - 1);
   const Link& link = links.link(axis);
   call.seconds =
       links.start + static_cast<double>(hops) * link.latency + static_cast<double>(call.bytes) / link.bandwidth;
@@ -126,15 +127,15 @@ Conversion convert(const TensorType& type, const Spec& from, const Spec& to, con
     if (spec == to) break;
     if (arrivals.at(spec).seconds < order.first) continue;
     const int64_t local_bytes = type.bytes() / blocks_of(spec, mesh);
-    for (const Move& move : moves_from(spec, type.shape, mesh)) {
-      Arrival next{.from = spec, .call = price(move.collective, move.axis, local_bytes, mesh, links)};
-      next.call.result = move.result;
+    for (const NextSpec& step : specs_after(spec, type.shape, mesh)) {
+      Arrival next{.from = spec, .call = price(step.movement, step.axis, local_bytes, mesh, links)};
+      next.call.result = step.spec;
       next.seconds = order.first + next.call.seconds;
       next.calls = order.second + 1;
-      const auto found = arrivals.find(move.result);
+      const auto found = arrivals.find(step.spec);
       if (found != arrivals.end() && !(next < found->second)) continue;
-      queue.push({{next.seconds, next.calls}, move.result});
-      arrivals[move.result] = std::move(next);
+      queue.push({{next.seconds, next.calls}, step.spec});
+      arrivals[step.spec] = std::move(next);
     }
   }
   return path_to(from, to, arrivals);

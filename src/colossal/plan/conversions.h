@@ -1,7 +1,7 @@
-// Collectives with their prices, and the cheapest way from one spec of a tensor to another.
+// Movements of a tensor's data with their prices, and the cheapest way from one spec of a tensor to another.
 //
 //   const plan::Conversion path = plan::convert(plan::TensorType{{16, 8}}, from, to, mesh, links);
-//   for (const plan::Call& call : path.calls) std::puts(plan::name_of(call.collective));
+//   for (const plan::Call& call : path.calls) std::puts(plan::name_of(call.movement));
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,14 +14,15 @@
 
 namespace colossal::plan {
 
-/// A way to move the data of a tensor over the ranks of one axis. A slice keeps a block of what a rank has.
-enum class Collective : uint8_t { Slice, AllReduce, AllGather, ReduceScatter, AllToAll };
-/// Returns comm::Traffic's name of a collective ("all_reduce"), or "slice".
-const char* name_of(Collective collective);
+/// A way to change how one axis divides a tensor: a slice, which keeps a block of what the rank has and sends nothing,
+/// or a collective. Collective (base/collective.h) has the calls that ranks can make, these among them.
+enum class Movement : uint8_t { Slice, AllReduce, AllGather, ReduceScatter, AllToAll };
+/// Returns the name that comm::Traffic counts a collective under ("all_reduce"), or "slice".
+const char* name_of(Movement movement);
 
-/// One collective over one axis.
+/// One movement over one axis.
 struct Call {
-  Collective collective = Collective::Slice;
+  Movement movement = Movement::Slice;
   int axis = 0;        ///< index in Mesh::axes
   int64_t bytes = 0;   ///< bytes that a rank sends
   double seconds = 0;  ///< with the latency of its hops and the start of an operator
@@ -31,10 +32,10 @@ struct Call {
   Spec result;         ///< spec after the call; empty outside a conversion
 };
 
-/// Returns the price of a collective over an axis of `size` ranks. `local_bytes` is what a rank has before the call.
+/// Returns the price of a movement over an axis of `size` ranks. `local_bytes` is what a rank has before the call.
 /// All-reduce sends 2 (size - 1) / size of it, all-gather size - 1 times as much, reduce-scatter and all-to-all
 /// (size - 1) / size of it. A slice is free. Source: ring algorithms.
-Call price(Collective collective, int axis, int64_t local_bytes, const Mesh& mesh, const Links& links);
+Call price(Movement movement, int axis, int64_t local_bytes, const Mesh& mesh, const Links& links);
 
 /// Steps from one spec to another, and their sum.
 struct Conversion {

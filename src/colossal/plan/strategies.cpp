@@ -61,7 +61,7 @@ struct Maker {
 
   /// Adds a call of a strategy. `bytes` is what a rank has before it.
   void add_call(Strategy& strategy, Call what, int64_t bytes) const {
-    Call call = price(what.collective, what.axis, bytes, mesh, links);
+    Call call = price(what.movement, what.axis, bytes, mesh, links);
     call.tensor = std::move(what.tensor);
     call.in_backward = what.in_backward;
     call.dim = what.dim;
@@ -74,9 +74,9 @@ struct Maker {
   /// `bytes` is what a rank has, before and after.
   void add_sum(Strategy& strategy, int axis, int dim, const std::string& tensor, bool in_backward,
                int64_t& bytes) const {
-    const Collective collective = dim < 0 ? Collective::AllReduce : Collective::ReduceScatter;
-    add_call(strategy,
-             {.collective = collective, .axis = axis, .in_backward = in_backward, .dim = dim, .tensor = tensor}, bytes);
+    const Movement movement = dim < 0 ? Movement::AllReduce : Movement::ReduceScatter;
+    add_call(strategy, {.movement = movement, .axis = axis, .in_backward = in_backward, .dim = dim, .tensor = tensor},
+             bytes);
     if (dim >= 0) bytes /= mesh.axes[axis].size;
   }
 
@@ -93,7 +93,7 @@ struct Maker {
     for (size_t axis = 0; axis < assigned.size(); ++axis)
       if (assigned[axis].gather >= 0)
         add_call(strategy,
-                 {.collective = Collective::AllGather,
+                 {.movement = Movement::AllGather,
                   .axis = static_cast<int>(axis),
                   .dim = assigned[axis].gather,
                   .tensor = graph.name_of(graph.operands[node][0])},
@@ -109,7 +109,7 @@ struct Maker {
       for (size_t axis = 0; axis < assigned.size(); ++axis)
         if (assigned[axis].index == op.classes)
           add_call(strategy,
-                   {.collective = Collective::AllReduce,
+                   {.movement = Movement::AllReduce,
                     .axis = static_cast<int>(axis),
                     .tensor = graph.nodes[node].name + what},
                    rows * numbers * number);
@@ -127,7 +127,7 @@ struct Maker {
       if (op.indices[use.index].summed) {
         add_sum(strategy, at, use.scatter, name, false, output);
       } else if (op.statistics_bytes > 0 && op.output[0] == use.index) {
-        add_call(strategy, {.collective = Collective::AllReduce, .axis = at, .tensor = name + " statistics"},
+        add_call(strategy, {.movement = Movement::AllReduce, .axis = at, .tensor = name + " statistics"},
                  statistics_bytes(strategy));
       }
     }
@@ -142,7 +142,7 @@ struct Maker {
     for (size_t axis = 0; axis < assigned.size(); ++axis)
       if (assigned[axis].scatter >= 0)
         add_call(strategy,
-                 {.collective = Collective::AllGather,
+                 {.movement = Movement::AllGather,
                   .axis = static_cast<int>(axis),
                   .in_backward = true,
                   .dim = assigned[axis].scatter,
@@ -154,7 +154,7 @@ struct Maker {
       if (use.index < 0 || op.indices[use.index].summed) continue;
       if (op.statistics_bytes > 0 && op.output[0] == use.index)
         add_call(strategy,
-                 {.collective = Collective::AllReduce, .axis = at, .in_backward = true, .tensor = name + " statistics"},
+                 {.movement = Movement::AllReduce, .axis = at, .in_backward = true, .tensor = name + " statistics"},
                  statistics_bytes(strategy));
       for (size_t i = 0; i < op.operands.size(); ++i)
         if (has_gradient(i) && !has_index(op.operands[i], use.index))
