@@ -15,11 +15,9 @@
 #include "colossal/base/file.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/machine.h"
-#include "colossal/base/progress.h"
 #include "colossal/base/version.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/data/texts/files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
 #include "colossal/models/registry.h"
@@ -29,7 +27,6 @@
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/run_records.h"
-#include "colossal/report/tensorboard.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
@@ -37,7 +34,9 @@
 #include "colossal/train/measured_memory.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
+#include "colossal/train/run_output.h"
 #include "colossal/train/stall_records.h"
+#include "colossal/train/start_folder.h"
 #include "colossal/train/tier_moves.h"
 
 namespace colossal::train {
@@ -55,28 +54,6 @@ namespace {
 
 /// Maximum delay until a directory that rank 0 made appears on this host, in a network file system.
 constexpr std::chrono::seconds kFolderDelay(5);
-
-/// Runs work whose failure does not end a run. Logs once when it starts to fail, and once when it succeeds again.
-class Tolerated {
- public:
-  template <class Work>
-  void run(const Log& log, const Work& work) {
-    try {
-      work();
-      if (fails_) log.info("writing works again after an earlier failure: ", message_);
-      fails_ = false;
-    } catch (const Error& error) {
-      message_ = error.what();
-      if (!fails_)
-        log.warning(message_, "; training continues, and the missing data is written as soon as writing works again");
-      fails_ = true;
-    }
-  }
-
- private:
-  bool fails_ = false;
-  std::string message_;
-};
 
 /// The flags that select the start of a run.
 RankInputs start_inputs(const TrainerOptions& options) {
@@ -109,29 +86,6 @@ RankInputs inputs_of(const run::RunData& data) {
 
 }  // namespace
 
-struct Trainer::Output {
-  Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
-      : metrics(folder.metrics(), folder.metric_names(), resumed_after),
-        events(folder.tensorboard(), resumed_after),
-        records(folder.history(), folder.ranks(), !resumed_after),
-        progress("step", steps) {}
-  template <class Record>
-  void record(const Record& what, const Log& log) {
-    records_try.run(log, [&] { records.write(what); });
-  }
-  void write(const report::StepMetrics& m, const report::RankMetrics& ranks, const Log& log) {
-    metrics_try.run(log, [&] { metrics.write(m); });
-    record(ranks, log);
-    events_try.run(log, [&] { events.write(m); });
-    progress.update(m.step(), report::progress_line(m));
-  }
-  report::MetricsWriter metrics;
-  report::EventWriter events;
-  report::RunRecorder records;
-  Tolerated metrics_try, events_try, records_try;
-  Progress progress;
-};
-
 Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
   // An error on one rank is thrown on all ranks, so that no rank waits in a collective.
@@ -143,7 +97,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   require_same(*everyone, config_inputs(config_));
   comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
-    if (is_first()) take_folder();  // before the other ranks read it
+    if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
   });
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
@@ -206,55 +160,17 @@ std::string Trainer::builtin_text() const {
   return keeps ? folder_.builtin_text() : options_.builtin_data;
 }
 
-void Trainer::take_folder() {
-  folder_.create();
-  lock_ = std::make_unique<RunLock>(folder_.path());
-  if (options_.start == Start::New) {
-    auto held = checkpoint::latest(folder_.checkpoints());
-    if (!held) held = run::checkpoint_set_aside(folder_);
-    require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
-            "; add --resume to continue from it, --overwrite to start from scratch, or choose another run.folder");
-    const std::string incomplete = checkpoint::step_folders(folder_.checkpoints()).skipped_after(-1);
-    require(incomplete.empty(), "run", "the folder ", folder_.path(),
-            " already holds an incomplete checkpoint: ", incomplete,
-            "; restore it and add --resume, or add --overwrite to start from scratch, or choose another run.folder");
-  } else if (run::restore_run(folder_)) {
-    options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
-                                      " ended before its first checkpoint; its files are removed, ",
-                                      options_.start == Start::Resume
-                                          ? "and the earlier run continues"
-                                          : "and the earlier run is overwritten by this one"));
-  }
-}
-
 void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   std::optional<int64_t> resumed_after;
   if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
-  // A run without a complete step is not set aside as a whole, so its incomplete steps must not remain among the new
-  // run's.
-  const bool replaces = options_.start == Start::Overwrite && steps.complete.empty();
-  std::vector<int64_t> all = steps.complete;
-  for (const auto& [step, what] : steps.skipped) all.push_back(step);
-  for (const int64_t step : all) {
-    if (!replaces && (!resumed_after || step <= *resumed_after)) continue;
-    // Otherwise the next --resume would use it as a checkpoint of this run.
-    const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
-    log_.warning("the ", replaces ? "incomplete" : "newer", " checkpoint of step ", step, " is set aside as ", aside,
-                 "; remove it if it is not needed");
-  }
-  if (!steps.complete.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
-  folder_.create();
+  set_aside_steps(folder_, options_.start, steps, resumed_after, log_);
   const std::string text = builtin_text();
   const bool reads_builtin = data_.tokenizer && config_.data.path == "builtin" && config_.data.sources.empty();
-  if (reads_builtin && text != folder_.builtin_text())
-    data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
-  write_file(folder_.config(), to_toml(config_));
-  if (!options_.prediction.empty())
-    write_file(folder_.prediction(), options_.prediction + "\n");
-  else
-    std::filesystem::remove(folder_.prediction());  // of an earlier start with another layout
-  output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
-  output_->record(start_record(resumed_after.value_or(0)), log_);
+  write_start_files(folder_, {.config = to_toml(config_),
+                              .prediction = options_.prediction,
+                              .builtin_text = reads_builtin && text != folder_.builtin_text() ? text : ""});
+  output_ = std::make_unique<RunOutput>(folder_, resumed_after, config_.training.steps, log_);
+  output_->record(start_record(resumed_after.value_or(0)));
 }
 
 report::StartRecord Trainer::start_record(int64_t steps_done) const {
@@ -279,7 +195,7 @@ report::StartRecord Trainer::start_record(int64_t steps_done) const {
 
 void Trainer::keep_sample(const std::string& text) {
   if (output_ && !text.empty())
-    output_->record(report::SampleRecord{engine_->steps_done(), config_.training.sample_prompt, text}, log_);
+    output_->record(report::SampleRecord{engine_->steps_done(), config_.training.sample_prompt, text});
 }
 
 void Trainer::start() {
@@ -525,13 +441,13 @@ bool Trainer::run() {
     const bool evaluates = is_last || is_due(t.evaluate_every), saves = is_last || stopped || is_due(t.save_every);
     if (evaluates) evaluate(m);
     const bool samples = options_.sample && !is_last && !stopped && is_due(t.sample_every);
-    if (output_) output_->write(m, ranks, log_);
+    if (output_) output_->write(m, ranks);
     if (saves) save(is_last || stopped);
     if (samples) keep_sample(options_.sample(*this));
     // These are not part of a step. All other work is: an accelerator may still update while the host writes metrics.
     if (evaluates || saves || samples) watch.restart();
   }
-  if (output_) output_->progress.finish();
+  if (output_) output_->finish();
   if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))
     timeline_ = std::make_unique<report::PipelineTimeline>(std::move(*timeline));
   const bool finished = engine_->steps_done() >= t.steps;

@@ -33,6 +33,7 @@ class StepMetrics;
 namespace colossal::train {
 
 class MeasuredMemory;
+class RunOutput;
 class StallRecords;
 struct StepWork;
 class Trainer;
@@ -103,7 +104,6 @@ class Trainer {
   const Log& log() const { return log_; }
 
  private:
-  struct Output;  // the files that rank 0 writes: metrics, events, progress
   /// Returns the path that data.path = "builtin" selects. A resumed run reads the copy that it made at its first start,
   /// because the sources may have changed since.
   std::string builtin_text() const;
@@ -114,12 +114,8 @@ class Trainer {
   void import_weights(bool resumed);
   /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
-  /// Creates and locks the run folder, on rank 0, before any rank reads it. Unless the start is New, it also puts back
-  /// a run that was set aside by one without a checkpoint. Errors: another run writes to the folder; with Start::New
-  /// the folder holds a checkpoint.
-  void take_folder();
-  /// Sets aside the checkpoints of `steps` that this run does not continue from, with Start::Overwrite the whole
-  /// earlier run. Writes the config and opens the output files. Called on rank 0 after this run has loaded its start.
+  /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h),
+  /// and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   void save(bool last);
@@ -157,7 +153,7 @@ class Trainer {
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;
-  std::unique_ptr<Output> output_;
+  std::unique_ptr<RunOutput> output_;                   // null on other ranks than 0
   std::unique_ptr<report::PipelineTimeline> timeline_;  // last step of run(), on rank 0 of a pipeline
   int64_t saved_step_ = -1;  // step of the newest checkpoint from which this run could continue; -1 = none
 };

@@ -1,0 +1,62 @@
+#include "colossal/train/start_folder.h"
+
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/data/texts/files.h"
+#include "colossal/run/replaced_run.h"
+#include "colossal/train/trainer.h"
+
+namespace colossal::train {
+
+std::unique_ptr<RunLock> take_folder(const RunFolder& folder, Start start, std::vector<std::string>& notices) {
+  folder.create();
+  auto lock = std::make_unique<RunLock>(folder.path());
+  if (start == Start::New) {
+    auto held = checkpoint::latest(folder.checkpoints());
+    if (!held) held = run::checkpoint_set_aside(folder);
+    require(!held, "run", "the folder ", folder.path(), " already holds ", held.value_or(""),
+            "; add --resume to continue from it, --overwrite to start from scratch, or choose another run.folder");
+    const std::string incomplete = checkpoint::step_folders(folder.checkpoints()).skipped_after(-1);
+    require(incomplete.empty(), "run", "the folder ", folder.path(),
+            " already holds an incomplete checkpoint: ", incomplete,
+            "; restore it and add --resume, or add --overwrite to start from scratch, or choose another run.folder");
+  } else if (run::restore_run(folder)) {
+    notices.push_back(concat(
+        "the run that was to overwrite the one in ", folder.path(),
+        " ended before its first checkpoint; its files are removed, ",
+        start == Start::Resume ? "and the earlier run continues" : "and the earlier run is overwritten by this one"));
+  }
+  return lock;
+}
+
+void set_aside_steps(const RunFolder& folder, Start start, const checkpoint::StepFolders& steps,
+                     std::optional<int64_t> resumed_after, const Log& log) {
+  // A run without a complete step is not set aside as a whole, so its incomplete steps must not remain among the new
+  // run's.
+  const bool replaces = start == Start::Overwrite && steps.complete.empty();
+  std::vector<int64_t> all = steps.complete;
+  for (const auto& [step, what] : steps.skipped) all.push_back(step);
+  for (const int64_t step : all) {
+    if (!replaces && (!resumed_after || step <= *resumed_after)) continue;
+    // Otherwise the next --resume would use it as a checkpoint of this run.
+    const std::string aside = checkpoint::set_aside(folder.checkpoints(), step);
+    log.warning("the ", replaces ? "incomplete" : "newer", " checkpoint of step ", step, " is set aside as ", aside,
+                "; remove it if it is not needed");
+  }
+  if (!steps.complete.empty() && start == Start::Overwrite) run::set_run_aside(folder);
+}
+
+void write_start_files(const RunFolder& folder, const StartFiles& files) {
+  folder.create();
+  if (!files.builtin_text.empty()) data::copy_text_files(files.builtin_text, {folder.path()}, folder.builtin_text());
+  write_file(folder.config(), files.config);
+  if (!files.prediction.empty())
+    write_file(folder.prediction(), files.prediction + "\n");
+  else
+    std::filesystem::remove(folder.prediction());  // of an earlier start with another layout
+}
+
+}  // namespace colossal::train
