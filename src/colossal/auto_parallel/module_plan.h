@@ -1,7 +1,7 @@
 // The trace of a module and its plan, the same on all ranks.
 //
 //   const ModulePlan planned = plan_module(*everyone, *net, loss, inputs, config, {});
-//   plan::write_plan(planned.plan, planned.traced.graph, "plan.json");
+//   plan::write_plan(planned.plan, planned.traced.graph, config.run.folder + "/again.json");
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -2,7 +2,7 @@
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
 //   const automatic::TracedModule traced = automatic::trace(*net, loss, {points, targets});
-//   plan::write_graph(traced.graph, "graph.json");
+//   plan::write_graph(traced.graph, folder + "/graph.json");
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,8 +1,9 @@
 // Compares a predicted step with the second step of a real run: calls, bytes sent, memory and seconds of every rank.
 //
-//   const predict::RankStep counted = predict::count_step(world, run, [&] { return data.training->next(); });
-//   const std::vector<predict::RankStep> all = predict::gather_steps(*everyone, counted);           // on rank 0
-//   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, shape.experts > 0);
+//   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
+//   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);         // on rank 0
+//   const bool has_experts = run.shape.experts > 0;
+//   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, has_experts);
 //   if (check.differs()) std::fputs(predict::to_text(check).c_str(), stderr);
 #pragma once
 #include <cstdint>
