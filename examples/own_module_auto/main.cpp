@@ -43,6 +43,7 @@ std::vector<at::Tensor> spirals(int64_t rows, uint64_t seed) {
 
 /// Trains one rank of the run.
 void train(colossal::comm::World& world, const colossal::Config& config) {
+  torch::manual_seed(static_cast<uint64_t>(config.training.seed));  // every run starts with the same values
   auto net = std::make_shared<Net>(128);
   const auto loss = [&](const std::vector<at::Tensor>& in) {
     return torch::cross_entropy_loss(net->forward(in[0]).to(at::kFloat), in[1]);

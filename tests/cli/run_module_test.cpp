@@ -55,6 +55,17 @@ TEST_F(RunModule, CallsWorkWithTheConfig) {
   EXPECT_EQ(ended.calls, 1);
 }
 
+TEST_F(RunModule, LeavesPlanAndAutoToAutoParallel) {
+  const Ended planned = run({path, "--parallel.plan=plan.json"}, [](comm::World&, const run::Config& config) {
+    EXPECT_EQ(config.parallel.plan, "plan.json");
+  });
+  EXPECT_EQ(planned.calls, 1) << planned.error;
+  const Ended chosen = run({path, "--parallel.auto=true", "--parallel.ranks=1"});
+  EXPECT_EQ(chosen.calls, 1) << chosen.error;
+  const Ended open = run({path, "--parallel.auto=true"});
+  EXPECT_THAT(open.error, HasSubstr("auto needs the number of ranks"));
+}
+
 TEST_F(RunModule, RefusesUnknownTables) {
   const Ended ended = run({path, "--trainin.steps=90"});
   EXPECT_NE(ended.status, 0);

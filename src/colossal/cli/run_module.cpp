@@ -6,6 +6,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/foreign_error.h"
 #include "colossal/base/uncaught_error.h"
+#include "colossal/cli/auto_layout.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/run/own_tables.h"
@@ -23,6 +24,14 @@ int print_usage(std::FILE* to, const std::string& program, int status) {
   return status;
 }
 
+/// Checks the config. auto_parallel(), which the module may use, takes parallel.plan and checks it against its graph.
+void check_module_config(const run::Config& config) {
+  run::Config checked = config;
+  checked.parallel.plan.clear();
+  checked.validate();
+  comm::choose_device(config.run.device, 0);
+}
+
 }  // namespace
 
 int run_module(int argc, char** argv, const ModuleWork& work) {
@@ -34,9 +43,9 @@ int run_module(int argc, char** argv, const ModuleWork& work) {
   try {
     const auto config = read_config<run::Config>(words[0], {words.begin() + 1, words.end()});
     run::refuse_other_tables(config, {});
-    config.validate();
-    comm::choose_device(config.run.device, 0);  // checked before ranks start, so that an error is printed once
-    return with_ranks(config.parallel.ranks(), words, [&] {
+    check_module_config(config);  // before ranks start, so that an error is printed once
+    const bool chooses = config.parallel.automatic;
+    return with_ranks(chooses ? ranks_of_auto(config, comm::cuda_devices()) : config.parallel.ranks(), words, [&] {
       const auto world = join_run(config.run, comm::cuda_devices());
       say_stalls(*world);
       work(*world, config);

@@ -25,6 +25,9 @@ constexpr const char* kModel = "model.";  // prefix of the names of parameters a
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
+  require(!p.automatic, "parallel",
+          "auto needs a plan of the module's operators: got auto = true; train with colossal::auto_parallel, or set "
+          "parallel.data and leave auto and ranks out");
   require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1 && p.expert.size == 1, "parallel",
           "a user-defined module supports data parallelism and ZeRO only: got tensor ", p.tensor.size, ", pipeline ",
           p.pipeline.size, ", sequence ", p.sequence.size, ", expert ", p.expert.size,
