@@ -115,16 +115,16 @@ TEST(ChoiceProblem, CountsRepeatedPairs) {
   EXPECT_EQ(solve_choices(once, 25).cost, solve_choices(again, 25).cost);
 }
 
-TEST(Eliminate, ChargesPricesAndKeepsFixedChoices) {
+TEST(Eliminate, ChargesPricesAndKeepsAllowedChoices) {
   std::mt19937 random(2);
   for (int i = 0; i < 100; ++i) {
     const ChoiceProblem problem = random_problem(random);
     Prices prices(problem.moments);
     for (double& price : prices) price = std::uniform_int_distribution<int>(0, 2)(random);
-    std::vector<int> fixed(problem.variables.size(), -1);
-    fixed[0] = static_cast<int>(problem.variables[0].cost.size()) - 1;
-    const Elimination result = eliminate(problem, prices, fixed);
-    EXPECT_EQ(result.choices[0], fixed[0]);
+    AllowedChoices allowed = all_choices(problem);
+    allowed[0] = {allowed[0].back()};
+    const Elimination result = eliminate(problem, prices, allowed);
+    EXPECT_EQ(result.choices[0], allowed[0].front());
     if (result.cost == kForbidden) continue;
     double cost = problem.cost_of(result.choices);
     const auto live = problem.live_of(result.choices);
@@ -138,13 +138,40 @@ TEST(Eliminate, FindsGoodChoicesWhereTablesWouldBeTooLarge) {
   int exact = 0;
   for (int i = 0; i < 200; ++i) {
     const ChoiceProblem problem = random_problem(random);
-    const Elimination held = eliminate(problem, {}, {}, 6);
+    const Elimination held = eliminate(problem, {}, {}, {.max_entries = 6});
     if (held.cost == kForbidden) continue;
     EXPECT_EQ(problem.cost_of(held.choices), held.cost);
     EXPECT_GE(held.cost, eliminate(problem).cost);
     exact += held.cost == eliminate(problem).cost ? 1 : 0;
   }
   EXPECT_GT(exact, 50);
+}
+
+TEST(Eliminate, BoundsTheCostOfEveryChoice) {
+  std::mt19937 random(8);
+  int exact = 0, choices = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ChoiceProblem problem = random_problem(random);
+    Prices prices(problem.moments);
+    for (double& price : prices) price = std::uniform_int_distribution<int>(0, 2)(random);
+    const Elimination result = eliminate(problem, prices, {}, {.with_bounds = true});
+    const AllowedChoices all = all_choices(problem);
+    AllowedChoices one = all;
+    for (size_t v = 0; v < problem.variables.size(); ++v) {
+      double least = kForbidden;
+      for (const int choice : all[v]) {
+        one[v] = {choice};
+        const double cost = eliminate(problem, prices, one).cost, bound = result.bounds[v][static_cast<size_t>(choice)];
+        EXPECT_LE(bound, cost) << i << ", variable " << v << ", choice " << choice;
+        least = std::min(least, bound);
+        exact += bound == cost ? 1 : 0;
+        ++choices;
+      }
+      EXPECT_EQ(least, result.cost) << i;
+      one[v] = all[v];
+    }
+  }
+  EXPECT_GT(exact, choices / 2) << "bounds that are always 0 would pass";
 }
 
 TEST(SolveChoices, EqualsTryingAllWithinAnyLimit) {

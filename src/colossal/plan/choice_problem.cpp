@@ -1,6 +1,7 @@
 #include "colossal/plan/choice_problem.h"
 
 #include <cstddef>
+#include <numeric>
 
 namespace colossal::plan {
 namespace {
@@ -35,6 +36,15 @@ std::vector<int64_t> ChoiceProblem::live_of(const std::vector<int>& choices) con
   for (int moment = 1; moment <= moments; ++moment) live[moment] += live[moment - 1];
   live.pop_back();
   return live;
+}
+
+AllowedChoices all_choices(const ChoiceProblem& problem) {
+  AllowedChoices all;
+  for (const Variable& variable : problem.variables) {
+    all.emplace_back(variable.cost.size());
+    std::iota(all.back().begin(), all.back().end(), 0);
+  }
+  return all;
 }
 
 }  // namespace colossal::plan

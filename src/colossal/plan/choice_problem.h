@@ -10,6 +10,9 @@ namespace colossal::plan {
 /// The cost of two choices that cannot be taken together.
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
+/// For each variable the choices that it may take, in ascending order.
+using AllowedChoices = std::vector<std::vector<int>>;
+
 /// Memory that is alive at the moments first .. last.
 struct Interval {
   int first = 0, last = 0;
@@ -50,5 +53,8 @@ struct ChoiceProblem {
   /// Returns the bytes that are alive at each moment.
   std::vector<int64_t> live_of(const std::vector<int>& choices) const;
 };
+
+/// Returns all choices of all variables.
+AllowedChoices all_choices(const ChoiceProblem& problem);
 
 }  // namespace colossal::plan

@@ -20,10 +20,13 @@ struct ChoiceSolution {
 
 /// Returns the cheapest choices of which at no moment more than `limit` bytes are alive; 0 = no limit.
 ///
-/// Without a limit, or if the cheapest choices fit it, elimination is exact. Otherwise memory gets a price at the
-/// fullest moments, which is found by bisection. The price gives a lower bound. If the best choices found cost more,
-/// branch and bound closes the gap. The search stops after `max_entries` table entries that it computes or compares
-/// (about two seconds on one core), and `is_proven` is then false. The result does not depend on time or threads.
-ChoiceSolution solve_choices(const ChoiceProblem& problem, int64_t limit = 0, double max_entries = 2e8);
+/// Without a limit, or if the cheapest choices fit it, elimination is exact. Otherwise memory gets a price at each of
+/// the fullest moments, which is found by bisection and then by subgradient steps. The prices give lower bounds, of the
+/// whole and for each choice. Branch and bound searches a window above the bound, in which few choices are left, and
+/// widens it until it has choices. A node is split at the variable whose choices above and below the limit differ most
+/// in memory.
+/// The search stops after `max_entries` table entries that it computes or compares (about five seconds on one core), and
+/// `is_proven` is then false. The result does not depend on time or threads.
+ChoiceSolution solve_choices(const ChoiceProblem& problem, int64_t limit = 0, double max_entries = 6e8);
 
 }  // namespace colossal::plan

@@ -12,31 +12,25 @@ constexpr int kPruneRounds = 6;
 
 }  // namespace
 
-PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const std::vector<int>& fixed)
-    : problem_(problem), alive_(problem.variables.size()), edges_of_(problem.variables.size()) {
-  sums_.assign(prices.size() + 1, 0);
+PriceSums::PriceSums(const std::vector<double>& prices) : sums_(prices.size() + 1, 0) {
   std::partial_sum(prices.begin(), prices.end(), sums_.begin() + 1);
-  for (size_t v = 0; v < alive_.size(); ++v) {
-    if (!fixed.empty() && fixed[v] >= 0) {
-      alive_[v] = {fixed[v]};
-      continue;
-    }
-    alive_[v].resize(problem.variables[v].cost.size());
-    std::iota(alive_[v].begin(), alive_[v].end(), 0);
-  }
-  add_own();
-  add_edges();
 }
 
-double PricedCosts::price_of(Interval interval) const {
-  return sums_.size() == 1 ? 0 : sums_[interval.last + 1] - sums_[interval.first];
+PricedCosts::PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const AllowedChoices& allowed)
+    : problem_(problem),
+      prices_(prices),
+      alive_(allowed.empty() ? all_choices(problem) : allowed),
+      beaten_(problem.variables.size()),
+      edges_of_(problem.variables.size()) {
+  add_own();
+  add_edges();
 }
 
 void PricedCosts::add_own() {
   for (const Variable& variable : problem_.variables) {
     own_.push_back(variable.cost);
     for (const LiveBytes& live : variable.live) {
-      const double price = price_of(live.interval);
+      const double price = prices_.of(live.interval);
       if (price == 0) continue;
       for (size_t k = 0; k < live.bytes.size(); ++k) own_.back()[k] += price * static_cast<double>(live.bytes[k]);
       entries_ += static_cast<double>(live.bytes.size());
@@ -57,27 +51,30 @@ void PricedCosts::add_edges() {
     }
     double price = 0;
     if (!pair.bytes.empty()) {
-      price = price_of(pair.interval);
-      for (const Interval interval : pair.repeats) price += price_of(interval);
+      price = prices_.of(pair.interval);
+      for (const Interval interval : pair.repeats) price += prices_.of(interval);
     }
     const size_t rows = choices(pair.first), columns = choices(pair.second);
     std::vector<double>& table = edges_[found->second].cost;
-    for (size_t row = 0, cell = 0; row < rows; ++row) {
-      for (size_t column = 0; column < columns; ++column, ++cell) {
+    for (const int row : alive(pair.first)) {
+      for (const int column : alive(pair.second)) {
+        const size_t cell = static_cast<size_t>(row) * columns + static_cast<size_t>(column);
         double cost = pair.count() * pair.cost[cell];
         if (price != 0) cost += price * static_cast<double>(pair.bytes[cell]);
-        table[swapped ? column * rows + row : cell] += cost;
+        table[swapped ? static_cast<size_t>(column) * rows + static_cast<size_t>(row) : cell] += cost;
       }
     }
-    entries_ += static_cast<double>(rows * columns);
+    entries_ += static_cast<double>(alive(pair.first).size() * alive(pair.second).size());
   }
   for (Edge& edge : edges_) {
     const size_t rows = choices(edge.first), columns = choices(edge.second);
     edge.transposed.resize(edge.cost.size());
-    for (size_t row = 0; row < rows; ++row)
-      for (size_t column = 0; column < columns; ++column)
+    for (const int one : alive(edge.first))
+      for (const int other : alive(edge.second)) {
+        const auto row = static_cast<size_t>(one), column = static_cast<size_t>(other);
         edge.transposed[column * rows + row] = edge.cost[row * columns + column];
-    entries_ += static_cast<double>(rows * columns);
+      }
+    entries_ += static_cast<double>(alive(edge.first).size() * alive(edge.second).size());
   }
 }
 
@@ -111,10 +108,14 @@ bool PricedCosts::prune_variable(size_t variable) {
   std::sort(scores.begin(), scores.end());
   std::vector<int> kept;
   for (const auto& [score, choice] : scores) {
-    bool beaten = score == kForbidden && !kept.empty();
-    for (size_t i = 0; i < std::min(kept.size(), kRivals) && !beaten; ++i)
-      beaten = is_beaten(variable, choice, kept[i]);
-    if (!beaten) kept.push_back(choice);
+    Beaten result{.choice = choice, .more = -kForbidden};
+    if (score == kForbidden && !kept.empty()) result = {choice, kept.front(), kForbidden};
+    for (size_t i = 0; i < std::min(kept.size(), kRivals) && result.more < 0; ++i)
+      result = {choice, kept[i], disadvantage(variable, choice, kept[i])};
+    if (result.more >= 0)
+      beaten_[variable].push_back(result);
+    else
+      kept.push_back(choice);
   }
   std::sort(kept.begin(), kept.end());
   const bool changed = kept.size() < alive.size();
@@ -122,16 +123,17 @@ bool PricedCosts::prune_variable(size_t variable) {
   return changed;
 }
 
-/// Returns true if the rival never costs more than the choice.
-bool PricedCosts::is_beaten(size_t variable, int choice, int rival) {
+/// Returns the least amount by which a choice costs more than a rival, whatever the other variables choose.
+double PricedCosts::disadvantage(size_t variable, int choice, int rival) const {
   const double mine = own_[variable][static_cast<size_t>(choice)], other = own_[variable][static_cast<size_t>(rival)];
-  if (other == kForbidden) return false;
+  if (other == kForbidden) return -kForbidden;
   double sum = mine - other;
   for (const size_t at : edges_of_[variable]) {
-    sum += advantage(edges_[at], variable, choice, rival);
-    if (sum == -kForbidden) return false;
+    const double least = advantage(edges_[at], variable, choice, rival);
+    if (least == -kForbidden) return least;
+    sum += least;
   }
-  return sum >= 0;
+  return sum;
 }
 
 /// Returns the least amount by which a choice costs more than the rival, over the choices of the other variable of an

@@ -12,12 +12,27 @@
 
 namespace colossal::plan {
 
+/// The prices of a byte over intervals of moments.
+class PriceSums {
+ public:
+  /// `prices` has the price at each moment; empty = all are 0.
+  explicit PriceSums(const std::vector<double>& prices);
+  double of(Interval interval) const {
+    return sums_.size() == 1
+               ? 0
+               : sums_[static_cast<size_t>(interval.last) + 1] - sums_[static_cast<size_t>(interval.first)];
+  }
+
+ private:
+  std::vector<double> sums_;  // up to each moment
+};
+
 /// Costs with the price of memory. Tables are over the choices that are alive, in ascending order.
 class PricedCosts {
  public:
-  /// `prices` has the cost of a byte at each moment; empty = memory is free. `fixed` has for each variable the only
-  /// choice that is alive, or -1; empty = all choices are.
-  PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const std::vector<int>& fixed);
+  /// `prices` has the cost of a byte at each moment; empty = memory is free. `allowed` has for each variable the choices
+  /// that are alive at first, in ascending order; empty = all choices are.
+  PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const AllowedChoices& allowed);
 
   /// Leaves out choices that cannot be cheaper than another choice of the same variable, whatever the other variables
   /// choose (Goldstein's dead-end elimination). The least cost of the problem stays the same.
@@ -25,6 +40,13 @@ class PricedCosts {
   void prune();
 
   const std::vector<int>& alive(int variable) const { return alive_[static_cast<size_t>(variable)]; }
+  /// A choice that prune() left out: every combination with it costs at least `more` more than one with the rival.
+  struct Beaten {
+    int choice = 0, rival = 0;
+    double more = 0;
+  };
+  /// Returns the choices of a variable that prune() left out, in this order. A rival may be left out later itself.
+  const std::vector<Beaten>& beaten(int variable) const { return beaten_[static_cast<size_t>(variable)]; }
   /// Returns the costs of a variable's choices that are alive.
   std::vector<double> own(int variable) const;
 
@@ -44,17 +66,17 @@ class PricedCosts {
     std::vector<double> cost;        // [choice of first][choice of second]
     std::vector<double> transposed;  // [choice of second][choice of first]
   };
-  double price_of(Interval interval) const;
   void add_own();
   void add_edges();
   bool prune_variable(size_t variable);
-  bool is_beaten(size_t variable, int choice, int rival);
+  double disadvantage(size_t variable, int choice, int rival) const;
   double advantage(const Edge& edge, size_t variable, int choice, int rival) const;
   size_t choices(int variable) const { return problem_.variables[static_cast<size_t>(variable)].cost.size(); }
 
   const ChoiceProblem& problem_;
-  std::vector<double> sums_;  // of prices
+  PriceSums prices_;
   std::vector<std::vector<int>> alive_;
+  std::vector<std::vector<Beaten>> beaten_;
   std::vector<std::vector<double>> own_;
   std::vector<Edge> edges_;
   std::vector<std::vector<size_t>> edges_of_;
