@@ -81,7 +81,7 @@ TEST(Search, FindsTheFastestOfAllLayouts) {
     const plan::Cluster ample(small_cluster(kAmple));
     std::vector<std::string> keep = kKept;
     if (ranks == 4) keep.emplace_back("parallel.zero");  // there are four times as many layouts with it
-    const LayoutSpace space(small_config(), shape, {.ranks = ranks, .ranks_per_node = 4, .keep = keep});
+    const LayoutSpace space(small_config(), {.shape = shape}, {.ranks = ranks, .ranks_per_node = 4, .keep = keep});
     const auto all = all_predictions(space, shape, ample);
     ASSERT_GT(all.size(), 10u);
     std::vector<int64_t> peaks;
@@ -176,9 +176,9 @@ TEST(Search, SaysWhyEachAxisIsLeftOut) {
 TEST(LayoutPrices, BoundMemoryFromBelow) {
   const models::ModelShape shape = small_shape();
   const plan::Cluster cluster(small_cluster(kAmple));
-  const LayoutSpace space(small_config(), shape,
+  const LayoutSpace space(small_config(), {.shape = shape},
                           {.ranks = 4, .ranks_per_node = 4, .keep = {"parallel.pipeline.schedule"}});
-  const LayoutPrices prices(space, shape, cluster);
+  const LayoutPrices prices(space, {.shape = shape}, cluster);
   int64_t count = 0;
   space.for_each([&](const Layout& layout) {
     if (++count % 29 != 0) return;  // a sample
@@ -230,7 +230,7 @@ TEST(Remedies, MakeARunFit) {
   };
   const int64_t needed = predict(config).peak_bytes;
   const plan::Cluster cluster(small_cluster(needed - 1));
-  const auto found = remedies(config, shape, cluster);
+  const auto found = remedies(config, {.shape = shape}, cluster);
   ASSERT_THAT(found, Not(IsEmpty()));
   for (size_t i = 0; i < found.size(); ++i) {
     run::Config changed = config;

@@ -14,6 +14,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/planned_run.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/predict/search.h"
@@ -80,8 +81,6 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   if (!hardware.note.empty()) say(hardware.note);
   run::ResolvedModel model = run::resolve_model(config, program);
   run::Config searched = config;
-  require(!model.adapter.treatment && !model.adapter.product, "parallel",
-          "auto needs a model without an adapter, whose steps can be predicted; set the axes of [parallel]");
   searched.tables = model.objective.tables;
   predict::set_device(searched, hardware.profile);
   run::Config placed = searched;
@@ -89,7 +88,7 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   placed.parallel.data = ranks;
   const plan::Cluster cluster = predict::cluster_of(placed, hardware.profile);
   predict::SearchResult found =
-      predict::search(searched, model.shape, cluster, {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
+      predict::search(searched, named_model(model), cluster, {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
   predict::FoundLayout& best = found.best.front();
   return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};
 }

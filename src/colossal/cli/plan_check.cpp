@@ -39,12 +39,12 @@ bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
   const predict::RecordedRoles roles =
-      predict::record_roles(predict::on_devices(planned.config, planned.shape, cluster), planned.shape);
-  plan::Prediction prediction = predict::predict_step(planned.config, planned.shape, roles, cluster);
-  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.shape, cluster);
+      predict::record_roles(predict::on_devices(planned.config, planned.model, cluster), planned.model);
+  plan::Prediction prediction = predict::predict_step(planned.config, planned.model, roles, cluster);
+  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.model, cluster);
   if (!planned.note.empty()) prediction.assumptions.push_back(planned.note);
   const predict::Check check =
-      predict::compare(predict::steps_of(roles, prediction), counted, planned.shape.experts > 0);
+      predict::compare(predict::steps_of(roles, prediction), counted, planned.model.shape.experts > 0);
   if (wishes.json)
     std::printf("%s\n", predict::to_json(prediction, check).c_str());
   else
@@ -71,10 +71,13 @@ int check_as_rank(const PlanWishes& wishes, PlannedRun planned, const run::Progr
                           static_cast<int>(config.parallel.replica_of(world->rank())), device);
     config.model = data.model;
     config.tables = data.objective.tables;
-    planned.shape = data.shape;
+    planned.model = {.shape = data.shape, .objective = data.objective.objective, .adapter = data.adapter};
   });
   agree_on_products(*everyone, config.run.matmul);
-  const predict::CheckedRun checked{.config = config, .shape = planned.shape, .objective = data.objective.objective};
+  const predict::CheckedRun checked{.config = config,
+                                    .shape = planned.model.shape,
+                                    .objective = planned.model.objective,
+                                    .adapter = planned.model.adapter};
   const auto counted =
       predict::gather_steps(*everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
   bool differs = false;

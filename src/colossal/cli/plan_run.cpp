@@ -27,9 +27,9 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   const PlannedRun run = resolve_plan(wishes, program);
   const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
   const predict::RecordedRoles roles =
-      predict::record_roles(predict::on_devices(run.config, run.shape, cluster), run.shape);
-  plan::Prediction prediction = predict::predict_step(run.config, run.shape, roles, cluster);
-  if (!prediction.fits) prediction.remedies = predict::remedies(run.config, run.shape, cluster);
+      predict::record_roles(predict::on_devices(run.config, run.model, cluster), run.model);
+  plan::Prediction prediction = predict::predict_step(run.config, run.model, roles, cluster);
+  if (!prediction.fits) prediction.remedies = predict::remedies(run.config, run.model, cluster);
   if (!run.note.empty()) prediction.assumptions.push_back(run.note);
   if (!wishes.report.empty())
     write_file(wishes.report, predict::prediction_page(wishes.config, run.config, roles, prediction, cluster));

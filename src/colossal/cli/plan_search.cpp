@@ -65,7 +65,7 @@ int plan_search(const PlanWishes& wishes, const run::Program* program) {
   cluster_config.parallel.data = ranks;
   const plan::Cluster cluster = predict::cluster_of(cluster_config, run.profile);
   const predict::SearchResult found =
-      predict::search(run.config, run.shape, cluster, {.ranks = ranks, .keep = wishes.keep});
+      predict::search(run.config, run.model, cluster, {.ranks = ranks, .keep = wishes.keep});
   const std::string text = wishes.json ? to_json(found) + "\n" : to_text(found);
   std::fputs(text.c_str(), stdout);
   return 0;

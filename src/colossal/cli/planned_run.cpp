@@ -33,6 +33,10 @@ void check_given(const run::Config& config, bool searches) {
 
 }  // namespace
 
+train::NamedModel named_model(const run::ResolvedModel& model) {
+  return {.shape = model.shape, .objective = model.objective.objective, .adapter = model.adapter};
+}
+
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
   for (const std::string& notice : given.notices) print_notice_of_plan(notice);
@@ -44,12 +48,9 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   print_notice_of_plan(cluster.note);
   predict::set_device(config, cluster.profile);
   run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
-  require(!model.adapter.treatment && !model.adapter.product, "plan",
-          "a run with an adapter cannot be predicted: got the table of one in ", wishes.config,
-          "; leave the table out");
   run::check_text(config, model);
   config.tables = model.objective.tables;
-  return {std::move(config), std::move(model.shape), cluster.profile, cluster.note};
+  return {std::move(config), named_model(model), cluster.profile, cluster.note};
 }
 
 }  // namespace colossal::cli

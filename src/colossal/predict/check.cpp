@@ -79,7 +79,7 @@ RankStep second_step_of(comm::World& world, const CheckedRun& run, at::Device de
   const bool counts_kinds = !tensor::is_accelerator(device);
   RankStep step{.has_kinds = counts_kinds};
   memory::Account account;
-  const auto engine = train::initialize(world, run.config, run.shape, device, run.objective);
+  const auto engine = train::initialize(world, run.config, run.shape, device, run.objective, run.adapter);
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {
     rows = next();
@@ -220,7 +220,7 @@ CountedStep count_step(comm::World& world, const CheckedRun& run, const std::fun
   CountedStep step;
   tensor::Batch rows;
   step.real = second_step_of(world, run, device, next, rows);
-  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run.config, run.shape, world.rank(), rows));
+  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run.config, run.model(), world.rank(), rows));
   return step;
 }
 

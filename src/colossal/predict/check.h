@@ -19,11 +19,13 @@
 #include "colossal/comm/traffic.h"
 #include "colossal/comm/world.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::predict {
 
@@ -47,6 +49,9 @@ struct CheckedRun {
   const models::ModelShape& shape;
   std::optional<at::Device> device{};                 ///< none = the device of [run]
   std::shared_ptr<const run::Objective> objective{};  ///< null = the one that the config and the shape choose
+  nn::Adapter adapter{};  ///< changes nothing by default
+
+  train::NamedModel model() const { return {.shape = shape, .objective = objective, .adapter = adapter}; }
 };
 
 /// The second step of a real rank, and the same step as it was recorded from the borders of its documents.

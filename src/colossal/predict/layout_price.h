@@ -13,6 +13,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/number_type.h"
 #include "colossal/predict/layouts.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::predict {
 
@@ -31,7 +32,7 @@ struct LayoutPrice {
 class LayoutPrices {
  public:
   /// All must outlive this object. Errors ("model"): those of train::memory_needs() for one rank.
-  LayoutPrices(const LayoutSpace& space, const models::ModelShape& shape, const plan::Cluster& cluster);
+  LayoutPrices(const LayoutSpace& space, const train::NamedModel& model, const plan::Cluster& cluster);
 
   /// Errors ("cluster"): a group over several nodes on a cluster without a network.
   LayoutPrice of(const Layout& layout) const;
@@ -51,7 +52,7 @@ class LayoutPrices {
   double group_seconds(plan::CommKind collective, double bytes, double calls, int64_t ranks, int64_t stride) const;
 
   const LayoutSpace& space_;
-  const models::ModelShape& shape_;
+  const models::ModelShape shape_;
   const plan::Cluster& cluster_;
   plan::NumberType type_;
   double parameters_ = 0, gradients_ = 0, states_ = 0;                    // bytes of the whole model

@@ -14,6 +14,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::predict {
 
@@ -50,7 +51,7 @@ class LayoutSpace {
   static constexpr int64_t kMaxSearchedCells = 1024;
 
   /// Errors ("plan"): those of run::without_layout(). Others: those of the objective.
-  LayoutSpace(const run::Config& config, const models::ModelShape& shape, LayoutLimits limits);
+  LayoutSpace(const run::Config& config, const train::NamedModel& model, LayoutLimits limits);
 
   /// Calls `visit` for each layout, in a fixed order: layouts that differ only in zero, recomputation, tiers,
   /// micro-batches and schedule follow one another.

@@ -6,14 +6,14 @@
 
 namespace colossal::predict {
 
-RecordedRoles record_stages(const run::Config& config, const models::ModelShape& shape) {
+RecordedRoles record_stages(const run::Config& config, const train::NamedModel& model) {
   const int64_t stages = config.parallel.pipeline.size, ranks = config.parallel.ranks() / stages;
   RecordedRoles roles;
   for (int64_t stage = 0; stage < stages; ++stage) {  // "pipeline" is the outermost axis, so its ranks are neighbours
     RecordedRole role{.name = stages == 1 ? "all ranks" : concat("stage ", stage),
                       .ranks = std::vector<int>(static_cast<size_t>(ranks))};
     std::iota(role.ranks.begin(), role.ranks.end(), static_cast<int>(stage * ranks));
-    role.step = train::record_step(config, shape, role.ranks.front());
+    role.step = train::record_step(config, model, role.ranks.front());
     roles.push_back(std::move(role));
   }
   return roles;

@@ -70,13 +70,13 @@ std::vector<Change> changes_of(const run::Config& config, const plan::Cluster& c
 
 }  // namespace
 
-std::vector<plan::Remedy> remedies(const run::Config& config, const models::ModelShape& shape,
+std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
                                    const plan::Cluster& cluster) {
   std::vector<Change> changes = changes_of(config, cluster);
   std::vector<plan::Remedy> found;
   const Stopwatch watch;
   size_t recorded = 0;
-  const auto blocks = shape.layers;
+  const auto blocks = model.shape.layers;
   double work_left = kRemedySeconds * kBlocksPerSecond;
   /// Adds the changed config if it fits. Returns whether it does.
   const auto try_change = [&](const std::function<void(run::Config&)>& make) {
@@ -90,7 +90,7 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const models::Mode
       work_left -= work;
       ++recorded;
       const plan::Prediction prediction =
-          predict_step(changed, shape, record_stages(on_devices(changed, shape, cluster), shape), cluster);
+          predict_step(changed, model, record_stages(on_devices(changed, model, cluster), model), cluster);
       if (!prediction.fits) return false;
       found.push_back({.table = run::layout_changes(changed, config),
                        .peak_bytes = prediction.peak_bytes,

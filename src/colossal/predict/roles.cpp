@@ -175,14 +175,14 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
 
 }  // namespace
 
-RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model) {
   const RankPlace sizes = axis_sizes(config.parallel);
   std::vector<RecordedSet> sets;
   std::vector<size_t> role_of_set;
   RecordedRoles found;  // the first set of each role, with its step
   for (std::vector<int>& ranks : recorded_sets(sizes, config.parallel.ranks())) {
     const int first = ranks.front();
-    train::RecordedStep step = train::record_step(config, shape, first);
+    train::RecordedStep step = train::record_step(config, model, first);
     const RelativeStep relative(step, first);
     // Stages with equal work are roles of their own, because they do it at different times.
     const auto same = std::find_if(found.begin(), found.end(), [&](const RecordedRole& role) {
@@ -202,7 +202,7 @@ RecordedRoles record_roles(const run::Config& config, const models::ModelShape& 
       const int first = sets[i].ranks.front();
       const auto kept = std::find_if(found.begin(), found.end(),
                                      [&](const RecordedRole& role) { return role.ranks.front() == first; });
-      roles.push_back({"", {}, kept == found.end() ? train::record_step(config, shape, first) : std::move(kept->step)});
+      roles.push_back({"", {}, kept == found.end() ? train::record_step(config, model, first) : std::move(kept->step)});
     }
     std::vector<int>& ranks = roles[role_of_set[i]].ranks;
     ranks.insert(ranks.end(), sets[i].ranks.begin(), sets[i].ranks.end());

@@ -59,16 +59,16 @@ void keep_some(std::vector<Candidate>& group, size_t most) {
 /// One search.
 class LayoutSearch {
  public:
-  LayoutSearch(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+  LayoutSearch(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
                const SearchOptions& options)
-      : shape_(shape),
+      : model_(model),
         cluster_(cluster),
         options_(options),
-        space_(config, shape,
+        space_(config, model,
                {.ranks = options.ranks > 0 ? options.ranks : config.parallel.ranks(),
                 .ranks_per_node = cluster.ranks_per_node(),
                 .keep = options.keep}),
-        prices_(space_, shape, cluster),
+        prices_(space_, model, cluster),
         work_left_(options.seconds * kBlocksPerSecond) {
     memory_ = static_cast<double>(cluster.device_bytes());
     if (cluster.profile().device.shared) memory_ -= static_cast<double>(cluster.profile().machine.resident);
@@ -230,7 +230,7 @@ class LayoutSearch {
   /// Predicts a step and applies the user's budget of device memory, which a layout without tiers does not know.
   plan::Prediction predict(const run::Config& config) const {
     plan::Prediction found =
-        predict_step(config, shape_, record_stages(on_devices(config, shape_, cluster_), shape_), cluster_);
+        predict_step(config, model_, record_stages(on_devices(config, model_, cluster_), model_), cluster_);
     const int64_t budget = space_.given().memory.device;
     if (found.fits && budget > 0 && found.peak_bytes > budget) {
       found.fits = false;
@@ -313,7 +313,7 @@ class LayoutSearch {
                                reasons.empty() ? " the kept keys allow none" : reasons));
   }
 
-  const models::ModelShape& shape_;
+  const train::NamedModel& model_;
   const plan::Cluster& cluster_;
   const SearchOptions& options_;
   LayoutSpace space_;
@@ -337,9 +337,9 @@ class LayoutSearch {
 
 }  // namespace
 
-SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+SearchResult search(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
                     const SearchOptions& options) {
-  return LayoutSearch(config, shape, cluster, options).run();
+  return LayoutSearch(config, model, cluster, options).run();
 }
 
 }  // namespace colossal::predict

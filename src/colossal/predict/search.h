@@ -11,6 +11,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/run/config.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::predict {
 
@@ -50,14 +51,19 @@ struct SearchResult {
 /// memory of all layouts. Stages of a pipeline are cut again by predicted seconds and memory (plan/stage_cut.h), and
 /// the table names the cut. The result depends on the arguments alone, unless `seconds` ends the search.
 /// Errors ("plan"): nothing fits, with what the smallest layout needs; nothing is legal, with the reason for each axis.
-SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+SearchResult search(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
                     const SearchOptions& options);
+/// The same for a model without an adapter, with its built-in objective.
+inline SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
+                           const SearchOptions& options) {
+  return search(config, train::NamedModel{.shape = shape}, cluster, options);
+}
 
 /// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, and
 /// pairs of which no part is enough alone. The fastest is first; if the profile has no speed of copies, those with
 /// tiers are last. Empty if nothing of this makes it fit.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
-std::vector<plan::Remedy> remedies(const run::Config& config, const models::ModelShape& shape,
+std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
                                    const plan::Cluster& cluster);
 
 }  // namespace colossal::predict

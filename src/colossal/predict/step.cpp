@@ -188,8 +188,9 @@ struct ModelWork {
 };
 
 /// Returns nothing if the operations of the model are not known.
-std::optional<ModelWork> work_of(const run::Config& config, const models::ModelShape& shape) {
-  const auto objective = train::objective_of(config, {.shape = shape});
+std::optional<ModelWork> work_of(const run::Config& config, const train::NamedModel& model) {
+  const auto objective = train::objective_of(config, model);
+  const models::ModelShape& shape = model.shape;
   const tensor::Batch example = objective->example(1);
   const int64_t tokens = shape.task().reads_text() ? config.data.sequence
                          : example.has_tokens()    ? example.tokens()
@@ -255,12 +256,14 @@ void set_mfu(plan::Prediction& prediction, const run::Config& config, const mode
   prediction.mfu_formula = text;
 }
 
-std::vector<std::string> assumptions_of(const run::Config& config, const models::ModelShape& shape,
+std::vector<std::string> assumptions_of(const run::Config& config, const train::NamedModel& model,
                                         const plan::Profile& profile) {
   std::vector<std::string> list;
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
-  if (shape.task().reads_text() && config.data.documents != "joined") list.emplace_back("one document a row");
-  if (shape.experts > 0) list.emplace_back("experts are loaded evenly");
+  if (model.shape.task().reads_text() && config.data.documents != "joined") list.emplace_back("one document a row");
+  if (model.shape.experts > 0) list.emplace_back("experts are loaded evenly");
+  if (model.adapter.treatment || model.adapter.product)
+    list.emplace_back("the MFU counts the model without its adapter, as if all of its parameters trained");
   if (profile.device.shared && !profile.products.rates.empty())
     list.emplace_back("products run at the rates of the profile, whose library of products the run chooses too");
   list.emplace_back("the batch of a step is ready when it begins");
@@ -281,7 +284,7 @@ double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, dou
   return causal + 12 * added * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
 }
 
-plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
+plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
                               const plan::Cluster& cluster) {
   const RoleCosts costs(cluster, config.parallel, roles);
   std::vector<plan::Role> simulated;
@@ -300,20 +303,20 @@ plan::Prediction predict_step(const run::Config& config, const models::ModelShap
   prediction.goodput = lost.goodput;
   prediction.checkpoint_seconds = lost.checkpoint;
   prediction.checkpoint_interval = lost.checkpoint_interval;
-  prediction.assumptions = assumptions_of(config, shape, cluster.profile());
-  if (const auto work = work_of(config, shape))
-    set_mfu(prediction, config, shape, roles, *work, cluster);
+  prediction.assumptions = assumptions_of(config, model, cluster.profile());
+  if (const auto work = work_of(config, model))
+    set_mfu(prediction, config, model.shape, roles, *work, cluster);
   else
     prediction.assumptions.emplace_back("the operations of this model are not known, so there is no MFU");
   return prediction;
 }
 
-plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
+plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model,
                               const plan::Cluster& cluster) {
-  return predict_step(config, shape, record_roles(on_devices(config, shape, cluster), shape), cluster);
+  return predict_step(config, model, record_roles(on_devices(config, model, cluster), model), cluster);
 }
 
-run::Config on_devices(run::Config config, const models::ModelShape& shape, const plan::Cluster& cluster) {
+run::Config on_devices(run::Config config, const train::NamedModel& model, const plan::Cluster& cluster) {
   run::MemoryConfig& memory = config.memory;
   if (memory.recompute != "auto" || memory.activations > 0 || cluster.profile().device.shared) return config;
   const int64_t bytes = memory.device > 0 ? std::min(memory.device, cluster.device_bytes()) : cluster.device_bytes();
@@ -321,7 +324,7 @@ run::Config on_devices(run::Config config, const models::ModelShape& shape, cons
   int64_t least = std::numeric_limits<int64_t>::max();  // as the ranks of a run agree
   for (int64_t stage = 0; stage < stages; ++stage) {
     const auto first = static_cast<int>(stage * ranks);
-    least = std::min(least, train::activation_budget(config, {.shape = shape}, first, bytes));
+    least = std::min(least, train::activation_budget(config, model, first, bytes));
   }
   memory.activations = std::max<int64_t>(least, 1);
   return config;

@@ -12,6 +12,7 @@
 #include "colossal/plan/prediction.h"
 #include "colossal/plan/timeline.h"
 #include "colossal/run/config.h"
+#include "colossal/train/named_model.h"
 #include "colossal/train/record_step.h"
 
 namespace colossal::predict {
@@ -34,15 +35,29 @@ inline constexpr int64_t kRecordedRanks = 64;
 /// With more ranks, one rank of each pipeline stage and each place in a sequence is recorded. It stands for all ranks
 /// that differ from it only in their place along the other axes.
 /// No communication. Errors: those of train::record_step().
-RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape);
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model);
+
+/// The same for a model without an adapter, with its built-in objective.
+inline RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
+  return record_roles(config, train::NamedModel{.shape = shape});
+}
 
 /// Returns the prediction of a step of `roles` on `cluster`, without remedies. Calls cost what they cost at the slowest
 /// place that a rank of the role has (predict/role_costs.h).
 /// Errors: those of plan::Cluster and plan::simulate_step().
-plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const RecordedRoles& roles,
+plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
                               const plan::Cluster& cluster);
-/// The same with record_roles(config, shape).
-plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster);
+/// The same with record_roles(config, model).
+plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster);
+/// Both for a model without an adapter, with its built-in objective.
+inline plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
+                                     const RecordedRoles& roles, const plan::Cluster& cluster) {
+  return predict_step(config, train::NamedModel{.shape = shape}, roles, cluster);
+}
+inline plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
+                                     const plan::Cluster& cluster) {
+  return predict_step(config, train::NamedModel{.shape = shape}, cluster);
+}
 
 /// Returns the operations a token of a model of which every layer attends to all tokens of a row: `causal`, those with
 /// causal pairs alone, plus 12 * layers * heads * head_dim for each of the (tokens - 1) / 2 other pairs of a token.
@@ -60,7 +75,7 @@ void set_device(run::Config& config, const plan::Profile& profile);
 /// (memory.activations), so that a recorded step recomputes what the run on them would. Unchanged if ranks share a
 /// device, whose memory the run reads itself, or for another memory.recompute.
 /// Errors: those of train::activation_budget().
-run::Config on_devices(run::Config config, const models::ModelShape& shape, const plan::Cluster& cluster);
+run::Config on_devices(run::Config config, const train::NamedModel& model, const plan::Cluster& cluster);
 /// Returns the cluster on which the ranks of `config` run. On a shared device without a network, all ranks are in one
 /// node.
 /// Errors: those of plan::Cluster.

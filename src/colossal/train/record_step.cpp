@@ -33,11 +33,11 @@ std::vector<StepMemory::Point> curve_of(const std::vector<memory::Account::Point
 }
 
 /// `rows`: null = full samples, each row one document.
-RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape,
+RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const NamedModel& model,
                          const tensor::Batch* rows) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
-  const auto engine = initialize(world, config, shape, at::kMeta);
+  const auto engine = initialize(world, config, model.shape, at::kMeta, model.objective, model.adapter);
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
   const tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
@@ -64,14 +64,14 @@ std::string first_sentence_of(const c10::Error& error) {
   return message.substr(0, std::min(message.find(". "), message.find('\n')));
 }
 
-RecordedStep recorded_of(const run::Config& config, const models::ModelShape& shape, int rank,
+RecordedStep recorded_of(const run::Config& config, const NamedModel& model, int rank,
                          const tensor::Batch* rows) {
   require(config.precision.mode != "fp8", "record",
           "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
   const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
   comm::RecordingWorld world(*simulated);
   try {
-    return second_step(world, config, shape, rows);
+    return second_step(world, config, model, rows);
   } catch (const c10::Error& error) {
     throw Error("record", concat("the step must run on tensors without data (at::kMeta): ", first_sentence_of(error),
                                  "; record a model or an optimizer whose operators do"));
@@ -92,13 +92,13 @@ StepMemory step_memory(const memory::Account::Usage& usage) {
           .peak_event = usage.moment};
 }
 
-RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
-  return recorded_of(config, shape, rank, nullptr);
+RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank) {
+  return recorded_of(config, model, rank, nullptr);
 }
 
-RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
+RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank,
                          const tensor::Batch& rows) {
-  return recorded_of(config, shape, rank, &rows);
+  return recorded_of(config, model, rank, &rows);
 }
 
 }  // namespace colossal::train

@@ -11,6 +11,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
 #include "colossal/tensor/batch.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::train {
 
@@ -41,13 +42,21 @@ struct RecordedStep : StepEvents {
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
 /// Errors: as initialize(). "record": fp8, whose scales depend on values; a model or an optimizer (lamb) with operators
 ///         that LibTorch cannot run on shapes alone.
-RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank);
+RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank);
 /// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
 /// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and
 /// which masks a T5 needs.
 /// Errors: also those of Engine::train_step() for rows that do not fit.
-RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
-                         const tensor::Batch& rows);
+RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank, const tensor::Batch& rows);
+
+/// The same for a model without an adapter, with its built-in objective.
+inline RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
+  return record_step(config, NamedModel{.shape = shape}, rank);
+}
+inline RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
+                                const tensor::Batch& rows) {
+  return record_step(config, NamedModel{.shape = shape}, rank, rows);
+}
 
 /// Returns the memory of a step, without its curve, by the counts of an account whose peaks were reset when the step
 /// began.
