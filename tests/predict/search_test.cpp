@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,26 @@ TEST(Search, GivesTheSameResultAgain) {
                      second = search(small_config(), shape, cluster, options);
   ASSERT_EQ(first.best.size(), second.best.size());
   for (size_t i = 0; i < first.best.size(); ++i) EXPECT_EQ(first.best[i].table, second.best[i].table);
+}
+
+TEST(Search, ListsATieOnce) {
+  models::ModelShape shape = small_shape();
+  shape.layers = 4;
+  run::Config config = small_config();
+  config.parallel.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 1};
+  const SearchOptions options{.ranks = 2,
+                              .keep = {"parallel.pipeline.size", "parallel.pipeline.micro_batches", "memory.recompute"},
+                              .seconds = 1000};
+  const SearchResult found = search(config, shape, plan::Cluster(small_cluster(kAmple)), options);
+  ASSERT_GT(found.recorded, static_cast<int64_t>(found.best.size())) << "some layouts must tie, or nothing is tested";
+  std::set<std::string> seen;
+  for (const FoundLayout& layout : found.best) {
+    run::Config renamed = layout.config;
+    renamed.parallel.pipeline.schedule = "1f1b";
+    renamed.parallel.pipeline.chunks = 0;
+    EXPECT_TRUE(seen.insert(concat(to_toml(renamed), layout.prediction.step_seconds)).second) << layout.table;
+    EXPECT_NE(layout.config.parallel.pipeline.schedule, "v-half") << "zero-bubble-v does the same and is simpler";
+  }
 }
 
 TEST(Search, KeepsKeys) {

@@ -52,7 +52,10 @@ bool has_formula(const std::string& name) { return name == "gpipe" || name == "1
 }  // namespace
 
 LayoutSpace::LayoutSpace(const run::Config& config, const train::NamedModel& model, LayoutLimits limits)
-    : given_(config), fresh_(run::without_layout(config, limits.keep)), shape_(model.shape), limits_(std::move(limits)) {
+    : given_(config),
+      fresh_(run::without_layout(config, limits.keep)),
+      shape_(model.shape),
+      limits_(std::move(limits)) {
   const auto objective = train::objective_of(fresh_, model);
   costs_ = run::costs_of(shape_, *objective);
   tokens_ = objective->example(1).has_tokens() ? given_.data.sequence : std::max<int64_t>(1, shape_.positions);

@@ -1,6 +1,7 @@
 #include "colossal/predict/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -16,6 +17,7 @@
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/schedule/make.h"
 
 namespace colossal::predict {
 namespace {
@@ -24,6 +26,7 @@ constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next la
 constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
 constexpr int kMaxSkipped = 16;            // layouts in a row that are too large to record end it, too
 constexpr double kLargestRecord = 0.125;   // share of the work of a search that one layout may take
+constexpr double kTie = 1e-9;              // relative: steps whose seconds differ less are equal
 constexpr int kMaxFailures = 32;           // failures of a family without success, after which it comes last
 
 /// A layout and what is known about it.
@@ -54,6 +57,26 @@ void keep_some(std::vector<Candidate>& group, size_t most) {
                    [](const Candidate& a, const Candidate& b) { return a.price.seconds < b.price.seconds; });
   group.resize(most - 1);
   group.push_back(smallest);
+}
+
+/// Returns the place of a layout's schedule among all, which are ordered from the simplest.
+size_t place_of_schedule(const run::Config& config) {
+  size_t place = 0;
+  for (const schedule::Family& family : schedule::families()) {
+    if (family.name == config.parallel.pipeline.schedule) break;
+    ++place;
+  }
+  return place;
+}
+
+/// Returns true if two layouts differ in their schedule alone, and their steps do not differ.
+bool ties(const FoundLayout& found, const run::Config& config, const plan::Prediction& prediction) {
+  run::Config renamed = config;
+  renamed.parallel.pipeline.schedule = found.config.parallel.pipeline.schedule;
+  renamed.parallel.pipeline.chunks = found.config.parallel.pipeline.chunks;
+  const double seconds = found.prediction.step_seconds;
+  return found.config.parallel.pipeline.size > 1 && std::abs(prediction.step_seconds - seconds) <= kTie * seconds &&
+         prediction.peak_bytes == found.prediction.peak_bytes && to_toml(renamed) == to_toml(found.config);
 }
 
 /// One search.
@@ -248,11 +271,20 @@ class LayoutSearch {
     if (std::none_of(tried_.begin(), tried_.end(), fits)) refuse_too_large();
     const Reference reference = plain_data();
     for (Tried& tried : tried_) {
-      if (!fits(tried) || static_cast<int64_t>(result_.best.size()) >= options_.results) continue;
+      if (!fits(tried)) continue;
+      const auto same = std::find_if(result_.best.begin(), result_.best.end(), [&](const FoundLayout& found) {
+        return ties(found, tried.config, tried.prediction);
+      });
+      const bool is_tie = same != result_.best.end();
+      if (is_tie && place_of_schedule(same->config) <= place_of_schedule(tried.config)) continue;
+      if (!is_tie && static_cast<int64_t>(result_.best.size()) >= options_.results) continue;
       FoundLayout found{.config = std::move(tried.config), .prediction = std::move(tried.prediction)};
       found.table = run::layout_table(found.config, space_.given());
       found.why = why(found, reference);
-      result_.best.push_back(std::move(found));
+      if (is_tie)
+        *same = std::move(found);
+      else
+        result_.best.push_back(std::move(found));
     }
   }
 

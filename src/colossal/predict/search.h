@@ -49,7 +49,8 @@ struct SearchResult {
 /// All legal layouts are priced by formulas (predict/layout_price.h). The most promising ones are recorded, one rank of
 /// each pipeline stage, and simulated. Each result corrects the formulas for the layouts with the same axes and the
 /// memory of all layouts. Stages of a pipeline are cut again by predicted seconds and memory (plan/stage_cut.h), and
-/// the table names the cut. The result depends on the arguments alone, unless `seconds` ends the search.
+/// the table names the cut. Of layouts that differ in their schedule alone and have equal steps, only the one with the
+/// simplest schedule is listed. The result depends on the arguments alone, unless `seconds` ends the search.
 /// Errors ("plan"): nothing fits, with what the smallest layout needs; nothing is legal, with the reason for each axis.
 SearchResult search(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
                     const SearchOptions& options);
