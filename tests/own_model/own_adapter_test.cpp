@@ -21,9 +21,10 @@ class OwnAdapter : public testing::Test {
     std::ofstream text(folder / "text.txt");
     for (int i = 0; i < 400; ++i) text << "line " << i * 37 % 101 << " of a text that can be learnt\n";
   }
-  Finished train(const std::string& name, const Words& flags) const {
+  Finished train(const std::string& name, const Words& flags) const { return run("train", name, flags); }
+  Finished run(const std::string& command, const std::string& name, const Words& flags) const {
     Words words{COLOSSAL_OWN_ADAPTER,
-                "train",
+                command,
                 std::string(COLOSSAL_SOURCE_DIR) + "/examples/own_adapter/own_adapter.toml",
                 "--run.folder=" + (folder / name),
                 "--run.device=cpu",
@@ -59,6 +60,13 @@ TEST_F(OwnAdapter, EqualsOneRankOnEightRanks) {
   const std::vector<double> narrow = losses("narrow", {"--adapter.rank=1"});
   EXPECT_GT(std::abs(narrow.back() - want.back()), 1e-9) << "the key of the table counts";
   EXPECT_THAT(train("odd", {"--adapter.rnk=2"}).output, HasSubstr("did you mean `adapter.rank`"));
+}
+
+TEST_F(OwnAdapter, IsPlannedAsItTrains) {
+  const Finished check = run("plan", "none", {"--check", "--parallel.data=2", "--parallel.tensor=2"});
+  EXPECT_EQ(check.status, 0) << check.output;
+  EXPECT_THAT(check.output, HasSubstr("numbers of calls and of bytes sent are equal, which is all of them"));
+  EXPECT_THAT(check.output, HasSubstr("without its adapter"));
 }
 
 TEST_F(OwnAdapter, SavesOnlyAdaptersAndResumesUnderAnotherLayout) {

@@ -51,6 +51,13 @@ TEST_F(OwnObjectiveProgram, EqualsOneRankOnEightRanks) {
   EXPECT_THAT(read_file(folder / "one/report.html", 1 << 26), HasSubstr("Error on held-out rows"));
 }
 
+TEST_F(OwnObjectiveProgram, IsPlannedAsItTrains) {
+  const Finished check =
+      run({"plan", kConfig, "--check", "--run.device=cpu", "--parallel.data=2", "--parallel.tensor=2"});
+  EXPECT_EQ(check.status, 0) << check.output;
+  EXPECT_THAT(check.output, HasSubstr("numbers of calls and of bytes sent are equal, which is all of them"));
+}
+
 TEST_F(OwnObjectiveProgram, ListsAndRefusesKeysOfItsTable) {
   const Finished help = run({"help", "config", "regression"});
   EXPECT_EQ(help.status, 0);

@@ -136,7 +136,7 @@ ChosenLayout read_layout(const std::string& path) { return decode(read_file(path
 LayoutFile::LayoutFile(const std::string& text)
     : path_(std::filesystem::temp_directory_path() / "colossal-layout-XXXXXX") {
   const int descriptor = ::mkstemp(path_.data());  // a name that nobody could have guessed, readable by this user alone
-  require(descriptor >= 0, "plan", "the chosen layout needs a file in ",
+  require(descriptor >= 0, "plan", "what this process found needs a file in ",
           std::filesystem::temp_directory_path().string(), ", where none can be made; set TMPDIR");
   ::close(descriptor);
   write_file(path_, text);

@@ -1,15 +1,20 @@
 #include "colossal/cli/plan_check.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/cli/auto_layout.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/planned_run.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/predict/check.h"
@@ -22,6 +27,8 @@
 namespace colossal::cli {
 namespace {
 
+constexpr size_t kMaxClusterBytes = size_t{1} << 24;
+
 static_assert(kCheckedRanks <= predict::kRecordedRanks);  // more ranks would share recorded steps
 
 /// Makes all ranks use the library of products that rank 0 measures as faster, as `colossal train` does.
@@ -32,6 +39,25 @@ void agree_on_products(comm::Group& everyone, const std::string& matmul) {
   });
   const std::string code = is_first ? std::to_string(ops::matmul_choice().encode()) : "";
   ops::set_matmul(ops::MatmulChoice::decode(std::stoll(comm::broadcast_text(everyone, at::kCPU, 0, code))));
+}
+
+std::string cluster_text(const run::ClusterChoice& cluster) {
+  return nlohmann::json{
+      {"name", cluster.profile.name}, {"profile", plan::profile_to_toml(cluster.profile)}, {"note", cluster.note}}
+      .dump();
+}
+
+/// Returns the hardware that the starting process found, or else rank 0, on all ranks: a measurement by each rank would
+/// disturb the others.
+run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishes, const run::Config& config) {
+  std::string text;
+  comm::agree(everyone, at::kCPU, [&] {
+    if (everyone.rank() != 0) return;
+    text = wishes.found_cluster.empty() ? cluster_text(cluster_of_plan(wishes, config))
+                                        : read_file(wishes.found_cluster, kMaxClusterBytes);
+  });
+  const auto found = parse_json_object(comm::broadcast_text(everyone, at::kCPU, 0, text), "the found cluster", "plan");
+  return {plan::parse_profile(found.at("profile"), found.at("name")), found.at("note")};
 }
 
 /// Returns true if a number differs that must be equal. Called on rank 0.
@@ -53,14 +79,17 @@ bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
   return check.differs();
 }
 
-int check_as_rank(const PlanWishes& wishes, PlannedRun planned, const run::Program& program) {
+int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run::Program& program) {
   ignore_broken_pipes();
   memory::keep_host_memory();
-  run::Config& config = planned.config;
-  const auto world = join_run(config.run, comm::cuda_devices());
+  const auto world = join_run(given.run, comm::cuda_devices());
   say_stalls(*world);
-  if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
+  if (given.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(given.memory.device));
   const auto everyone = train::group_of_all(*world);
+  const run::ClusterChoice cluster = shared_cluster(*everyone, wishes, given);
+  PlannedRun planned;
+  comm::agree(*everyone, at::kCPU, [&] { planned = resolve_plan(given, cluster, &program); });
+  run::Config& config = planned.config;
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
   run::RunData data;
@@ -91,12 +120,17 @@ int check_as_rank(const PlanWishes& wishes, PlannedRun planned, const run::Progr
 }  // namespace
 
 int plan_check(const PlanWishes& wishes, const run::Program* program) {
-  const PlannedRun planned = resolve_plan(wishes, program);
-  const int64_t ranks = planned.config.parallel.ranks();
+  const run::Config config = given_plan(wishes);
+  const int64_t ranks = config.parallel.ranks();
   require(ranks <= kCheckedRanks, "plan", "--check trains on at most ", kCheckedRanks, " ranks: got ", ranks,
           "; leave --check out, or check a smaller layout with --ranks");
-  return with_ranks(ranks, "plan", wishes.arguments,
-                    [&] { return check_as_rank(wishes, planned, program ? *program : run::built_in()); });
+  const auto as_rank = [&] { return check_as_rank(wishes, config, program ? *program : run::built_in()); };
+  if (ranks == 1 || comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
+    return with_ranks(ranks, "plan", wishes.arguments, as_rank);
+  const LayoutFile file(cluster_text(cluster_of_plan(wishes, config)));  // measured while no rank is at work
+  Arguments words = wishes.arguments;
+  words.insert(words.end(), {kFoundClusterFlag, file.path()});
+  return with_ranks(ranks, "plan", words, as_rank);
 }
 
 }  // namespace colossal::cli

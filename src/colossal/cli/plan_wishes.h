@@ -25,7 +25,11 @@ struct PlanWishes {
   bool search = false;            ///< look for the fastest layout
   std::vector<std::string> keep;  ///< keys that a search keeps
   std::string report;             ///< file for a page that draws the step; empty = none
+  std::string found_cluster;      ///< file with the hardware that the process found which started this rank
 };
+
+/// Option that names PlanWishes::found_cluster. Only plan_check() gives it.
+inline constexpr char kFoundClusterFlag[] = "--found-cluster";
 
 /// Adds the options of PlanWishes to the command, except those that cli/plan.cpp fills in: `arguments`, `config`,
 /// `flags`, `cluster` and `json`.

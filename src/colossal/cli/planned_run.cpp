@@ -37,20 +37,33 @@ train::NamedModel named_model(const run::ResolvedModel& model) {
   return {.shape = model.shape, .objective = model.objective.objective, .adapter = model.adapter};
 }
 
-PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
+run::Config given_plan(const PlanWishes& wishes) {
   run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
   for (const std::string& notice : given.notices) print_notice_of_plan(notice);
-  run::Config& config = given.config;
-  if (wishes.ranks > 0) predict::set_ranks(config, wishes.ranks);
-  check_given(config, wishes.search);
+  if (wishes.ranks > 0) predict::set_ranks(given.config, wishes.ranks);
+  check_given(given.config, wishes.search);
+  return std::move(given.config);
+}
+
+run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& config) {
   const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
-  const run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster, on_gpus);
-  print_notice_of_plan(cluster.note);
+  run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster, on_gpus);
+  if (!cluster.note.empty()) std::fprintf(stderr, "colossal: %s\n", cluster.note.c_str());
+  return cluster;
+}
+
+PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program) {
   predict::set_device(config, cluster.profile);
-  run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
+  const run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
   run::check_text(config, model);
   config.tables = model.objective.tables;
   return {std::move(config), named_model(model), cluster.profile, cluster.note};
+}
+
+PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
+  run::Config config = given_plan(wishes);
+  const run::ClusterChoice cluster = cluster_of_plan(wishes, config);
+  return resolve_plan(std::move(config), cluster, program);
 }
 
 }  // namespace colossal::cli

@@ -4,13 +4,14 @@
 
 #include "colossal/cli/plan_wishes.h"
 #include "colossal/plan/profile.h"
+#include "colossal/run/calibrate.h"
 #include "colossal/run/config.h"
 #include "colossal/train/named_model.h"
 
 namespace colossal::run {
 struct Program;
 struct ResolvedModel;
-}
+}  // namespace colossal::run
 
 namespace colossal::cli {
 
@@ -25,11 +26,20 @@ struct PlannedRun {
 /// Returns the model that a run trains, for a recorded step.
 train::NamedModel named_model(const run::ResolvedModel& model);
 
-/// Reads the config, sets its ranks, and resolves the model with the vocabulary of the tokenizer. No other data is
-/// read. Notices go to standard error, once for all ranks. run.device becomes that of the profile, unless the config
-/// sets it. With `wishes.search` the layout of the config may be illegal.
-/// Errors: those of run::read_given_config(), predict::set_ranks(), run::Config::validate(), run::choose_cluster() and
-///         run::resolve_model() and run::check_text().
+/// Reads the config and sets its ranks. Notices go to standard error, once for all ranks. With `wishes.search` the layout
+/// of the config may be illegal. Errors: those of run::read_given_config(), predict::set_ranks() and
+/// run::Config::validate().
+run::Config given_plan(const PlanWishes& wishes);
+
+/// Returns the hardware that `wishes` name, and prints a notice on standard error if its times are rough. Without a
+/// profile of this machine it measures for two seconds. Errors: those of run::choose_cluster().
+run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& config);
+
+/// Resolves the model of a given plan with the vocabulary of the tokenizer. No other data is read, unless the objective
+/// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.
+/// Errors: those of run::resolve_model() and run::check_text().
+PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program);
+/// Does all three.
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);
 
 }  // namespace colossal::cli
