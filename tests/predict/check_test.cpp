@@ -15,6 +15,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/objective.h"
@@ -93,14 +94,14 @@ tensor::Batch ones_of(const run::Config& config, const models::ModelShape& shape
 }
 
 std::vector<CountedStep> counted_steps(const run::Config& config, const models::ModelShape& shape,
-                                       const tensor::Batch& batch) {
+                                       const tensor::Batch& batch, const nn::Adapter& adapter = {}) {
   std::vector<CountedStep> steps;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     for (int rank = 0; rank < world.size(); ++rank) all[static_cast<size_t>(rank)] = rank;
     const auto everyone = world.make_group("all of the check", all);
-    const auto own = count_step(world, {.config = config, .shape = shape}, [&] { return batch; });
+    const auto own = count_step(world, {.config = config, .shape = shape, .adapter = adapter}, [&] { return batch; });
     const auto gathered = gather_steps(*everyone, own);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) steps = gathered;
@@ -195,6 +196,36 @@ INSTANTIATE_TEST_SUITE_P(
                .has_experts = true,
                .compares_memory = false}),
     [](const auto& info) { return info.param.name; });
+
+/// Low-rank matrices beside every matrix of the blocks; everything else is frozen.
+nn::Adapter low_rank_adapter() {
+  return {.treatment = [](const std::string& name) { return nn::Treatment{.trains = nn::is_low_rank(name)}; },
+          .product =
+              [](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
+                return weight.hidden_matrix ? nn::with_low_rank(std::move(product), weight, parameters, {.rank = 2})
+                                            : product;
+              }};
+}
+
+TEST(CheckOfAdapters, EqualsThePrediction) {
+  for (const Layout& layout :
+       {Layout{"data2_zero1", parallel_of(2, {}, 1)}, Layout{"data2_tensor2", parallel_of(2, {.size = 2})},
+        Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
+    const run::Config config = config_of(layout, "");
+    const train::NamedModel model{.shape = shape_of(layout), .adapter = low_rank_adapter()};
+    const RecordedRoles roles = record_roles(config, model);
+    const plan::Prediction prediction =
+        predict_step(config, model, roles, plan::Cluster(plan::find_profile("h100-8x")));
+    const auto counted = counted_steps(config, model.shape, ones_of(config, model.shape), model.adapter);
+    const Check check = compare(steps_of(roles, prediction), counted, false);
+    EXPECT_FALSE(check.differs()) << layout.name << to_text(check);
+    for (const CheckRow& row : check.rows) {
+      if (is_memory(row)) EXPECT_NEAR(row.predicted, row.counted, allowed(row, "fp32")) << layout.name << row.name;
+    }
+    const Check without = compare(predicted_steps(config, model.shape), counted, false);
+    EXPECT_TRUE(without.differs()) << "the adapter must matter, or nothing is tested";
+  }
+}
 
 /// Two documents in each row, the first of them short.
 tensor::Batch with_borders(tensor::Batch batch) {

@@ -49,7 +49,7 @@ struct CheckedRun {
   const models::ModelShape& shape;
   std::optional<at::Device> device{};                 ///< none = the device of [run]
   std::shared_ptr<const run::Objective> objective{};  ///< null = the one that the config and the shape choose
-  nn::Adapter adapter{};  ///< changes nothing by default
+  nn::Adapter adapter{};                              ///< changes nothing by default
 
   train::NamedModel model() const { return {.shape = shape, .objective = objective, .adapter = adapter}; }
 };

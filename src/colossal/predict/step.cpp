@@ -311,8 +311,7 @@ plan::Prediction predict_step(const run::Config& config, const train::NamedModel
   return prediction;
 }
 
-plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model,
-                              const plan::Cluster& cluster) {
+plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster) {
   return predict_step(config, model, record_roles(on_devices(config, model, cluster), model), cluster);
 }
 
