@@ -60,7 +60,7 @@ json json_of(const plan::ChoiceProblem& problem, int64_t limit) {
 }
 
 int run(int count, char** words) {
-  require(count == 4, "probe", "usage: colossal_choice_problem_probe LAYERS MESH SHARE");
+  require(count == 4, "probe", "usage: colossal_choice_problem_probe LAYERS MESH SHARE; no layers: two linear layers");
   const plan::test::DecoderSizes sizes{.batch = 4,
                                        .sequence = 512,
                                        .hidden = 512,
@@ -73,7 +73,9 @@ int run(int count, char** words) {
   plan::Links links;
   links.operations = 2e13;
   links.axes = {{2e-6, 2e10}, {2e-6, 1e11}};
-  const plan::PlanProblem problem = plan::make_problem(plan::test::decoder(sizes), mesh, links, {});
+  const plan::Graph graph =
+      sizes.layers > 0 ? plan::test::decoder(sizes) : plan::test::mlp(4096, 512, 1536, "bfloat16");
+  const plan::PlanProblem problem = plan::make_problem(graph, mesh, links, {});
   const int64_t peak = plan::solve_choices(problem.choices).peak;
   const double share = std::atof(words[3]);
   std::puts(json_of(problem.choices, static_cast<int64_t>(static_cast<double>(peak) * share)).dump().c_str());
