@@ -293,14 +293,6 @@ TEST(RecordStep, NamesUnsupportedOperatorsOfOptimizers) {
               testing::HasSubstr("[record] the step must run on tensors without data (at::kMeta): aten::"));
 }
 
-TEST(RecordStep, RefusesFp8) {
-  const Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
-  run::Config fp8 = course.config;
-  fp8.precision.mode = "fp8";
-  EXPECT_THAT(test::thrown_message([&] { record_step(fp8, course.shape, 0); }),
-              testing::HasSubstr("[record] a step in fp8 cannot be recorded"));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Layouts, RecordedRun,
     testing::Values(
@@ -309,6 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"data4_pipeline2_v", parallel_of(4, {}, {.size = 2, .schedule = "zero-bubble-v", .micro_batches = 4})},
         Layout{"data2_tensor4_sequence", parallel_of(2, {.size = 4, .mode = "1d", .sequence = true}, {}, 1)},
         Layout{"data4_tensor2_zero3_bf16", parallel_of(4, {.size = 2}, {}, 3), "bf16", 2},
+        Layout{"data2_tensor2_zero1_fp8", parallel_of(2, {.size = 2}, {}, 1), "fp8"},
         Layout{"data8_zero2", parallel_of(8, {}, {}, 2), "fp32", 2},
         Layout{"data2_tensor4_2d", parallel_of(2, {.size = 4, .mode = "2d"})},
         Layout{"tensor8_2_5d", parallel_of(1, {.size = 8, .mode = "2.5d", .depth = 2})},

@@ -66,8 +66,6 @@ std::string first_sentence_of(const c10::Error& error) {
 
 RecordedStep recorded_of(const run::Config& config, const NamedModel& model, int rank,
                          const tensor::Batch* rows) {
-  require(config.precision.mode != "fp8", "record",
-          "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
   const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
   comm::RecordingWorld world(*simulated);
   try {

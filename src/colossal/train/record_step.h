@@ -40,8 +40,8 @@ struct RecordedStep : StepEvents {
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
-/// Errors: as initialize(). "record": fp8, whose scales depend on values; a model or an optimizer (lamb) with operators
-///         that LibTorch cannot run on shapes alone.
+/// Errors: as initialize(). "record": a model or an optimizer (lamb) with operators that LibTorch cannot run on shapes
+///         alone.
 RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank);
 /// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
 /// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and
