@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/plan_speed.py [--program build/release/colossal] [--limit 600]
 
 Runs predictions and searches with OMP_NUM_THREADS=1, one after another, and prints a markdown table: seconds of the clock, seconds of the core,
-and peak resident memory. On an idle machine both times are the same; a search that the clock ends finds less on a busy one.
+and peak resident memory. The last row traces LLaMA-3 8B as a plain module and solves for its plan. On an idle machine both times are the same; a search that the clock ends finds less on a busy one.
 Needs ./colossal.sh build.
 """
 
@@ -24,9 +24,13 @@ COMMANDS = [
 ]
 
 
-def measure(program, words, limit):
+def plan_command(program, words):
+    return [str(program), "plan", str(ROOT / "benchmarks" / words[0]), *words[1:], "--cluster", "h100-8x"]
+
+
+def measure(words, limit):
     """Runs the command; returns its status, seconds of the clock and of the core, MiB, and its output."""
-    command = ["timeout", str(limit), str(program), "plan", str(ROOT / "benchmarks" / words[0]), *words[1:], "--cluster", "h100-8x"]
+    command = ["timeout", str(limit), *words]
     begin = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     output = process.stdout.read()
@@ -44,11 +48,15 @@ def main():
     print("|---|---|---|---|---|")
     failed = False
     for words in COMMANDS:
-        status, seconds, core, memory, output = measure(options.program, words, options.limit)
+        status, seconds, core, memory, output = measure(plan_command(options.program, words), options.limit)
         failed = failed or status != 0
         lines = output.splitlines()
         result = f"status {status}" if status else lines[0] if lines else ""
         print(f"| `{' '.join(words)}` | {seconds:.1f} | {core:.1f} | {memory:.0f} | {result} |", flush=True)
+    trace = options.program.parent / "benchmarks/colossal_trace_bench"
+    status, seconds, core, memory, output = measure([str(trace)], options.limit)
+    failed = failed or status != 0
+    print(f"| LLaMA-3 8B as a plain module, 64 ranks | {seconds:.1f} | {core:.1f} | {memory:.0f} | {'; '.join(output.splitlines())} |")
     sys.exit(failed)
 
 

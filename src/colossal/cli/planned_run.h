@@ -26,8 +26,8 @@ struct PlannedRun {
 /// Returns the model that a run trains, for a recorded step.
 train::NamedModel named_model(const run::ResolvedModel& model);
 
-/// Reads the config and sets its ranks. Notices go to standard error, once for all ranks. With `wishes.search` the layout
-/// of the config may be illegal. Errors: those of run::read_given_config(), predict::set_ranks() and
+/// Reads the config and sets its ranks. Notices go to standard error, once for all ranks. With `wishes.search` the
+/// layout of the config may be illegal. Errors: those of run::read_given_config(), predict::set_ranks() and
 /// run::Config::validate().
 run::Config given_plan(const PlanWishes& wishes);
 

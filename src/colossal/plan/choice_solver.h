@@ -25,8 +25,8 @@ struct ChoiceSolution {
 /// whole and for each choice. Branch and bound searches a window above the bound, in which few choices are left, and
 /// widens it until it has choices. A node is split at the variable whose choices above and below the limit differ most
 /// in memory.
-/// The search stops after `max_entries` table entries that it computes or compares (about five seconds on one core), and
-/// `is_proven` is then false. The result does not depend on time or threads.
+/// The search stops after `max_entries` table entries that it computes or compares (about five seconds on one core),
+/// and `is_proven` is then false. The result does not depend on time or threads.
 ChoiceSolution solve_choices(const ChoiceProblem& problem, int64_t limit = 0, double max_entries = 6e8);
 
 }  // namespace colossal::plan

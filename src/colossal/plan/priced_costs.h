@@ -30,8 +30,8 @@ class PriceSums {
 /// Costs with the price of memory. Tables are over the choices that are alive, in ascending order.
 class PricedCosts {
  public:
-  /// `prices` has the cost of a byte at each moment; empty = memory is free. `allowed` has for each variable the choices
-  /// that are alive at first, in ascending order; empty = all choices are.
+  /// `prices` has the cost of a byte at each moment; empty = memory is free. `allowed` has for each variable the
+  /// choices that are alive at first, in ascending order; empty = all choices are.
   PricedCosts(const ChoiceProblem& problem, const std::vector<double>& prices, const AllowedChoices& allowed);
 
   /// Leaves out choices that cannot be cheaper than another choice of the same variable, whatever the other variables
