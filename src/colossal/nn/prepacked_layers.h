@@ -89,8 +89,8 @@ class PrepackedLayers {
   bool take(const std::string& weight, const ops::GroupCodes& codes);
   /// Takes a weight as tensors [rows, in] that hold its rows, one after the other, in place of its value. They are read
   /// during the call, and rounded once to the dtype of the model. Returns true if the value is not needed then. Returns
-  /// false, as above, if the weight is not packed, if rows of it are looked up, too, or if keeps_values is set; also for
-  /// devices and dtypes without panels.
+  /// false, as above, if the weight is not packed, if rows of it are looked up, too, or if keeps_values is set. Devices
+  /// and dtypes without panels return false as well.
   bool take(const std::string& weight, const std::vector<at::Tensor>& rows);
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();

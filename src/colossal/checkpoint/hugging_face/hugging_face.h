@@ -76,8 +76,8 @@ using TakeRows = std::function<bool(const std::string& parameter, const std::vec
 /// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form
 /// and this rank's inputs are cut between groups. If it returns true, for a stack of each matrix, the value is left as
 /// it is.
-/// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows of
-/// it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
+/// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows
+/// of it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {}, const TakeRows& take_values = {});
@@ -85,7 +85,8 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
 /// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                                        const ExternalNames& external, const TakeCodes& take = {}, const TakeRows& take_values = {});
+                                        const ExternalNames& external, const TakeCodes& take = {},
+                                        const TakeRows& take_values = {});
 
 /// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of
