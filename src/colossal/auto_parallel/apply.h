@@ -75,8 +75,8 @@ class ShardedGraph {
 /// gradient, because only its conversions have a way back for the gradient, or else of the first.
 std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& plan);
 
-/// Returns the traffic of one run of a plan and its backward pass, without the sums of the parameters' gradients. It is
-/// that of the strategies and conversions of running_nodes(). Keys and bytes are those of comm::Traffic; elements are
+/// Returns the traffic of one run of a plan and its backward pass, without the sums of the parameters' gradients. It
+/// counts the strategies and conversions of running_nodes(). Keys and bytes are those of comm::Traffic; elements are
 /// not set.
 std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
                                                                      const plan::Plan& plan);

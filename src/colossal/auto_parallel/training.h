@@ -36,12 +36,12 @@ struct Plan;
 
 namespace colossal::automatic {
 
-/// What the solver is told beside the config.
+/// Options of the solver in addition to the config.
 struct AutoOptions {
   /// Specs that parameters and nodes must have: {{"fc1.weight", "[tensor, R]"}}. graph.json has the names.
   std::map<std::string, std::string> annotate{};
   bool share_blocks = true;             ///< repeated blocks ("layers.0.fc1", "layers.1.fc1") share one strategy
-  std::string cluster = "h100-8x";      ///< hardware that prices are of: a name, a profile's file, or `this`
+  std::string cluster = "h100-8x";      ///< hardware that sets the prices: a name, a profile's file, or `this`
   int64_t memory = 0;                   ///< bytes of a rank that the plan may take; 0 = no limit
   std::vector<int64_t> whole_inputs{};  ///< indices of inputs that have no rows: every rank passes all of them
 };

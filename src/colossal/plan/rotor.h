@@ -23,7 +23,7 @@ namespace colossal::plan {
 struct ChainStage {
   double forward = 0, backward = 0;
   int64_t input = 0;
-  int64_t saved = 0;              ///< what forward keeps for backward, with the output
+  int64_t saved = 0;              ///< bytes that forward keeps for backward, with the output
   int64_t forward_temporary = 0;  ///< the most in addition to input and output, if forward keeps nothing
   int64_t saved_temporary = 0;    ///< the most in addition to input and `saved`, if forward keeps everything
   /// the most in addition to input, `saved` and the gradient of the output in backward; includes the gradient of the
@@ -43,7 +43,7 @@ struct Chain {
   int64_t level = 0;
 };
 
-/// What a step with these segments takes.
+/// Time and memory of a step with some segments.
 struct ChainRun {
   double time = 0;
   int64_t peak = 0;  ///< the most bytes of the chain at any moment, with the input of its first stage

@@ -25,7 +25,7 @@ struct StageProblem {
 
 struct StageCut {
   std::vector<int64_t> layers;  ///< blocks of each stage, in the order of the chain
-  double seconds = 0;           ///< of a step: sum of the stages + (micro_batches - 1) * slowest stage
+  double seconds = 0;           ///< step time: sum of the stages + (micro_batches - 1) * slowest stage
 };
 
 /// Returns the cut with the least seconds; nothing if no cut fits. Each stage has at least one block, except the first

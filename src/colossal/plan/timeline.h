@@ -4,8 +4,8 @@
 //   roles.push_back({.name = "stage 0", .ranks = {0, 1}, .events = first});    // ranks with equal work are one role
 //   roles.push_back({.name = "stage 1", .ranks = {2, 3}, .events = last});
 //   const plan::StepTimeline step = plan::simulate_step(roles, costs);
-//   step.seconds;                             // of the step
-//   step.parts().communication;               // that nothing hides
+//   step.seconds;                             // seconds of the step
+//   step.parts().communication;               // seconds that no work hides
 #pragma once
 #include <cstdint>
 #include <string>

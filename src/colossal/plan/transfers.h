@@ -18,7 +18,7 @@ namespace colossal::plan {
 
 class Transfers;
 
-/// Simulated time, and what happens next. Of several things at one time, ends of transfers come first, then roles,
+/// Simulated time with a queue of what happens next. At equal times, ends of transfers come first, then roles,
 /// each in the order of their numbers.
 class Clock {
  public:
@@ -29,8 +29,7 @@ class Clock {
   double now() const { return now_; }
   void add_role(double time, int role) { queue_.push({time, role, 0, true}); }
   void add_end(double time, int transfer, uint32_t version) { queue_.push({time, transfer, version, false}); }
-  /// Moves to the next thing and returns it; none if nothing is left. Ends that were foretold and have moved are left
-  /// out.
+  /// Moves to the next entry and returns it; none if nothing is left. Skips predicted ends that have changed since.
   std::optional<Next> next(const Transfers& transfers);
 
  private:
@@ -81,7 +80,7 @@ class Transfers {
   struct One {
     Plan plan;
     State state = State::Waiting;
-    uint32_t version = 0;  // of its foretold end
+    uint32_t version = 0;  // of its predicted end
     double seconds = 0, joined = 0, began = 0;
     double left = 0, speed = 0, updated = 0;  // seconds left at full speed, when `updated`
   };
