@@ -24,20 +24,6 @@ plan::Cluster named_cluster(const std::string& name) {
 
 plan::Mesh mesh_of(int64_t data, int64_t tensor) { return {{{"data", data}, {"tensor", tensor}}}; }
 
-template <class Parallel>
-bool is_automatic(const Parallel& parallel) {
-  if constexpr (requires { parallel.automatic; }) return parallel.automatic;
-  return false;
-}
-
-template <class Parallel>
-void clear_automatic(Parallel& parallel) {
-  if constexpr (requires { parallel.automatic; }) {
-    parallel.automatic = false;
-    parallel.ranks_wanted = 0;
-  }
-}
-
 /// Returns the meshes that the plan may have: that of the config, or every factorisation of the ranks.
 std::vector<plan::Mesh> meshes_for(const run::Config& config, int64_t ranks) {
   if (!chooses_mesh(config)) return {mesh_of(config.parallel.data, config.parallel.tensor.size)};
@@ -107,14 +93,15 @@ void write_files(const ModulePlan& planned, const std::string& folder) {
 
 }  // namespace
 
-bool chooses_mesh(const run::Config& config) { return is_automatic(config.parallel); }
+bool chooses_mesh(const run::Config& config) { return config.parallel.automatic; }
 
 run::Config config_on(const run::Config& config, const plan::Mesh& mesh) {
   run::Config made = config;
   made.parallel.data = mesh.axes[mesh.find("data")].size;
   made.parallel.tensor.size = mesh.axes[mesh.find("tensor")].size;
   made.parallel.plan.clear();
-  clear_automatic(made.parallel);
+  made.parallel.automatic = false;
+  made.parallel.ranks_wanted = 0;
   return made;
 }
 
