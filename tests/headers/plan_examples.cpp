@@ -54,7 +54,7 @@ void solver() {
 void clusters(double sent_bytes) {
   const plan::Cluster cluster(plan::find_profile("h100-8x"));
   const plan::RankSpan data = cluster.span_of({0, 8, 16, 24});
-  cluster.collective_seconds(plan::CommKind::AllReduce, sent_bytes, data);
+  cluster.collective_seconds(colossal::Collective::AllReduce, sent_bytes, data);
   cluster.product_seconds(8192, 4096, 4096, plan::NumberType::Bf16);
 }
 

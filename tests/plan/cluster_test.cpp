@@ -56,36 +56,36 @@ TEST(Cluster, PricesCollectivesInsideANode) {
   const Cluster cluster(round_numbers());
   const RankSpan four{4, 1};
   // n = 1e9 bytes take 1 s on a link. all_reduce: ring 6 ms + 1.5 s, tree 4 ms + 2 s, direct 1 ms + 3 s.
-  expect_seconds(cluster.collective_seconds(CommKind::AllReduce, 1.5e9, four), 6e-3 + 1.5);
-  expect_seconds(cluster.collective_seconds(CommKind::AllGather, 0.75e9, four), 3e-3 + 0.75);
-  expect_seconds(cluster.collective_seconds(CommKind::ReduceScatter, 0.75e9, four), 3e-3 + 0.75);
-  expect_seconds(cluster.collective_seconds(CommKind::AllToAll, 0.75e9, four), 3e-3 + 0.75);
-  expect_seconds(cluster.collective_seconds(CommKind::Send, 1e9, four), 1e-3 + 1);
-  expect_seconds(cluster.collective_seconds(CommKind::Recv, 1e9, four), 1e-3 + 1);
-  expect_seconds(cluster.collective_seconds(CommKind::Barrier, 0, four), 1e-3);
-  EXPECT_EQ(cluster.collective_seconds(CommKind::AllReduce, 0, {1, 1}), 0);
+  expect_seconds(cluster.collective_seconds(Collective::AllReduce, 1.5e9, four), 6e-3 + 1.5);
+  expect_seconds(cluster.collective_seconds(Collective::AllGather, 0.75e9, four), 3e-3 + 0.75);
+  expect_seconds(cluster.collective_seconds(Collective::ReduceScatter, 0.75e9, four), 3e-3 + 0.75);
+  expect_seconds(cluster.collective_seconds(Collective::AllToAll, 0.75e9, four), 3e-3 + 0.75);
+  expect_seconds(cluster.collective_seconds(Collective::Send, 1e9, four), 1e-3 + 1);
+  expect_seconds(cluster.collective_seconds(Collective::Recv, 1e9, four), 1e-3 + 1);
+  expect_seconds(cluster.collective_seconds(Collective::Barrier, 0, four), 1e-3);
+  EXPECT_EQ(cluster.collective_seconds(Collective::AllReduce, 0, {1, 1}), 0);
 }
 
 TEST(Cluster, ChoosesTheAlgorithmOfAnAllReduceByItsSize) {
   const Cluster cluster(round_numbers(), 4);
   // n = 4,000 bytes: direct 1 ms + 12 us; ring 6 ms + 6 us; tree 4 ms + 8 us.
-  expect_seconds(cluster.collective_seconds(CommKind::AllReduce, 6000, {4, 1}), 1e-3 + 12e-6);
+  expect_seconds(cluster.collective_seconds(Collective::AllReduce, 6000, {4, 1}), 1e-3 + 12e-6);
   // 16 ranks and n = 1e6 bytes: ring 30 ms + 1.875 ms; tree 8 ms + 2 ms; direct 1 ms + 15 ms.
   Profile wide = round_numbers();
   wide.node.devices = 16;
-  expect_seconds(Cluster(wide).collective_seconds(CommKind::AllReduce, 1.875e6, {16, 1}), 8e-3 + 2e-3);
+  expect_seconds(Cluster(wide).collective_seconds(Collective::AllReduce, 1.875e6, {16, 1}), 8e-3 + 2e-3);
 }
 
 TEST(Cluster, PricesBroadcastsByTreeOrChain) {
   const Cluster cluster(round_numbers());
   // Tree: log2(4) = 2 steps. n = 0: 2 ms; the chain needs 3 hops.
-  expect_seconds(cluster.collective_seconds(CommKind::Broadcast, 0, {4, 1}), 2e-3);
+  expect_seconds(cluster.collective_seconds(Collective::Broadcast, 0, {4, 1}), 2e-3);
   // n = 2e9 takes 2 s, and a hop 1 ms: the best number of pieces is sqrt(2 * 2 / 1e-3) = 63.2, so 63 or 64.
   const double at63 = (2 + 63) * (1e-3 + 2.0 / 63), at64 = (2 + 64) * (1e-3 + 2.0 / 64);
-  expect_seconds(cluster.collective_seconds(CommKind::Broadcast, 1.5e9, {4, 1}), std::min(at63, at64));
-  expect_seconds(cluster.collective_seconds(CommKind::Reduce, 1.5e9, {4, 1}), std::min(at63, at64));
+  expect_seconds(cluster.collective_seconds(Collective::Broadcast, 1.5e9, {4, 1}), std::min(at63, at64));
+  expect_seconds(cluster.collective_seconds(Collective::Reduce, 1.5e9, {4, 1}), std::min(at63, at64));
   // Two ranks: one message.
-  expect_seconds(cluster.collective_seconds(CommKind::Broadcast, 0.5e9, {2, 1}), 1e-3 + 1);
+  expect_seconds(cluster.collective_seconds(Collective::Broadcast, 0.5e9, {2, 1}), 1e-3 + 1);
 }
 
 TEST(Cluster, NestsCollectivesOfSeveralNodes) {
@@ -93,22 +93,22 @@ TEST(Cluster, NestsCollectivesOfSeveralNodes) {
   const RankSpan eight{8, 2};  // 4 ranks on each of 2 nodes
   // all_reduce of n = 8e8 sends 2 * 7/8 n = 1.4e9. In the node reduce_scatter and all_gather send 3/4 n each: 0.6 s.
   // Between 2 nodes all_reduce of n/4 = 2e8, 2 s on the link: ring 20 ms + 2 s, direct 10 ms + 2 s.
-  expect_seconds(cluster.collective_seconds(CommKind::AllReduce, 1.4e9, eight), 2 * (3e-3 + 0.6) + 10e-3 + 2);
+  expect_seconds(cluster.collective_seconds(Collective::AllReduce, 1.4e9, eight), 2 * (3e-3 + 0.6) + 10e-3 + 2);
   // all_gather: 3/4 n inside, half of n/4 between.
-  expect_seconds(cluster.collective_seconds(CommKind::AllGather, 0.7e9, eight), 3e-3 + 0.6 + 10e-3 + 1);
+  expect_seconds(cluster.collective_seconds(Collective::AllGather, 0.7e9, eight), 3e-3 + 0.6 + 10e-3 + 1);
   // all_to_all: n/8 = 1e8 bytes to each rank: 3 messages of 0.1 s inside, 4 of 1 s between.
-  expect_seconds(cluster.collective_seconds(CommKind::AllToAll, 0.7e9, eight), 3 * (1e-3 + 0.1) + 4 * (10e-3 + 1));
-  expect_seconds(cluster.collective_seconds(CommKind::Send, 1e8, {2, 2}), 10e-3 + 1);
+  expect_seconds(cluster.collective_seconds(Collective::AllToAll, 0.7e9, eight), 3 * (1e-3 + 0.1) + 4 * (10e-3 + 1));
+  expect_seconds(cluster.collective_seconds(Collective::Send, 1e8, {2, 2}), 10e-3 + 1);
   // One rank on each of 2 nodes: no part inside.
-  expect_seconds(cluster.collective_seconds(CommKind::AllGather, 0.5e8, {2, 2}), 10e-3 + 0.5);
+  expect_seconds(cluster.collective_seconds(Collective::AllGather, 0.5e8, {2, 2}), 10e-3 + 0.5);
 }
 
 TEST(Cluster, DividesTheNetworkByOversubscriptionAndSharers) {
   Profile profile = round_numbers();
   profile.network.oversubscription = 4;
-  expect_seconds(Cluster(profile).collective_seconds(CommKind::Send, 1e8, {2, 2}), 10e-3 + 4);
-  expect_seconds(Cluster(profile).collective_seconds(CommKind::Send, 1e8, {2, 2}, 3), 10e-3 + 12);
-  expect_seconds(Cluster(profile).collective_seconds(CommKind::Send, 1e8, {2, 1}, 3), 1e-3 + 0.3);
+  expect_seconds(Cluster(profile).collective_seconds(Collective::Send, 1e8, {2, 2}), 10e-3 + 4);
+  expect_seconds(Cluster(profile).collective_seconds(Collective::Send, 1e8, {2, 2}, 3), 10e-3 + 12);
+  expect_seconds(Cluster(profile).collective_seconds(Collective::Send, 1e8, {2, 1}, 3), 1e-3 + 0.3);
 }
 
 TEST(Cluster, NeverSlowsDownWithMoreBandwidth) {
@@ -117,9 +117,9 @@ TEST(Cluster, NeverSlowsDownWithMoreBandwidth) {
     const Cluster before(twice);
     twice.network.bandwidth *= 2;
     const Cluster after(twice);
-    for (int code = 0; code <= static_cast<int>(CommKind::Barrier); ++code)
+    for (int code = 0; code <= static_cast<int>(Collective::Barrier); ++code)
       for (const double sent : {0.0, 1e3, 1e6, 1e9}) {
-        const auto collective = static_cast<CommKind>(code);
+        const auto collective = static_cast<Collective>(code);
         for (const RankSpan span : {RankSpan{8, 1}, RankSpan{8, 8}, RankSpan{64, 8}, RankSpan{12, 2}})
           EXPECT_LE(after.collective_seconds(collective, sent, span),
                     before.collective_seconds(collective, sent, span));
@@ -136,12 +136,12 @@ TEST(Cluster, CountsTheNodesOfAGroup) {
 }
 
 TEST(Cluster, ConvertsBetweenSentAndWholeBytes) {
-  EXPECT_EQ(sent_bytes(CommKind::AllReduce, 497759232, 2), 497759232);  // 2 * (2 - 1) / 2 of it
-  EXPECT_EQ(sent_bytes(CommKind::AllGather, 1000, 4), 750);
-  EXPECT_EQ(sent_bytes(CommKind::Send, 1000, 4), 1000);
-  EXPECT_EQ(sent_bytes(CommKind::Barrier, 1000, 4), 0);
-  EXPECT_EQ(full_bytes(CommKind::AllReduce, 1500, 4), 1000);
-  EXPECT_EQ(full_bytes(CommKind::Barrier, 0, 4), 0);
+  EXPECT_EQ(sent_bytes(Collective::AllReduce, 497759232, 2), 497759232);  // 2 * (2 - 1) / 2 of it
+  EXPECT_EQ(sent_bytes(Collective::AllGather, 1000, 4), 750);
+  EXPECT_EQ(sent_bytes(Collective::Send, 1000, 4), 1000);
+  EXPECT_EQ(sent_bytes(Collective::Barrier, 1000, 4), 0);
+  EXPECT_EQ(full_bytes(Collective::AllReduce, 1500, 4), 1000);
+  EXPECT_EQ(full_bytes(Collective::Barrier, 0, 4), 0);
 }
 
 TEST(Cluster, PricesProductsByTheRoofline) {
@@ -246,9 +246,9 @@ TEST(Cluster, PrefersMeasuredCollectivesInsideANode) {
   Profile profile = round_numbers();
   profile.collectives = {{"all_reduce", "all_gather"}, {2, 4}, {1e-2, 2e-2, 3e-2, 4e-2}, {1e6, 2e6, 3e6, 4e6}};
   const Cluster cluster(profile);
-  expect_interpolated(cluster.collective_seconds(CommKind::AllReduce, 1e6, {2, 1}), 1e-2 + 1);
-  expect_interpolated(cluster.collective_seconds(CommKind::AllGather, 1e6, {4, 1}), 4e-2 + 0.25);
-  expect_interpolated(cluster.collective_seconds(CommKind::ReduceScatter, 0.75e9, {4, 1}), 3e-3 + 0.75);
+  expect_interpolated(cluster.collective_seconds(Collective::AllReduce, 1e6, {2, 1}), 1e-2 + 1);
+  expect_interpolated(cluster.collective_seconds(Collective::AllGather, 1e6, {4, 1}), 4e-2 + 0.25);
+  expect_interpolated(cluster.collective_seconds(Collective::ReduceScatter, 0.75e9, {4, 1}), 3e-3 + 0.75);
 }
 
 TEST(Cluster, SharesTheMachineAmongItsRanks) {
@@ -281,11 +281,11 @@ TEST(Cluster, SaysWhatAProfileLacks) {
   profile.node = {1, 0, 0};
   const Cluster cluster(profile);
   EXPECT_THAT(fault_of([&] {
-                cluster.collective_seconds(CommKind::Send, 8, {2, 2});
+                cluster.collective_seconds(Collective::Send, 8, {2, 2});
               }),
               HasSubstr("round: the profile has no links between nodes; add for instance network = {"));
   EXPECT_THAT(fault_of([&] {
-                cluster.collective_seconds(CommKind::Send, 8, {2, 1});
+                cluster.collective_seconds(Collective::Send, 8, {2, 1});
               }),
               HasSubstr("no links inside a node; add for instance node = {"));
   EXPECT_THAT(fault_of([&] { cluster.host_copy_seconds(8); }), HasSubstr("add for instance host = {"));

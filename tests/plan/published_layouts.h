@@ -69,7 +69,7 @@ class StageEvents {
 
   void build(const std::vector<schedule::PipelineOp>& ops) {
     if (layout_.overlaps_data)
-      for (int chunk = 0; chunk < layout_.chunks; ++chunk) gathered_[chunk] = data_call(CommKind::AllGather, chunk);
+      for (int chunk = 0; chunk < layout_.chunks; ++chunk) gathered_[chunk] = data_call(Collective::AllGather, chunk);
     std::map<int, int> left;
     for (const schedule::PipelineOp& op : ops)
       if (schedule::is_backward(op.action)) ++left[op.chunk];
@@ -83,7 +83,7 @@ class StageEvents {
       const bool is_forward = op.action == schedule::Action::Forward;
       is_forward ? forward(op) : backward(op);
       if (!is_forward && --left[op.chunk] == 0 && layout_.overlaps_data)
-        reduced_.push_back(data_call(CommKind::ReduceScatter, op.chunk));
+        reduced_.push_back(data_call(Collective::ReduceScatter, op.chunk));
     }
     finish();
   }
@@ -115,21 +115,21 @@ class StageEvents {
   void elementwise(double bytes, uint8_t phase) {
     push({.kind = StepEvent::Kind::Elementwise, .read = bytes / 2, .written = bytes / 2}, phase);
   }
-  int call(Group group, CommKind collective, double full, uint8_t phase, int peer = -1) {
+  int call(Group group, Collective collective, double full, uint8_t phase, int peer = -1) {
     const auto size = static_cast<int64_t>(role.events.groups[group].ranks.size());
     push({.kind = StepEvent::Kind::Call,
           .collective = static_cast<uint8_t>(collective),
           .group = group,
           .peer = peer,
-          .bytes = collective == CommKind::Recv ? 0 : sent_bytes(collective, full, size)},
+          .bytes = collective == Collective::Recv ? 0 : sent_bytes(collective, full, size)},
          phase);
     return calls_++;
   }
   void wait(int call) { push({.kind = StepEvent::Kind::Wait, .call = call}, kForward); }
 
   double chunk_parameters() const { return model_.block_parameters() * blocks_ / static_cast<double>(layout_.tensor); }
-  int data_call(CommKind collective, int) {
-    const bool is_gather = collective == CommKind::AllGather;
+  int data_call(Collective collective, int) {
+    const bool is_gather = collective == Collective::AllGather;
     return call(kData, collective,
                 chunk_parameters() * (is_gather ? kParameterBytes : kGradientBytes) * layout_.exposed,
                 is_gather ? kForward : kBackward);
@@ -138,7 +138,7 @@ class StageEvents {
   void message(const schedule::PipelineOp& op) {
     const double bytes = static_cast<double>(tokens_ * model_.hidden * 2 / layout_.tensor);  // scattered over tensor
     const bool is_send = schedule::is_send(op.action);
-    const int number = call(kPipeline, is_send ? CommKind::Send : CommKind::Recv, bytes, kForward, op.peer);
+    const int number = call(kPipeline, is_send ? Collective::Send : Collective::Recv, bytes, kForward, op.peer);
     if (!is_send) received_.push_back({op, number});
   }
   void wait_for(const schedule::PipelineOp& op) {
@@ -187,13 +187,13 @@ class StageEvents {
   void tensor_calls(double count, uint8_t phase) {
     if (layout_.tensor == 1) return;
     const double full = static_cast<double>(tokens_ * model_.hidden * 2) * blocks_ * count;
-    wait(call(kTensor, CommKind::AllReduce, full, phase));
+    wait(call(kTensor, Collective::AllReduce, full, phase));
   }
   /// Gathers the parameters of all blocks of a chunk while it computes. The first block's part is not hidden.
   int begin_gather(uint8_t phase) {
     const double full = chunk_parameters() * kParameterBytes;
-    wait(call(kData, CommKind::AllGather, full / blocks_, phase));
-    return call(kData, CommKind::AllGather, full * (1 - 1 / blocks_), phase);
+    wait(call(kData, Collective::AllGather, full / blocks_, phase));
+    return call(kData, Collective::AllGather, full * (1 - 1 / blocks_), phase);
   }
   bool is_last(const schedule::PipelineOp& op) const {
     return stage_ == layout_.pipeline - 1 && op.chunk == static_cast<int>(layout_.chunks) - 1;
@@ -223,17 +223,17 @@ class StageEvents {
     block_rest(1, kAttentionBackward, 2, kBackward);
     tensor_calls(2, kBackward);
     if (gather >= 0) wait(gather);
-    if (layout_.gathers_blocks) reduced_.push_back(data_call(CommKind::ReduceScatter, op.chunk));
+    if (layout_.gathers_blocks) reduced_.push_back(data_call(Collective::ReduceScatter, op.chunk));
   }
   void finish() {
     if (!layout_.overlaps_data && !layout_.gathers_blocks)
       for (int chunk = 0; chunk < layout_.chunks; ++chunk)
-        reduced_.push_back(data_call(CommKind::ReduceScatter, chunk));
+        reduced_.push_back(data_call(Collective::ReduceScatter, chunk));
     for (const int number : reduced_) wait(number);
     const double owned = chunk_parameters() * static_cast<double>(layout_.chunks) / static_cast<double>(layout_.data);
     elementwise(owned * kUpdateBytes, StepEvent::kOptimizer);
     if (layout_.overlaps_data || layout_.gathers_blocks) return;
-    for (int chunk = 0; chunk < layout_.chunks; ++chunk) wait(data_call(CommKind::AllGather, chunk));
+    for (int chunk = 0; chunk < layout_.chunks; ++chunk) wait(data_call(Collective::AllGather, chunk));
   }
 
   const PublishedModel& model_;

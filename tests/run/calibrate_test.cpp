@@ -95,7 +95,7 @@ TEST(Calibrate, PredictsLongerTimesForMoreWork) {
   const auto fp32 = plan::NumberType::Fp32;
   EXPECT_LT(cluster.product_seconds(1, 8, 8, fp32), cluster.product_seconds(4096, 512, 512, fp32));
   EXPECT_LT(cluster.elementwise_seconds(1), cluster.elementwise_seconds(1e10));
-  for (const auto collective : {plan::CommKind::AllReduce, plan::CommKind::AllToAll, plan::CommKind::Send}) {
+  for (const auto collective : {Collective::AllReduce, Collective::AllToAll, Collective::Send}) {
     EXPECT_GT(cluster.collective_seconds(collective, 0, {2, 1}), 0);
     EXPECT_LT(cluster.collective_seconds(collective, 4, {2, 1}), cluster.collective_seconds(collective, 1e9, {2, 1}));
   }

@@ -33,7 +33,7 @@ ChoiceProblem without_costs(ChoiceProblem problem) {
 }
 
 /// A part of the problem: the choices that are still allowed.
-struct Node {
+struct Subproblem {
   AllowedChoices allowed;
   Prices prices;     // those of the best bound
   double bound = 0;  // no choices of this part cost less
@@ -84,7 +84,7 @@ class LimitedSearch {
   }
 
   /// Eliminates the choices of a node, and keeps the result if it is the best that fits.
-  Elimination visit(const Node& node, const Prices& prices, bool with_bounds = false) {
+  Elimination visit(const Subproblem& node, const Prices& prices, bool with_bounds = false) {
     Elimination result = eliminate(problem_, prices, node.allowed, {.with_bounds = with_bounds});
     entries_ += result.entries;
     if (result.cost != kForbidden) consider(result.choices);
@@ -105,7 +105,7 @@ class LimitedSearch {
   }
 
   /// Leaves out the choices that are too large by the bytes at weighted moments. Returns true if no others are left.
-  bool is_too_large(Node& node, const Prices& weights) {
+  bool is_too_large(Subproblem& node, const Prices& weights) {
     const Elimination least = eliminate(memory_only_, weights, node.allowed, {.with_bounds = true});
     entries_ += least.entries;
     if (least.cost == kForbidden) return least.is_exact;
@@ -114,7 +114,7 @@ class LimitedSearch {
   }
 
   /// Leaves out the choices whose bounds are above `most`. Returns false if a variable has no other.
-  static bool keep(Node& node, const std::vector<std::vector<double>>& bounds, double most) {
+  static bool keep(Subproblem& node, const std::vector<std::vector<double>>& bounds, double most) {
     for (size_t v = 0; v < bounds.size(); ++v)
       if (std::erase_if(node.allowed[v], [&](int choice) { return bounds[v][choice] > most; }) > 0 &&
           node.allowed[v].empty())
@@ -203,7 +203,7 @@ class LimitedSearch {
       most_ = kForbidden;
       if (is_closed(root_.bound)) return;
       most_ = width > kLastWindow ? kForbidden : root_.bound + width * std::abs(root_.bound);
-      Node inside = root_;
+      Subproblem inside = root_;
       if (keep(inside, bounds, wanted() + limit_at(root_.prices))) branch_and_bound(std::move(inside));
       if (is_used_up() || most_ == kForbidden || solution_.cost <= most_) return;
       root_.bound = most_;  // nothing in the window
@@ -211,18 +211,18 @@ class LimitedSearch {
   }
 
   /// Searches the parts of the problem for choices that cost at most `most_`, the part with the least bound first.
-  void branch_and_bound(Node root) {
-    const auto is_later = [](const Node& a, const Node& b) { return a.bound > b.bound; };
+  void branch_and_bound(Subproblem root) {
+    const auto is_later = [](const Subproblem& a, const Subproblem& b) { return a.bound > b.bound; };
     open_ = {std::move(root)};
     while (!open_.empty()) {
       solution_.lower_bound = std::max(solution_.lower_bound, std::min(open_.front().bound, wanted()));
       if (is_used_up()) return;
       std::pop_heap(open_.begin(), open_.end(), is_later);
-      Node node = std::move(open_.back());
+      Subproblem node = std::move(open_.back());
       open_.pop_back();
       Sides sides;
       if (is_closed(node.bound) || !raise_bound(node, sides)) continue;
-      for (Node& part : parts_of(node, sides)) {
+      for (Subproblem& part : parts_of(node, sides)) {
         open_.push_back(std::move(part));
         std::push_heap(open_.begin(), open_.end(), is_later);
       }
@@ -231,7 +231,7 @@ class LimitedSearch {
 
   /// Changes the prices of a node along the bytes above the limit (a subgradient step of Polyak's length), and leaves
   /// out choices whose bounds show that they are in no better solution. Returns false if the node has none.
-  bool raise_bound(Node& node, Sides& sides) {
+  bool raise_bound(Subproblem& node, Sides& sides) {
     Prices prices = node.prices;
     double length = kFirstLength;
     int slow = 0;
@@ -293,7 +293,7 @@ class LimitedSearch {
   /// Splits a node at the variable whose choices on both sides of the limit differ most in the price of memory, or, if
   /// none does, whose choices have the widest range of prices. One part has the choices with lower prices, the other
   /// the rest. Returns no part if every variable has one choice.
-  std::vector<Node> parts_of(const Node& node, const Sides& sides) const {
+  std::vector<Subproblem> parts_of(const Subproblem& node, const Sides& sides) const {
     const bool has_sides = !sides.inside.empty() && !sides.outside.empty();
     const PriceSums sums(node.prices);
     size_t split = 0;
@@ -319,10 +319,10 @@ class LimitedSearch {
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return paid[a] < paid[b]; });
     auto cut = std::find_if(order.begin(), order.end(), [&](int choice) { return paid[choice] > middle; });
     if (cut == order.begin() || cut == order.end()) cut = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
-    std::vector<Node> parts(2, node);
+    std::vector<Subproblem> parts(2, node);
     parts[0].allowed[split].assign(order.begin(), cut);
     parts[1].allowed[split].assign(cut, order.end());
-    for (Node& part : parts) std::sort(part.allowed[split].begin(), part.allowed[split].end());
+    for (Subproblem& part : parts) std::sort(part.allowed[split].begin(), part.allowed[split].end());
     return parts;
   }
 
@@ -331,8 +331,8 @@ class LimitedSearch {
   const double max_entries_;
   ChoiceProblem memory_only_;
   ChoiceSolution solution_;
-  Node root_;
-  std::vector<Node> open_;    // a heap
+  Subproblem root_;
+  std::vector<Subproblem> open_;    // a heap
   double most_ = kForbidden;  // the window: more is not looked for
   double entries_ = 0;
   bool is_impossible_ = false;

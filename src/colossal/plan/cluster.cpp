@@ -14,15 +14,15 @@ constexpr double kFp32OfBf16 = 1.0 / 16;  // A100: 19.5 of 312, H100: 67 of 989,
 constexpr double kFp64OfFp32 = 1.0 / 2;   // A100: 9.7 of 19.5, H100: 34 of 67
 
 /// Returns the share of the whole tensor that each rank sends.
-double sent_share(CommKind collective, int64_t ranks) {
+double sent_share(Collective collective, int64_t ranks) {
   const double n = static_cast<double>(ranks), part = (n - 1) / n;
   switch (collective) {
-    case CommKind::AllReduce:
+    case Collective::AllReduce:
       return 2 * part;
-    case CommKind::Send:
-    case CommKind::Recv:
+    case Collective::Send:
+    case Collective::Recv:
       return 1;
-    case CommKind::Barrier:
+    case Collective::Barrier:
       return 0;
     default:
       return part;
@@ -44,20 +44,20 @@ double chain_seconds(double full, int64_t ranks, double latency, double bandwidt
 }
 
 /// Returns the seconds of a collective of `full` bytes among ranks that all have links of this kind.
-double flat_seconds(CommKind collective, double full, int64_t ranks, double latency, double bandwidth) {
+double flat_seconds(Collective collective, double full, int64_t ranks, double latency, double bandwidth) {
   const double others = static_cast<double>(ranks - 1), whole = full / bandwidth;
   const double sent = sent_share(collective, ranks) * whole;
   switch (collective) {
-    case CommKind::AllReduce:
+    case Collective::AllReduce:
       return std::min(
           {2 * others * latency + sent, 2 * steps_of_tree(ranks) * latency + 2 * whole, latency + others * whole});
-    case CommKind::Broadcast:
-    case CommKind::Reduce:
+    case Collective::Broadcast:
+    case Collective::Reduce:
       return std::min(steps_of_tree(ranks) * (latency + whole), chain_seconds(full, ranks, latency, bandwidth));
-    case CommKind::Send:
-    case CommKind::Recv:
+    case Collective::Send:
+    case Collective::Recv:
       return latency + whole;
-    case CommKind::Barrier:
+    case Collective::Barrier:
       return latency;
     default:
       return others * latency + sent;
@@ -72,9 +72,9 @@ double first_above_zero(std::initializer_list<double> values) {
 
 }  // namespace
 
-double sent_bytes(CommKind collective, double full, int64_t ranks) { return full * sent_share(collective, ranks); }
+double sent_bytes(Collective collective, double full, int64_t ranks) { return full * sent_share(collective, ranks); }
 
-double full_bytes(CommKind collective, double sent, int64_t ranks) {
+double full_bytes(Collective collective, double sent, int64_t ranks) {
   const double part = sent_share(collective, ranks);
   return part > 0 ? sent / part : 0;
 }
@@ -148,14 +148,14 @@ RankSpan Cluster::span_of(const std::vector<int>& ranks) const {
   return {static_cast<int64_t>(ranks.size()), static_cast<int64_t>(nodes.size())};
 }
 
-double Cluster::collective_seconds(CommKind collective, double sent, const RankSpan& span, double sharers) const {
+double Cluster::collective_seconds(Collective collective, double sent, const RankSpan& span, double sharers) const {
   if (span.ranks <= 1) return 0;
   const double full = full_bytes(collective, sent, span.ranks);
   return span.nodes <= 1 ? node_seconds(collective, full, span.ranks, sharers)
                          : nested_seconds(collective, full, span, sharers);
 }
 
-double Cluster::node_seconds(CommKind collective, double full, int64_t ranks, double sharers) const {
+double Cluster::node_seconds(Collective collective, double full, int64_t ranks, double sharers) const {
   if (ranks <= 1) return 0;
   for (const Measured& measured : collectives_) {
     if (measured.name != to_string(collective)) continue;
@@ -168,7 +168,7 @@ double Cluster::node_seconds(CommKind collective, double full, int64_t ranks, do
   return flat_seconds(collective, full, ranks, node.latency, node.bandwidth / sharers);
 }
 
-double Cluster::network_seconds(CommKind collective, double full, int64_t ranks, double sharers) const {
+double Cluster::network_seconds(Collective collective, double full, int64_t ranks, double sharers) const {
   const NetworkProfile& network = profile_.network;
   if (network.bandwidth <= 0)
     fail_without("links between nodes", "network = { bandwidth = 4.8e10, latency = 1.5e-5, oversubscription = 1 }");
@@ -176,26 +176,26 @@ double Cluster::network_seconds(CommKind collective, double full, int64_t ranks,
   return flat_seconds(collective, full, ranks, network.latency, bandwidth);
 }
 
-double Cluster::nested_seconds(CommKind collective, double full, const RankSpan& span, double sharers) const {
+double Cluster::nested_seconds(Collective collective, double full, const RankSpan& span, double sharers) const {
   // Uneven groups: the node with most ranks decides inside, the one with fewest has the most bytes of each link.
   const int64_t most = (span.ranks + span.nodes - 1) / span.nodes;
   const double piece = full / static_cast<double>(std::max<int64_t>(span.ranks / span.nodes, 1));
-  const auto node = [&](CommKind part) { return node_seconds(part, full, most, sharers); };
+  const auto node = [&](Collective part) { return node_seconds(part, full, most, sharers); };
   switch (collective) {
-    case CommKind::AllReduce:
-      return node(CommKind::ReduceScatter) + network_seconds(collective, piece, span.nodes, sharers) +
-             node(CommKind::AllGather);
-    case CommKind::AllGather:
-    case CommKind::ReduceScatter:
+    case Collective::AllReduce:
+      return node(Collective::ReduceScatter) + network_seconds(collective, piece, span.nodes, sharers) +
+             node(Collective::AllGather);
+    case Collective::AllGather:
+    case Collective::ReduceScatter:
       return node(collective) + network_seconds(collective, piece, span.nodes, sharers);
-    case CommKind::AllToAll: {  // pairs one after another: each pair exchanges a part of full / ranks
+    case Collective::AllToAll: {  // pairs one after another: each pair exchanges a part of full / ranks
       const double part = full / static_cast<double>(span.ranks);
-      const double inside = most > 1 ? node_seconds(CommKind::Send, part, 2, sharers) : 0;
+      const double inside = most > 1 ? node_seconds(Collective::Send, part, 2, sharers) : 0;
       return static_cast<double>(most - 1) * inside +
-             static_cast<double>(span.ranks - most) * network_seconds(CommKind::Send, part, 2, sharers);
+             static_cast<double>(span.ranks - most) * network_seconds(Collective::Send, part, 2, sharers);
     }
-    case CommKind::Send:
-    case CommKind::Recv:
+    case Collective::Send:
+    case Collective::Recv:
       return network_seconds(collective, full, 2, sharers);
     default:
       return network_seconds(collective, full, span.nodes, sharers) + node(collective);

@@ -2,7 +2,7 @@
 //
 //   const plan::Cluster cluster(plan::find_profile("h100-8x"));
 //   const plan::RankSpan data = cluster.span_of({0, 8, 16, 24});                 // four ranks on four nodes
-//   cluster.collective_seconds(plan::CommKind::AllReduce, sent_bytes, data);    // as StepEvent::bytes counts them
+//   cluster.collective_seconds(colossal::Collective::AllReduce, sent_bytes, data); // bytes as in StepEvent
 //   cluster.product_seconds(8192, 4096, 4096, plan::NumberType::Bf16);
 //
 // Ranks fill nodes in order: rank r is on node r / ranks_per_node(). Times are of one operation alone. Streams that
@@ -20,9 +20,6 @@
 
 namespace colossal::plan {
 
-/// A collective of a group of ranks. plan::Movement (plan/conversions.h) is a step of a conversion, which can be a
-/// slice.
-using CommKind = colossal::Collective;
 using colossal::to_string;
 
 /// Where the ranks of a group are.
@@ -77,7 +74,7 @@ class Cluster {
   /// Returns the seconds of one call. `sent` is the number of bytes that a rank sends, as comm::Traffic and
   /// StepEvent::bytes count them. For recv it is the number of bytes received. `sharers` operations use the links of
   /// the rank at the same time and get equal parts of the bandwidth. A group of one rank costs nothing.
-  double collective_seconds(CommKind collective, double sent, const RankSpan& span, double sharers = 1) const;
+  double collective_seconds(Collective collective, double sent, const RankSpan& span, double sharers = 1) const;
 
   /// Returns the seconds of a product [m, k] [k, n], with factors of this type. A product without elements costs
   /// nothing.
@@ -96,9 +93,9 @@ class Cluster {
 
  private:
   double share() const;
-  double node_seconds(CommKind collective, double full, int64_t ranks, double sharers) const;
-  double network_seconds(CommKind collective, double full, int64_t ranks, double sharers) const;
-  double nested_seconds(CommKind collective, double full, const RankSpan& span, double sharers) const;
+  double node_seconds(Collective collective, double full, int64_t ranks, double sharers) const;
+  double network_seconds(Collective collective, double full, int64_t ranks, double sharers) const;
+  double nested_seconds(Collective collective, double full, const RankSpan& span, double sharers) const;
   [[noreturn]] void fail_without(const char* what, const char* line) const;
 
   Profile profile_;
@@ -115,9 +112,9 @@ class Cluster {
 };
 
 /// Returns the bytes of the whole tensor of a collective of which each of `ranks` ranks sends `sent` bytes.
-double full_bytes(CommKind collective, double sent, int64_t ranks);
+double full_bytes(Collective collective, double sent, int64_t ranks);
 /// Returns the bytes that each of `ranks` ranks sends, of a collective on a tensor of `full` bytes: 2(N-1)/N of it for
 /// all_reduce, all of it for send and recv, nothing for barrier, else (N-1)/N.
-double sent_bytes(CommKind collective, double full, int64_t ranks);
+double sent_bytes(Collective collective, double full, int64_t ranks);
 
 }  // namespace colossal::plan

@@ -25,10 +25,10 @@ GroupPlace ClusterCosts::place_of(const std::vector<int>& ranks) const {
 }
 
 double ClusterCosts::call_seconds(const StepEvent& call, const GroupPlace& place) const {
-  require(call.collective <= static_cast<uint8_t>(CommKind::Barrier), "cluster",
+  require(call.collective <= static_cast<uint8_t>(Collective::Barrier), "cluster",
           "a call must be a collective of comm::Collective: got code ", int{call.collective},
           "; record the step with this version");
-  return cluster_.collective_seconds(static_cast<CommKind>(call.collective), call.bytes, {place.ranks, place.nodes});
+  return cluster_.collective_seconds(static_cast<Collective>(call.collective), call.bytes, {place.ranks, place.nodes});
 }
 
 double ClusterCosts::host_copy_seconds(double bytes) const {

@@ -10,8 +10,8 @@ Link link_of(const Cluster& cluster, int64_t ranks, int64_t stride) {
   for (int64_t r = 0; r < ranks; ++r) group.push_back(static_cast<int>(r * stride));
   const RankSpan span = cluster.span_of(group);
   constexpr double kFew = 1, kMany = 1 << 28;  // bytes
-  const double few = cluster.collective_seconds(CommKind::AllGather, kFew, span),
-               many = cluster.collective_seconds(CommKind::AllGather, kMany, span);
+  const double few = cluster.collective_seconds(Collective::AllGather, kFew, span),
+               many = cluster.collective_seconds(Collective::AllGather, kMany, span);
   return {.latency = few / static_cast<double>(ranks - 1), .bandwidth = (kMany - kFew) / (many - few)};
 }
 

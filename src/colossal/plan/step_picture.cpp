@@ -94,7 +94,7 @@ std::string span_name(const Role& role, const RoleTimeline& timeline, const Stre
     const StepEvent& event = role.events.list[static_cast<size_t>(span.event)];
     const std::string bytes = readable_bytes(static_cast<int64_t>(event.bytes));
     if (span.kind == SpanKind::Call)
-      name = concat(to_string(static_cast<CommKind>(event.collective)), " of ",
+      name = concat(to_string(static_cast<Collective>(event.collective)), " of ",
                     timeline.streams.at(static_cast<size_t>(span.stream)), ", sends ", bytes);
     if (span.kind == SpanKind::HostCopy)
       name = concat(event.written > 0 ? "copy to the device, " : "copy to the host, ", bytes);

@@ -182,7 +182,7 @@ LayoutPrices::AxisCost LayoutPrices::sequence_cost(const Layout& layout, const S
   return at->second;
 }
 
-double LayoutPrices::group_seconds(plan::CommKind collective, double bytes, double calls, int64_t ranks,
+double LayoutPrices::group_seconds(Collective collective, double bytes, double calls, int64_t ranks,
                                    int64_t stride) const {
   if (ranks <= 1 || calls <= 0) return 0;
   const int64_t in_node = std::clamp<int64_t>(cluster_.ranks_per_node() / stride, 1, ranks);
@@ -198,20 +198,19 @@ double LayoutPrices::axis_seconds(const Layout& layout, const Sizes& sizes) cons
   double seconds = 0;
   if (tensor > 1) {
     const AxisCost cost = tensor_cost(layout, sizes);
-    seconds +=
-        passes * repeats *
-        group_seconds(plan::CommKind::AllReduce, cost.bytes / static_cast<double>(sequence), cost.calls, tensor, 1);
+    seconds += passes * repeats *
+               group_seconds(Collective::AllReduce, cost.bytes / static_cast<double>(sequence), cost.calls, tensor, 1);
   }
   if (sequence > 1) {
     const AxisCost cost = sequence_cost(layout, sizes);
-    seconds += passes * repeats * group_seconds(plan::CommKind::AllGather, cost.bytes, cost.calls, sequence, tensor);
+    seconds += passes * repeats * group_seconds(Collective::AllGather, cost.bytes, cost.calls, sequence, tensor);
   }
   const double hidden = sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
-  if (expert > 1) seconds += passes * group_seconds(plan::CommKind::AllToAll, 4 * hidden, 4, expert, tensor * sequence);
+  if (expert > 1) seconds += passes * group_seconds(Collective::AllToAll, 4 * hidden, 4, expert, tensor * sequence);
   if (stages > 1) {
     const int64_t chunks = std::max<int64_t>(1, space_.pipeline(layout).chunks);
     const double messages = 2 * sizes.micro_batches * static_cast<double>(chunks);
-    seconds += group_seconds(plan::CommKind::Send, messages * hidden, messages, 2, space_.ranks() / stages);
+    seconds += group_seconds(Collective::Send, messages * hidden, messages, 2, space_.ranks() / stages);
   }
   return seconds;
 }
@@ -223,13 +222,13 @@ double LayoutPrices::reduction_seconds(const Layout& layout, const Sizes& sizes)
   const double chunk = space_.given().parallel.chunk_mib * 1048576;
   const double calls = std::ceil(gradients_ / parts / chunk);
   double seconds =
-      kHiddenGradients * group_seconds(plan::CommKind::AllReduce,
-                                       plan::sent_bytes(plan::CommKind::AllReduce, gradients_ / parts, sizes.copies),
-                                       calls, sizes.copies, stride);
+      kHiddenGradients * group_seconds(Collective::AllReduce,
+                                       plan::sent_bytes(Collective::AllReduce, gradients_ / parts, sizes.copies), calls,
+                                       sizes.copies, stride);
   if (layout.zero == 3) {  // parameters are gathered for each pass of each micro-batch
     const int64_t sharers = layout.zero_group > 0 ? layout.zero_group : sizes.copies;
-    const double gathered = plan::sent_bytes(plan::CommKind::AllGather, parameters_ / parts, sharers);
-    seconds += 2 * sizes.micro_batches * group_seconds(plan::CommKind::AllGather, gathered, calls, sharers, stride) *
+    const double gathered = plan::sent_bytes(Collective::AllGather, parameters_ / parts, sharers);
+    seconds += 2 * sizes.micro_batches * group_seconds(Collective::AllGather, gathered, calls, sharers, stride) *
                kHiddenGradients;
   }
   return seconds;

@@ -49,7 +49,7 @@ class LayoutPrices {
   double reduction_seconds(const Layout& layout, const Sizes& sizes) const;
   AxisCost tensor_cost(const Layout& layout, const Sizes& sizes) const;
   AxisCost sequence_cost(const Layout& layout, const Sizes& sizes) const;
-  double group_seconds(plan::CommKind collective, double bytes, double calls, int64_t ranks, int64_t stride) const;
+  double group_seconds(Collective collective, double bytes, double calls, int64_t ranks, int64_t stride) const;
 
   const LayoutSpace& space_;
   const models::ModelShape shape_;

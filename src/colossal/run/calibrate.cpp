@@ -33,7 +33,6 @@
 namespace colossal::run {
 namespace {
 
-using plan::CommKind;
 
 constexpr double kProductPart = 0.55, kElementwisePart = 0.1, kMessagePart = 0.2;  // of the time
 constexpr double kAttentionPart = 0.06, kBlockPart = 0.04;
@@ -231,8 +230,9 @@ class Calibration {
     if (node_->size() > 1) {
       plan::CollectiveTable& table = profile_.collectives;
       table.ranks = {static_cast<double>(node_->size())};
-      for (const auto collective : {CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter,
-                                    CommKind::AllToAll, CommKind::Broadcast, CommKind::Reduce, CommKind::Send}) {
+      for (const auto collective :
+           {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll,
+            Collective::Broadcast, Collective::Reduce, Collective::Send}) {
         const auto [latency, bandwidth] = measure_link(*node_, collective, window);
         table.names.emplace_back(plan::to_string(collective));
         table.latency.push_back(latency);
@@ -240,19 +240,19 @@ class Calibration {
       }
       node.latency = table.latency.back();
       node.bandwidth = table.bandwidth.back();
-      table.names.emplace_back(plan::to_string(CommKind::Recv));  // the other side of send
+      table.names.emplace_back(plan::to_string(Collective::Recv));  // the other side of send
       table.latency.push_back(node.latency);
       table.bandwidth.push_back(node.bandwidth);
     }
     if (across_->size() > 1) {
-      const auto [latency, bandwidth] = measure_link(*across_, CommKind::Send, window);
+      const auto [latency, bandwidth] = measure_link(*across_, Collective::Send, window);
       profile_.network = {bandwidth, latency, 1};
     }
   }
 
   /// Returns latency and bandwidth of a collective: the seconds of a message of one element for each rank, and the rest
   /// of the seconds of a large one.
-  std::pair<double, double> measure_link(comm::Group& group, CommKind collective, double window) {
+  std::pair<double, double> measure_link(comm::Group& group, Collective collective, double window) {
     const int64_t n = group.size(), numel = std::max<int64_t>(options_.message_bytes / 4 / n, 2) * n;
     const double latency = message_seconds(group, collective, n, window);
     const double seconds = message_seconds(group, collective, numel, window);
@@ -261,7 +261,7 @@ class Calibration {
   }
 
   /// Returns the mean seconds of a collective on a whole tensor of `numel` elements, a multiple of the group's size.
-  double message_seconds(comm::Group& group, CommKind collective, int64_t numel, double window) {
+  double message_seconds(comm::Group& group, Collective collective, int64_t numel, double window) {
     at::Tensor x = at::zeros({numel}, floats()), y = at::zeros({numel}, floats());
     at::Tensor part = at::zeros({numel / group.size()}, floats());
     const auto call = [&] { issue(group, collective, x, y, part).wait(); };
@@ -279,20 +279,20 @@ class Calibration {
   }
 
   /// Even ranks send to the next one. Of an odd number of ranks the last one is idle.
-  static comm::Work issue(comm::Group& group, CommKind collective, at::Tensor& x, at::Tensor& y, at::Tensor& part) {
+  static comm::Work issue(comm::Group& group, Collective collective, at::Tensor& x, at::Tensor& y, at::Tensor& part) {
     const int rank = group.rank();
     switch (collective) {
-      case CommKind::AllReduce:
+      case Collective::AllReduce:
         return group.all_reduce(x, comm::Reduce::Sum);
-      case CommKind::AllGather:
+      case Collective::AllGather:
         return group.all_gather(x, part);
-      case CommKind::ReduceScatter:
+      case Collective::ReduceScatter:
         return group.reduce_scatter(part, x, comm::Reduce::Sum);
-      case CommKind::AllToAll:
+      case Collective::AllToAll:
         return group.all_to_all(y, x, {}, {});
-      case CommKind::Broadcast:
+      case Collective::Broadcast:
         return group.broadcast(x, 0);
-      case CommKind::Reduce:
+      case Collective::Reduce:
         return group.reduce(x, 0, comm::Reduce::Sum);
       default:
         break;
