@@ -187,14 +187,14 @@ void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun
 void layouts(const run::Config& config, const models::ModelShape& shape, const predict::Layout& layout,
              const std::function<double(const predict::LayoutSpace&, const predict::Layout&)>& price) {
   std::vector<double> seconds;
-  const predict::LayoutSpace space(config, shape, {.ranks = 8, .ranks_per_node = 8});
+  const predict::LayoutSpace space(config, {.shape = shape}, {.ranks = 8, .ranks_per_node = 8});
   space.for_each([&](const predict::Layout& layout) { seconds.push_back(price(space, layout)); });
   const run::Config chosen = space.config_of(layout);
 }
 
 void layout_prices(const predict::LayoutSpace& space, const models::ModelShape& shape, const plan::Cluster& cluster,
                    const predict::Layout& layout) {
-  const predict::LayoutPrices prices(space, shape, cluster);
+  const predict::LayoutPrices prices(space, {.shape = shape}, cluster);
   const predict::LayoutPrice price = prices.of(layout);
 }
 

@@ -34,7 +34,7 @@ double step_seconds(const std::string& mode, int64_t batch) {
   const models::ModelShape shape = tesseract_gpt();
   const plan::Cluster cluster =
       cluster_of(config, plan::load_profile(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/clusters/a100-4x.toml"));
-  const run::Config on_gpus = on_devices(config, shape, cluster);
+  const run::Config on_gpus = on_devices(config, {.shape = shape}, cluster);
   return predict_step(on_gpus, shape, record_roles(on_gpus, shape), cluster).step_seconds;
 }
 

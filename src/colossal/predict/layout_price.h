@@ -1,7 +1,7 @@
 // Estimates the seconds and the memory of layouts by formulas, in about a microsecond each. A search records the
 // layouts in this order.
 //
-//   const predict::LayoutPrices prices(space, shape, cluster);
+//   const predict::LayoutPrices prices(space, {.shape = shape}, cluster);
 //   const predict::LayoutPrice price = prices.of(layout);
 #pragma once
 #include <cstdint>
