@@ -104,10 +104,12 @@ bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& cod
 bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
   const auto found = packed_.find(weight);
   if (found == packed_.end() || packing_.keeps_values || !has_panels(found->second.parameter->value)) return false;
+  if (found->second.parameter->looked_up) return false;  // loaded() fills and packs it
+  if (*found->second.packed) return true;                // taken as quantized values
   for (const at::Tensor& part : rows)
     if (part.scalar_type() != at::kHalf && !has_panels(part)) return false;
   pack(found->second, rows);
-  return !found->second.parameter->looked_up;
+  return true;
 }
 
 void PrepackedLayers::finish() {
