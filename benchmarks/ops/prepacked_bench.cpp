@@ -2,12 +2,12 @@
 // parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
 //
 // Usage: colossal_prepacked_bench [threads] [rounds] [kernels]. `kernels` is portable, avx2, avxvnni, avx512,
-//        avx512vnni, avx512bf16, amx or auto, the best ones of this machine. Prints a row per type of weights and number
-//        of rows of x, from the best time of a pass over all layers: operations and bytes of weights per second, the
-//        time of LibTorch divided by ours, and our operations per second divided by those of LibTorch for 2048 x 2048
-//        matrices. LibTorch and ours run alternately. LibTorch multiplies in fp32 (also fp8), in bf16, and for 8 and 4
-//        bits by `_int_mm`, which does not quantize x.
-//        GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps LibTorch's threads from spinning while ours need the core.
+//        avx512vnni, avx512bf16, amx or auto, the best ones of this machine. Prints a row per type of weights and
+//        number of rows of x, from the best time of a pass over all layers: operations and bytes of weights per
+//        second, the time of LibTorch divided by ours, and our operations per second divided by those of LibTorch for
+//        2048 x 2048 matrices. LibTorch and ours run alternately. LibTorch multiplies in fp32 (also fp8), in bf16,
+//        and for 8 and 4 bits by `_int_mm`, which does not quantize x. GOMP_SPINCOUNT=1000, as `colossal` sets it,
+//        keeps LibTorch's threads from spinning while ours need the core.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

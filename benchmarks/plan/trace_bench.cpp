@@ -1,5 +1,5 @@
-// Seconds to trace LLaMA-3 8B as a plain module on shapes alone, to cost its operators and to solve for the fastest plan
-// of 64 ranks, without a limit of memory and with limits that bind.
+// Seconds to trace LLaMA-3 8B as a plain module on shapes alone, to cost its operators and to solve for the fastest
+// plan of 64 ranks, without a limit of memory and with limits that bind.
 //
 //   OMP_NUM_THREADS=1 build/release/benchmarks/colossal_trace_bench
 #include <cstdio>

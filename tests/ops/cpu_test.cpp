@@ -48,7 +48,7 @@ TEST(InstructionSet, RestoresOverridesAfterTheirScope) {
   EXPECT_EQ(runnable_instruction_sets().back(), general_set(best));
 }
 
-TEST(InstructionSet, IsTheBestThatTheFactsAllow) {
+TEST(InstructionSet, FollowsFromTheFacts) {
   EXPECT_EQ(best_instruction_set({}), InstructionSet::Portable);
   EXPECT_EQ(best_instruction_set({.avx2 = true}), InstructionSet::Avx2);
   EXPECT_EQ(best_instruction_set({.avx2 = true, .avx_vnni = true}), InstructionSet::AvxVnni);
@@ -86,7 +86,7 @@ TEST(InstructionSet, HasGeneralKernels) {
   EXPECT_EQ(general_set(InstructionSet::Amx), InstructionSet::Avx512);
 }
 
-TEST(InstructionSet, IsFoundByItsName) {
+TEST(InstructionSet, ReadsItsNames) {
   std::set<std::string_view> names;
   for (const InstructionSet set : kInstructionSets) {
     EXPECT_EQ(instruction_set_named(name(set)), set);

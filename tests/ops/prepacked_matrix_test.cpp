@@ -248,7 +248,8 @@ TEST(PrepackedMatrix, ComputesRowsIndependently) {
       for (int64_t i = 0; i < x.size(0); ++i)
         for (int64_t count = 1 + i % 4; i + count <= x.size(0); count += 4)
           ASSERT_TRUE(at::equal(matrix.multiply_by(*kernels, x.narrow(0, i, count)), together.narrow(0, i, count)))
-              << kernels->name << " rows " << i << " to " << i + count << " of type " << static_cast<int>(matrix.type());
+              << kernels->name << " rows " << i << " to " << i + count << " of type "
+              << static_cast<int>(matrix.type());
     }
 }
 

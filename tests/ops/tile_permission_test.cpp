@@ -26,7 +26,7 @@ TEST(TilePermission, ReportsARefusal) {
   EXPECT_EQ(refused.refusal, "Operation not permitted");
 }
 
-TEST(TilePermission, IsAskedOncePerProcess) {
+TEST(TilePermission, AsksOncePerProcess) {
   EXPECT_EQ(&tile_permission(), &tile_permission());
   if (!tile_permission().has_tiles) {
     EXPECT_EQ(tile_permission().refusal, "");

@@ -62,7 +62,7 @@ TEST_F(OwnAdapter, EqualsOneRankOnEightRanks) {
   EXPECT_THAT(train("odd", {"--adapter.rnk=2"}).output, HasSubstr("did you mean `adapter.rank`"));
 }
 
-TEST_F(OwnAdapter, IsPlannedAsItTrains) {
+TEST_F(OwnAdapter, TrainsAsPlanned) {
   const Finished check = run("plan", "none", {"--check", "--parallel.data=2", "--parallel.tensor=2"});
   EXPECT_EQ(check.status, 0) << check.output;
   EXPECT_THAT(check.output, HasSubstr("numbers of calls and of bytes sent are equal, which is all of them"));

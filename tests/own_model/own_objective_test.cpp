@@ -51,7 +51,7 @@ TEST_F(OwnObjectiveProgram, EqualsOneRankOnEightRanks) {
   EXPECT_THAT(read_file(folder / "one/report.html", 1 << 26), HasSubstr("Error on held-out rows"));
 }
 
-TEST_F(OwnObjectiveProgram, IsPlannedAsItTrains) {
+TEST_F(OwnObjectiveProgram, TrainsAsPlanned) {
   const Finished check =
       run({"plan", kConfig, "--check", "--run.device=cpu", "--parallel.data=2", "--parallel.tensor=2"});
   EXPECT_EQ(check.status, 0) << check.output;

@@ -35,11 +35,11 @@ TEST(OperatorTimes, DividesAStepByItsRecordedOperators) {
   EXPECT_NEAR(overhead, 1.0 / static_cast<double>(operators) - 1e-3, kRounding);
 }
 
-TEST(OperatorTimes, IsNeverNegative) {
+TEST(OperatorTimes, NeverGoBelowZero) {
   EXPECT_EQ(operator_overhead(at::kFloat, 1.0, [](const std::function<void()>&) { return 1e-9; }), 0);
 }
 
-/// Causal attention of 8 tokens has 36 pairs, each 4 x 64 operations for each of 4 heads, and twice as many in backward.
+/// Causal attention of 8 tokens has 36 pairs, each 4 x 64 operations for each of 4 heads, and twice as many backward.
 TEST(OperatorTimes, CountsTheOperationsOfAttention) {
   const auto two_seconds = [](const std::function<void()>& step) {
     EXPECT_GT(operators_of(step), 0);

@@ -113,7 +113,8 @@ at::Tensor grouped_linear(const GroupedProduct& product, const at::Tensor& x, co
   const bool keeps = at::GradMode::is_enabled() && (wants(x) || wants(weight) || wants(bias));
   const auto state = c10::make_intrusive<GroupState>();
   state->product = &product, state->ends = ends, state->deferred = deferred, state->before = before;
-  return tensor::apply_function<GroupedLinear>(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, state, keeps);
+  const auto given = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
+  return tensor::apply_function<GroupedLinear>(x, weight, given, state, keeps);
 }
 
 }  // namespace colossal::nn

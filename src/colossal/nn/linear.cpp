@@ -143,9 +143,10 @@ at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor&
   const bool keeps = at::GradMode::is_enabled() &&
                      (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
   // A Function does not accept an undefined tensor as an argument, but accepts an absent optional.
-  return tensor::apply_function<Linear>(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
-                       reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
-                       before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt, keeps);
+  return tensor::apply_function<Linear>(
+      x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
+      reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
+      before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt, keeps);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,

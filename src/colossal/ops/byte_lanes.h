@@ -1,5 +1,5 @@
-// Vectors of fp32 from bytes: quantized values of int8 and e4m3. g++ 12 converts bytes to wider lanes one by one, so the
-// instructions are named here. Like simd.h, this header is for kernel bodies only.
+// Vectors of fp32 from bytes: quantized values of int8 and e4m3. g++ 12 converts bytes to wider lanes one by one, so
+// the instructions are named here. Like simd.h, this header is for kernel bodies only.
 #pragma once
 #include "colossal/ops/simd.h"
 

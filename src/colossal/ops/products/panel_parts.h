@@ -36,8 +36,8 @@ inline int32_t load_four(const void* p) {
   return v;
 }
 
-// Returns a * b + c, rounded once if the instruction set can. The compiler may fuse a product with a sum in one part and
-// not in another, and then a row's bits would depend on how many rows there are.
+// Returns a * b + c, rounded once if the instruction set can. The compiler may fuse a product with a sum in one part
+// and not in another, and then a row's bits would depend on how many rows there are.
 inline Vec<float> multiply_add(Vec<float> a, Vec<float> b, Vec<float> c) {
 #if defined(__AVX512F__)
   return (Vec<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
