@@ -51,6 +51,31 @@ TEST(BlockPool, IdentifiesBlocksByTheirWholePrefix) {
   EXPECT_EQ(pool.find({7, 8, 9}), Blocks());
 }
 
+TEST(BlockPool, FindsPrefixesUnderTheirOwnKeyOnly) {
+  BlockPool pool(8, 2);
+  const Blocks shared = taken(pool, 2), a = taken(pool, 2), b = taken(pool, 2);
+  pool.keep(a, counted(4), 0, "a");
+  EXPECT_EQ(pool.find(counted(5), "b"), Blocks());
+  EXPECT_EQ(pool.find(counted(5)), Blocks()) << "the empty key is a key like others";
+  pool.keep(shared, counted(4));
+  pool.keep(b, counted(4), 0, "b");
+  EXPECT_EQ(pool.find(counted(5)), shared);
+  EXPECT_EQ(pool.find(counted(5), "a"), a);
+  EXPECT_EQ(pool.find(counted(5), "b"), b);
+  EXPECT_EQ(pool.find({2, 3, 9}, "a"), Blocks());  // the number of a prefix is never the number of a key
+}
+
+TEST(BlockPool, ExtendsAPrefixWhoseFirstBlocksWereFreedUnderItsOwnKey) {
+  BlockPool pool(4, 2);
+  const Blocks blocks = taken(pool, 2);
+  pool.keep(blocks, counted(2), 0, "a");
+  pool.give_back(blocks[0]);
+  pool.keep(blocks, counted(4), 1, "b");
+  EXPECT_EQ(pool.find(counted(5), "a"), Blocks{blocks[0]});
+  pool.keep(blocks, counted(4), 1, "a");
+  EXPECT_EQ(pool.find(counted(5), "a"), blocks);
+}
+
 TEST(BlockPool, EvictsTheLeastRecentlyUsedFirst) {
   BlockPool pool(4, 2);
   const Blocks a = taken(pool, 2), b = taken(pool, 1);

@@ -40,9 +40,11 @@ BlockPool::Prefix BlockPool::prefix_at(int64_t before, const std::vector<int64_t
   return {before, {first, first + block_tokens_}};
 }
 
-std::vector<int32_t> BlockPool::find(const std::vector<int64_t>& tokens) {
+std::vector<int32_t> BlockPool::find(const std::vector<int64_t>& tokens, const std::string& key) {
   std::vector<int32_t> found;
-  int64_t number = 0;
+  const auto root = roots_.find(key);
+  if (root == roots_.end()) return found;
+  int64_t number = root->second;
   for (int64_t i = 0; (i + 1) * block_tokens_ < static_cast<int64_t>(tokens.size()); ++i) {
     const auto kept = kept_.find(prefix_at(number, tokens, i));
     if (kept == kept_.end()) break;
@@ -54,8 +56,11 @@ std::vector<int32_t> BlockPool::find(const std::vector<int64_t>& tokens) {
   return found;
 }
 
-void BlockPool::keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens, int64_t given_back) {
-  int64_t number = 0;
+void BlockPool::keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens, int64_t given_back,
+                     const std::string& key) {
+  const auto [root, is_new_key] = roots_.try_emplace(key, next_number_);
+  if (is_new_key) ++next_number_;
+  int64_t number = root->second;
   const int64_t full = static_cast<int64_t>(tokens.size()) / block_tokens_;
   for (int64_t i = 0; i < given_back; ++i) {
     const auto kept = kept_.find(prefix_at(number, tokens, i));
