@@ -103,6 +103,8 @@ void Engine::check(const Request& request) const {
   require(request.options.prompt_logprobs < 0 || request.options.attention_sinks < 0, "engine",
           "log-probabilities of a prompt exclude attention_sinks, which drop prompt tokens: got attention_sinks ",
           request.options.attention_sinks);
+  require(request.after >= -1 && request.after < next_id_, component,
+          "after must be the id of an earlier request, or -1: got ", request.after);
   refuse_unused(changed_options(request.options), runner_->unused(), runner_->name(), component);
 }
 
@@ -137,7 +139,12 @@ int64_t Engine::add(Request request, OnEvent on_event) {
     kept_.push_back({id, -1, FinishReason::AtLength});
   } else {
     const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
-    scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
+    const Request& own = running.request;
+    scheduler_.add(id, text, std::min(read_again, longest - length),
+                   {.scored = is_scored ? length - 1 : 0,
+                    .client = options_.alone ? std::string() : own.client,  // a lone request runs to its end
+                    .cache_key = own.cache_key,
+                    .after = own.after});
     runner_->begin(id, text, max_new_tokens);
     const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_;
     if (looks_up) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
@@ -148,10 +155,17 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   return next_id_++;
 }
 
+Engine::Load Engine::load() const {
+  return {.waiting = scheduler_.waiting(),
+          .running = scheduler_.running(),
+          .blocks_used = blocks() - scheduler_.pool().free()};
+}
+
 void Engine::cancel(int64_t id) {
   require(callers_.count(id) == 1, "engine", "unknown request ", id);
+  const int64_t found = running_.count(id) == 1 ? scheduler_.found(id) : 0;
   forget(id);
-  kept_.push_back({id, -1, FinishReason::Cancelled});
+  kept_.push_back({.id = id, .token = -1, .finish_reason = FinishReason::Cancelled, .found = found});
 }
 
 void Engine::drop(int64_t id) {
@@ -175,9 +189,11 @@ void Engine::end(int64_t id) {
 }
 
 Event Engine::fail(int64_t id, const std::exception& error) {
-  end(id);
   const auto* own = dynamic_cast<const Error*>(&error);
-  return {id, -1, FinishReason::Failed, own ? own->message() : error.what()};
+  Event event{id, -1, FinishReason::Failed, own ? own->message() : error.what()};
+  event.found = scheduler_.found(id);
+  end(id);
+  return event;
 }
 
 // Draws the next token of a request. run_step() turns an error thrown here into the end of this request alone, so only
@@ -206,19 +222,16 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
     expected.clear();
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
-  Event event{id, token, FinishReason::None};
+  Event event{.id = id, .token = token, .found = scheduler_.found(id)};
   const GenerationOptions& asked = running.request.options;
   if (std::find(ends.begin(), ends.end(), token) != ends.end())
     event.finish_reason = FinishReason::AtEnd;
   else if (running.made == running.max_new_tokens)
     event.finish_reason = running.made == asked.max_tokens ? FinishReason::AtLength : FinishReason::AtPositions;
   if (asked.logprobs >= 0) event.log_probabilities = log_probabilities(logits, token, asked.logprobs);
-  if (event.finish_reason == FinishReason::None) {
-    scheduler_.append(id, token);
-    if (running.lookup) running.lookup->push(token);
-  } else {
-    end(id);
-  }
+  scheduler_.append(id, token);  // the last token, too: it counts for turns
+  if (running.lookup) running.lookup->push(token);
+  if (event.finish_reason != FinishReason::None) end(id);
   return event;
 }
 
@@ -363,7 +376,10 @@ void Engine::run_step() {
       own.count += accepted.value_or(0);
       if (accepted) read.push_back(std::move(own));
     } else {
-      ready_.push_back({scheduled.id, -1, FinishReason::AtLength});
+      ready_.push_back({.id = scheduled.id,
+                        .token = -1,
+                        .finish_reason = FinishReason::AtLength,
+                        .found = scheduler_.found(scheduled.id)});
       end(scheduled.id);
     }
     ready_[first].prompt_log_probabilities = std::move(scores);

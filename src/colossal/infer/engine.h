@@ -66,9 +66,11 @@ struct EngineOptions {
 ///                completion is then a function of the request, both models and `draft_tokens`, for any room in a step.
 /// Positions:     limited to the runner's longest() (models::ModelShape::even_positions), so that no request depends on
 ///                other requests.
-/// Order:         requests start in arrival order, and a started request advances in every step. If blocks run out, the
-///                request that started last is preempted. It waits in front of all requests that have not started. No
-///                request overtakes another.
+/// Order:         the requests of one client (Request::client) start in arrival order, and none overtakes another.
+///                Clients take turns by counters of the work done for each (Scheduler). A completion advances in every
+///                step. If blocks run out, the client with the largest counter gives up those of the request that
+///                started last; that request is the next of its client to start again. With `alone`, requests run in
+///                arrival order for any clients.
 /// Events:        step() calls the function that was passed with a request for each of its events, after the step has
 ///                run. Events are ordered by request, and within a request by token. The function may call add(),
 ///                cancel() and drop(), but not step(). If it throws, step() passes the error on, and the next step()
@@ -83,6 +85,11 @@ class Engine {
   struct DraftCounts {
     int64_t proposed = 0, accepted = 0;  ///< draft tokens that the model evaluated; those that it accepted
   };
+  struct Load {
+    int64_t waiting = 0;      ///< number of requests before their first step
+    int64_t running = 0;      ///< number of requests after it, including preempted ones
+    int64_t blocks_used = 0;  ///< number of blocks that requests hold; a free block that keeps a prefix is not used
+  };
   /// `model` and EngineOptions::draft must outlive the engine.
   /// Errors ("engine"): a model that does not predict the next token, a cache too small for one block, a negative
   ///                    limit. Also a draft model without draft_tokens, and block_tokens or a cache_dtype that is not
@@ -96,7 +103,8 @@ class Engine {
   /// Errors ("engine"; with `alone` "generate"): an empty prompt or ids outside the vocabulary; a prompt longer than
   ///                                             the model's positions or max_length; more tokens than the cache
   ///                                             holds; attention sinks of half the maximum length or more; a full
-  ///                                             queue; an option that the runner does not use, with its name.
+  ///                                             queue; an option that the runner does not use, with its name;
+  ///                                             a Request::after that is the id of no earlier request.
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
   /// Ends a request. Frees its blocks at once and discards its undelivered events. The next step() delivers an event of
@@ -113,6 +121,8 @@ class Engine {
 
   const DraftCounts& draft_counts() const { return draft_counts_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
+  /// Returns the load between two steps.
+  Load load() const;
   /// Returns the number of blocks in the cache; 1 with `alone`.
   int64_t blocks() const { return scheduler_.pool().blocks(); }
 

@@ -25,6 +25,17 @@ struct Request {
   /// For a model with an encoder: the token that the encoder reads after the prompt, unless the prompt ends with it. -1
   /// = none.
   int64_t prompt_end = -1;
+  /// Name of the client that sends the request, such as the number of an API key or a remote address. Clients take
+  /// turns in the use of steps and cache (infer/decoding/scheduler.h). The requests of one client start in arrival
+  /// order. All requests with an empty name are of one client.
+  std::string client{};
+  /// Cached prefixes are found only by requests with the same key as the request that computed them. So with a key per
+  /// client, no client learns from the time of an answer what another one asked.
+  std::string cache_key{};
+  /// For several completions of one prompt: the id of the first of these requests; -1 = none. This request starts after
+  /// that one has read the prompt, or has ended, and finds the prompt's full blocks in the cache. So they are computed
+  /// once, if both have the same prompt and cache_key and EngineOptions::keeps_prefixes is on.
+  int64_t after = -1;
 };
 
 /// Log-probabilities (natural logarithm) at one position, computed in fp64 from the model's logits. Temperature,
@@ -58,6 +69,7 @@ struct Event {
   /// Log-probabilities of the prompt's second to last tokens. They are in the first event of a request with
   /// GenerationOptions::prompt_logprobs.
   std::vector<LogProbabilities> prompt_log_probabilities{};
+  int64_t found = 0;  ///< number of prompt tokens that were found in cached blocks when the request started
 
   /// Returns true if `token` is part of the completion: there is a token, and it is not an end token.
   bool is_answer() const { return token >= 0 && finish_reason != FinishReason::AtEnd; }

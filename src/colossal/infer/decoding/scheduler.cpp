@@ -1,6 +1,7 @@
 #include "colossal/infer/decoding/scheduler.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -8,8 +9,9 @@
 namespace colossal::infer {
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), pool_(options.blocks, options.block_tokens) {
-  require(options.step_tokens > 0 && options.max_running > 0, "engine",
-          "step_tokens and max_running must be positive: got ", options.step_tokens, " and ", options.max_running);
+  require(options.step_tokens > 0 && options.max_running > 0 && options.chunk_tokens > 0, "engine",
+          "step_tokens, max_running and chunk_tokens must be positive: got ", options.step_tokens, ", ",
+          options.max_running, " and ", options.chunk_tokens);
 }
 
 Scheduler::Sequence& Scheduler::at(int64_t id) {
@@ -20,7 +22,7 @@ Scheduler::Sequence& Scheduler::at(int64_t id) {
 
 const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<Scheduler*>(this)->at(id); }
 
-void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, int64_t scored) {
+void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must have at least one token");
   const int64_t needed = static_cast<int64_t>(tokens.size()) + max_new_tokens,
@@ -30,13 +32,52 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tok
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
   require(needed <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
           max_new_tokens, " tokens, capacity ", room, "; raise --kv-cache or lower --max-tokens");
-  sequences_.emplace(id, Sequence{.tokens = std::move(tokens), .to_score = scored});
-  waiting_.push_back(id);
+  Client& client = activate(sharing.client);
+  const auto prompt = static_cast<int64_t>(tokens.size());
+  sequences_.emplace(id, Sequence{.tokens = std::move(tokens),
+                                  .client = &client,
+                                  .cache_key = sharing.cache_key,
+                                  .after = sharing.after,
+                                  .prompt = prompt,
+                                  .to_score = sharing.scored});
+  client.waiting.push_back(id);
+  ++client.requests, ++waiting_;
+}
+
+Scheduler::Client& Scheduler::activate(const std::string& name) {
+  if (sequences_.empty()) clients_.clear();
+  Client& client = clients_[name];
+  if (client.requests > 0) return client;
+  client.counter = std::max(client.counter, min_counter());
+  client.since = next_since_++;
+  return client;
+}
+
+// Returns the smallest counter of the active clients; 0 if there are none.
+int64_t Scheduler::min_counter() const {
+  std::optional<int64_t> least;
+  for (const auto& [name, client] : clients_)
+    if (client.requests > 0) least = std::min(least.value_or(client.counter), client.counter);
+  return least.value_or(0);
+}
+
+// When such a client returns, its counter is raised as that of a new client is.
+void Scheduler::forget_idle_clients() {
+  const int64_t least = min_counter();
+  std::erase_if(clients_,
+                [least](const auto& entry) { return entry.second.requests == 0 && entry.second.counter <= least; });
+}
+
+int64_t Scheduler::counter(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? 0 : found->second.counter;
 }
 
 void Scheduler::begin(Sequence& sequence) {
-  if (options_.keeps_prefixes && sequence.scored == sequence.to_score) sequence.blocks = pool_.find(sequence.tokens);
+  if (options_.keeps_prefixes && sequence.scored == sequence.to_score)
+    sequence.blocks = pool_.find(sequence.tokens, sequence.cache_key);
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+  sequence.counted = std::max(sequence.counted, sequence.held);
   leave_window(sequence);
 }
 
@@ -68,42 +109,65 @@ void Scheduler::hold(Sequence& sequence, int64_t count) {
   const int64_t full = sequence.held / options_.block_tokens;
   sequence.held += count;
   if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
-    pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held},
-               sequence.given_back);
+    pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held}, sequence.given_back,
+               sequence.cache_key);
 }
 
-// Gets blocks for `tokens` held tokens. If the pool is empty, preempts the newest running requests that are not in the
-// step.
-bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<ScheduledTokens>& step) {
+// A total order of active clients. Within a step it counts the tokens that the step gives them, also those that are
+// read again and cost nothing, so that clients with equal counters take turns in every step.
+bool Scheduler::comes_before(const Client& a, const Client& b) {
+  return std::pair(a.counter + a.granted, a.since) < std::pair(b.counter + b.granted, b.since);
+}
+
+// Returns the client that gives up blocks, if any runs. Counters alone decide, and they grow only by new work. So a
+// request that preempts another one advances before it is preempted in turn, and every request ends.
+Scheduler::Client* Scheduler::last_running() {
+  Client* last = nullptr;
+  for (auto& [name, client] : clients_)
+    if (client.running > 0 &&
+        (!last || std::pair(last->counter, last->since) < std::pair(client.counter, client.since)))
+      last = &client;
+  return last;
+}
+
+int64_t Scheduler::youngest_of(const Client& client) {
+  return *std::find_if(running_.rbegin(), running_.rend(), [&](int64_t id) { return at(id).client == &client; });
+}
+
+void Scheduler::preempt(int64_t id) {
   Sequence& sequence = at(id);
+  Client& client = *sequence.client;
+  std::erase(running_, id);
+  left_ += std::exchange(sequence.planned, 0);
+  give_up(sequence);
+  sequence.is_running = false;
+  std::erase(client.reading, id);
+  client.waiting.push_front(id);
+  --client.running, ++counts_.preempted;
+}
+
+// Gets blocks for `tokens` held tokens of a running request. Returns false if the request would have to preempt itself;
+// it does so unless the step has tokens of it.
+bool Scheduler::has_blocks_for(Sequence& sequence, int64_t tokens) {
   while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(tokens)) {
     if (const auto block = pool_.take()) {
       sequence.blocks.push_back(*block);
       continue;
     }
-    const int64_t youngest = running_.back();
-    const bool is_in_step = std::any_of(step.begin(), step.end(),
-                                        [&](const ScheduledTokens& scheduled) { return scheduled.id == youngest; });
-    if (is_in_step) return false;
-    running_.pop_back();
-    give_up(at(youngest));
-    waiting_.push_front(youngest);
-    ++counts_.preempted;
-    if (youngest == id) return false;
+    const int64_t youngest = youngest_of(*last_running());
+    const bool is_own = &at(youngest) == &sequence;
+    if (is_own && sequence.planned > 0) return false;
+    preempt(youngest);
+    if (is_own) return false;
   }
   return true;
 }
 
-void Scheduler::take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int64_t& left) {
-  Sequence& sequence = at(id);
-  const int64_t count = std::min(sequence.lacking(), left);
-  if (count == 0 || !has_blocks_for(id, sequence.held + count, step)) return;
-  ScheduledTokens scheduled{id, sequence.held, count, count == sequence.lacking()};
-  scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
-  scheduled.scored = std::max<int64_t>(0, std::min(scheduled.first + count, sequence.to_score) - sequence.scored);
-  sequence.scored += scheduled.scored;
-  step.push_back(scheduled);
-  left -= count;
+bool Scheduler::plan(Sequence& sequence, int64_t count) {
+  if (!has_blocks_for(sequence, sequence.held + sequence.planned + count)) return false;
+  sequence.planned += count;
+  left_ -= count;
+  return true;
 }
 
 void Scheduler::take_free_blocks(Sequence& sequence, int64_t tokens) {
@@ -126,41 +190,119 @@ void Scheduler::release(int64_t id) {
 }
 
 // Draft tokens use only free blocks and leftover step budget, so they never preempt a request.
-void Scheduler::take_proposed(ScheduledTokens& scheduled, int64_t& left) {
+void Scheduler::take_proposed(ScheduledTokens& scheduled) {
   Sequence& sequence = at(scheduled.id);
   if (!scheduled.is_last) return;
-  const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left),
+  const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left_),
                 held = scheduled.first + scheduled.count;
   take_free_blocks(sequence, held + wanted);
   const int64_t room = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens - held;
   scheduled.proposed = std::min(wanted, room);
-  left -= scheduled.proposed;
+  left_ -= scheduled.proposed;
+}
+
+void Scheduler::plan_completions() {
+  for (const int64_t id : std::vector<int64_t>(running_)) {  // preemption removes requests
+    Sequence& sequence = at(id);
+    if (left_ > 0 && sequence.is_running && sequence.is_answering()) plan(sequence, 1);
+  }
+}
+
+bool Scheduler::may_start(const Client& client) const {
+  if (client.waiting.empty()) return false;
+  const auto shared = sequences_.find(at(client.waiting.front()).after);
+  return shared == sequences_.end() || shared->second.held >= shared->second.prompt;
+}
+
+// Starts the first waiting request of a client, if there is room for the first tokens that it has to compute.
+bool Scheduler::start_first(Client& client, int64_t max_tokens) {
+  const int64_t id = client.waiting.front();
+  Sequence& sequence = at(id);
+  for (;;) {
+    if (static_cast<int64_t>(running_.size()) < options_.max_running) {
+      begin(sequence);
+      const int64_t tokens = sequence.held + std::min(sequence.lacking(), max_tokens);
+      if (pool_.blocks_for(tokens) - static_cast<int64_t>(sequence.blocks.size()) <= pool_.free()) break;
+      give_up(sequence);
+    }
+    Client* last = client.running > 0 ? nullptr : last_running();
+    if (!last || std::pair(last->counter, last->since) < std::pair(client.counter, client.since)) return false;
+    preempt(youngest_of(*last));
+  }
+  counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
+  counts_.found_tokens += sequence.held;
+  if (sequence.found < 0) sequence.found = sequence.held, --waiting_;
+  sequence.is_running = true;
+  client.waiting.pop_front();
+  client.reading.push_back(id);
+  running_.push_back(id);
+  ++client.running;
+  return true;
+}
+
+// Returns the client whose turn it is, or null if no client can read. `readers` is set to the number of clients that
+// can.
+Scheduler::Client* Scheduler::next_reader(bool may_begin, int64_t& readers) {
+  Client* next = nullptr;
+  readers = 0;
+  for (auto& [name, client] : clients_) {
+    if (client.reading.empty() && !(may_begin && may_start(client))) continue;
+    ++readers;
+    if (!next || comes_before(client, *next)) next = &client;
+  }
+  return next;
+}
+
+void Scheduler::plan_prompts() {
+  for (const int64_t id : running_) {
+    const Sequence& sequence = at(id);
+    if (sequence.lacking() > 0 && !sequence.is_answering()) sequence.client->reading.push_back(id);
+  }
+  bool may_begin = true;  // false after a request found no room: it waits, and no other one starts
+  while (left_ > 0) {
+    int64_t readers = 0;
+    Client* client = next_reader(may_begin, readers);
+    if (!client) return;
+    const int64_t max_tokens = readers > 1 ? std::min(left_, options_.chunk_tokens) : left_;
+    if (client->reading.empty() && !start_first(*client, max_tokens)) {
+      may_begin = false;
+      continue;
+    }
+    Sequence& sequence = at(client->reading.front());
+    const int64_t count = std::min(sequence.lacking() - sequence.planned, max_tokens);
+    const bool has_room = plan(sequence, count);
+    if (has_room) client->granted += count;
+    if (!has_room && sequence.is_running) may_begin = false;
+    if (sequence.is_running && (!has_room || sequence.planned == sequence.lacking())) client->reading.pop_front();
+  }
+}
+
+std::vector<Scheduler::ScheduledTokens> Scheduler::planned_step() {
+  std::vector<ScheduledTokens> step;
+  for (const int64_t id : running_) {
+    Sequence& sequence = at(id);
+    if (sequence.planned == 0) continue;
+    const int64_t count = std::exchange(sequence.planned, 0), end = sequence.held + count;
+    ScheduledTokens scheduled{id, sequence.held, count, count == sequence.lacking()};
+    scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
+    scheduled.scored = std::max<int64_t>(0, std::min(end, sequence.to_score) - sequence.scored);
+    sequence.scored += scheduled.scored;
+    sequence.client->counter += std::max<int64_t>(0, std::min(end, sequence.prompt) - sequence.counted);
+    sequence.counted = std::max(sequence.counted, end);
+    step.push_back(scheduled);
+  }
+  return step;
 }
 
 std::vector<Scheduler::ScheduledTokens> Scheduler::next() {
-  std::vector<ScheduledTokens> step;
-  int64_t left = options_.step_tokens;
+  left_ = options_.step_tokens;
+  forget_idle_clients();
+  for (auto& [name, client] : clients_) client.reading.clear(), client.granted = 0;
   for (const int64_t id : running_) leave_window(at(id));  // the previous step has run
-  // Preemption removes requests only from the end, so the indices stay valid.
-  for (size_t i = 0; i < running_.size(); ++i) take_tokens(running_[i], step, left);
-  // Waiting requests start only if free blocks suffice: they never preempt a running request.
-  while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.max_running) {
-    const int64_t id = waiting_.front();
-    Sequence& sequence = at(id);
-    begin(sequence);
-    const int64_t count = std::min(sequence.lacking(), left);
-    const int64_t wanted = pool_.blocks_for(sequence.held + count) - static_cast<int64_t>(sequence.blocks.size());
-    if (wanted > pool_.free()) {
-      give_up(sequence);
-      break;
-    }
-    counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
-    counts_.found_tokens += sequence.held;
-    waiting_.pop_front();
-    running_.push_back(id);
-    take_tokens(id, step, left);
-  }
-  for (ScheduledTokens& scheduled : step) take_proposed(scheduled, left);
+  plan_completions();
+  plan_prompts();
+  std::vector<ScheduledTokens> step = planned_step();
+  for (ScheduledTokens& scheduled : step) take_proposed(scheduled);
   for (const ScheduledTokens& scheduled : step) hold(at(scheduled.id), scheduled.count);
   return step;
 }
@@ -182,7 +324,11 @@ void Scheduler::give_back_behind(Sequence& sequence, int64_t tokens) {
   }
 }
 
-void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(token); }
+void Scheduler::append(int64_t id, int64_t token) {
+  Sequence& sequence = at(id);
+  sequence.tokens.push_back(token);
+  sequence.client->counter += 2;
+}
 
 void Scheduler::rewind(int64_t id, int64_t count) {
   Sequence& sequence = at(id);
@@ -201,14 +347,21 @@ void Scheduler::cut(int64_t id, int64_t first, int64_t count) {
           " tokens, of which ", count, " from ", first, " on cannot be removed");
   give_up(sequence);
   sequence.tokens.erase(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
-  if (std::find(running_.begin(), running_.end(), id) != running_.end()) begin(sequence);
+  sequence.prompt = length - count;
+  sequence.counted = 0;
+  if (sequence.is_running) begin(sequence);
 }
 
 void Scheduler::remove(int64_t id) {
-  give_up(at(id));
+  Sequence& sequence = at(id);
+  Client& client = *sequence.client;
+  give_up(sequence);
+  if (sequence.is_running) --client.running;
+  if (sequence.found < 0) --waiting_;
+  --client.requests;
+  std::erase(running_, id);
+  std::erase(client.waiting, id);
   sequences_.erase(id);
-  running_.erase(std::remove(running_.begin(), running_.end(), id), running_.end());
-  waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), id), waiting_.end());
 }
 
 }  // namespace colossal::infer

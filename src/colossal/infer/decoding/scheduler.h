@@ -1,8 +1,8 @@
 // Decides which tokens of which requests the model computes in each step, and assigns the blocks of the KV cache. A
-// step combines chunks of prompts with tokens of running requests. Requests are served in arrival order.
+// step combines tokens of running requests with chunks of prompts. Clients take turns in reading prompts.
 //
 //   Scheduler scheduler({.blocks = 256});
-//   scheduler.add(0, prompt);
+//   scheduler.add(0, prompt, max_new_tokens, {.client = "a"});
 //   while (scheduler.has_work()) {
 //     const auto step = scheduler.next(); // run it
 //     for (const Scheduler::ScheduledTokens& scheduled : step)
@@ -10,11 +10,14 @@
 //   }
 //
 // Decisions depend neither on a model nor on a clock: ranks that make the same calls decide the same.
-// See: Yu et al. 2022 (Orca, OSDI); Agrawal et al. 2023, arXiv:2308.16369 (chunked prompts).
+// See: Yu et al. 2022 (Orca, OSDI); Agrawal et al. 2023, arXiv:2308.16369 (chunked prompts); Sheng et al. 2024,
+// arXiv:2401.00588 (virtual token counters).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "colossal/infer/decoding/block_pool.h"
@@ -26,12 +29,37 @@ struct SchedulerOptions {
   int64_t block_tokens = 64;
   int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
   int64_t max_running = 256;   ///< maximum number of requests that hold blocks
+  int64_t chunk_tokens = 64;   ///< tokens of a prompt that a client gets per turn while other clients wait for one
   bool keeps_prefixes = true;  ///< caches the blocks of prompts and completions for reuse by other requests
   /// Attention window in tokens, including the query's own token. The scheduler returns blocks before the window to the
   /// pool while a request runs. 0 = no window.
   int64_t window = 0;
 };
 
+/// How a request of a Scheduler takes turns and shares blocks; the last three are those of infer::Request.
+struct Sharing {
+  int64_t scored = 0;  ///< number of first tokens whose next token gets a log-probability
+  std::string client{}, cache_key{};
+  int64_t after = -1;
+};
+
+/// Plans steps over the requests of many clients.
+///
+/// Turns:   each client has a counter of the work done for it: it grows by 1 for each prompt token that is computed and
+///          by 2 for each token of a completion. Prompt tokens that are found in cached blocks cost nothing, nor do
+///          tokens that are computed again after a preemption. Running completions advance in every step. What is left
+///          of the step goes to prompts in chunks of SchedulerOptions::chunk_tokens, each chunk to the client with the
+///          smallest counter; of equal ones, to the client that has been active for longer. The requests of a client
+///          start in arrival order. With one client, requests are served in arrival order.
+/// Idle:    a client without requests is idle. When it returns, its counter is raised to the smallest counter of the
+///          active clients, so it cannot save up turns. After all clients were idle, all counters begin again at 0.
+/// Room:    a request starts if fewer than max_running requests run and free blocks suffice for its first tokens. If
+///          the request whose turn it is finds no room, no other request starts before it. If its client has no running
+///          request, the youngest running request of the client with the largest counter is preempted, as often as
+///          needed, while that counter is larger. A running request that finds no free block preempts in the same way
+///          and may preempt itself. A preempted request returns its blocks and is the next of its client's requests.
+/// Latency: with max_running + chunk_tokens <= step_tokens, a returning client gets its first chunk within two steps
+///          of computed tokens, for any load by one other client.
 class Scheduler {
  public:
   /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
@@ -49,20 +77,21 @@ class Scheduler {
     int64_t preempted = 0;
   };
 
-  /// Errors ("engine"): step_tokens or max_running is not positive. Errors of BlockPool.
+  /// Errors ("engine"): step_tokens, max_running or chunk_tokens is not positive. Errors of BlockPool.
   explicit Scheduler(const SchedulerOptions& options);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
-  /// Adds a request to the end of the queue. `max_new_tokens` limits the tokens that append() adds and the
-  /// model reads. Each of the first `scored` tokens appears in exactly one ScheduledTokens::scored range, even if the
-  /// request is preempted. The request reuses no cached prefix until all of them were scored.
+  /// Adds a request to the end of its client's queue. `max_new_tokens` limits the tokens that append() adds and the
+  /// model reads. Each of the first Sharing::scored tokens appears in exactly one ScheduledTokens::scored range, even if
+  /// the request is preempted. The request reuses no cached prefix until all of them were scored. It does not start
+  /// before a step has read the prompt of Sharing::after, unless that id is unknown; then it waits for nothing.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than all blocks hold. If
   ///                    there is a window, that last limit applies only if the blocks do not hold the window and the
   ///                    tokens of a step.
-  void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, int64_t scored = 0);
-  /// Plans a step and returns its tokens. After the step has run, the blocks of the requests hold these tokens. Running
-  /// requests come first, in admission order, so that each gets its token. The remaining tokens of the step go to
-  /// waiting requests. If a running request finds no free block, the scheduler preempts the request admitted last,
-  /// which returns its blocks and goes to the front of the queue.
+  void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing = {});
+  /// Plans a step and returns its tokens in the order in which their requests started. After the step has run, the
+  /// blocks of the requests hold these tokens. Cost: the running requests, and the clients once for each chunk.
   std::vector<ScheduledTokens> next();
   /// Proposes draft tokens after the last token of a request. The next step that computes that last token computes them
   /// too. They use only free blocks and leftover step budget, so they may be cut short. Errors ("engine"): an unknown
@@ -92,8 +121,16 @@ class Scheduler {
   /// Removes a request and frees its blocks. Errors ("engine"): an unknown id.
   void remove(int64_t id);
 
-  bool has_work() const { return !waiting_.empty() || !running_.empty(); }
-  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  bool has_work() const { return !sequences_.empty(); }
+  /// Returns the number of requests before their first step. running() returns the number of the others, including
+  /// preempted ones.
+  int64_t waiting() const { return waiting_; }
+  int64_t running() const { return static_cast<int64_t>(sequences_.size()) - waiting_; }
+  /// Returns the number of tokens of a request that were found in cached blocks when it first started; 0 before.
+  /// Errors ("engine"): an unknown id.
+  int64_t found(int64_t id) const { return std::max<int64_t>(0, at(id).found); }
+  /// Returns the counter of a client; 0 for a client without one.
+  int64_t counter(const std::string& client) const;
   const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
   /// Returns the blocks of a request's held tokens, in order. For a block before the window, which was freed, the entry
   /// is another block's number: no token reads that entry.
@@ -102,8 +139,26 @@ class Scheduler {
   const Counts& counts() const { return counts_; }
 
  private:
+  struct Client {
+    int64_t counter = 0;
+    int64_t since = 0;              // number of its return from being idle; decides between equal counters
+    int64_t requests = 0;           // number of its requests in sequences_; 0 = idle
+    int64_t running = 0;            // number of its requests in running_
+    std::deque<int64_t> waiting{};  // its requests that hold no blocks, in the order in which they start
+    // During next(): its running requests with a prompt to read, oldest first, and the prompt tokens planned for it.
+    std::deque<int64_t> reading{};
+    int64_t granted = 0;
+  };
   struct Sequence {
     std::vector<int64_t> tokens;
+    Client* client;
+    std::string cache_key;
+    int64_t after;        // id of the request whose prompt is the same; -1 = none
+    int64_t prompt;       // number of first tokens that count as the prompt
+    int64_t counted = 0;  // number of first tokens that were computed or found before
+    int64_t found = -1;   // number of tokens found when it first started; -1 = it has not started
+    int64_t planned = 0;  // during next(): number of tokens of the step
+    bool is_running = false;
     std::vector<int32_t> blocks{};
     int64_t held = 0;  // number of tokens that blocks hold, including those of the current step
     std::vector<int64_t> proposed{};
@@ -111,24 +166,43 @@ class Scheduler {
     int64_t to_score = 0;    // number of first tokens to score
     int64_t scored = 0;      // number of tokens of to_score that were scheduled
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
+    // A completion advances by one token in every step. Longer runs of tokens, read again after a preemption, take turns
+    // like a prompt.
+    bool is_answering() const { return held >= prompt && lacking() == 1; }
   };
+  static bool comes_before(const Client& a, const Client& b);
   Sequence& at(int64_t id);
   const Sequence& at(int64_t id) const;
+  Client& activate(const std::string& name);
+  int64_t min_counter() const;
+  void forget_idle_clients();
+  bool may_start(const Client& client) const;
   void begin(Sequence& sequence);
-  bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<ScheduledTokens>& step);
+  bool start_first(Client& client, int64_t max_tokens);
+  Client* next_reader(bool may_begin, int64_t& readers);
+  Client* last_running();
+  int64_t youngest_of(const Client& client);
+  void preempt(int64_t id);
+  bool has_blocks_for(Sequence& sequence, int64_t tokens);
+  bool plan(Sequence& sequence, int64_t count);
+  void plan_completions();
+  void plan_prompts();
+  std::vector<ScheduledTokens> planned_step();
   void give_up(Sequence& sequence);
   void give_back_behind(Sequence& sequence, int64_t tokens);
-  void take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int64_t& left);
   void take_free_blocks(Sequence& sequence, int64_t tokens);
-  void take_proposed(ScheduledTokens& scheduled, int64_t& left);
+  void take_proposed(ScheduledTokens& scheduled);
   void hold(Sequence& sequence, int64_t count);
   void leave_window(Sequence& sequence);
 
   SchedulerOptions options_;
   BlockPool pool_;
   std::map<int64_t, Sequence> sequences_;
-  std::deque<int64_t> waiting_;
-  std::vector<int64_t> running_;  // ids in admission order
+  std::map<std::string, Client> clients_;
+  std::vector<int64_t> running_;  // ids of the requests that hold blocks, in the order in which they started
+  int64_t left_ = 0;              // during next(): number of tokens that the step has room for
+  int64_t waiting_ = 0;
+  int64_t next_since_ = 0;
   Counts counts_;
 };
 
