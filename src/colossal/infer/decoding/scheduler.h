@@ -58,8 +58,8 @@ struct Sharing {
 ///          request, the youngest running request of the client with the largest counter is preempted, as often as
 ///          needed, while that counter is larger. A running request that finds no free block preempts in the same way
 ///          and may preempt itself. A preempted request returns its blocks and is the next of its client's requests.
-/// Latency: with max_running + chunk_tokens <= step_tokens, a returning client gets its first chunk within two steps
-///          of computed tokens, for any load by one other client.
+/// Latency: with max_running + chunk_tokens <= step_tokens, a client that returns with the smallest counter gets its
+///          first chunk within two steps beside any load of one other client.
 class Scheduler {
  public:
   /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
@@ -83,9 +83,9 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   /// Adds a request to the end of its client's queue. `max_new_tokens` limits the tokens that append() adds and the
-  /// model reads. Each of the first Sharing::scored tokens appears in exactly one ScheduledTokens::scored range, even if
-  /// the request is preempted. The request reuses no cached prefix until all of them were scored. It does not start
-  /// before a step has read the prompt of Sharing::after, unless that id is unknown; then it waits for nothing.
+  /// model reads. Each of the first Sharing::scored tokens appears in exactly one ScheduledTokens::scored range, even
+  /// if the request is preempted. The request reuses no cached prefix until all of them were scored. It does not start
+  /// before a step has read the prompt of Sharing::after; an unknown id, such as one of a removed request, is ignored.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than all blocks hold. If
   ///                    there is a window, that last limit applies only if the blocks do not hold the window and the
   ///                    tokens of a step.
@@ -166,8 +166,8 @@ class Scheduler {
     int64_t to_score = 0;    // number of first tokens to score
     int64_t scored = 0;      // number of tokens of to_score that were scheduled
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
-    // A completion advances by one token in every step. Longer runs of tokens, read again after a preemption, take turns
-    // like a prompt.
+    // A completion advances by one token in every step. Longer runs of its tokens, read again after a preemption, take
+    // turns like a prompt.
     bool is_answering() const { return held >= prompt && lacking() == 1; }
   };
   static bool comes_before(const Client& a, const Client& b);
