@@ -77,6 +77,12 @@ TEST(JsonFile, LimitsTheDepth) {
   EXPECT_THAT(refusal(R"({"a": {"b": []}})", {.depth = 2}), HasSubstr("more than 2 levels"));
 }
 
+TEST(JsonFile, LimitsTheMembersOfOneObject) {
+  EXPECT_THAT(refusal(R"({"a": {"b": 1, "c": 2}, "d": [{"b": 1, "c": 2}]})", {.members = 2}), StartsWith("read: "));
+  EXPECT_EQ(refusal(R"({"a": [{"b": 1, "c": 2, "b": 3}]})", {.members = 2}),
+            "[test] x.json: an object has more than 2 members");
+}
+
 TEST(JsonFile, ParsesAnyValueWithinTheDepth) {
   EXPECT_EQ(parse_json("[1, null]", "x", "test"), (nlohmann::json{1, nullptr}));
   EXPECT_EQ(parse_ordered_json(R"({"b": 1, "a": 2})", "x", "test").dump(), R"({"b":1,"a":2})");

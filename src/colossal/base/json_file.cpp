@@ -24,6 +24,8 @@ class Guard final : public json::json_sax_t {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(std::string& member) override {
+    require(limits_.members == 0 || ++counts_.back() <= limits_.members, component_, name_,
+            ": an object has more than ", limits_.members, " members");
     const bool is_new = !limits_.distinct_names || members_.back().insert(member).second;
     require(is_new, component_, name_, ": two members are named ", printable(member));
     return true;
@@ -46,10 +48,12 @@ class Guard final : public json::json_sax_t {
     require(static_cast<int>(members_.size()) < limits_.depth, component_, name_, ": nested too deeply, more than ",
             limits_.depth, " levels");
     members_.emplace_back();
+    counts_.push_back(0);
     return true;
   }
   bool close() {
     members_.pop_back();
+    counts_.pop_back();
     return true;
   }
 
@@ -58,6 +62,7 @@ class Guard final : public json::json_sax_t {
   const JsonLimits& limits_;
   std::vector<std::string>* floats_;
   std::vector<std::set<std::string>> members_;  // the names seen in each open object; empty for a list
+  std::vector<int64_t> counts_;                 // the members seen in each open object
 };
 
 /// Returns the message without the library's own label in front, such as "[json.exception.parse_error.101] ".

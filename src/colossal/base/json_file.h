@@ -12,6 +12,9 @@ namespace colossal {
 struct JsonLimits {
   int64_t bytes = int64_t{1} << 30;  ///< maximum size of a file; the parse functions do not check it
   int depth = 100;                   ///< maximum nesting of objects and lists, because copying a value is recursive
+  /// Maximum number of members of one object, because each new member of an ordered object is compared with those
+  /// before it; 0 = no limit.
+  int64_t members = 0;
   bool distinct_names = false;  ///< true = refuse an object with two members of a name; false = the last one counts
 };
 
