@@ -85,6 +85,18 @@ TEST(ChatTemplate, ChoosesOneOfSeveralTemplates) {
               HasSubstr("no template named nope; name one of these: default, rag"));
 }
 
+TEST(ChatTemplate, FindsWordsInTheSourceThatRenders) {
+  const test::TemporaryFolder folder;
+  folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "{# developer #}"},
+                                                              {"name": "tool_use", "template": "tools"}]})");
+  const ChatTemplate chat_template = ChatTemplate::read(folder.path());
+  Chat chat = hello();
+  EXPECT_TRUE(chat_template.mentions(chat, "developer"));
+  EXPECT_FALSE(chat_template.mentions(chat, "tools"));
+  chat.tools = ordered_json::array();
+  EXPECT_FALSE(chat_template.mentions(chat, "developer"));
+}
+
 TEST(ChatTemplate, ReportsSpansOfTheAssistant) {
   const ChatTemplate chat_template(
       "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}.{% endgeneration %}"

@@ -84,7 +84,7 @@ ChatTemplate::ChatTemplate(const std::string& source, const std::string& name, o
 void ChatTemplate::add(const std::string& name, const std::string& shown_name, const std::string& source) {
   require(valid_utf8(source) == source, "chat template", printable(shown_name), " must be UTF-8");
   try {
-    templates_[name] = {shown_name, std::make_shared<const jinja::Tree>(jinja::parse(source, limits_))};
+    templates_[name] = {shown_name, std::make_shared<const jinja::Tree>(jinja::parse(source, limits_)), source};
   } catch (const jinja::Failure& failure) {
     throw TemplateError(shown_name, failure);
   }
@@ -105,6 +105,10 @@ const ChatTemplate::Template& ChatTemplate::choose(const Chat& chat) const {
   for (const auto& one : templates_) known += (known.empty() ? "" : ", ") + printable(one.first);
   throw Error("chat template",
               concat(printable(where_), " has no template named ", printable(name), "; name one of these: ", known));
+}
+
+bool ChatTemplate::mentions(const Chat& chat, std::string_view word) const {
+  return choose(chat).source.find(word) != std::string::npos;
 }
 
 RenderedChat ChatTemplate::render(const Chat& chat) const {

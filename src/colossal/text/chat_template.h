@@ -108,6 +108,10 @@ class ChatTemplate {
   /// Cost: a few hundred nanoseconds per step of the template; the limits bound the total to seconds.
   RenderedChat render(const Chat& chat) const;
 
+  /// Returns true if the source of the template that renders `chat` contains `word`.
+  /// Errors: Error("chat template", ...) if no template has the name.
+  bool mentions(const Chat& chat, std::string_view word) const;
+
   /// Returns the names of the templates: "default", "tool_use", ...
   std::vector<std::string> names() const;
 
@@ -115,6 +119,7 @@ class ChatTemplate {
   struct Template {
     std::string shown_name;
     std::shared_ptr<const jinja::Tree> tree;
+    std::string source;
   };
   ChatTemplate() = default;
   void add(const std::string& name, const std::string& shown_name, const std::string& source);
