@@ -1,0 +1,205 @@
+#include "colossal/serve/request_reader.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/serve/body_fields.h"
+#include "colossal/serve/generation_fields.h"
+#include "colossal/serve/tool_calls.h"
+#include "colossal/text/utf8.h"
+
+namespace colossal::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMostTokens = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostLogprobs = 20;
+
+ordered_json parsed_body(std::string_view body, const ReaderLimits& limits) {
+  if (!text::is_utf8(body)) throw ApiError(400, "the body must be UTF-8");
+  try {
+    return parse_ordered_json(body, "the body", "serve", {.depth = limits.depth, .members = limits.members});
+  } catch (const Error& error) {
+    throw ApiError(400, error.message());
+  }
+}
+
+/// A field of OpenAI's API that would change the answer and is not supported.
+struct UnsupportedField {
+  const char* name;
+  const char* neutral;  ///< the value that changes nothing, as text; "" = none but null
+  const char* remedy;
+};
+
+constexpr UnsupportedField kUnsupportedInCompletions[] = {
+    {"suffix", "\"\"", "text cannot be inserted before a suffix; leave it out"}};
+
+constexpr UnsupportedField kUnsupportedInChats[] = {
+    {"modalities", "[\"text\"]", "answers are text; leave it out"},
+    {"audio", "", "answers are text; leave it out"},
+    {"functions", "[]", "use tools"},
+    {"function_call", "\"none\"", "use tool_choice"},
+    {"web_search_options", "", "this server searches nothing; leave it out"}};
+
+template <size_t N>
+void refuse_unsupported(const BodyFields& fields, const UnsupportedField (&table)[N]) {
+  for (const UnsupportedField& field : table) {
+    const ordered_json* value = fields.find(field.name);
+    if (value && value->dump() != field.neutral)
+      throw ApiError(400, concat(field.name, " is not supported: ", field.remedy), field.name, "unsupported_parameter");
+  }
+}
+
+std::vector<int64_t> token_list(const ordered_json& list, const std::string& param, int64_t vocabulary) {
+  if (list.empty()) refuse(param, "a list of at least one token id", list);
+  std::vector<int64_t> ids;
+  ids.reserve(list.size());
+  for (const ordered_json& id : list) ids.push_back(integer_of(id, param, 0, vocabulary - 1));
+  return ids;
+}
+
+/// Reads a text, a list of texts, a list of token ids or a list of such lists.
+std::vector<Prompt> read_prompts_of(const BodyFields& fields, const char* name, const ReaderOptions& reader) {
+  const std::string rule = concat("a text, a list of texts, a list of token ids or a list of such lists, with 1 to ",
+                                  reader.limits.embedding_inputs, " texts");
+  const ordered_json* value = fields.find(name);
+  if (!value) refuse(name, rule, nullptr);
+  if (value->is_string()) return {value->get<std::string>()};
+  if (!value->is_array() || value->empty()) refuse(name, rule, *value);
+  if (value->front().is_number()) return {token_list(*value, name, reader.vocabulary)};
+  if (static_cast<int64_t>(value->size()) > reader.limits.embedding_inputs) refuse(name, rule, value->size());
+  std::vector<Prompt> prompts;
+  for (const ordered_json& one : *value) {
+    if (one.type() != value->front().type() || !(one.is_string() || one.is_array())) refuse(name, rule, one);
+    if (one.is_string())
+      prompts.emplace_back(one.get<std::string>());
+    else
+      prompts.emplace_back(token_list(one, name, reader.vocabulary));
+  }
+  return prompts;
+}
+
+ToolChoice read_tool_choice(const BodyFields& fields, const ChatRequest& request) {
+  const ordered_json* value = fields.find("tool_choice");
+  ToolChoice choice{request.tools.is_null() ? ToolChoice::kNone : ToolChoice::kAuto};
+  if (!value) return choice;
+  const char* rule = R"("none", "auto", "required" or {"type": "function", "function": {"name": NAME}})";
+  if (value->is_string()) {
+    if (*value != "none" && *value != "auto" && *value != "required") refuse("tool_choice", rule, *value);
+    if (*value == "none") choice.kind = ToolChoice::kNone;
+    if (*value == "required") choice.kind = ToolChoice::kRequired;
+  } else {
+    if (!value->is_object()) refuse("tool_choice", rule, *value);
+    const ordered_json* function = BodyFields(*value, "tool_choice").object("function");
+    if (!function) refuse("tool_choice", rule, *value);
+    choice = {ToolChoice::kNamed, BodyFields(*function, "tool_choice.function").required_text("name")};
+  }
+  if (choice.is_forced() && request.tools.is_null())
+    throw ApiError(400, "tool_choice needs tools: got none", "tool_choice");
+  if (choice.kind != ToolChoice::kNamed) return choice;
+  ordered_json names = ordered_json::array();
+  for (const ordered_json& tool : request.tools) {
+    if (tool["function"]["name"] == choice.name) return choice;
+    names.push_back(tool["function"]["name"]);
+  }
+  refuse("tool_choice.function.name", "the name of one of the tools " + printable(names.dump()), choice.name);
+}
+
+void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& options) {
+  const bool reports = fields.flag("logprobs").value_or(false);
+  const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
+  if (best.value_or(0) > 0 && !reports)
+    throw ApiError(400, concat("top_logprobs needs \"logprobs\": true: got top_logprobs ", *best), "top_logprobs");
+  if (reports) options.logprobs = best.value_or(0);
+}
+
+}  // namespace
+
+std::vector<std::string> ChatRequest::function_names() const {
+  std::vector<std::string> names;
+  if (tools.is_null() || tool_choice.kind == ToolChoice::kNone) return names;
+  for (const ordered_json& tool : tools) names.push_back(tool.at("function").at("name").get<std::string>());
+  return names;
+}
+
+CompletionRequest RequestReader::completion(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  CompletionRequest request;
+  read_generation(fields, options_, request);
+  refuse_unsupported(fields, kUnsupportedInCompletions);
+  constexpr int64_t kCompletionTokens = 16;  // OpenAI's default
+  request.options.max_tokens =
+      fields.integer("max_tokens", 0, kMostTokens).value_or(options_.defaults.max_tokens.value_or(kCompletionTokens));
+  request.echo = fields.flag("echo").value_or(false);
+  request.options.logprobs = fields.integer("logprobs", 0, kMostLogprobs).value_or(-1);
+  if (request.echo && request.options.logprobs >= 0) {
+    request.options.prompt_logprobs = request.options.logprobs;
+    request.options.attention_sinks = -1;  // they would drop tokens of the prompt
+  }
+  request.prompts = read_prompts_of(fields, "prompt", options_);
+  return request;
+}
+
+ChatRequest RequestReader::chat(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  ChatRequest request;
+  read_generation(fields, options_, request);
+  refuse_unsupported(fields, kUnsupportedInChats);
+  const auto max_tokens = fields.integer("max_tokens", 1, kMostTokens);
+  request.options.max_tokens = fields.integer("max_completion_tokens", 1, kMostTokens)
+                                   .value_or(max_tokens.value_or(options_.defaults.max_tokens.value_or(kAsManyAsFit)));
+  read_chat_logprobs(fields, request.options);
+  read_chat_input(fields, options_.limits, request);
+  request.tool_choice = read_tool_choice(fields, request);
+  request.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
+  if (request.tool_choice.is_forced()) {
+    request.options.json_schema = forced_call_schema(request.tools, request.tool_choice);
+    check_schema(request.options.json_schema, "tools");
+  }
+  return request;
+}
+
+EmbeddingRequest RequestReader::embedding(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  EmbeddingRequest request;
+  request.model = read_model(fields, options_.name);
+  const std::string format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64") refuse("encoding_format", R"("float" or "base64")", format);
+  request.base64 = format == "base64";
+  if (fields.find("dimensions"))
+    throw ApiError(400, "dimensions is not supported: vectors keep their length; leave it out", "dimensions",
+                   "unsupported_parameter");
+  request.inputs = read_prompts_of(fields, "input", options_);
+  return request;
+}
+
+TokenizeRequest RequestReader::tokenize(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  read_model(fields, options_.name);
+  if (!fields.find("messages")) return {fields.required_text("prompt")};
+  ChatRequest request;
+  read_chat_input(fields, options_.limits, request);
+  if (!request.tools.is_null()) request.tool_choice.kind = ToolChoice::kAuto;
+  return {std::move(request)};
+}
+
+DetokenizeRequest RequestReader::detokenize(std::string_view body) const {
+  const ordered_json json = parsed_body(body, options_.limits);
+  const BodyFields fields(json);
+  read_model(fields, options_.name);
+  const ordered_json* tokens = fields.list("tokens");
+  if (!tokens) refuse("tokens", "a list of token ids", nullptr);
+  DetokenizeRequest request;
+  for (const ordered_json& id : *tokens) request.tokens.push_back(integer_of(id, "tokens", 0, options_.vocabulary - 1));
+  return request;
+}
+
+}  // namespace colossal::serve

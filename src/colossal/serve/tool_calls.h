@@ -1,0 +1,100 @@
+// Function calls in the text of an answer.
+//
+//   serve::ToolCallReader calls({.functions = {"weather"}});
+//   calls.push("<tool_call>{\"name\": \"weather\", \"argum").calls;         // empty
+//   calls.push("ents\": {\"city\": \"Rome\"}}</tool_call>").calls[0].name;  // weather
+//
+// Models write calls in the form that they were trained on. Each form is a row in tool_calls.cpp.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "colossal/serve/request_reader.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::serve {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  ///< text of a JSON object
+
+  bool operator==(const ToolCall&) const = default;
+};
+
+/// Content and calls that a piece of text adds to an answer.
+struct CallsAndContent {
+  std::string content{};
+  std::vector<ToolCall> calls{};
+};
+
+struct ToolCallOptions {
+  std::vector<std::string> functions{};  ///< a call of another name is content
+  bool is_forced = false;                ///< the answer is the JSON that forced_call_schema() describes
+  bool only_one = false;                 ///< drops all calls after the first
+};
+
+/// Separates the calls of an answer from its content, as text arrives.
+///
+/// Text that may begin a call waits. A call is returned when it is complete. Text that turns out to be no call, or a
+/// call in another form, is returned as content, unchanged. White space beside a call is dropped.
+class ToolCallReader {
+ public:
+  explicit ToolCallReader(ToolCallOptions options) : options_(std::move(options)) {}
+  CallsAndContent push(std::string_view text);
+  /// Returns the text that waits. Call it at the end of the answer.
+  CallsAndContent finish();
+  int64_t calls() const { return calls_; }  ///< number of calls so far
+
+ private:
+  /// Finds the end of a JSON object or list in a text that grows.
+  struct JsonEnd {
+    size_t at = 0;
+    int64_t depth = 0;
+    bool in_text = false, is_escaped = false;
+    /// Returns true if the value that begins at text[0] ends at text[at - 1].
+    bool advance(std::string_view text);
+  };
+  struct Opening;
+  enum class Found { kCall, kNoCall, kUndecided };
+  Opening find_opening() const;
+  Found read_call(const Opening& opening, bool is_end, CallsAndContent& out);
+  void pass(size_t bytes, CallsAndContent& out);
+  void drop(size_t bytes);
+  CallsAndContent read(bool is_end);
+
+  ToolCallOptions options_;
+  std::string waiting_;
+  JsonEnd json_;              // of the call that waiting_ begins with
+  bool has_content_ = false;  // content other than white space was returned
+  bool after_call_ = false;   // a call was the last thing that was returned
+  int64_t calls_ = 0;
+};
+
+/// Returns the ids of tokens that open a call and that Tokenizer::piece() shows as "", because they are special.
+/// The text of an answer with tools includes their spelling (SpelledTokens).
+std::vector<int64_t> call_tokens(const text::Tokenizer& tokenizer);
+
+/// A tokenizer that also shows some special tokens. The other tokenizer must outlive it.
+class SpelledTokens final : public text::Tokenizer {
+ public:
+  SpelledTokens(const text::Tokenizer& tokenizer, std::vector<int64_t> spelled)
+      : tokenizer_(tokenizer), spelled_(std::move(spelled)) {}
+  std::vector<int64_t> encode(std::string_view text) const override { return tokenizer_.encode(text); }
+  std::string piece(int64_t id) const override;
+  std::string spelling(int64_t id) const override { return tokenizer_.spelling(id); }
+  int64_t vocabulary_size() const override { return tokenizer_.vocabulary_size(); }
+  int64_t end_id() const override { return tokenizer_.end_id(); }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  std::vector<int64_t> spelled_;
+};
+
+/// Returns the JSON Schema of one call, {"name": ..., "arguments": {...}}, of one of the tools (kRequired) or of the
+/// named one. `tools` and `choice` are those of a ChatRequest, and `choice` is forced.
+std::string forced_call_schema(const nlohmann::ordered_json& tools, const ToolChoice& choice);
+
+}  // namespace colossal::serve
