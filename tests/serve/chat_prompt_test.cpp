@@ -1,0 +1,123 @@
+#include "colossal/serve/chat_prompt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace colossal::serve::chat_prompt_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kLines =
+    "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if thinks %}think;{% endif %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+constexpr const char* kWithTools = "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}assistant:";
+
+ChatRequest request_of(const std::string& body) {
+  return RequestReader({.defaults = request_defaults({}, {}), .vocabulary = 257}).chat(body);
+}
+
+std::string rendered(const char* source, const std::string& body, const std::string& system = "") {
+  const text::ChatTemplate chat_template(source);
+  return chat_prompt(request_of(body), &chat_template, system);
+}
+
+ApiError error_of(const char* source, const std::string& body) {
+  try {
+    rendered(source, body);
+  } catch (const ApiError& error) {
+    return error;
+  }
+  return ApiError(200, "no error");
+}
+
+TEST(ChatPrompt, EndsWhereTheAnswerBegins) {
+  EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "user", "content": "Hi"}]})"), "user:Hi;assistant:");
+}
+
+TEST(ChatPrompt, PassesVariables) {
+  EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "user", "content": "Hi"}],
+                                 "chat_template_kwargs": {"thinks": true, "messages": 1}})"),
+            "user:Hi;think;assistant:");
+}
+
+TEST(ChatPrompt, CallsDevelopersSystem) {
+  constexpr const char* kBody = R"({"messages": [{"role": "developer", "content": "Be brief"}]})";
+  EXPECT_EQ(rendered(kLines, kBody), "system:Be brief;assistant:");
+  EXPECT_EQ(rendered("{# developer #}{{ messages[0].role }}", kBody), "developer");
+}
+
+TEST(ChatPrompt, BeginsWithTheServersSystemMessage) {
+  EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "user", "content": "Hi"}]})", "Rhyme"),
+            "system:Rhyme;user:Hi;assistant:");
+  EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "developer", "content": "Be brief"}]})", "Rhyme"),
+            "system:Be brief;assistant:");
+}
+
+TEST(ChatPrompt, RendersToolsUnlessTheChoiceIsNone) {
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "Hi"}], "tools": [{"function": {"name": "f"}}])";
+  EXPECT_EQ(rendered(kWithTools, body + "}"), "f;assistant:");
+  EXPECT_EQ(rendered(kWithTools, body + R"(, "tool_choice": "none"})"), "assistant:");
+  EXPECT_EQ(rendered(kLines, body + R"(, "tool_choice": "none"})"), "user:Hi;assistant:");
+}
+
+TEST(ChatPrompt, RefusesTemplatesThatIgnoreTools) {
+  const ApiError error =
+      error_of(kLines, R"({"messages": [{"role": "user", "content": "Hi"}], "tools": [{"function": {"name": "f"}}]})");
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "tools");
+}
+
+TEST(ChatPrompt, PassesRefusalsOfTheTemplate) {
+  const ApiError error =
+      error_of("{{ raise_exception('no such role') }}", R"({"messages": [{"role": "x", "content": ""}]})");
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "messages");
+  EXPECT_THAT(error.message(), HasSubstr("no such role"));
+}
+
+TEST(ChatPrompt, NeedsATemplate) {
+  try {
+    chat_prompt(request_of(R"({"messages": [{"role": "user", "content": "Hi"}]})"), nullptr);
+    FAIL();
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 400);
+    EXPECT_THAT(error.message(), HasSubstr("--chat-template"));
+  }
+}
+
+TEST(FitToRoom, CutsLengths) {
+  infer::GenerationOptions options{.max_tokens = kAsManyAsFit};
+  fit_to_room(options, 4, 10, "prompt");
+  EXPECT_EQ(options.max_tokens, 7);  // the model reads 4 + 6 tokens
+  fit_to_room(options, 10, 10, "prompt");
+  EXPECT_EQ(options.max_tokens, 1);
+  options.max_tokens = 3;
+  fit_to_room(options, 4, 10, "prompt");
+  EXPECT_EQ(options.max_tokens, 3);
+}
+
+TEST(FitToRoom, RefusesLongPromptsWithBothNumbers) {
+  infer::GenerationOptions options{.max_tokens = 0};
+  try {
+    fit_to_room(options, 11, 10, "messages");
+    FAIL();
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.code, "context_length_exceeded");
+    EXPECT_EQ(error.param, "messages");
+    EXPECT_THAT(error.message(), HasSubstr("10 tokens: got 11 tokens"));
+  }
+}
+
+TEST(FitToRoom, LeavesEndlessAnswersAlone) {
+  infer::GenerationOptions options{.max_tokens = 1000, .attention_sinks = 4};
+  fit_to_room(options, 11, 10, "prompt");
+  EXPECT_EQ(options.max_tokens, 1000);
+  options.max_tokens = kAsManyAsFit;
+  fit_to_room(options, 11, 10, "prompt");
+  EXPECT_EQ(options.max_tokens, 1);
+}
+
+}  // namespace
+}  // namespace colossal::serve::chat_prompt_test
