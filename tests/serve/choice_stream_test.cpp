@@ -1,0 +1,161 @@
+#include "colossal/serve/choice_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/text/tokenizers/byte.h"
+
+namespace colossal::serve::choice_stream_test {
+namespace {
+
+using infer::Event;
+using infer::FinishReason;
+using infer::LogProbabilities;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const text::ByteTokenizer kBytes;
+
+/// Returns the events of an answer, one per byte. Log-probabilities, if any, are minus the token's position.
+std::vector<Event> events_of(const std::string& text, FinishReason reason = FinishReason::AtEnd, bool scored = false) {
+  std::vector<Event> events;
+  for (const int64_t id : kBytes.encode(text)) {
+    Event event{.id = 0, .token = id};
+    if (scored) event.log_probabilities = LogProbabilities{-static_cast<double>(events.size()), {{65, -0.5}}};
+    events.push_back(event);
+  }
+  if (reason == FinishReason::AtLength && !events.empty())
+    events.back().finish_reason = reason;
+  else
+    events.push_back({.id = 0, .token = reason == FinishReason::AtEnd ? kBytes.kEnd : -1, .finish_reason = reason});
+  return events;
+}
+
+std::vector<ChoicePart> parts_of(ChoiceOptions options, const std::vector<Event>& events) {
+  ChoiceStream stream(kBytes, std::move(options));
+  std::vector<ChoicePart> parts;
+  for (const Event& event : events)
+    if (ChoicePart part = stream.hear(event); !part.is_empty()) parts.push_back(std::move(part));
+  return parts;
+}
+
+ChoicePart whole(ChoiceOptions options, const std::vector<Event>& events) {
+  ChoicePart all;
+  for (ChoicePart& part : parts_of(std::move(options), events)) all.append(std::move(part));
+  return all;
+}
+
+std::vector<std::string> texts_of(const std::vector<ChoicePart>& parts) {
+  std::vector<std::string> texts;
+  for (const ChoicePart& part : parts) texts.push_back(part.text);
+  return texts;
+}
+
+std::vector<std::string> bytes_of_tokens(const ChoicePart& part) {
+  std::vector<std::string> bytes;
+  for (const ReportedToken& token : part.tokens) bytes.push_back(token.bytes);
+  return bytes;
+}
+
+TEST(ChoiceStream, ReturnsAPartForEachTokenWhoseTextIsComplete) {
+  EXPECT_THAT(texts_of(parts_of({}, events_of("aü!"))), ElementsAre("a", "ü", "!", ""));
+  EXPECT_EQ(parts_of({}, events_of("a")).back().finish_reason, "stop");
+}
+
+TEST(ChoiceStream, ReportsTokensWithTheirText) {
+  const auto parts = parts_of({}, events_of("aü!", FinishReason::AtLength, true));
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_THAT(bytes_of_tokens(parts[0]), ElementsAre("a"));
+  EXPECT_THAT(bytes_of_tokens(parts[1]), ElementsAre("\xc3", "\xbc"));
+  EXPECT_EQ(parts[1].tokens[0].offset, 1);
+  EXPECT_EQ(parts[1].tokens[1].offset, 1);
+  EXPECT_EQ(parts[2].tokens[0].offset, 2);  // in characters
+  EXPECT_EQ(parts[2].tokens[0].logprob, -3);
+  EXPECT_THAT(parts[2].tokens[0].best, ElementsAre(std::pair<std::string, double>("A", -0.5)));
+  EXPECT_EQ(parts[2].finish_reason, "length");
+}
+
+TEST(ChoiceStream, ReportsNoTokensBehindAStopString) {
+  const ChoicePart part = whole({.stop = {"STOP"}}, events_of("ab STOP more", FinishReason::AtLength, true));
+  EXPECT_EQ(part.text, "ab ");
+  EXPECT_THAT(bytes_of_tokens(part), ElementsAre("a", "b", " "));
+  EXPECT_EQ(part.finish_reason, "stop");
+}
+
+TEST(ChoiceStream, HoldsTokensThatMayBeginAStopString) {
+  const auto parts = parts_of({.stop = {"xyz"}}, events_of("axyb", FinishReason::AtLength, true));
+  EXPECT_THAT(texts_of(parts), ElementsAre("a", "xyb"));
+  EXPECT_THAT(bytes_of_tokens(parts[1]), ElementsAre("x", "y", "b"));
+}
+
+TEST(ChoiceStream, ReportsTokensOfAnIncompleteEnd) {
+  const ChoicePart part = whole({}, events_of("a\xc3", FinishReason::AtLength, true));
+  EXPECT_EQ(part.text, "a\xef\xbf\xbd");
+  EXPECT_THAT(bytes_of_tokens(part), ElementsAre("a", "\xc3"));
+}
+
+TEST(ChoiceStream, StopsAtAStopStringAndIgnoresLaterEvents) {
+  ChoiceStream stream(kBytes, {.stop = {"b"}});
+  for (const Event& event : events_of("ab")) stream.hear(event);
+  EXPECT_TRUE(stream.is_stopped());
+  EXPECT_EQ(stream.tokens(), 2);
+  EXPECT_TRUE(stream.hear({.id = 0, .token = 'x'}).is_empty());
+  EXPECT_EQ(stream.tokens(), 2);
+}
+
+TEST(ChoiceStream, NamesTheReasonOfTheEnd) {
+  EXPECT_EQ(whole({}, events_of("a", FinishReason::AtLength)).finish_reason, "length");
+  EXPECT_EQ(whole({}, events_of("a", FinishReason::AtPositions)).finish_reason, "length");
+  EXPECT_EQ(whole({}, events_of("a", FinishReason::Cancelled)).finish_reason, "cancelled");
+  const ChoicePart failed =
+      whole({}, {{.id = 0, .token = -1, .finish_reason = FinishReason::Failed, .error = "too many states"}});
+  EXPECT_EQ(failed.finish_reason, "error");
+  EXPECT_EQ(failed.error, "too many states");
+}
+
+TEST(ChoiceStream, RepeatsThePrompt) {
+  std::vector<Event> events{{.id = 0, .token = 'c', .finish_reason = FinishReason::AtLength}};
+  Event& first = events[0];
+  first.log_probabilities = LogProbabilities{-3, {}};
+  first.prompt_log_probabilities = {{-1, {{'x', -0.1}}}, {-2, {}}};
+  const ChoicePart part = whole({.echo = Echo{"üb", {0xc3, 0xbc, 'b'}, true}}, events);
+  EXPECT_EQ(part.text, "übc");
+  ASSERT_EQ(part.tokens.size(), 4u);
+  EXPECT_FALSE(part.tokens[0].logprob);
+  EXPECT_EQ(part.tokens[1].logprob, -1);
+  EXPECT_EQ(part.tokens[2].logprob, -2);
+  EXPECT_EQ(part.tokens[3].logprob, -3);
+  EXPECT_EQ(part.tokens[2].offset, 1);
+  EXPECT_EQ(part.tokens[3].offset, 2);
+}
+
+TEST(ChoiceStream, RepeatsThePromptAlone) {
+  const Event only{.id = 0, .token = -1, .finish_reason = FinishReason::AtLength};
+  const ChoicePart part = whole({.echo = Echo{"a", {'a'}, true}}, {only});
+  EXPECT_EQ(part.text, "a");
+  EXPECT_EQ(part.tokens.size(), 1u);
+  EXPECT_EQ(part.finish_reason, "length");
+  EXPECT_THAT(whole({.echo = Echo{"a", {'a'}}}, {only}).tokens, IsEmpty());
+}
+
+TEST(ChoiceStream, ReadsCalls) {
+  const ToolCallOptions tools{.functions = {"f"}};
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const auto parts = parts_of({.tools = tools}, events_of("Ok\n" + call));
+  ASSERT_EQ(parts.size(), 4u);
+  EXPECT_THAT(texts_of(parts), ElementsAre("O", "k", "", ""));
+  EXPECT_THAT(parts[2].calls, ElementsAre(ToolCall{"f", "{}"}));
+  EXPECT_EQ(parts[3].finish_reason, "tool_calls");
+  EXPECT_EQ(whole({.tools = tools}, events_of(call, FinishReason::AtPositions)).finish_reason, "length");
+  EXPECT_EQ(whole({.tools = tools}, events_of("no call")).finish_reason, "stop");
+}
+
+TEST(ChoiceStream, ReportsTheTokensOfCalls) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const ChoicePart part =
+      whole({.tools = ToolCallOptions{.functions = {"f"}}}, events_of(call, FinishReason::AtLength, true));
+  EXPECT_EQ(part.tokens.size(), call.size());
+}
+
+}  // namespace
+}  // namespace colossal::serve::choice_stream_test
