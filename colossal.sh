@@ -23,7 +23,7 @@ program_minutes=20 program_size=950 all_minutes=50 all_size=2800
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
-  libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h
+  libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h libboost-dev=boost/beast.hpp
   ninja-build=:ninja)
 # Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)
@@ -489,7 +489,7 @@ case "${1:-}" in
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
     sanitize asan sanitized_tests "the tests of raw memory, threads and untrusted input under AddressSanitizer and UBSan"
-    sanitize tsan thread_sanitized_tests "the tests of comm and memory under ThreadSanitizer"
+    sanitize tsan thread_sanitized_tests "the tests of comm, memory and http under ThreadSanitizer"
     ;;
   *)
     configure OFF

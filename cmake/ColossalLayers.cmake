@@ -223,6 +223,10 @@ function(colossal_add_layers)
     INCLUDE_DIRECTORIES ${revision} SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
+  # Boost's headers take seconds, and their names meet no others: each of the two files that include them is a unit of its own.
+  target_include_directories(colossal_http SYSTEM PRIVATE ${BOOST_BEAST_INCLUDE})
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/sockets.cpp ${PROJECT_SOURCE_DIR}/src/colossal/http/client.cpp PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # Loops over pixels, which -O2 does not make into vectors.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS

@@ -1,0 +1,35 @@
+// The memory that bodies of requests share.
+#pragma once
+#include <cstdint>
+#include <set>
+
+namespace colossal::http {
+
+/// Decides which connection may read more of its body. The bodies never have more than `max_bodies` bytes together. The
+/// last `max_body` of them are kept for the reader that began first, so that some body always arrives completely.
+/// Thread safety: one thread.
+class BodyMemory {
+ public:
+  BodyMemory(int64_t max_bodies, int64_t max_body) : max_bodies_(max_bodies), max_body_(max_body) {}
+
+  /// Begins a body. Returns a number that names the reader.
+  int64_t begin() { return *readers_.insert(readers_.end(), next_++); }
+  /// Takes bytes for a reader. Returns false if it has to wait until a body ends or is released.
+  bool take(int64_t reader, int64_t bytes) {
+    const int64_t limit = reader == *readers_.begin() ? max_bodies_ : max_bodies_ - max_body_;
+    if (taken_ + bytes > limit) return false;
+    taken_ += bytes;
+    return true;
+  }
+  /// Ends a reader, whose body is complete or given up. Its bytes remain taken.
+  void end(int64_t reader) { readers_.erase(reader); }
+  void release(int64_t bytes) { taken_ -= bytes; }
+  int64_t taken() const { return taken_; }
+
+ private:
+  const int64_t max_bodies_, max_body_;
+  int64_t taken_ = 0, next_ = 0;
+  std::set<int64_t> readers_;
+};
+
+}  // namespace colossal::http
