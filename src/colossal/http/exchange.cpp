@@ -188,8 +188,9 @@ int64_t ExchangeState::unread_bytes() const {
 ExchangeState::Output ExchangeState::take() {
   const std::lock_guard lock(mutex_);
   is_awake_ = false;
+  std::string bytes = std::exchange(output_.bytes, {});
   Output taken = output_;
-  output_.bytes.clear();
+  taken.bytes = std::move(bytes);
   return taken;
 }
 

@@ -202,7 +202,8 @@ size_t Connection::room_to_read() {
   if (clock_.phase() == Phase::kLinger) return kFirstRead;
   if (clock_.phase() != Phase::kBody)
     return held >= max_header ? 0 : std::min(max_header - held, std::max(kFirstRead, 2 * held));
-  const int64_t needed = static_cast<int64_t>(parser_->request.body.size() + held + kBodyPiece);
+  const auto wanted = static_cast<int64_t>(parser_->request.body.size() + held + kBodyPiece);
+  const int64_t needed = std::min(wanted, limits().max_body);
   if (needed > body_bytes_) {
     waits_for_memory_ = !server_.memory.take(reader_, needed - body_bytes_);
     if (waits_for_memory_) {
@@ -272,7 +273,6 @@ bool Connection::parse() {
   return true;
 }
 
-/// Splits the target of a request.
 void Connection::set_target() {
   Request& request = parser_->request;
   const size_t mark = parser_->target.find('?');
