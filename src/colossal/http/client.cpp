@@ -10,6 +10,7 @@
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
+#include <limits>
 #include <optional>
 
 #include "colossal/base/error.h"
@@ -163,7 +164,7 @@ struct Client::State {
     while (true) {
       if (!stream) connect();
       parser.emplace();
-      parser->body_limit(boost::none);
+      parser->body_limit(std::numeric_limits<uint64_t>::max());  // Boost 1.74 takes boost::none for 0
       const ErrorCode error = exchange_heads(text, *parser);
       if (!error) break;
       // The server may have closed a connection that was idle; then it has not read the request.

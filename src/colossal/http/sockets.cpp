@@ -35,8 +35,8 @@ class RequestParser : public beast::http::basic_parser<true> {
  public:
   explicit RequestParser(const ServerLimits& limits) : max_body_(limits.max_body) {
     header_limit(static_cast<uint32_t>(limits.max_header));
-    body_limit(boost::none);  // checked by the connection before the body, which can answer then
-    eager(false);             // stops after the headers
+    body_limit(UINT64_MAX);  // the connection checks; Boost 1.74 takes boost::none for 0
+    eager(false);            // stops after the headers
   }
   Request request;
   std::string target;
@@ -171,7 +171,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer timer_;
   std::string remote_address_;
   PhaseClock clock_;
-  beast::flat_buffer buffer_;
+  std::string input_;          // of the pending read
+  beast::flat_buffer buffer_;  // what is not parsed yet
   std::unique_ptr<RequestParser> parser_;
   const Route* route_ = nullptr;
   std::shared_ptr<ExchangeState> exchange_;
@@ -190,7 +191,6 @@ void Connection::start() {
   update_timer();
 }
 
-/// Answers a connection above the limit without reading from it.
 void Connection::start_full() {
   refuse(503, concat("the server has ", limits().max_connections, " connections, its maximum: try again later"));
   update_timer();
@@ -220,7 +220,9 @@ void Connection::read() {
   const size_t room = room_to_read();
   if (room == 0) return;
   is_reading_ = true;
-  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+  if (input_.size() > 8 * room) std::string().swap(input_);  // idle connections hold little
+  input_.resize(room);  // not in the buffer, which may be parsed while this read is pending
+  socket_.async_read_some(asio::buffer(input_), [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
     self->is_reading_ = false;
     if (!self->is_closed_) self->on_read(error, bytes);
   });
@@ -228,7 +230,7 @@ void Connection::read() {
 
 void Connection::on_read(const ErrorCode& error, size_t bytes) {
   if (error) return give_up(Gone::kLeft);
-  buffer_.commit(bytes);
+  buffer_.commit(asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(input_, bytes)));
   advance();
   if (!is_closed_) update_timer();
 }
@@ -355,7 +357,6 @@ void Connection::refuse(int status, const std::string& message) {
   refuse(error_response({.status = status, .message = message}), false);
 }
 
-/// Gives the complete request to a worker.
 void Connection::dispatch() {
   begin_exchange(parser_->keep_alive());
   if (reader_ >= 0) server_.memory.end(std::exchange(reader_, -1));
@@ -364,11 +365,12 @@ void Connection::dispatch() {
                            handle = std::make_shared<ExchangeHandle>(exchange_),
                            bytes = std::exchange(body_bytes_, 0)]() mutable {
     try {
-      Exchange exchange(std::move(handle));
-      if (!exchange.is_gone()) route->handler(*request, std::move(exchange));
+      const Exchange exchange(handle);
+      if (!exchange.is_gone()) route->handler(*request, exchange);
     } catch (const std::exception& error) {
       state->answer_exception(error);
     }
+    handle.reset();  // not before an exception has been answered
     request.reset();
     if (bytes == 0) return;
     asio::post(server.io, [&server, bytes] {
@@ -379,7 +381,6 @@ void Connection::dispatch() {
   server_.resume_bodies();  // the next reader may be the first one now
 }
 
-/// Writes what the exchange has queued, and finishes a complete answer.
 void Connection::flush() {
   if (!exchange_) return;
   if (is_writing_) {
@@ -417,7 +418,6 @@ void Connection::on_write(const ErrorCode& error, size_t bytes) {
   if (!is_closed_) update_timer();
 }
 
-/// The whole answer was written.
 void Connection::finish() {
   const bool keeps_alive = exchange_->keeps_alive() && !server_.is_stopping;
   exchange_->detach();
@@ -525,7 +525,6 @@ void Connection::on_deadline() {
   }
 }
 
-/// Asks the operating system about the socket.
 bool Connection::polls(short events) const {
   pollfd state{const_cast<tcp::socket&>(socket_).native_handle(), events, 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & (events | POLLERR | POLLHUP)) != 0;
