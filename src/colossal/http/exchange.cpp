@@ -145,7 +145,8 @@ void ExchangeState::begin_turn() {
       if (!has_run) state->drop_tasks();
     }
   };
-  auto turn = std::make_shared<Turn>(Turn{shared_from_this()});
+  auto turn = std::make_shared<Turn>();
+  turn->state = shared_from_this();
   pool_->post([turn = std::move(turn)] {
     turn->has_run = true;
     turn->state->run_next_task();

@@ -419,7 +419,7 @@ void Connection::on_write(const ErrorCode& error, size_t bytes) {
 }
 
 void Connection::finish() {
-  const bool keeps_alive = exchange_->keeps_alive() && !server_.is_stopping;
+  const bool keeps_alive = exchange_->keeps_alive() && !server_.core.is_draining;
   exchange_->detach();
   report(!sent_.is_broken);
   parser_.reset();
