@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/infer/engine.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
@@ -101,6 +104,65 @@ TEST_P(EmbedderOf, RefusesInvalidTexts) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny", "mixtral-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
+
+// The same weights generate and embed in turn. Both give bitwise what they give alone.
+TEST(EmbedderBesideAnEngine, EmbedsBetweenStepsOfGeneration) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    const run::SavedModel saved =
+        run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
+    const Request request{.prompt = {70, 71, 72}, .options = {.max_tokens = 9}};
+    const auto generated = [&](const std::function<void()>& between) {
+      Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
+      std::vector<int64_t> tokens;
+      engine.add(request, [&](const Event& event) { tokens.push_back(event.token); });
+      for (; engine.has_work(); between()) engine.step();
+      return tokens;
+    };
+    Embedder embedder(*saved.model, {.normalize = true, .tokens_at_once = 5});
+    const at::Tensor want = embedder.embed(kTexts);
+    const std::vector<int64_t> alone = generated([] {});
+    EXPECT_EQ(alone.size(), 9U);
+    size_t next = 0, passes = 0;
+    const std::vector<int64_t> beside = generated([&] {
+      const at::Tensor row = embedder.embed_row(kTexts, next);
+      const int64_t begin = static_cast<int64_t>(next), count = row.size(0);
+      EXPECT_TRUE(at::equal(row, want.slice(0, begin, begin + count)));
+      next = (next + static_cast<size_t>(count)) % kTexts.size(), ++passes;
+    });
+    EXPECT_EQ(beside, alone);
+    EXPECT_EQ(passes, 9U);
+    EXPECT_TRUE(at::equal(embedder.embed(kTexts), want));
+  });
+}
+
+TEST(EmbedderRow, TakesWholeTextsUpToItsTokens) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "bert-tiny");
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    const run::SavedModel saved =
+        run::load_model(folder / "run", mesh, {}, at::kCPU, {.tokenizer = "none", .headless = true});
+    Embedder embedder(*saved.model, {.tokens_at_once = 4});
+    EXPECT_EQ(embedder.embed_row(kTexts, 0).size(0), 2);  // 3 + 1 tokens
+    EXPECT_EQ(embedder.embed_row(kTexts, 2).size(0), 1);  // 5 tokens run alone
+    EXPECT_EQ(embedder.embed_row(kTexts, 3).size(0), 1);
+    EXPECT_EQ(embedder.embed_row(kTexts, 4).size(0), 0);
+  });
+}
+
+TEST(EmbedderLayout, MustHoldWholeHiddenStates) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "gpt2-tiny");
+  std::vector<distributed::ParallelConfig> layouts(2);
+  layouts[0].tensor.size = 4, layouts[0].tensor.mode = "2d";
+  layouts[1].sequence.size = 2;
+  for (const auto& layout : layouts)
+    EXPECT_THAT(test::thrown_message([&] { vectors_of(folder / "run", {}, kTexts, layout); }),
+                HasSubstr("embedding needs ranks that hold whole hidden states: got a layout that divides them"));
+}
 
 TEST(EmbedderFolder, RequiresTheChosenPooler) {
   const test::TemporaryFolder folder;

@@ -135,6 +135,12 @@ tensor::Batch DistributedModel::on_device(const tensor::Batch& batch) const {
       [&](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : on_device(field.tensor); });
 }
 
+bool DistributedModel::divides_states() const {
+  const parallel::Split& split = decoding().layout.outside;
+  const auto is_split = [&](const std::vector<std::string>& axes) { return mesh_.coordinates().size(axes) > 1; };
+  return sequence_.size > 1 || is_split(split.batch) || is_split(split.sequence) || is_split(split.columns);
+}
+
 bool DistributedModel::cuts_tokens(const tensor::Batch& batch) const {
   return training_.layout.cut && batch.has_tokens();
 }
@@ -164,9 +170,8 @@ nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::Forwa
   nn::ForwardContext step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, *micro_batch.batch));
   const nn::Share own = step.cut && tokens > 0 ? runner.layout.tokens_read(step) : nn::Share{};
   // Tokens of other ranks that layers read must become fields of their own before the rows are cut.
-  const tensor::Batch batch = own.is_all()
-                                  ? *micro_batch.batch
-                                  : models::with_tokens_ahead(*micro_batch.batch, runner.model.tokens_ahead);
+  const tensor::Batch batch =
+      own.is_all() ? *micro_batch.batch : models::with_tokens_ahead(*micro_batch.batch, runner.model.tokens_ahead);
   const at::Device device = parameters_->options().device;
   const auto is_there = [&](const tensor::Batch::Named& named) {
     const at::Tensor& t = named.field.tensor;
@@ -199,11 +204,12 @@ std::vector<nn::ForwardContext> DistributedModel::ready(const Runner& runner,
 
 parallel::StageFunction DistributedModel::stage_function(const Runner& runner,
                                                          const std::vector<nn::ForwardContext>& ready,
-                                                         const ResultOf& result) const {
-  return [this, &runner, &ready, result](int stage, int micro_batch, models::States states) {
+                                                         const ResultOf& result, bool norms) const {
+  return [this, &runner, &ready, result, norms](int stage, int micro_batch, models::States states) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const nn::ForwardContext& step = ready.at(micro_batch);
-    states = models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, std::move(states), step);
+    const models::Stage part{cuts_[stage], cuts_[stage + 1], embeds, ends && norms};
+    states = models::run_stage(runner.model, part, std::move(states), step);
     if (ends) states = {result(micro_batch, states, step)};
     return states;
   };
@@ -255,9 +261,9 @@ std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::ForwardC
 
 std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner,
                                                       const std::vector<nn::ForwardContext>& micro_batches,
-                                                      const ResultOf& result) const {
+                                                      const ResultOf& result, bool norms) const {
   const std::vector<nn::ForwardContext> steps = ready(runner, micro_batches);
-  auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
+  auto results = runner.executor->forward(stage_function(runner, steps, result, norms), static_cast<int>(steps.size()),
                                           passed_states(runner, micro_batches.at(0), steps.at(0)));
   for (const nn::ForwardContext& step : steps)
     if (step.cache) step.cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
@@ -269,9 +275,14 @@ at::Tensor DistributedModel::everywhere(const nn::ForwardContext& micro_batch, c
   return everywhere(decoding(), micro_batch, result, like);
 }
 
+at::Tensor DistributedModel::everywhere_before_norm(const nn::ForwardContext& micro_batch, const ResultOf& result,
+                                                    const at::Tensor& like) {
+  return everywhere(decoding(), micro_batch, result, like, /*norms=*/false);
+}
+
 at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::ForwardContext& micro_batch,
-                                        const ResultOf& result, const at::Tensor& like) {
-  const auto results = run_forward(runner, {micro_batch}, result);
+                                        const ResultOf& result, const at::Tensor& like, bool norms) {
+  const auto results = run_forward(runner, {micro_batch}, result, norms);
   const at::Tensor value = on_all_stages(runner, results.empty() ? at::Tensor() : results.front(), like);
   end_pass();
   return value;

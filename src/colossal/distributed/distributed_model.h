@@ -78,6 +78,9 @@ class DistributedModel {
   /// Runs a forward pass of one micro-batch through decoding_model() and returns the result on all ranks of the
   /// replica. `like` gives its sizes and dtype. Advances step.cache.
   at::Tensor everywhere(const nn::ForwardContext& micro_batch, const ResultOf& result, const at::Tensor& like);
+  /// Runs everywhere() without the model's norm: `end` has the states after the last block.
+  at::Tensor everywhere_before_norm(const nn::ForwardContext& micro_batch, const ResultOf& result,
+                                    const at::Tensor& like);
 
   /// Makes the step that the layers of decoding_model() get from the step of a micro-batch.
   using MakeReady = std::function<nn::ForwardContext(const nn::ForwardContext& micro_batch)>;
@@ -137,6 +140,9 @@ class DistributedModel {
   models::Model& decoding_model() { return decoding_ ? decoding_->model : training_.model; }
   /// Returns the number of ranks that share the keys and values of a sequence's cache.
   int64_t cache_ranks() const { return sequence_.size; }
+  /// Returns true if each rank computes only a part of the hidden states of decoding_model(): with a mode of tensor
+  /// parallelism other than 1d, or with parallel.sequence.
+  bool divides_states() const;
   /// Returns the layout of the layers of model(), which gives the tokens of a batch that each rank has.
   const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
@@ -163,19 +169,19 @@ class DistributedModel {
   std::vector<nn::ForwardContext> ready(const Runner& runner,
                                         const std::vector<nn::ForwardContext>& micro_batches) const;
   at::Tensor on_device(const at::Tensor& tensor) const;
-  /// `ready` must outlive the returned function.
+  /// `ready` must outlive the returned function. If `norms` is false, `result` gets the states before the norm.
   parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::ForwardContext>& ready,
-                                         const ResultOf& result) const;
+                                         const ResultOf& result, bool norms = true) const;
   /// Runs forward() through `runner` without ending the pass.
   std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::ForwardContext>& micro_batches,
-                                      const ResultOf& result) const;
+                                      const ResultOf& result, bool norms = true) const;
   /// Returns the states that stages send in passes of micro-batches of these sizes; `ready` is the ready() step of the
   /// first one.
   std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::ForwardContext& micro_batch,
                                                    const nn::ForwardContext& ready) const;
   /// Returns the result of a pass of one micro-batch through `runner`, on all ranks of the replica.
   at::Tensor everywhere(const Runner& runner, const nn::ForwardContext& micro_batch, const ResultOf& result,
-                        const at::Tensor& like);
+                        const at::Tensor& like, bool norms = true);
   /// Returns `value`, the result of the last stage, on all ranks of the pipeline; undefined on ranks without it.
   at::Tensor on_all_stages(const Runner& runner, at::Tensor value, const at::Tensor& like);
   void end_pass() const {

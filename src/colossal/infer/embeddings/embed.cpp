@@ -56,7 +56,7 @@ at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths,
 
 Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOptions& options)
     : model_(distributed), options_(options) {
-  models::Model& model = distributed.decoding_model();
+  const models::Model& model = distributed.decoding_model();
   const models::Task task = model.shape.task();
   const std::string& family = model.shape.architecture->name;
   require(task.reads_text(), "embed", "embedding needs a model that reads text: got a ", family, ", which ",
@@ -67,13 +67,9 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   require(!by_head || has_pooler(distributed), "embed", "pooling `pooler` needs a BERT that has one: got ",
           task.generates() ? "a " : concat("objective ", task.objective, " of a "), family,
           "; use cls, mean, max or last");
-  model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](
-                   const at::Tensor& x, const nn::ForwardContext& step) {
-    const std::vector<int64_t> lengths = step.sequences.in(x.size(1));
-    if (pooling != Pooling::Pooler) return pooled(normed ? end(x, step) : x, lengths, pooling);
-    // one row per text, because the pooler reads the first token of each row
-    return end(x.index_select(1, ends_of(lengths, false, x.device())).transpose(0, 1), step).squeeze(1);
-  };
+  require(!distributed.divides_states(), "embed",
+          "embedding needs ranks that hold whole hidden states: got a layout that divides them; use "
+          "parallel.tensor.mode = \"1d\" without parallel.sequence and parallel.tensor.sequence");
 }
 
 void Embedder::check(const std::vector<int64_t>& text) const {
@@ -86,7 +82,7 @@ void Embedder::check(const std::vector<int64_t>& text) const {
             ": got ", id, "; is this the model's tokenizer?");
 }
 
-at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths) {
+at::Tensor Embedder::run(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths) {
   const nn::Parameters::Options& of = model_.parameters().options();
   const auto on_device = at::TensorOptions().dtype(at::kLong).device(of.device);
   std::vector<int64_t> positions;
@@ -95,31 +91,42 @@ at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vecto
   const auto row = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, on_device).unsqueeze(0); };
   nn::ForwardContext step = nn::step_of(nn::token_batch(row(ids), row(positions)));
   step.sequences.lengths = lengths;
+  const models::Model& model = model_.decoding_model();
+  const auto pool = [&](int, const models::States& end, const nn::ForwardContext& own) {
+    if (options_.pooling != Pooling::Pooler) return pooled(end[0], lengths, options_.pooling);
+    // one row per text, because the pooler reads the first token of each row
+    const at::Tensor first = end[0].index_select(1, ends_of(lengths, false, end[0].device())).transpose(0, 1);
+    return model.norm(first, own).squeeze(1);
+  };
   const auto count = static_cast<int64_t>(lengths.size());
-  at::Tensor vectors = model_.everywhere(
-      step, [](int, const models::States& end, const nn::ForwardContext&) { return end[0]; },
-      at::empty({count, model_.model().shape.hidden},
-                at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device)));
+  const at::Tensor like =
+      at::empty({count, model.shape.hidden},
+                at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device));
+  // The norm of a BERT begins its head.
+  at::Tensor vectors = model.shape.task().generates() ? model_.everywhere(step, pool, like)
+                                                      : model_.everywhere_before_norm(step, pool, like);
   if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);
   return vectors.to(at::kCPU, at::kFloat);
 }
 
+at::Tensor Embedder::embed_row(const std::vector<std::vector<int64_t>>& texts, size_t first) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> ids, lengths;
+  for (size_t i = first; i < texts.size(); ++i) {
+    check(texts[i]);
+    const auto length = static_cast<int64_t>(texts[i].size());
+    if (i > first && static_cast<int64_t>(ids.size()) + length > options_.tokens_at_once) break;
+    ids.insert(ids.end(), texts[i].begin(), texts[i].end());
+    lengths.push_back(length);
+  }
+  return lengths.empty() ? at::empty({0, model_.model().shape.hidden}, at::kFloat) : run(ids, lengths);
+}
+
 at::Tensor Embedder::embed(const std::vector<std::vector<int64_t>>& texts) {
   for (const auto& text : texts) check(text);
-  const at::NoGradGuard no_grad;
   std::vector<at::Tensor> parts{at::empty({0, model_.model().shape.hidden}, at::kFloat)};
-  std::vector<int64_t> ids, lengths;
-  const auto finish_row = [&] {
-    if (lengths.empty()) return;
-    parts.push_back(embed_row(ids, lengths));
-    ids.clear(), lengths.clear();
-  };
-  for (const auto& text : texts) {
-    if (static_cast<int64_t>(ids.size() + text.size()) > options_.tokens_at_once) finish_row();
-    ids.insert(ids.end(), text.begin(), text.end());
-    lengths.push_back(static_cast<int64_t>(text.size()));
-  }
-  finish_row();
+  for (size_t next = 0; next < texts.size(); next += static_cast<size_t>(parts.back().size(0)))
+    parts.push_back(embed_row(texts, next));
   return at::cat(parts);
 }
 

@@ -39,14 +39,16 @@ struct EmbedOptions {
   int64_t tokens_at_once = 4096;
 };
 
-/// Computes embeddings with a model whose head it replaces.
+/// Computes embeddings with a model, which it does not change: an infer::Engine may generate with the same model
+/// between two calls. The thread that steps the engine must make the calls.
 class Embedder {
  public:
-  /// Replaces the head of `model`, loaded with run::Loading::headless, by the pooling: use the model for nothing else
-  /// afterwards. The head's weights are not read. `model` must outlive the embedder. Hidden states are those of the
-  /// last layer, after the final norm if the model generates text (last_hidden_state in transformers).
+  /// The head's weights are not read, so `model` may have been loaded with run::Loading::headless. `model` must outlive
+  /// the embedder. Hidden states are those of the last layer, after the final norm if the model generates text
+  /// (last_hidden_state in transformers).
   /// Errors ("embed"): a model that does not read text, or that reads a source and a target; Pooling::Pooler for a
-  ///                   model without a pooler.
+  ///                   model without a pooler; a layout that divides hidden states between ranks (parallel.sequence,
+  ///                   tensor.sequence, modes of tensor parallelism other than 1d).
   Embedder(distributed::DistributedModel& model, const EmbedOptions& options);
 
   /// Returns the vectors, fp32 [texts, H] on the CPU, in the order of `texts` (token ids, including special tokens).
@@ -54,13 +56,18 @@ class Embedder {
   ///
   /// Communication: one forward pass per row; a pipeline also sends the vectors. All ranks must call it with equal
   /// texts.
-  /// Errors ("embed"): a text without tokens or with more tokens than the model's positions; ids outside the
-  ///                   vocabulary. They are raised before any communication.
+  /// Errors ("embed"): errors of check() for any text, before any communication.
   at::Tensor embed(const std::vector<std::vector<int64_t>>& texts);
+  /// Returns the vectors of one forward pass, for a caller that runs other work between passes: of the texts from
+  /// `first` on, as many as have at most EmbedOptions::tokens_at_once tokens together, and at least one. The result is
+  /// [count, H]; the next pass begins at `first` + count. Communication, errors: as embed(), for these texts.
+  at::Tensor embed_row(const std::vector<std::vector<int64_t>>& texts, size_t first);
+  /// Errors ("embed"): a text without tokens or with more tokens than the model's positions; ids outside the
+  /// vocabulary. Thread safety: may be called from any thread.
+  void check(const std::vector<int64_t>& text) const;
 
  private:
-  void check(const std::vector<int64_t>& text) const;
-  at::Tensor embed_row(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths);
+  at::Tensor run(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths);
   distributed::DistributedModel& model_;
   EmbedOptions options_;
 };
