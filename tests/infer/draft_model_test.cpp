@@ -14,7 +14,7 @@
 #include <random>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/infer/decoding/grammar_constraint.h"
+#include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
@@ -186,7 +186,8 @@ TEST_P(DraftModel, PreservesTheDistributionOfTheModel) {
 
 TEST_P(DraftModel, FollowsAGrammar) {
   const text::ByteTokenizer tokenizer;
-  const auto make = json_constraints(R"({"enum": ["yes, of course", "no, never"]})", "the schema", tokenizer, {256});
+  SchemaCache schemas(tokenizer, {256});
+  const auto make = [&] { return schemas.constraint(R"({"enum": ["yes, of course", "no, never"]})"); };
   std::vector<Request> requests;
   for (int64_t i = 0; i < 8; ++i) {
     requests.push_back({.prompt = {65, 66 + i}, .end_ids = {256}, .options = {.max_tokens = 30}, .constraint = make()});

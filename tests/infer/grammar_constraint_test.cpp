@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/infer/decoding/sampler.h"
+#include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::infer::grammar_constraint_test {
@@ -16,9 +17,9 @@ TEST(GrammarConstraint, MatchesTheSchemaForAnyLogits) {
   const std::string schema = R"({"properties": {"a": {"type": "string", "maxLength": 9},
       "b": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}, "required": ["a", "b"]})";
   const text::ByteTokenizer tokenizer;
-  const auto make = json_constraints(schema, "the schema", tokenizer, {256});
+  SchemaCache schemas(tokenizer, {256});
   for (int64_t seed = 0; seed < 20; ++seed) {
-    const auto constraint = make();
+    const auto constraint = schemas.constraint(schema);
     Sampler sampler({.temperature = 1, .seed = seed});
     std::string text;
     int64_t token = 0;
@@ -33,7 +34,7 @@ TEST(GrammarConstraint, MatchesTheSchemaForAnyLogits) {
     ASSERT_TRUE(value.is_object()) << text;
     EXPECT_TRUE(value["a"].is_string() && value["b"].is_array() && value.size() == 2) << text;
   }
-  EXPECT_EQ(json_constraints("", "", tokenizer, {256})(), nullptr);
+  EXPECT_EQ(schemas.constraint(""), nullptr);
   const at::Tensor logits = at::zeros({3});
   EXPECT_TRUE(constrained(logits, nullptr).is_same(logits));
 }

@@ -10,8 +10,8 @@
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
-#include "colossal/infer/decoding/grammar_constraint.h"
 #include "colossal/infer/decoding/lone_runner.h"
+#include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/text/utf8.h"
@@ -55,7 +55,7 @@ void generate_one(const GenerateRequest& request, const LoadedModel& loaded) {
                        .end_ids = saved.end_ids,
                        .options = options,
                        .prompt_end = saved.tokenizer->end_id()};
-  asked.constraint = infer::json_constraints(options.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
+  asked.constraint = infer::SchemaCache(*saved.tokenizer, saved.end_ids).constraint(options.json_schema);
   engine.add(std::move(asked), [&](const infer::Event& event) {
     require(event.finish_reason != infer::FinishReason::Failed, "generate", event.error);
     if (!event.is_answer()) return;

@@ -30,7 +30,7 @@ struct GenerationOptions {
   /// ends there.
   int64_t attention_sinks = -1;
   /// JSON Schema that the completion must match; "" = any completion. Callers that have a tokenizer set
-  /// Request::constraint from it (json_constraints()).
+  /// Request::constraint from it (SchemaCache::constraint()).
   std::string json_schema{};
 
   /// Visits one field per option, by its name in JSON. The flag of `max_tokens` is --max-tokens.

@@ -1,13 +1,10 @@
 // Constrains completions to a grammar, such as the JSON of a schema:
 //
-//   auto [grammar, rule] = text::json_grammar(schema);
-//   auto masks = std::make_shared<text::TokenMasks>(grammar, rule, text::TokenTrie(tokenizer), end_ids);
-//   engine.add({.prompt = ids, .end_ids = end_ids, .constraint = std::make_shared<infer::GrammarConstraint>(masks)});
+//   infer::SchemaCache schemas(tokenizer, end_ids);                                  // infer/decoding/schema_cache.h
+//   engine.add({.prompt = ids, .end_ids = end_ids, .constraint = schemas.constraint(schema)});
 #pragma once
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "colossal/infer/decoding/token_constraint.h"
 #include "colossal/text/grammar/token_mask.h"
@@ -20,6 +17,7 @@ namespace colossal::infer {
 class GrammarConstraint final : public TokenConstraint {
  public:
   explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks) : walk_(std::move(masks)) {}
+  /// Errors ("grammar"): a mask beyond text::MaskLimits.
   at::Tensor allowed(int64_t vocabulary) override;
   /// Errors ("grammar"): a token that is not allowed.
   void accept(int64_t token) override { walk_.accept(token); }
@@ -28,12 +26,5 @@ class GrammarConstraint final : public TokenConstraint {
  private:
   text::TokenWalk walk_;
 };
-
-/// Returns a function that makes a constraint for one completion, which must be JSON of `schema`. If the schema is
-/// empty, the function returns null. `name` stands for the schema in messages. Errors of text::json_grammar() and
-/// text::TokenMasks.
-std::function<std::shared_ptr<TokenConstraint>()> json_constraints(const std::string& schema, const std::string& name,
-                                                                   const text::Tokenizer& tokenizer,
-                                                                   const std::vector<int64_t>& end_ids);
 
 }  // namespace colossal::infer

@@ -1,12 +1,10 @@
 #include "colossal/infer/prompts/answers.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/decoding/grammar_constraint.h"
+#include "colossal/infer/decoding/schema_cache.h"
 
 namespace colossal::infer {
 namespace {
@@ -39,15 +37,13 @@ std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) {
 PromptAnswers::PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
                              const std::vector<PromptLine>& lines)
     : engine_(engine), tokenizer_(tokenizer), lines_(lines) {
-  std::map<std::string, std::function<std::shared_ptr<TokenConstraint>()>> constraints;  // keyed by schema
+  SchemaCache schemas(tokenizer, end_ids);
   answers_.reserve(lines.size());  // requests refer to their answers
   for (const PromptLine& line : lines) {
-    auto& constraint = constraints[line.options.json_schema];
-    if (!constraint) constraint = json_constraints(line.options.json_schema, "the schema", tokenizer, end_ids);
     Request request{.prompt = tokenizer.encode_prompt(line.prompt),
                     .end_ids = end_ids,
                     .options = line.options,
-                    .constraint = constraint()};
+                    .constraint = schemas.constraint(line.options.json_schema)};
     try {
       Answer& answer = answers_.emplace_back(Answer{-1, {tokenizer, line.options.stop}, request.prompt});
       answer.id = engine.add(std::move(request), [this, &answer](const Event& event) { hear(event, answer); });

@@ -23,7 +23,7 @@ namespace colossal::infer {
 class PromptAnswers {
  public:
   /// Adds a request for each line. `engine`, `tokenizer` and `lines` must outlive it.
-  /// Errors: errors of Engine::add(), with the number of the prompt; errors of json_constraints().
+  /// Errors: errors of Engine::add(), with the number of the prompt; errors of SchemaCache.
   PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
                 const std::vector<PromptLine>& lines);
   ~PromptAnswers();

@@ -1,7 +1,6 @@
 #include "colossal/infer/prompts/conversation.h"
 
 #include "colossal/base/error.h"
-#include "colossal/infer/decoding/grammar_constraint.h"
 #include "colossal/infer/prompts/answer_stream.h"
 
 namespace colossal::infer {
@@ -13,7 +12,8 @@ Conversation::Conversation(Engine& engine, const text::Tokenizer& tokenizer, con
       template_(chat_template),
       end_ids_(std::move(end_ids)),
       options_(std::move(options)),
-      constraint_(json_constraints(options_.options.json_schema, "the schema", tokenizer, end_ids_)) {
+      schemas_(tokenizer, end_ids_) {
+  schemas_.constraint(options_.options.json_schema);  // refuses the schema before the first message
   refuse_unused(changed_options(options_.options), unused(), "a conversation", "conversation");
   begin(options_.system);
 }
@@ -44,7 +44,10 @@ FinishReason Conversation::answer(const std::string& said, const std::function<b
     finish_reason = event.finish_reason, error = event.error;
   };
   try {
-    Request request{.prompt = ids(), .end_ids = end_ids_, .options = options_.options, .constraint = constraint_()};
+    Request request{.prompt = ids(),
+                    .end_ids = end_ids_,
+                    .options = options_.options,
+                    .constraint = schemas_.constraint(options_.options.json_schema)};
     request.options.sampling.seed += answers_;
     tokens_ = static_cast<int64_t>(request.prompt.size());
     id = engine_.add(std::move(request), hear);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizer.h"
@@ -30,7 +31,7 @@ struct ConversationOptions {
 class Conversation {
  public:
   /// `engine`, `tokenizer` and `chat_template` must outlive the conversation. Pass the end_ids of run::SavedModel.
-  /// Errors ("conversation"): an option of unused(). Errors of json_constraints().
+  /// Errors ("conversation"): an option of unused(). Errors of SchemaCache.
   Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
                std::vector<int64_t> end_ids, ConversationOptions options);
 
@@ -59,7 +60,7 @@ class Conversation {
   const text::ChatTemplate& template_;
   std::vector<int64_t> end_ids_;
   ConversationOptions options_;
-  std::function<std::shared_ptr<TokenConstraint>()> constraint_;  // makes one constraint per completion
+  SchemaCache schemas_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   int64_t answers_ = 0, tokens_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -37,6 +38,10 @@ class Compiler {
       waiting_.pop_back();
       grammar_.set(rule, node_of(literals));
     }
+    if (const std::optional<int> endless = grammar_.endless_rule(value))
+      document_.fail(schema_of(*endless),
+                     "a schema must allow a finite value: got one that excludes all values or requires a value within "
+                     "itself without end; make the member or item optional, or add an alternative");
     // The grammar allows a space in front, because a SentencePiece vocabulary may start every text with one.
     const int text = grammar_.declare(), begin = grammar_.call(value, Grammar::kReturn);
     grammar_.set(text, grammar_.either({begin, grammar_.literal(" ", begin)}));
@@ -67,6 +72,13 @@ class Compiler {
     while (schema->is_object() && schema->contains("$ref") && has_only(*schema, "$ref") && seen.insert(schema).second)
       schema = &document_.target(*schema);
     return {forms_.number_of(*schema), literal.holds};
+  }
+
+  /// Returns the schema that a rule was made for; the whole one for rules of parts of values.
+  const Schema& schema_of(int rule) {
+    for (const auto& [literals, own] : rules_)
+      if (own == rule && !literals.empty()) return forms_.schema_of(literals.begin()->schema);
+    return document_.whole();
   }
 
   int nothing() { return grammar_.either({}); }

@@ -30,7 +30,8 @@ struct JsonGrammar {
 
 /// Returns the grammar of a schema. `name` is the schema's file, for messages.
 /// Errors ("json schema"): text that is not a JSON object, true or false; longer than 256 KiB or nested deeper than 100
-/// levels; a keyword that is not supported or has a wrong value, with its path; too many choices.
+/// levels; a keyword that is not supported or has a wrong value, with its path; too many choices; a schema without any
+/// finite value ({"$ref": "#"}), with the path of the one that excludes it.
 /// Errors ("grammar"): counts that make the grammar too large.
 JsonGrammar json_grammar(std::string_view schema, const std::string& name = "the schema");
 

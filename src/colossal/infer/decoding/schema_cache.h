@@ -1,0 +1,78 @@
+// The JSON schemas that requests follow, compiled for one vocabulary.
+//
+//   infer::SchemaCache schemas(tokenizer, end_ids);
+//   const auto grammar = schemas.compiled(schema);                                    // on any thread
+//   engine.add({.prompt = ids, .end_ids = end_ids, .constraint = schemas.constraint(grammar)});  // on the engine's
+#pragma once
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/infer/decoding/token_constraint.h"
+#include "colossal/text/grammar/token_mask.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::infer {
+
+/// A schema with its grammar. It does not change.
+struct CompiledSchema {
+  std::string schema;
+  text::TokenGrammar grammar;
+};
+
+struct SchemaCacheOptions {
+  size_t max_schemas = 64;  ///< maximum number of compiled schemas that are kept, the last used ones
+  /// Maximum number of bytes of all kept grammars, and of all kept machines with their masks. The last used one is kept
+  /// whatever its size.
+  int64_t max_bytes = int64_t{256} << 20;
+  text::MaskLimits limits{};
+};
+
+/// Compiles schemas and makes the constraints of requests. It builds the trie of the vocabulary at the first schema,
+/// and keeps the last compiled schemas and their masks, which all requests of a schema share.
+///
+/// Ranks:         all ranks of a layout must call constraint() for the same schemas in the same order. compiled() may
+///                be called by one rank only, any number of times: it does not affect masks.
+/// Thread safety: compiled() and kept() may be called from several threads at once, also during constraint(). Only one
+///                thread, that of the engine, may call constraint() and use the constraints.
+class SchemaCache {
+ public:
+  /// `tokenizer` must outlive the cache. Constraints may outlive it. `end_ids` must be those of the requests.
+  SchemaCache(const text::Tokenizer& tokenizer, std::vector<int64_t> end_ids, const SchemaCacheOptions& options = {});
+  SchemaCache(const SchemaCache&) = delete;
+  SchemaCache& operator=(const SchemaCache&) = delete;
+
+  /// Returns the grammar of a schema. `name` stands for the schema in messages.
+  /// Errors: errors of text::json_grammar() and text::token_grammar(), before anything runs.
+  /// Cost: up to seconds for a schema at the limits of text::json_grammar(); a look-up if the schema is kept.
+  std::shared_ptr<const CompiledSchema> compiled(const std::string& schema, const std::string& name = "the schema");
+  /// Returns a constraint for one completion. If masks of the schema have reached a limit (text::MaskLimits), it makes
+  /// new ones. Errors ("grammar"): end ids that text::TokenMasks refuses.
+  std::shared_ptr<TokenConstraint> constraint(const std::shared_ptr<const CompiledSchema>& compiled);
+  /// Returns the constraint of a schema; null if `schema` is empty. Errors: as compiled() and constraint().
+  std::shared_ptr<TokenConstraint> constraint(const std::string& schema, const std::string& name = "the schema");
+
+  /// Returns the kept schemas, the last used one first.
+  std::vector<std::string> kept() const;
+
+ private:
+  /// Values by schema, the last used one first.
+  template <class Value>
+  using Recent = std::list<std::pair<std::string, Value>>;
+  std::shared_ptr<const text::TokenTrie> trie();
+
+  const text::Tokenizer& tokenizer_;
+  const std::vector<int64_t> end_ids_;
+  const SchemaCacheOptions options_;
+  std::once_flag trie_is_built_;
+  std::shared_ptr<const text::TokenTrie> trie_;
+  mutable std::mutex mutex_;  // guards compiled_
+  Recent<std::shared_ptr<const CompiledSchema>> compiled_;
+  Recent<std::shared_ptr<text::TokenMasks>> masks_;  // used by the engine's thread only
+};
+
+}  // namespace colossal::infer
