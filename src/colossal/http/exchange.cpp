@@ -195,6 +195,12 @@ ExchangeState::Output ExchangeState::take() {
   return taken;
 }
 
+int64_t ExchangeState::look() {
+  const std::lock_guard lock(mutex_);
+  is_awake_ = false;
+  return unread_;
+}
+
 void ExchangeState::wrote(size_t bytes) {
   const std::lock_guard lock(mutex_);
   unread_ -= static_cast<int64_t>(bytes);

@@ -51,6 +51,7 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
     int status = 0;          ///< 0 = no answer yet
   };
   Output take();
+  int64_t look();  ///< returns unread_bytes(), and wakes the I/O thread again for bytes that are added later
   void wrote(size_t bytes);
   /// The client is gone: drops the queue and calls the callback.
   void leave(Gone why);

@@ -384,7 +384,7 @@ void Connection::dispatch() {
 void Connection::flush() {
   if (!exchange_) return;
   if (is_writing_) {
-    const int64_t unread = exchange_->unread_bytes() - static_cast<int64_t>(writing_.size() - written_);
+    const int64_t unread = exchange_->look() - static_cast<int64_t>(writing_.size() - written_);
     // A socket that can be written to has a client that reads: this thread is late, not the client.
     if (sent_.is_stream && unread > limits().max_unread && !polls(POLLOUT)) give_up(Gone::kUnread);
     return;
