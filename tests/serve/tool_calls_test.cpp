@@ -186,8 +186,9 @@ TEST(ForcedCallSchema, AllowsNothingButOneCall) {
     {"function": {"name": "g"}}])");
   const auto [grammar, rule] = text::json_grammar(forced_call_schema(tools, {ToolChoice::kRequired}));
   const text::ByteTokenizer tokenizer;
-  const auto masks = std::make_shared<text::TokenMasks>(grammar, rule, text::TokenTrie(tokenizer),
-                                                        std::vector<int64_t>{text::ByteTokenizer::kEnd});
+  const auto masks = std::make_shared<text::TokenMasks>(
+      text::token_grammar(grammar, rule, std::make_shared<text::TokenTrie>(tokenizer)),
+      std::vector<int64_t>{text::ByteTokenizer::kEnd});
   std::mt19937 random(7);
   std::set<std::string> names;
   for (int i = 0; i < 100; ++i) {

@@ -58,7 +58,7 @@ bool is_json_type(const std::string* type) {
   return same_name(name, "application/json");
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr size_t kLongest = 200;
   return concat('"', text.substr(0, kLongest), text.size() > kLongest ? "...\"" : "\"");
 }
@@ -66,7 +66,7 @@ std::string quoted(std::string_view text) {
 ErrorAnswer wrong_method(const Request& request, const std::vector<const Route*>& found, std::string& allowed) {
   for (const Route* route : found) allowed += (allowed.empty() ? "" : ", ") + route->method;
   return {.status = 405,
-          .message = concat("the method of ", request.path, " must be ", allowed, ": got ", quoted(request.method))};
+          .message = concat("the method of ", request.path, " must be ", allowed, ": got ", in_quotes(request.method))};
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const
   if (const std::string* host = request.headers.find("Host");
       admission.checks_host && host && !accepts_host(admission, *host))
     return refuse(403, concat("the Host header must be localhost, a loopback address or a name of --allow-host: got ",
-                              quoted(*host)));
+                              in_quotes(*host)));
   const std::vector<const Route*> found = routes_of(routes, request.path);
   const bool is_open = !found.empty() && !found[0]->needs_key;
   if (!admission.keys.is_empty() && !is_open) {
@@ -101,7 +101,7 @@ Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const
     if (result.key == 0)
       return refuse(401, "a key is needed, and the header must be `Authorization: Bearer KEY`", "invalid_api_key");
   }
-  if (found.empty()) return refuse(404, concat("there is no route ", quoted(request.path)));
+  if (found.empty()) return refuse(404, concat("there is no route ", in_quotes(request.path)));
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   const auto route = std::find_if(found.begin(), found.end(), [&](const Route* r) { return r->method == method; });
   if (route == found.end()) {
@@ -112,7 +112,7 @@ Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const
   }
   if (is_draining && !(*route)->while_draining) return refuse(503, "the server is stopping");
   if (const std::string* type = request.headers.find("Content-Type"); method == "POST" && !is_json_type(type))
-    return refuse(415, concat("the content type must be application/json: got ", type ? quoted(*type) : "none",
+    return refuse(415, concat("the content type must be application/json: got ", type ? in_quotes(*type) : "none",
                               "; with curl add -H 'Content-Type: application/json'"));
   result.route = *route;
   if (is_wildcard(**route))
