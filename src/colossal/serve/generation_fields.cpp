@@ -1,6 +1,5 @@
 #include "colossal/serve/generation_fields.h"
 
-#include <bitset>
 #include <limits>
 
 #include "colossal/base/error.h"
