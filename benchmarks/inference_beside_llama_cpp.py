@@ -56,10 +56,6 @@ def of_bound(result, row, new):
 def ours(arguments, folder, flags):
     result = bench(arguments, folder, flags, arguments.prompt, [1, arguments.many])
     one, many = result["sequences"]
-    # llama.cpp's clock starts after its libraries are loaded, so the time for ours is taken off.
-    start = time.time()
-    subprocess.run([arguments.colossal, "info", "--no-measure"], check=True, stdout=subprocess.DEVNULL)
-    libraries = time.time() - start
     start = time.time()
     subprocess.run([arguments.colossal, "info", "--no-measure"], check=True, stdout=subprocess.DEVNULL)
     libraries = time.time() - start  # llama.cpp's clock starts after its libraries are loaded
