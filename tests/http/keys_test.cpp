@@ -21,7 +21,7 @@ std::string complaint_about(const std::string& content) {
   return test::complaint([&] { read_keys(path); });
 }
 
-TEST(Keys, AreReadByLine) {
+TEST(Keys, ReadOneALine) {
   const test::TemporaryFolder folder;
   const Keys keys = read_keys(folder.write("keys", "# of the team\n\n  first-key \r\n#second-key\nthird-key"));
   EXPECT_EQ(keys.size(), 2);

@@ -17,7 +17,7 @@ FolderOptions folder_with(const std::string& config) {
   return read_folder_options(folder.path());
 }
 
-TEST(RequestDefaults, AreOpenAisWithoutOthers) {
+TEST(RequestDefaults, FallBackToOpenAis) {
   const RequestDefaults defaults = request_defaults({}, {});
   EXPECT_EQ(defaults.options.sampling.temperature, 1);
   EXPECT_EQ(defaults.options.sampling.top_p, 1);

@@ -319,7 +319,7 @@ TEST(RequestReader, ReadsTextsToTokenize) {
   EXPECT_EQ(error_of([&] { reader.detokenize("{}"); })->param, "tokens");
 }
 
-TEST(ApiError, IsWrittenInOpenAisShape) {
+TEST(ApiError, HasOpenAisShape) {
   EXPECT_EQ(ordered_json::parse(error_json(ApiError(400, "no \xff", "n"))),
             ordered_json::parse(
                 R"({"error": {"message": "no \ufffd", "type": "invalid_request_error", "param": "n", "code": null}})"));

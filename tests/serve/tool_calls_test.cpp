@@ -74,7 +74,7 @@ const std::vector<WrittenAnswer> kAnswers{
     {"<tool_call>{]}</tool_call>", "<tool_call>{]}</tool_call>", {}},
 };
 
-TEST(ToolCalls, AreReadInPiecesOfAnySize) {
+TEST(ToolCalls, ReadPiecesOfAnySize) {
   for (const WrittenAnswer& answer : kAnswers)
     for (const size_t bytes : {size_t{1}, size_t{2}, size_t{3}, size_t{7}, size_t{1000}}) {
       const CallsAndContent read = read_in_pieces(answer.text, bytes);
@@ -97,7 +97,7 @@ TEST(ToolCalls, PassOtherTextAtOnce) {
   EXPECT_EQ(ToolCallReader({{"f"}}).push("{\"a\": 1").content, "{\"a\": 1");
 }
 
-TEST(ToolCalls, AreReadFromForcedAnswers) {
+TEST(ToolCalls, ReadForcedAnswers) {
   const ToolCallOptions forced{.functions = {"f"}, .is_forced = true};
   const CallsAndContent read = read_in_pieces("{\"name\": \"f\", \"arguments\": {\"a\": \"<tool_call>\"}}", 3, forced);
   EXPECT_EQ(read.content, "");
@@ -105,7 +105,7 @@ TEST(ToolCalls, AreReadFromForcedAnswers) {
   EXPECT_EQ(read_in_pieces("{\"name\": \"f\", \"argu", 3, forced).content, "{\"name\": \"f\", \"argu");  // cut off
 }
 
-TEST(ToolCalls, AreDroppedAfterTheFirstIfOneIsAllowed) {
+TEST(ToolCalls, DropAllButTheFirstIfOneIsAllowed) {
   ToolCallReader reader({.functions = {"f", "g"}, .only_one = true});
   const auto read =
       reader.push("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]");
