@@ -130,6 +130,45 @@ TEST(Server, LimitsHeaders) {
               HasSubstr("200 OK"));
 }
 
+// Each read ends inside a line, so a parser that counts the bytes of one read never sees the limit.
+TEST(Server, LimitsHeadersOfManyLines) {
+  ServerOptions options;
+  options.limits.max_header = 4096;
+  TestServer server(options);
+  std::string request = "GET /" + std::string(15, 'a') + " HTTP/1.1\r\n";
+  for (int i = 0; i < 2000; ++i) request += "a: 23456789abc\r\n";
+  EXPECT_THAT(server.answer_to(request), HasSubstr("431 "));
+}
+
+TEST(Server, LimitsTrailersAndExtensionsOfChunks) {
+  ServerOptions options;
+  options.limits.max_header = 4096;
+  TestServer server(options);
+  const std::string head =
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n";
+  const std::string many(100000, 'a');
+  EXPECT_THAT(server.answer_to(head + "0\r\nX: " + many), HasSubstr("431 "));
+  EXPECT_THAT(server.answer_to(head + "1;" + many), HasSubstr("431 "));
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += "a: 23456789abc\r\n";
+  EXPECT_THAT(server.answer_to(head + "0\r\n" + lines), HasSubstr("431 "));
+}
+
+// A body whose end is unknown would be read as the next request.
+TEST(Server, RefusesBodiesOfUnknownLength) {
+  TestServer server;
+  const std::string hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (const std::string coding : {"gzip", "xchunked", "chunked, identity", "identity"}) {
+    const std::string answer =
+        server.answer_to("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                         "Transfer-Encoding: " +
+                         coding + "\r\n\r\n" + hidden);
+    EXPECT_THAT(answer, HasSubstr("400 ")) << coding;
+    EXPECT_THAT(answer, Not(HasSubstr("200 "))) << coding;
+  }
+}
+
 TEST(Server, EndsSlowHeadersBodiesAndIdleConnections) {
   ServerOptions options;
   options.limits.header_timeout = 0.05;

@@ -157,6 +157,7 @@ void ExchangeState::drop_tasks() {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock: see detach()
   const std::lock_guard lock(mutex_);
   dropped.swap(tasks_);
+  runs_task_ = false;  // a later task is posted, and dropped, in turn
 }
 
 void ExchangeState::run_next_task() {

@@ -20,6 +20,12 @@ bool may_be_in_id(char c) {
 
 }  // namespace
 
+void set_target(Request& request, std::string_view target) {
+  const size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string_view::npos) request.query = target.substr(mark + 1);
+}
+
 const std::string* Headers::find(std::string_view name) const {
   for (const auto& [key, value] : fields)
     if (same_name(key, name)) return &value;

@@ -41,6 +41,9 @@ struct Response {
   Headers headers{};
 };
 
+/// Sets path and query from the target of a request.
+void set_target(Request& request, std::string_view target);
+
 /// Returns the phrase of a status: "Not Found" for 404, "Status" for one that this library does not send.
 const char* status_phrase(int status);
 

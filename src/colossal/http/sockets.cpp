@@ -33,8 +33,8 @@ constexpr int64_t kMaxRefusing = 64;     // connections above max_connections th
 /// Builds a Request from the bytes of a connection.
 class RequestParser : public beast::http::basic_parser<true> {
  public:
-  explicit RequestParser(const ServerLimits& limits) : max_body_(limits.max_body) {
-    header_limit(static_cast<uint32_t>(limits.max_header));
+  explicit RequestParser(const ServerLimits& limits) : max_header_(limits.max_header), max_body_(limits.max_body) {
+    header_limit(static_cast<uint32_t>(limits.max_header));  // of a part that it reads at once; count() adds them up
     body_limit(UINT64_MAX);  // the connection checks; Boost 1.74 takes boost::none for 0
     eager(false);            // stops after the headers
   }
@@ -44,13 +44,19 @@ class RequestParser : public beast::http::basic_parser<true> {
 
  private:
   void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view url, int version,
-                       ErrorCode&) override {
+                       ErrorCode& error) override {
     request.method = std::string(method);
     target = std::string(url);
     is_http_1_0 = version == 10;
+    count(method.size() + url.size(), error);
+  }
+  void count(size_t bytes, ErrorCode& error) {
+    if ((header_bytes_ += bytes) > static_cast<size_t>(max_header_)) error = beast::http::error::header_limit;
   }
   void on_response_impl(int, beast::string_view, int, ErrorCode&) override {}
-  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value, ErrorCode&) override {
+  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
+                     ErrorCode& error) override {
+    count(name.size() + value.size() + 4, error);  // ": " and the line's end
     if (!is_header_done()) request.headers.add(std::string(name), std::string(value));  // not the trailers
   }
   void on_header_impl(ErrorCode&) override {}
@@ -66,12 +72,13 @@ class RequestParser : public beast::http::basic_parser<true> {
     body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  void on_chunk_header_impl(uint64_t, beast::string_view, ErrorCode&) override {}
+  void on_chunk_header_impl(uint64_t, beast::string_view ext, ErrorCode& error) override { count(ext.size(), error); }
   size_t on_chunk_body_impl(uint64_t, beast::string_view bytes, ErrorCode& error) override {
     return on_body_impl(bytes, error);
   }
   void on_finish_impl(ErrorCode&) override {}
-  const int64_t max_body_;
+  const int64_t max_header_, max_body_;
+  size_t header_bytes_ = 0;  // of the request line, of fields, trailers included, and of extensions of chunks
 };
 
 class Connection;
@@ -90,9 +97,7 @@ class AsioSockets : public Sockets {
   std::string address() const override { return endpoint_.address().to_string(); }
   int64_t port() const override { return endpoint_.port(); }
   void begin_stop() override;
-  void close_all() override {
-    asio::post(io, [this] { end_connections(true); });
-  }
+  void close_all() override { asio::post(io, [this] { end_connections(true); }); }
   void join() override { work_.reset(), thread_.join(); }
   void resume_bodies();
 
@@ -145,7 +150,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void advance();
   bool parse();
   void on_header();
-  void set_target();
   void refuse(Response response, bool can_keep_alive);
   void refuse(int status, const std::string& message);
   bool skips_body();
@@ -261,8 +265,10 @@ bool Connection::parse() {
     ErrorCode error;
     const bool had_header = parser_->is_header_done();
     buffer_.consume(parser_->put(buffer_.data(), error));
-    if (error == beast::http::error::need_more) return true;
-    if (error == beast::http::error::header_limit) {
+    // What is left of a body is the begin of a chunk's line or of the trailers.
+    const bool is_long = had_header && buffer_.size() > static_cast<size_t>(limits().max_header);
+    if (error == beast::http::error::need_more && !is_long) return true;
+    if (is_long || error == beast::http::error::header_limit) {
       refuse(431, concat("the headers must have at most ", limits().max_header, " bytes"));
     } else if (error == beast::http::error::body_limit) {
       refuse(413, concat("the body must have at most ", limits().max_body, " bytes"));
@@ -275,22 +281,16 @@ bool Connection::parse() {
   return true;
 }
 
-void Connection::set_target() {
-  Request& request = parser_->request;
-  const size_t mark = parser_->target.find('?');
-  request.path = parser_->target.substr(0, mark);
-  if (mark != std::string::npos) request.query = parser_->target.substr(mark + 1);
-  request.remote_address = remote_address_;
-  request.id = request_id(request.headers.find("X-Request-Id"));
-  request.number = server_.next_number++;
-}
-
 void Connection::on_header() {
-  set_target();
   Request& request = parser_->request;
+  set_target(request, parser_->target);
+  request.id = request_id(request.headers.find("X-Request-Id"));
+  request.remote_address = remote_address_, request.number = server_.next_number++;
   began_ = Clock::now();
   end_ = {.number = request.number, .id = request.id, .method = request.method, .remote_address = remote_address_};
   if (!request.path.starts_with('/')) return refuse(400, "the target of a request must be a path that begins with /");
+  if (request.headers.count("Transfer-Encoding") > 0 && (!parser_->chunked() || parser_->is_http_1_0))
+    return refuse(400, "the last Transfer-Encoding of a request must be chunked, in HTTP/1.1");  // where does it end?
   const ServerCore& core = server_.core;
   Admitted admitted = admit(request, parser_->is_http_1_0, core.is_draining, core.routes, core.admission);
   request.key = end_.key = admitted.key;

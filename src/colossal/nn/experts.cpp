@@ -28,14 +28,18 @@ at::ScalarType logits_type(const at::Tensor& x) { return x.scalar_type() == at::
 
 /// The product of a router: logits are fp32 (fp64 in fp64) for any dtype of tokens and weight, because a rounding step
 /// would change choices.
+///
+/// `by_blocks`: computes logits on a CPU in blocks, whose sums do not depend on the number of rows. A library would also
+/// wake all threads for the few rows of a decoded token. Training uses the library in all passes, so that recomputed
+/// blocks make the same choices.
 class RouterProduct final : public Product {
  public:
+  explicit RouterProduct(bool by_blocks) : by_blocks_(by_blocks) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, int64_t out,
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     const at::Tensor rows = x.to(logits_type(x)), matrix = weight.to(logits_type(x));
-    if (saved || !x.is_cpu()) return ops::matmul_nt(rows, matrix);
-    // A library wakes all threads for the few rows of a decoded token, and its sums depend on the number of rows.
+    if (!by_blocks_ || !x.is_cpu()) return ops::matmul_nt(rows, matrix);
     return ops::grouped_nt(rows, matrix.unsqueeze(0), {rows.size(0)});
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
@@ -48,11 +52,14 @@ class RouterProduct final : public Product {
     }
     return d;
   }
+
+ private:
+  bool by_blocks_;
 };
 
-const Product& router_product() {
-  static const RouterProduct product;
-  return product;
+const Product& router_product(bool is_training) {
+  static const RouterProduct training(/*by_blocks=*/false), inference(/*by_blocks=*/true);
+  return is_training ? training : inference;
 }
 
 /// Where the values are in the vector of sums that ranks join: the assignments of each expert, the sums of its scores,
@@ -100,7 +107,8 @@ class Mixture final : public Experts {
   at::Tensor forward(const at::Tensor& x, const ForwardContext& step,
                      const std::function<at::Tensor()>& beside) override {
     const at::Tensor own = ranks_->enter(x);
-    const at::Tensor logits = linear(router_product(), own, router_->value, {}, options_.count, &deferred_);
+    const Product& product = router_product(step.training);
+    const at::Tensor logits = linear(product, own, router_->value, {}, options_.count, &deferred_);
     const at::Tensor scores = scores_of(logits, options_);
     if (is_local(own, step)) {
       const at::Tensor y = ranks_->leave(local_results(own, scores, step), x);

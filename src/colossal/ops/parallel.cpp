@@ -53,7 +53,7 @@ struct Loop {
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t chunk_length(int64_t items, int64_t grain) {
-  const bool serial = !openmp().usable() || at::in_parallel_region();
+  const bool serial = !openmp().usable() || at::in_parallel_region() || ThreadTeam::is_inside();
   const int64_t threads = serial ? 1 : at::get_num_threads();
   return std::max<int64_t>({divide_up(items, threads), grain, 1});
 }

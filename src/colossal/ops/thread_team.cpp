@@ -126,6 +126,8 @@ ThreadTeam& ThreadTeam::of_this_thread() {
   return *team;
 }
 
+bool ThreadTeam::is_inside() { return inside_team; }
+
 void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, Streamed streamed) {
   Shared& shared = *shared_;
   if (shared.threads.empty() || inside_team || at::in_parallel_region() || items <= 1) {

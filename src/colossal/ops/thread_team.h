@@ -28,6 +28,9 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
+  /// Returns true if the calling thread runs a body of a team, where further loops are serial.
+  static bool is_inside();
+
   /// Calls body(index) once for each index of [0, items), in any order and on any thread of the team.
   ///
   /// `streamed`:    memory that the items read, in their order. The team remembers which loop followed which. While the
