@@ -29,9 +29,9 @@ at::ScalarType logits_type(const at::Tensor& x) { return x.scalar_type() == at::
 /// The product of a router: logits are fp32 (fp64 in fp64) for any dtype of tokens and weight, because a rounding step
 /// would change choices.
 ///
-/// `by_blocks`: computes logits on a CPU in blocks, whose sums do not depend on the number of rows. A library would also
-/// wake all threads for the few rows of a decoded token. Training uses the library in all passes, so that recomputed
-/// blocks make the same choices.
+/// `by_blocks`: computes logits on a CPU in blocks, whose sums do not depend on the number of rows. A library would
+/// also wake all threads for the few rows of a decoded token. Training uses the library in all passes, so that
+/// recomputed blocks make the same choices.
 class RouterProduct final : public Product {
  public:
   explicit RouterProduct(bool by_blocks) : by_blocks_(by_blocks) {}

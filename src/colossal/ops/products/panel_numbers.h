@@ -18,7 +18,7 @@ struct Single {
   Vec<float> value;
   static Single weights(const float* p, int) { return {load(p, Whole{})}; }
   static Single number(const float* p) { return {splat<float>(*p)}; }
-  static void add(Vec<float>& sum, Single a, Single b) { sum += a.value * b.value; }
+  static void add(Vec<float>& sum, Single a, Single b) { sum = multiply_add(a.value, b.value, sum); }
 };
 
 // Loads codes as integers, so that the upper bits are copies of the sign.
@@ -50,7 +50,7 @@ struct SingleFp8 {
     return {(Vec<float>)((widened(p) << 20) & static_cast<int32_t>(0x87F00000u)) * 0x1p120f};
   }
   static SingleFp8 number(const float* p) { return {splat<float>(*p)}; }
-  static void add(Vec<float>& sum, SingleFp8 a, SingleFp8 b) { sum += a.value * b.value; }
+  static void add(Vec<float>& sum, SingleFp8 a, SingleFp8 b) { sum = multiply_add(a.value, b.value, sum); }
 };
 
 #if defined(__AVX512BF16__)
@@ -82,7 +82,7 @@ struct Pairs {
     return {(Vec<float>)(step == 0 ? words << 16 : words & 0xFFFF0000u)};
   }
   static Pairs number(const float* p) { return {splat<float>(*p)}; }
-  static void add(Vec<float>& sum, Pairs a, Pairs b) { sum += a.value * b.value; }
+  static void add(Vec<float>& sum, Pairs a, Pairs b) { sum = multiply_add(a.value, b.value, sum); }
 };
 #endif
 
