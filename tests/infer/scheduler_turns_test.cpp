@@ -373,24 +373,6 @@ class ArrivalOrder {
   std::vector<int64_t> running_;
 };
 
-// Each token is computed again at most twice for each unit of work, because the counters pay for swaps. Without that,
-// these loads computed up to 170 times as many tokens as they need.
-TEST(SchedulerTurns, BoundTheTokensThatAreReadAgain) {
-  struct Case {
-    int64_t blocks, clients, prompt, made;
-  };
-  for (const Case& c : {Case{16, 2, 600, 300}, Case{64, 2, 3900, 100}, Case{128, 8, 2000, 400}}) {
-    Load load({.blocks = c.blocks, .block_tokens = 64, .step_tokens = 512});
-    for (int64_t id = 0; id < c.clients; ++id)
-      load.add(id, counted(c.prompt, 10000 * id), c.made, {.client = std::to_string(id)});
-    int64_t computed = 0;
-    while (!load.left.empty())
-      for (const Scheduler::ScheduledTokens& scheduled : load.step()) computed += scheduled.count;
-    const int64_t work = c.clients * (c.prompt + 2 * c.made);
-    EXPECT_LE(computed, 3 * work) << c.blocks << " blocks, " << load.scheduler.counts().preempted << " preemptions";
-  }
-}
-
 TEST(SchedulerTurns, ServeOneClientInArrivalOrder) {
   int64_t preempted = 0;
   for (unsigned round = 0; round < 300; ++round) {

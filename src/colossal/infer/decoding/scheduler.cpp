@@ -77,6 +77,7 @@ void Scheduler::begin(Sequence& sequence) {
   if (options_.keeps_prefixes && sequence.scored == sequence.to_score)
     sequence.blocks = pool_.find(sequence.tokens, sequence.cache_key);
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+  sequence.counted = std::max(sequence.counted, sequence.held);
   leave_window(sequence);
 }
 
@@ -226,13 +227,8 @@ bool Scheduler::start_first(Client& client, int64_t max_tokens) {
     }
     Client* last = client.running > 0 ? nullptr : last_running();
     if (!last || std::pair(last->counter, last->since) < std::pair(client.counter, client.since)) return false;
-    // If this request was preempted, both requests read tokens again. The difference of the counters pays for them, so
-    // that two clients whose requests do not fit together do not swap at every token.
-    const int64_t victim = youngest_of(*last), again = at(victim).held + sequence.counted;
-    if (sequence.found >= 0 && last->counter - client.counter <= again) return false;
-    preempt(victim);
+    preempt(youngest_of(*last));
   }
-  sequence.counted = std::max(sequence.counted, sequence.held);
   counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
   counts_.found_tokens += sequence.held;
   if (sequence.found < 0) sequence.found = sequence.held, --waiting_;
@@ -353,9 +349,7 @@ void Scheduler::cut(int64_t id, int64_t first, int64_t count) {
   sequence.tokens.erase(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
   sequence.prompt = length - count;
   sequence.counted = 0;
-  if (!sequence.is_running) return;
-  begin(sequence);
-  sequence.counted = std::max(sequence.counted, sequence.held);
+  if (sequence.is_running) begin(sequence);
 }
 
 void Scheduler::remove(int64_t id) {

@@ -56,10 +56,8 @@ struct Sharing {
 /// Room:    a request starts if fewer than max_running requests run and free blocks suffice for its first tokens. If
 ///          the request whose turn it is finds no room, no other request starts before it. If its client has no running
 ///          request, the youngest running request of the client with the largest counter is preempted, as often as
-///          needed, while that counter is larger. A request that was preempted itself preempts only if the difference
-///          of the counters exceeds the tokens that both requests read again. A running request that finds no free
-///          block preempts in the same way and may preempt itself. A preempted request returns its blocks and is the
-///          next of its client's requests.
+///          needed, while that counter is larger. A running request that finds no free block preempts in the same way
+///          and may preempt itself. A preempted request returns its blocks and is the next of its client's requests.
 /// Latency: with max_running + chunk_tokens <= step_tokens, a client that returns with the smallest counter gets its
 ///          first chunk within two steps beside any load of one other client.
 class Scheduler {
