@@ -11,7 +11,7 @@
 
 namespace colossal::http {
 
-/// What a client reads about its request.
+/// An error of a request, as its client reads it.
 struct ErrorAnswer {
   int status = 400;
   std::string message{};

@@ -15,7 +15,7 @@
 
 namespace colossal::http {
 
-/// What the form of an answer depends on, besides the answer.
+/// Facts of a request that decide the form of its answer.
 struct AnswerForm {
   std::string id{};          ///< Request::id
   bool is_head = false;      ///< the method is HEAD: no body is sent
@@ -84,7 +84,7 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
   bool runs_task_ = false;
 };
 
-/// What handles own together: its end is the end of the last handle.
+/// The state that all handles of an exchange own. It ends with the last handle.
 class ExchangeHandle {
  public:
   explicit ExchangeHandle(std::shared_ptr<ExchangeState> shared) : state(std::move(shared)) {}

@@ -14,7 +14,7 @@ inline Clock::duration seconds_of(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// What a connection is doing.
+/// The phases of a connection.
 enum class Phase {
   kIdle,    ///< no byte of a request has arrived
   kHeader,  ///< a part of the headers has arrived

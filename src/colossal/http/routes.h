@@ -28,7 +28,7 @@ struct Route {
   bool while_draining = false;  ///< true: the handler is also called while the server drains; else 503
 };
 
-/// What requests must have, beside a route.
+/// The conditions of all routes.
 struct Admission {
   Keys keys{};  ///< empty = no key is needed
   /// Names that `Host` may have, without port, in addition to localhost and loopback addresses; used if `checks_host`.

@@ -19,7 +19,7 @@
 
 namespace colossal::http {
 
-/// What became of a request. Reported for refused requests, too.
+/// The outcome of a request. Refused requests have one, too.
 struct RequestEnd {
   uint64_t number = 0;   ///< Request::number
   std::string id{};      ///< Request::id

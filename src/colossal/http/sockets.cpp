@@ -265,7 +265,7 @@ bool Connection::parse() {
     ErrorCode error;
     const bool had_header = parser_->is_header_done();
     buffer_.consume(parser_->put(buffer_.data(), error));
-    // What is left of a body is the begin of a chunk's line or of the trailers.
+    // The rest of the buffer is the beginning of a chunk's line or of the trailers.
     const bool is_long = had_header && buffer_.size() > static_cast<size_t>(limits().max_header);
     if (error == beast::http::error::need_more && !is_long) return true;
     if (is_long || error == beast::http::error::header_limit) {

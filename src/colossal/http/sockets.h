@@ -13,7 +13,7 @@
 
 namespace colossal::http {
 
-/// What the sockets and the server's members share.
+/// The objects that the sockets and the server share.
 struct ServerCore {
   ServerOptions options;
   std::vector<Route> routes;

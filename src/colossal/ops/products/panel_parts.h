@@ -1,4 +1,4 @@
-// What the bodies of all products with panels share: loads, the split of a block of rows into parts whose sums fit the
+// Parts of the bodies of all products with panels: loads, the split of a block of rows into parts whose sums fit the
 // registers, and the write of results. Included by the kernels of each instruction set.
 #pragma once
 #include "colossal/ops/products/prepacked_kernels.h"
