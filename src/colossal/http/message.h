@@ -23,8 +23,8 @@ struct Headers {
 struct Request {
   std::string method;  ///< "GET", "POST", ...; the handler of a GET route also gets its "HEAD" requests
   std::string path;    ///< the target up to `?`, as sent
-  std::string query;   ///< what follows `?`, as sent; "" = none
-  std::string rest;    ///< what the wildcard of the route stands for, with %XX decoded; "" without a wildcard
+  std::string query;   ///< the target after `?`, as sent; "" = none
+  std::string rest;    ///< the part of the path that the wildcard matches, with %XX decoded; "" without a wildcard
   Headers headers;
   std::string body;
   std::string remote_address;  ///< IP address of the client, without the port

@@ -34,7 +34,7 @@ constexpr int64_t kMaxRefusing = 64;     // connections above max_connections th
 class RequestParser : public beast::http::basic_parser<true> {
  public:
   explicit RequestParser(const ServerLimits& limits) : max_header_(limits.max_header), max_body_(limits.max_body) {
-    header_limit(static_cast<uint32_t>(limits.max_header));  // of a part that it reads at once; count() adds them up
+    header_limit(static_cast<uint32_t>(limits.max_header));  // limits one read; count() adds up all reads
     body_limit(UINT64_MAX);  // the connection checks; Boost 1.74 takes boost::none for 0
     eager(false);            // stops after the headers
   }
@@ -78,7 +78,7 @@ class RequestParser : public beast::http::basic_parser<true> {
   }
   void on_finish_impl(ErrorCode&) override {}
   const int64_t max_header_, max_body_;
-  size_t header_bytes_ = 0;  // of the request line, of fields, trailers included, and of extensions of chunks
+  size_t header_bytes_ = 0;  // request line, fields, trailers and extensions of chunks
 };
 
 class Connection;
@@ -175,12 +175,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer timer_;
   std::string remote_address_;
   PhaseClock clock_;
-  std::string input_;          // of the pending read
-  beast::flat_buffer buffer_;  // what is not parsed yet
+  std::string input_;          // receives the pending read
+  beast::flat_buffer buffer_;  // bytes that are not parsed yet
   std::unique_ptr<RequestParser> parser_;
   const Route* route_ = nullptr;
   std::shared_ptr<ExchangeState> exchange_;
-  ExchangeState::Output sent_;  // what take() returned last
+  ExchangeState::Output sent_;  // the last result of take()
   std::string writing_;
   size_t written_ = 0;
   bool is_reading_ = false, is_writing_ = false, waits_for_memory_ = false, is_closed_ = false;
