@@ -259,7 +259,7 @@ TEST_F(SetupScript, NamesAllPackagesWithoutRoot) {
       start({{"FAKE_UID", "1000"}, {"CXX", "no-such-compiler"}, {"FAKE_NO_VENV", "1"}, {"FAKE_NO_HEADERS", "1"}});
   EXPECT_EQ(done.status, 1);
   EXPECT_THAT(done.output, HasSubstr("apt-get install -y g++ cmake libcli11-dev"));
-  EXPECT_THAT(done.output, HasSubstr(" libjpeg-dev python3-venv\n"));
+  EXPECT_THAT(done.output, HasSubstr(" libboost-dev python3-venv\n"));
   EXPECT_EQ(calls(), "") << "something was downloaded";
 }
 
