@@ -22,13 +22,13 @@ std::string rendered(const char* source, const std::string& body, const std::str
   return chat_prompt(request_of(body), &chat_template, system);
 }
 
-ApiError error_of(const char* source, const std::string& body) {
+http::RequestError error_of(const char* source, const std::string& body) {
   try {
     rendered(source, body);
-  } catch (const ApiError& error) {
+  } catch (const http::RequestError& error) {
     return error;
   }
-  return ApiError(200, "no error");
+  return http::RequestError(200, "no error");
 }
 
 TEST(ChatPrompt, EndsWhereTheAnswerBegins) {
@@ -63,27 +63,27 @@ TEST(ChatPrompt, RendersToolsUnlessTheChoiceIsNone) {
 }
 
 TEST(ChatPrompt, RefusesTemplatesThatIgnoreTools) {
-  const ApiError error =
+  const http::RequestError error =
       error_of(kLines, R"({"messages": [{"role": "user", "content": "Hi"}], "tools": [{"function": {"name": "f"}}]})");
-  EXPECT_EQ(error.status, 400);
-  EXPECT_EQ(error.param, "tools");
+  EXPECT_EQ(error.answer().status, 400);
+  EXPECT_EQ(error.answer().param, "tools");
 }
 
 TEST(ChatPrompt, PassesRefusalsOfTheTemplate) {
-  const ApiError error =
+  const http::RequestError error =
       error_of("{{ raise_exception('no such role') }}", R"({"messages": [{"role": "x", "content": ""}]})");
-  EXPECT_EQ(error.status, 400);
-  EXPECT_EQ(error.param, "messages");
-  EXPECT_THAT(error.message(), HasSubstr("no such role"));
+  EXPECT_EQ(error.answer().status, 400);
+  EXPECT_EQ(error.answer().param, "messages");
+  EXPECT_THAT(error.what(), HasSubstr("no such role"));
 }
 
 TEST(ChatPrompt, NeedsATemplate) {
   try {
     chat_prompt(request_of(R"({"messages": [{"role": "user", "content": "Hi"}]})"), nullptr);
     FAIL();
-  } catch (const ApiError& error) {
-    EXPECT_EQ(error.status, 400);
-    EXPECT_THAT(error.message(), HasSubstr("--chat-template"));
+  } catch (const http::RequestError& error) {
+    EXPECT_EQ(error.answer().status, 400);
+    EXPECT_THAT(error.what(), HasSubstr("--chat-template"));
   }
 }
 
@@ -103,10 +103,10 @@ TEST(FitToRoom, RefusesLongPromptsWithBothNumbers) {
   try {
     fit_to_room(options, 11, 10, "messages");
     FAIL();
-  } catch (const ApiError& error) {
-    EXPECT_EQ(error.code, "context_length_exceeded");
-    EXPECT_EQ(error.param, "messages");
-    EXPECT_THAT(error.message(), HasSubstr("10 tokens: got 11 tokens"));
+  } catch (const http::RequestError& error) {
+    EXPECT_EQ(error.answer().code, "context_length_exceeded");
+    EXPECT_EQ(error.answer().param, "messages");
+    EXPECT_THAT(error.what(), HasSubstr("10 tokens: got 11 tokens"));
   }
 }
 

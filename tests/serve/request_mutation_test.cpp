@@ -1,4 +1,4 @@
-// Bodies that are mutated at random: the reader returns a request or throws an ApiError.
+// Bodies that are mutated at random: the reader returns a request or throws http::RequestError.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -94,7 +94,7 @@ std::string with_other_value(const std::string& body, std::mt19937& random) {
   return json.dump();
 }
 
-TEST(RequestMutation, EndsWithARequestOrAnApiError) {
+TEST(RequestMutation, EndsWithARequestOrAnError) {
   const RequestReader reader({.defaults = request_defaults({}, {}), .vocabulary = 257});
   std::mt19937 random(41);
   int requests = 0, errors = 0;
@@ -110,12 +110,12 @@ TEST(RequestMutation, EndsWithARequestOrAnApiError) {
         if (route == 3) reader.tokenize(body);
         if (route == 4) reader.detokenize(body);
         ++requests;
-      } catch (const ApiError& error) {
+      } catch (const http::RequestError& error) {
         ++errors;
-        params.insert(error.param);
-        EXPECT_TRUE(error.status == 400 || error.status == 404) << body;
-        EXPECT_FALSE(error.message().empty()) << body;
-        EXPECT_NO_THROW(error_json(error)) << body;
+        params.insert(error.answer().param);
+        EXPECT_TRUE(error.answer().status == 400 || error.answer().status == 404) << body;
+        EXPECT_FALSE(error.answer().message.empty()) << body;
+        EXPECT_NO_THROW(http::error_json(error.answer())) << body;
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what() << "\n" << body;
       }

@@ -31,16 +31,16 @@ std::string chat_with(const std::string& members) {
   return R"({"messages": [{"role": "user", "content": "Hi"}])" + (members.empty() ? "" : ", " + members) + "}";
 }
 
-std::optional<ApiError> error_of(const std::function<void()>& read) {
+std::optional<http::RequestError> error_of(const std::function<void()>& read) {
   try {
     read();
-  } catch (const ApiError& error) {
+  } catch (const http::RequestError& error) {
     return error;
   }
   return {};
 }
 
-std::optional<ApiError> completion_error(const std::string& body) {
+std::optional<http::RequestError> completion_error(const std::string& body) {
   return error_of([&] { completion(body); });
 }
 
@@ -88,8 +88,8 @@ TEST(RequestReader, ReadsAllShapesOfPrompts) {
                              "[-1]", "[1.5]", "null", "[{}]"}) {
     const auto error = completion_error(concat("{\"prompt\": ", prompt, "}"));
     ASSERT_TRUE(error) << prompt;
-    EXPECT_EQ(error->param, "prompt") << prompt;
-    EXPECT_EQ(error->status, 400);
+    EXPECT_EQ(error->answer().param, "prompt") << prompt;
+    EXPECT_EQ(error->answer().status, 400);
   }
 }
 
@@ -138,13 +138,13 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
   for (const auto& [member, param] : bad) {
     const auto error = completion_error(concat("{\"prompt\": \"a\", ", member, "}"));
     ASSERT_TRUE(error) << member;
-    EXPECT_EQ(error->status, 400) << member;
-    EXPECT_EQ(error->param, param) << member;
+    EXPECT_EQ(error->answer().status, 400) << member;
+    EXPECT_EQ(error->answer().param, param) << member;
     EXPECT_EQ(error->type, "invalid_request_error");
   }
-  EXPECT_EQ(completion_error(R"({"prompt": "a", "temperature": "hot"})")->message(),
+  EXPECT_EQ(completion_error(R"({"prompt": "a", "temperature": "hot"})")->answer().message,
             "temperature must be a number: got \"hot\"");
-  EXPECT_EQ(completion_error(R"({"prompt": "a", "max_tokens": -1})")->message(),
+  EXPECT_EQ(completion_error(R"({"prompt": "a", "max_tokens": -1})")->answer().message,
             "max_tokens must be a whole number, at least 0: got -1");
 }
 
@@ -164,11 +164,11 @@ TEST(RequestReader, LimitsWhatABodyHolds) {
        {R"({"prompt": ["a", "b", "c"]})", R"({"prompt": "a", "n": 4})", R"({"prompt": "a", "stop": ["a", "b", "c"]})",
         R"({"prompt": "a", "stop": "abcd"})", R"({"prompt": "a", "logit_bias": {"1": 1, "2": 1}})",
         R"({"prompt": "a", "b": 1, "c": 1, "d": 1, "e": 1, "f": 1})"})
-    EXPECT_THROW(completion(body, options), ApiError) << body;
+    EXPECT_THROW(completion(body, options), http::RequestError) << body;
   const std::string deep = concat(R"({"prompt": "a", "x": )", std::string(63, '['), std::string(63, ']'), "}");
   EXPECT_NO_THROW(completion(deep));
   EXPECT_THROW(completion(concat(R"({"prompt": "a", "x": )", std::string(64, '['), std::string(64, ']'), "}")),
-               ApiError);
+               http::RequestError);
 }
 
 TEST(RequestReader, RefusesBodiesThatAreNoObjects) {
@@ -176,9 +176,9 @@ TEST(RequestReader, RefusesBodiesThatAreNoObjects) {
                            R"({"prompt": "\ud800"})"}) {
     const auto error = completion_error(body);
     ASSERT_TRUE(error) << body;
-    EXPECT_EQ(error->status, 400) << body;
+    EXPECT_EQ(error->answer().status, 400) << body;
   }
-  EXPECT_THAT(completion_error("{\"prompt\": \"\xff\"}")->message(), HasSubstr("UTF-8"));
+  EXPECT_THAT(completion_error("{\"prompt\": \"\xff\"}")->what(), HasSubstr("UTF-8"));
 }
 
 TEST(RequestReader, RefusesOtherModelsIfItHasAName) {
@@ -188,8 +188,8 @@ TEST(RequestReader, RefusesOtherModelsIfItHasAName) {
   EXPECT_NO_THROW(completion(R"({"prompt": "a"})", options));
   const auto error = error_of([&] { completion(R"({"model": "large", "prompt": "a"})", options); });
   ASSERT_TRUE(error);
-  EXPECT_EQ(error->status, 404);
-  EXPECT_EQ(error->code, "model_not_found");
+  EXPECT_EQ(error->answer().status, 404);
+  EXPECT_EQ(error->answer().code, "model_not_found");
   EXPECT_NO_THROW(completion(R"({"model": "large", "prompt": "a"})"));
 }
 
@@ -271,8 +271,8 @@ TEST(RequestReader, RefusesChatsWithTheField) {
   for (const auto& [body, param] : bad) {
     const auto error = error_of([&body = body] { chat(body); });
     ASSERT_TRUE(error) << body;
-    EXPECT_EQ(error->status, 400) << body;
-    EXPECT_EQ(error->param, param) << body;
+    EXPECT_EQ(error->answer().status, 400) << body;
+    EXPECT_EQ(error->answer().param, param) << body;
   }
 }
 
@@ -305,7 +305,7 @@ TEST(RequestReader, ReadsEmbeddings) {
            {R"({})", "input"},
            {R"({"input": "a", "encoding_format": "hex"})", "encoding_format"},
            {R"({"input": "a", "dimensions": 3})", "dimensions"}})
-    EXPECT_EQ(error_of([&reader, body = body] { reader.embedding(body); })->param, param);
+    EXPECT_EQ(error_of([&reader, body = body] { reader.embedding(body); })->answer().param, param);
 }
 
 TEST(RequestReader, ReadsTextsToTokenize) {
@@ -314,17 +314,9 @@ TEST(RequestReader, ReadsTextsToTokenize) {
   const TokenizeRequest messages = reader.tokenize(chat_with(""));
   EXPECT_EQ(std::get<ChatRequest>(messages.input).messages.size(), 1u);
   EXPECT_THAT(reader.detokenize(R"({"tokens": [1, 2]})").tokens, ElementsAre(1, 2));
-  EXPECT_EQ(error_of([&] { reader.tokenize("{}"); })->param, "prompt");
-  EXPECT_EQ(error_of([&] { reader.detokenize(R"({"tokens": [257]})"); })->param, "tokens");
-  EXPECT_EQ(error_of([&] { reader.detokenize("{}"); })->param, "tokens");
-}
-
-TEST(ApiError, HasOpenAisShape) {
-  EXPECT_EQ(ordered_json::parse(error_json(ApiError(400, "no \xff", "n"))),
-            ordered_json::parse(
-                R"({"error": {"message": "no \ufffd", "type": "invalid_request_error", "param": "n", "code": null}})"));
-  EXPECT_EQ(ApiError(429, "full").type, "rate_limit_error");
-  EXPECT_EQ(ApiError(503, "drains").type, "server_error");
+  EXPECT_EQ(error_of([&] { reader.tokenize("{}"); })->answer().param, "prompt");
+  EXPECT_EQ(error_of([&] { reader.detokenize(R"({"tokens": [257]})"); })->answer().param, "tokens");
+  EXPECT_EQ(error_of([&] { reader.detokenize("{}"); })->answer().param, "tokens");
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ Response error_response(const ErrorAnswer& error);
 class RequestError : public std::runtime_error {
  public:
   explicit RequestError(ErrorAnswer answer) : std::runtime_error(answer.message), answer_(std::move(answer)) {}
+  /// The arguments are the members of ErrorAnswer.
+  RequestError(int status, std::string message, std::string param = "", std::string code = "")
+      : RequestError(ErrorAnswer{status, std::move(message), std::move(param), std::move(code)}) {}
   const ErrorAnswer& answer() const { return answer_; }
 
  private:

@@ -19,10 +19,10 @@ std::string bounds_of(int64_t low, int64_t high) {
 }  // namespace
 
 void refuse(const std::string& param, const std::string& rule, const ordered_json& got) {
-  throw ApiError(400,
-                 concat(param, " must be ", rule, ": got ",
-                        printable(got.dump(-1, ' ', false, ordered_json::error_handler_t::replace))),
-                 param);
+  throw http::RequestError(400,
+                           concat(param, " must be ", rule, ": got ",
+                                  printable(got.dump(-1, ' ', false, ordered_json::error_handler_t::replace))),
+                           param);
 }
 
 int64_t integer_of(const ordered_json& value, const std::string& param, int64_t low, int64_t high) {

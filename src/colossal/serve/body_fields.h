@@ -5,15 +5,15 @@
 #include <optional>
 #include <string>
 
-#include "colossal/serve/api_error.h"
+#include "colossal/http/error_answer.h"
 
 namespace colossal::serve {
 
-/// Throws ApiError 400: "PARAM must be RULE: got VALUE".
+/// Throws http::RequestError 400: "PARAM must be RULE: got VALUE".
 [[noreturn]] void refuse(const std::string& param, const std::string& rule, const nlohmann::ordered_json& got);
 
 /// The members of one object. A member that is null counts as missing. `path` is the object's own place in the body;
-/// "" = the body. `object` must outlive it. Errors: ApiError 400 with the member's path.
+/// "" = the body. `object` must outlive it. Errors: http::RequestError 400 with the member's path.
 class BodyFields {
  public:
   explicit BodyFields(const nlohmann::ordered_json& object, std::string path = "");
@@ -39,7 +39,7 @@ class BodyFields {
   std::string path_;
 };
 
-/// Returns an integer of [low, high]. Errors: ApiError 400 with `param`.
+/// Returns an integer of [low, high]. Errors: http::RequestError 400 with `param`.
 int64_t integer_of(const nlohmann::ordered_json& value, const std::string& param, int64_t low, int64_t high);
 
 }  // namespace colossal::serve

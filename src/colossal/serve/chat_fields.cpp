@@ -28,7 +28,7 @@ ordered_json parsed_text(const ordered_json& text, const std::string& path, cons
     return parse_ordered_json(text.get_ref<const std::string&>(), path, "serve",
                               {.depth = limits.depth, .members = limits.members});
   } catch (const Error& error) {
-    throw ApiError(400, error.message(), path);
+    throw http::RequestError(400, error.message(), path);
   }
 }
 

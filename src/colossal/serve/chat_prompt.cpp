@@ -16,9 +16,9 @@ bool is_system(const ordered_json& message) { return message["role"] == "system"
 std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* chat_template,
                         const std::string& system) {
   if (!chat_template)
-    throw ApiError(400,
-                   "the model has no chat template: start the server with --chat-template FILE, or use /v1/completions",
-                   "messages");
+    throw http::RequestError(
+        400, "the model has no chat template: start the server with --chat-template FILE, or use /v1/completions",
+        "messages");
   text::Chat chat;
   chat.add_generation_prompt = true;
   chat.variables = request.variables;
@@ -34,11 +34,11 @@ std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* ch
     if (chat.tools.is_null()) return text;
     chat.tools = nullptr;
     if (chat_template->render(chat).text == text)
-      throw ApiError(400, "the model's chat template does not render tools: leave out tools, or use another model",
-                     "tools");
+      throw http::RequestError(
+          400, "the model's chat template does not render tools: leave out tools, or use another model", "tools");
     return text;
   } catch (const Error& error) {
-    throw ApiError(400, error.message(), "messages");
+    throw http::RequestError(400, error.message(), "messages");
   }
 }
 
@@ -50,10 +50,10 @@ void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64
     return;
   }
   if (prompt_tokens > max_length)
-    throw ApiError(400,
-                   concat(param, " must fit the maximum context length of ", max_length, " tokens: got ", prompt_tokens,
-                          " tokens; shorten it"),
-                   param, "context_length_exceeded");
+    throw http::RequestError(400,
+                             concat(param, " must fit the maximum context length of ", max_length, " tokens: got ",
+                                    prompt_tokens, " tokens; shorten it"),
+                             param, "context_length_exceeded");
   options.max_tokens = std::min(options.max_tokens, room);
 }
 

@@ -13,14 +13,14 @@ namespace colossal::serve {
 /// Returns the text of a chat, which ends where the assistant's answer begins. It has special tokens: encode it with
 /// Tokenizer::encode(). If the chat has no system message, `system` becomes one; "" = none. The role "developer"
 /// becomes "system" unless the template mentions "developer".
-/// Errors: ApiError 400: `chat_template` is null; the template refuses the messages, or does not render the tools.
+/// Errors: http::RequestError 400: `chat_template` is null; the template refuses the messages, or does not render the tools.
 std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* chat_template,
                         const std::string& system = "");
 
 /// Cuts options.max_tokens to what fits behind a prompt. `max_length` is the maximum number of tokens of a sequence
 /// that positions and cache allow; the last token of an answer needs none of them. With attention_sinks only
 /// kAsManyAsFit is cut.
-/// Errors: ApiError 400 "context_length_exceeded" if the prompt does not fit; `param` is that of the error.
+/// Errors: http::RequestError 400 "context_length_exceeded" if the prompt does not fit; `param` is that of the error.
 void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64_t max_length,
                  const std::string& param);
 

@@ -42,8 +42,9 @@ void read_sampling(const BodyFields& fields, int64_t vocabulary, const ReaderLim
   const ordered_json* biases = fields.object("logit_bias");
   if (!biases) return;
   if (static_cast<int64_t>(biases->size()) > limits.bias_entries)
-    throw ApiError(400, concat("logit_bias must have at most ", limits.bias_entries, " entries: got ", biases->size()),
-                   "logit_bias");
+    throw http::RequestError(
+        400, concat("logit_bias must have at most ", limits.bias_entries, " entries: got ", biases->size()),
+        "logit_bias");
   sampling.logit_bias.clear();
   for (const auto& [name, value] : biases->items()) {
     const std::optional<int64_t> id = parse_id(name);
@@ -89,8 +90,8 @@ std::string read_format(const ordered_json& format) {
 std::string read_model(const BodyFields& fields, const std::string& name) {
   std::string model = fields.text("model").value_or("");
   if (!name.empty() && !model.empty() && model != name)
-    throw ApiError(404, concat("the model ", printable(model), " does not exist: this server has ", name), "model",
-                   "model_not_found");
+    throw http::RequestError(404, concat("the model ", printable(model), " does not exist: this server has ", name),
+                             "model", "model_not_found");
   return model;
 }
 
@@ -98,7 +99,7 @@ void check_schema(const std::string& schema, const std::string& param) {
   try {
     text::json_grammar(schema, param);
   } catch (const Error& error) {
-    throw ApiError(400, error.message(), param);
+    throw http::RequestError(400, error.message(), param);
   }
 }
 
@@ -110,7 +111,7 @@ void read_generation(const BodyFields& fields, const ReaderOptions& reader, Gene
   request.n = fields.integer("n", 1, reader.limits.max_n).value_or(1);
   const int64_t best_of = fields.integer("best_of", 1, kAnyInteger).value_or(request.n);
   if (best_of != request.n)
-    throw ApiError(400, concat("best_of must equal n: got ", best_of, " and ", request.n), "best_of");
+    throw http::RequestError(400, concat("best_of must equal n: got ", best_of, " and ", request.n), "best_of");
   request.ignore_eos = fields.flag("ignore_eos").value_or(false);
   request.options = reader.defaults.options;
   request.options.logprobs = request.options.prompt_logprobs = -1;

@@ -8,13 +8,13 @@
 namespace colossal::serve {
 
 /// Refuses a request for another model than `name`. Returns the model's name in the request, or "".
-/// Errors: ApiError 404 "model_not_found".
+/// Errors: http::RequestError 404 "model_not_found".
 std::string read_model(const BodyFields& fields, const std::string& name);
 
 /// Reads all shared fields but max_tokens and logprobs.
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request);
 
-/// Checks that the schema can constrain an answer. Errors: ApiError 400 with `param` and the place in the schema.
+/// Checks that the schema can constrain an answer. Errors: http::RequestError 400 with `param` and the place in the schema.
 void check_schema(const std::string& schema, const std::string& param);
 
 /// Reads messages, tools and chat_template_kwargs.

@@ -20,11 +20,11 @@ constexpr int64_t kMostTokens = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMostLogprobs = 20;
 
 ordered_json parsed_body(std::string_view body, const ReaderLimits& limits) {
-  if (!text::is_utf8(body)) throw ApiError(400, "the body must be UTF-8");
+  if (!text::is_utf8(body)) throw http::RequestError(400, "the body must be UTF-8");
   try {
     return parse_ordered_json(body, "the body", "serve", {.depth = limits.depth, .members = limits.members});
   } catch (const Error& error) {
-    throw ApiError(400, error.message());
+    throw http::RequestError(400, error.message());
   }
 }
 
@@ -50,7 +50,8 @@ void refuse_unsupported(const BodyFields& fields, const UnsupportedField (&table
   for (const UnsupportedField& field : table) {
     const ordered_json* value = fields.find(field.name);
     if (value && value->dump() != field.neutral)
-      throw ApiError(400, concat(field.name, " is not supported: ", field.remedy), field.name, "unsupported_parameter");
+      throw http::RequestError(400, concat(field.name, " is not supported: ", field.remedy), field.name,
+                               "unsupported_parameter");
   }
 }
 
@@ -99,7 +100,7 @@ ToolChoice read_tool_choice(const BodyFields& fields, const ChatRequest& request
     choice = {ToolChoice::kNamed, BodyFields(*function, "tool_choice.function").required_text("name")};
   }
   if (choice.is_forced() && request.tools.is_null())
-    throw ApiError(400, "tool_choice needs tools: got none", "tool_choice");
+    throw http::RequestError(400, "tool_choice needs tools: got none", "tool_choice");
   if (choice.kind != ToolChoice::kNamed) return choice;
   ordered_json names = ordered_json::array();
   for (const ordered_json& tool : request.tools) {
@@ -113,7 +114,8 @@ void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& opti
   const bool reports = fields.flag("logprobs").value_or(false);
   const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (best.value_or(0) > 0 && !reports)
-    throw ApiError(400, concat("top_logprobs needs \"logprobs\": true: got top_logprobs ", *best), "top_logprobs");
+    throw http::RequestError(400, concat("top_logprobs needs \"logprobs\": true: got top_logprobs ", *best),
+                             "top_logprobs");
   if (reports) options.logprobs = best.value_or(0);
 }
 
@@ -174,8 +176,8 @@ EmbeddingRequest RequestReader::embedding(std::string_view body) const {
   if (format != "float" && format != "base64") refuse("encoding_format", R"("float" or "base64")", format);
   request.base64 = format == "base64";
   if (fields.find("dimensions"))
-    throw ApiError(400, "dimensions is not supported: vectors keep their length; leave it out", "dimensions",
-                   "unsupported_parameter");
+    throw http::RequestError(400, "dimensions is not supported: vectors keep their length; leave it out", "dimensions",
+                             "unsupported_parameter");
   request.inputs = read_prompts_of(fields, "input", options_);
   return request;
 }
