@@ -1,0 +1,60 @@
+// Steps the engine of one replica on all of its ranks. Rank 0 of the replica takes work from other threads.
+//
+//   serve::EngineLoop loop(world, mesh, {.engine = &engine, ...});       // on every rank
+//   loop.run([] { return stop_requested(); });                         // the thread that loaded the model
+//   loop.add({...});  loop.cancel(ticket);                             // rank 0, any thread
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/world.h"
+#include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/infer/embeddings/embed.h"
+#include "colossal/infer/engine.h"
+#include "colossal/serve/replica.h"
+
+namespace colossal::serve {
+
+struct EngineLoopOptions {
+  infer::Engine* engine = nullptr;             ///< nullptr = the model only embeds
+  infer::Embedder* embedder = nullptr;         ///< nullptr = no embeddings
+  infer::SchemaCache* schemas = nullptr;       ///< the constraints of generations; nullptr without an engine
+  std::vector<int64_t> end_ids{};              ///< tokens that end an answer
+  int64_t max_waiting = 256;                   ///< maximum number of generations and embeddings before their first step
+  Ticket first_ticket = 1, ticket_stride = 1;  ///< tickets of this replica, distinct from those of the others
+};
+
+/// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,
+/// rank 0 waits under World::busy and the others wait in that broadcast, so an idle loop uses no processor time.
+///
+/// Communication: one broadcast_text per step among the ranks of `mesh` (two with changes are enough for any number of
+///                requests), and those of Engine::step() and Embedder::embed_row(). Nothing with one rank.
+class EngineLoop final : public Replica {
+ public:
+  /// `world` and `mesh` are those of this replica alone. All must outlive the loop.
+  EngineLoop(comm::World& world, comm::Mesh& mesh, EngineLoopOptions options);
+  ~EngineLoop() override;
+
+  std::optional<Ticket> add(std::vector<Generation> generations) override;
+  std::optional<Ticket> add(Embedding embedding) override;
+  void cancel(Ticket ticket) override;
+  ReplicaLoad load() const override;
+
+  /// Steps until rank 0 calls end(). `poll` is called on rank 0 between steps, and at least five times a second while
+  /// the loop is idle. On an error of weights or ranks it calls the functions of all unfinished work with the message
+  /// (FinishReason::Failed, Vectors::error) and throws it.
+  void run(const std::function<void()>& poll);
+  /// Makes run() return on all ranks before the next step. Unfinished work gets no event. Rank 0, any thread.
+  void end();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace colossal::serve

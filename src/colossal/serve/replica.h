@@ -1,0 +1,71 @@
+// An engine that works for a server: the one of this process, or one behind a socket (serve/replicas).
+//
+//   replica.add({{.prompt = ids, .options = options, .on_event = [](const infer::Event& event) { ... }}});
+//   replica.cancel(ticket);
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/infer/generation_options.h"
+#include "colossal/infer/request.h"
+
+namespace colossal::serve {
+
+/// Names one piece of work of a server. Tickets are unique among all replicas and count from 1.
+using Ticket = int64_t;
+
+/// One choice of one prompt.
+struct Generation {
+  std::vector<int64_t> prompt{};       ///< token ids; at most as many as ServedModel::max_length allows
+  infer::GenerationOptions options{};  ///< with a seed; json_schema constrains the answer; stop has no effect
+  bool ignores_end = false;            ///< end tokens do not end the answer
+  std::string client{}, cache_key{};   ///< those of infer::Request
+  /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
+  int64_t after = -1;
+  /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
+  /// meaning. It must be quick and must not throw.
+  infer::OnEvent on_event{};
+};
+
+/// A result of Embedding: vectors, or the message of an error.
+struct Vectors {
+  std::vector<std::vector<float>> rows{};  ///< one vector per text
+  std::string error{};                     ///< "" = none
+};
+
+/// Texts to embed.
+struct Embedding {
+  std::vector<std::vector<int64_t>> texts{};  ///< token ids with special tokens; each fits (infer::Embedder::check)
+  /// Called once, on a thread of the replica. It must be quick and must not throw.
+  std::function<void(Vectors)> on_vectors{};
+};
+
+/// Load and totals of a replica, as of its last step.
+struct ReplicaLoad {
+  int64_t waiting = 0;      ///< accepted generations and embeddings before their first step
+  int64_t running = 0;      ///< those after it
+  int64_t blocks = 0;       ///< blocks of the cache
+  int64_t blocks_used = 0;  ///< blocks that requests hold; a free block that keeps a prefix counts as free
+  int64_t prompt_tokens = 0, found_tokens = 0, generated_tokens = 0;  ///< totals since the start
+};
+
+/// Takes work from any thread and runs it. Thread safety: any thread may call the members. None of them waits for a
+/// step.
+class Replica {
+ public:
+  virtual ~Replica() = default;
+
+  /// Takes all generations of a request, or none of them. Returns the ticket of the first one; the others follow.
+  /// Returns nothing if the queue has no room (http::ServerLimits::max_waiting), and calls no function then.
+  virtual std::optional<Ticket> add(std::vector<Generation> generations) = 0;
+  /// Takes an embedding. Returns nothing if the queue has no room; it counts as one waiting request.
+  virtual std::optional<Ticket> add(Embedding embedding) = 0;
+  /// Ends a piece of work before the next step, without another event. Ignores work that has ended.
+  virtual void cancel(Ticket ticket) = 0;
+  virtual ReplicaLoad load() const = 0;
+};
+
+}  // namespace colossal::serve

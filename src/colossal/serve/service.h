@@ -1,0 +1,92 @@
+// What the routes of a server share: the model, the reader of requests, the replicas, numbers and the log.
+//
+//   serve::Service service(...);                               // the server answers 503 until open()
+//   http::Server server(options, serve::routes(service));
+//   service.open(model, replica);                              // the model is loaded
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/http/exchange.h"
+#include "colossal/http/limits.h"
+#include "colossal/http/server.h"
+#include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/serve/metrics.h"
+#include "colossal/serve/replica.h"
+#include "colossal/serve/request_log.h"
+#include "colossal/serve/request_reader.h"
+#include "colossal/text/chat_template.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::serve {
+
+/// The model of a server, as routes see it. It does not change.
+struct ServedModel {
+  std::string name{};                         ///< shown by /v1/models
+  bool demands_name = false;                  ///< requests for another model get 404 (--name)
+  int64_t created = 0;                        ///< seconds since 1970
+  const text::Tokenizer* tokenizer{};         ///< outlives the service
+  const text::ChatTemplate* chat_template{};  ///< nullptr = the model has none
+  infer::SchemaCache* schemas{};  ///< compiles schemas before work is added; nullptr for a model that only embeds
+  int64_t max_length = 0;         ///< maximum tokens of a sequence: positions and cache allow them
+  bool continues = false;         ///< the model continues text: completions and chats
+  /// Checks the texts of an embedding (infer::Embedder::check) and returns; throws colossal::Error. Empty = the model
+  /// or its layout has no embeddings; `no_embeddings` says why.
+  std::function<void(const std::vector<int64_t>&)> check_embedding{};
+  std::string no_embeddings{};
+};
+
+struct ServiceOptions {
+  RequestDefaults defaults{};
+  http::ServerLimits limits{};
+  bool has_keys = false;  ///< the server demands keys: prefixes are shared under the same key only
+  std::function<void(const std::string& line)> log{};  ///< called with each line of the log, from any thread
+};
+
+/// Thread safety: any thread may call the members.
+class Service {
+ public:
+  explicit Service(ServiceOptions options);
+  ~Service();
+
+  /// The model is loaded. `replica` outlives the server that calls the routes. Called once.
+  void open(ServedModel model, Replica& replica);
+  bool is_open() const { return is_open_; }
+
+  // After open():
+  const ServedModel& model() const { return model_; }
+  const RequestReader& reader() const { return *reader_; }
+  Replica& replica() const { return *replica_; }
+
+  const ServiceOptions& options() const { return options_; }
+  Metrics& metrics() { return metrics_; }
+
+  /// Name of the client whose turn a request takes: its key or, without keys, its remote address.
+  std::string client_of(const http::Request& request) const;
+  /// Key of cached prefixes: that of the client, or "" without keys.
+  std::string cache_key_of(const http::Request& request) const;
+
+  /// Keeps what the log says about a request until the server reports its end (log_end).
+  void note(uint64_t number, const std::function<void(RequestRecord&)>& change);
+  /// Writes the line of a request and counts it. ServerOptions::on_end calls it.
+  void log_end(const http::RequestEnd& end);
+
+ private:
+  ServiceOptions options_;
+  ServedModel model_;
+  std::unique_ptr<RequestReader> reader_;
+  Replica* replica_ = nullptr;
+  Metrics metrics_;
+  std::atomic<bool> is_open_{false};
+  std::mutex mutex_;
+  std::map<uint64_t, RequestRecord> records_;  // of requests that have no end yet
+};
+
+}  // namespace colossal::serve
