@@ -166,19 +166,25 @@ TEST(PrepackedMatrix, MultipliesFp8) {
     const at::Tensor x = at::eye(256), expected = codes.unsqueeze(1).expand({256, 40});
     for (const int64_t rows : {1, 2, 3, 8, 256})  // so that every split into parts reads all codes
       for (int64_t first = 0; first + rows <= 256; first += rows)
-        ASSERT_TRUE(at::equal(all.multiply_by(*kernels, x.narrow(0, first, rows)), expected.narrow(0, first, rows)))
-            << kernels->name << " " << rows << " rows from " << first;
+        for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+          ASSERT_TRUE(at::equal(all.multiply_by(*kernels, x.narrow(0, first, rows).to(type)),
+                                expected.narrow(0, first, rows).to(type)))
+              << kernels->name << " " << rows << " rows of " << type << " from " << first;
   }
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
     const int64_t inputs = 131;
     const at::Tensor w = random({outputs, inputs}, 1) * random({outputs, 1}, 9).exp(), x = random({rows, inputs}, 2);
     const at::Tensor bias = random({outputs}, 3);
     const auto matrix = PrepackedMatrix::of(w, PackedType::Fp8);
-    EXPECT_EQ(matrix.bytes(), (outputs + 31) / 32 * 32 * (inputs + 4));
+    EXPECT_EQ(matrix.bytes(), (outputs + 31) / 32 * 32 * (inputs + 1 + 4)) << "inputs are padded to pairs";
     const RowCodes rounded = encode_rows(w, at::kFloat8_e4m3fn);
     const at::Tensor near = rounded.codes.to(at::kDouble) * rounded.scales.unsqueeze(-1);
-    expect_close(matrix.multiply_by(kernels, x, bias), at::mm(x.to(at::kDouble), near.t()) + bias.to(at::kDouble),
-                 at::kFloat, inputs, std::string(kernels.name));
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor rows_of_type = x.to(type);
+      expect_close(matrix.multiply_by(kernels, rows_of_type, bias),
+                   at::mm(rows_of_type.to(at::kDouble), near.t()) + bias.to(at::kDouble), type, inputs,
+                   std::string(kernels.name));
+    }
   });
 }
 
@@ -243,14 +249,15 @@ TEST(PrepackedMatrix, ComputesRowsIndependently) {
                                       PrepackedMatrix(round_to_codes(w, {.bits = 8})),
                                       PrepackedMatrix(round_to_codes(w, {.bits = 4, .minima = true}))};
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
-    for (const PrepackedMatrix& matrix : packed) {
-      const at::Tensor together = matrix.multiply_by(*kernels, x);
-      for (int64_t i = 0; i < x.size(0); ++i)
-        for (int64_t count = 1 + i % 4; i + count <= x.size(0); count += 4)
-          ASSERT_TRUE(at::equal(matrix.multiply_by(*kernels, x.narrow(0, i, count)), together.narrow(0, i, count)))
-              << kernels->name << " rows " << i << " to " << i + count << " of type "
-              << static_cast<int>(matrix.type());
-    }
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+      for (const PrepackedMatrix& matrix : packed) {
+        const at::Tensor rows = x.to(type), together = matrix.multiply_by(*kernels, rows);
+        for (int64_t i = 0; i < x.size(0); ++i)
+          for (int64_t count = 1 + i % 4; i + count <= x.size(0); count += 4)
+            ASSERT_TRUE(at::equal(matrix.multiply_by(*kernels, rows.narrow(0, i, count)), together.narrow(0, i, count)))
+                << kernels->name << " rows " << i << " to " << i + count << " in " << type << " of type "
+                << static_cast<int>(matrix.type());
+      }
 }
 
 TEST(PrepackedMatrix, PropagatesNonFiniteValues) {

@@ -19,7 +19,7 @@ CpuFacts detect() {
   facts.avx512 = facts.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   facts.avx512_vnni = __builtin_cpu_supports("avx512vnni");
-  facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+  facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
   facts.tiles = tile_permission().has_tiles;
   facts.tile_refusal = tile_permission().refusal;
 #endif

@@ -23,7 +23,7 @@ struct CpuFacts {
   bool avx_vnni = false;
   bool avx512 = false;  ///< AVX-512 F, BW, VL and DQ
   bool avx512_vnni = false;
-  bool avx512_bf16 = false;
+  bool avx512_bf16 = false;    ///< AVX-512 BF16 and VBMI
   bool tiles = false;          ///< the processor has AMX tiles, with products of bf16 and of int8
   std::string tile_refusal{};  ///< why the system refuses tiles; "" = it grants them
 };

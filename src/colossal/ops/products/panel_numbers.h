@@ -6,7 +6,8 @@ namespace colossal::ops {
 namespace {
 
 // Each of these types describes how a kind of panel is multiplied. A unit of a panel has kInputs elements of an output,
-// which kSteps steps multiply with as many units of a row. A part of a block of rows has at most kSums sums.
+// which kSteps steps multiply with as many units of a row. A part of a block of rows has at most kSums sums. If
+// kScales is set, 32 scales in fp32 follow the numbers of a panel.
 
 // One element per lane.
 struct Single {
@@ -15,6 +16,7 @@ struct Single {
   static constexpr RowLayout kLayout{};
   static constexpr int64_t kInputs = 1;
   static constexpr int kSteps = 1, kSums = kMaxSums;
+  static constexpr bool kScales = false;
   Vec<float> value;
   static Single weights(const float* p, int) { return {load(p, Whole{})}; }
   static Single number(const float* p) { return {splat<float>(*p)}; }
@@ -45,6 +47,7 @@ struct SingleFp8 {
   static constexpr RowLayout kLayout{};
   static constexpr int64_t kInputs = 1;
   static constexpr int kSteps = 1, kSums = kMaxSums;
+  static constexpr bool kScales = true;
   Vec<float> value;
   static SingleFp8 weights(const int8_t* p, int) {
     return {(Vec<float>)((widened(p) << 20) & static_cast<int32_t>(0x87F00000u)) * 0x1p120f};
@@ -61,10 +64,74 @@ struct Pairs {
   static constexpr RowLayout kLayout{};
   static constexpr int64_t kInputs = 2;
   static constexpr int kSteps = 1, kSums = kMaxSums;
+  static constexpr bool kScales = false;
   __m512bh bits;
   static Pairs weights(const uint32_t* p, int) { return {(__m512bh)load_bytes<__m512i>(p)}; }
   static Pairs number(const uint32_t* p) { return {(__m512bh)_mm512_set1_epi32(load_four(p))}; }
   static void add(Vec<float>& sum, Pairs a, Pairs b) {
+    sum = (Vec<float>)_mm512_dpbf16_ps((__m512)sum, a.bits, b.bits);
+  }
+};
+
+// The upper and the lower bytes of the bf16 numbers that equal the 128 positive codes of e4m3. 0x7F is NaN.
+struct Fp8Bytes {
+  alignas(64) uint8_t upper[128], lower[128];
+};
+constexpr Fp8Bytes fp8_bytes() {
+  Fp8Bytes bytes{};
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> 3, mantissa = code & 7;
+    if (exponent == 0 && mantissa != 0) {  // subnormal: bf16 has a larger range, so the number becomes normal
+      exponent = 1;
+      while (mantissa < 8) mantissa *= 2, --exponent;
+      mantissa -= 8;
+    }
+    const int bits = code == 0 ? 0 : code == 127 ? 0x7FC0 : (exponent + 120) << 7 | mantissa << 4;
+    bytes.upper[code] = static_cast<uint8_t>(bits >> 8);
+    bytes.lower[code] = static_cast<uint8_t>(bits);
+  }
+  return bytes;
+}
+alignas(64) constexpr Fp8Bytes kFp8Bytes = fp8_bytes();
+
+// Positions of the bytes of 16 pairs: lower and upper byte of an output's first input, then of its second. The lower
+// bytes of all numbers are bytes 0 to 63, the upper ones 64 to 127.
+struct PairBytes {
+  alignas(64) uint8_t of[2][64];
+};
+constexpr PairBytes pair_bytes() {
+  PairBytes bytes{};
+  for (int vector = 0; vector < 2; ++vector)
+    for (int i = 0; i < 64; ++i)
+      bytes.of[vector][i] = static_cast<uint8_t>(i % 2 * 64 + i % 4 / 2 * kOutputs + vector * kLanes<float> + i / 4);
+  return bytes;
+}
+alignas(64) constexpr PairBytes kPairBytes = pair_bytes();
+
+// Two neighbouring elements per lane, of a weight in e4m3 whose codes are looked up as bf16 numbers. A unit has the
+// codes of one input of all outputs, then those of the next input.
+struct PairsFp8 {
+  using Stored = uint32_t;
+  using Weight = uint16_t;
+  static constexpr int64_t kInputs = 2;
+  static constexpr int kSteps = 1, kSums = kMaxSums;
+  static constexpr bool kScales = true;
+  __m512bh bits;
+  template <int Vectors>
+  static void load_weights(PairsFp8 (&weights)[Vectors], const uint16_t* p, int) {
+    static_assert(Vectors == kPanelVectors);
+    const auto table = [](const uint8_t* bytes) { return load_bytes<__m512i>(bytes); };
+    const __m512i codes = load_bytes<__m512i>(p);
+    const __m512i lower = _mm512_permutex2var_epi8(table(kFp8Bytes.lower), codes, table(kFp8Bytes.lower + 64));
+    __m512i upper = _mm512_permutex2var_epi8(table(kFp8Bytes.upper), codes, table(kFp8Bytes.upper + 64));
+    constexpr int kFirstOrBoth = 0xF8;  // a | (b & c)
+    upper = _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8(static_cast<char>(0x80)), kFirstOrBoth);
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v)
+      weights[v].bits = (__m512bh)_mm512_permutex2var_epi8(lower, table(kPairBytes.of[v]), upper);
+  }
+  static PairsFp8 number(const uint32_t* p) { return {(__m512bh)_mm512_set1_epi32(load_four(p))}; }
+  static void add(Vec<float>& sum, PairsFp8 a, PairsFp8 b) {
     sum = (Vec<float>)_mm512_dpbf16_ps((__m512)sum, a.bits, b.bits);
   }
 };
@@ -76,6 +143,7 @@ struct Pairs {
   static constexpr RowLayout kLayout{.widened = true};
   static constexpr int64_t kInputs = 2;
   static constexpr int kSteps = 2, kSums = kFewerSums;
+  static constexpr bool kScales = false;
   Vec<float> value;
   static Pairs weights(const uint32_t* p, int step) {
     const Words words = load_bytes<Words>(p);
@@ -85,6 +153,21 @@ struct Pairs {
   static void add(Vec<float>& sum, Pairs a, Pairs b) { sum = multiply_add(a.value, b.value, sum); }
 };
 #endif
+
+// Loads the weights of a step for `Rows` rows.
+template <int Rows, class Number, int Vectors>
+inline void load_weights(Number (&weights)[Vectors], const typename Number::Weight* w, int step) {
+  if constexpr (requires { Number::load_weights(weights, w, step); }) {
+    Number::load_weights(weights, w, step);
+  } else {
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      weights[v] = Number::weights(w + v * kLanes<float>, step);
+      // Keeps the compiler from loading a weight again for each row.
+      if constexpr (std::is_same_v<Number, Single> && Rows > 1 && kVectorBytes > 16) asm("" : "+v"(weights[v].value));
+    }
+  }
+}
 
 // Adds the products with `count` units of the panel's vectors from `w` on to the sums of the rows from `x` on.
 template <class Number, int Rows, int Vectors>
@@ -99,12 +182,7 @@ inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const 
 #pragma GCC unroll 2
     for (int step = 0; step < Number::kSteps; ++step, x += pitch) {
       Number weights[Vectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) {
-        weights[v] = Number::weights(w + v * kLanes<float>, step);
-        // Keeps the compiler from loading a weight again for each row.
-        if constexpr (std::is_same_v<Number, Single> && Rows > 1 && kVectorBytes > 16) asm("" : "+v"(weights[v].value));
-      }
+      load_weights<Rows>(weights, w, step);
 #pragma GCC unroll 12
       for (int i = 0; i < Rows; ++i) {
         const Number number = Number::number(x + i);
@@ -133,7 +211,7 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
           reinterpret_cast<float(*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
     });
   }
-  if constexpr (std::is_same_v<Number, SingleFp8>) {
+  if constexpr (Number::kScales) {
     const auto* scales = reinterpret_cast<const float*>(static_cast<const char*>(p.panel) + p.inputs * kOutputs);
     for (int64_t i = 0; i < rows; ++i)
       for (int j = 0; j < kOutputs; ++j) sums.of[i][j] *= scales[j];

@@ -12,6 +12,12 @@
 namespace colossal::ops {
 namespace {
 
+#if defined(__AVX512BF16__)
+constexpr PrepackedKernels::Multiply kMultiplyFp8Bf16 = multiply_numbers<PairsFp8>;
+#else
+constexpr PrepackedKernels::Multiply kMultiplyFp8Bf16 = nullptr;
+#endif
+
 constexpr PrepackedKernels kVectorKernels{.name = COLOSSAL_PREPACKED_NAME,
                                           .bf16_rows = Pairs::kLayout,
                                           .multiply_float = multiply_numbers<Single>,
@@ -19,6 +25,7 @@ constexpr PrepackedKernels kVectorKernels{.name = COLOSSAL_PREPACKED_NAME,
                                           .multiply_fp8 = multiply_numbers<SingleFp8>,
                                           .multiply_int8 = multiply_codes<8>,
                                           .multiply_int4 = multiply_codes<4>,
+                                          .multiply_fp8_bf16 = kMultiplyFp8Bf16,
                                           .lay_out_float = lay_out_float,
                                           .lay_out_widened = lay_out_widened,
                                           .lay_out_bf16 = lay_out_bf16,

@@ -7,7 +7,7 @@
 //
 //   Float   step 1   [in][32]
 //   Bf16    step 2   [in / 2][32][2]
-//   Fp8     step 1   [in][32] codes (e4m3), then 32 scales in fp32
+//   Fp8     step 2   [in][32] codes (e4m3), then 32 scales in fp32
 //   Int8    step 4   a group: [group / 4][32][4] codes, then 32 scales (and 32 minima) in binary16
 //   Int4    step 8   a group: [group / 8][32][4] bytes, inputs 0-3 in their lower halves, 4-7 in their upper ones, then
 //                    as Int8
@@ -28,7 +28,7 @@ constexpr int64_t kPanelOutputs = 32;
 /// How a table reads a block of rows of the left operand.
 struct RowLayout {
   int64_t rows = 12;  ///< most rows of a block; the last block of an operand has the rest
-  /// false: [in / lane][rows][lane], where `lane` equals the panel's step, but is 4 for Int4. true: [rows][in].
+  /// false: [in / lane][rows][lane], where `lane` is 2 for numbers in bf16, 4 for codes and 1 for fp32. true: [rows][in].
   bool by_row = false;
   bool widened = false;  ///< Bf16: elements are rounded to bf16 and stored as fp32, and `lane` is 1
 };
@@ -39,7 +39,7 @@ struct PanelProduct {
   int64_t group = 0;    ///< codes: number of inputs that share a scale
   bool minima = false;  ///< codes: each group of an output has a minimum in addition to its scale
   const void* panel = nullptr;
-  const void* block = nullptr;  ///< float (also for Fp8 and widened rows), Bf16 or int8_t
+  const void* block = nullptr;  ///< float (also for widened rows), Bf16 or int8_t
   /// Codes: [groups][rows], the block's scales times the factor of the weight's scales.
   const float* scales = nullptr;
   const int32_t* sums = nullptr;    ///< codes: [groups][rows]: sums of the block's codes
@@ -66,11 +66,12 @@ struct RowsToLayOut {
 };
 
 struct PrepackedKernels {
-  std::string_view name;  ///< ops::name() of the instruction set
-  RowLayout float_rows, bf16_rows, fp8_rows, code_rows;
+  std::string_view name;                                 ///< ops::name() of the instruction set
+  RowLayout float_rows, bf16_rows, fp8_rows, code_rows;  ///< fp8_rows: in fp32, and in bf16 for multiply_fp8_bf16
   /// Computes rows [0, rows) of the block, at most the `rows` of its layout.
   using Multiply = void (*)(const PanelProduct& product, int64_t rows);
   Multiply multiply_float, multiply_bf16, multiply_fp8, multiply_int8, multiply_int4;
+  Multiply multiply_fp8_bf16 = nullptr;  ///< Fp8 with rows in bf16; null = such rows are widened to fp32
   /// Write rows of numbers as fp32; rounded to bf16, as fp32; as bf16; as codes -127 to 127, with a scale and a sum of
   /// codes per group.
   using LayOut = void (*)(const RowsToLayOut& rows);

@@ -34,6 +34,10 @@ Narrow narrow_of(at::ScalarType type) {
   return type == at::kFloat ? Narrow::None : type == at::kBFloat16 ? Narrow::Bf16 : Narrow::Half;
 }
 
+PrepackedKernels::Multiply fp8_product(const PrepackedKernels& kernels, bool is_bf16) {
+  return is_bf16 && kernels.multiply_fp8_bf16 ? kernels.multiply_fp8_bf16 : kernels.multiply_fp8;
+}
+
 /// The rows of a weight, which several tensors [rows, in] hold one after the other.
 class WeightRows {
  public:
@@ -84,7 +88,7 @@ PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t input
       padded_ = rounded_up(inputs, 2), panel_bytes_ = padded_ * kOutputs * 2;
       break;
     case PackedType::Fp8:
-      padded_ = inputs, panel_bytes_ = (padded_ + sizeof(float)) * kOutputs;
+      padded_ = rounded_up(inputs, 2), panel_bytes_ = (padded_ + sizeof(float)) * kOutputs;
       break;
     default:
       padded_ = rounded_up(inputs, group);
@@ -143,6 +147,7 @@ void PrepackedMatrix::put_fp8(const at::Tensor& weight) {
     if (count < kOutputs) std::memset(out, 0, panel_bytes_);
     for (int64_t k = 0; k < inputs_; ++k)
       for (int64_t n = 0; n < count; ++n) out[k * kOutputs + n] = code[(first + n) * inputs_ + k];
+    std::memset(out + inputs_ * kOutputs, 0, static_cast<size_t>((padded_ - inputs_) * kOutputs));
     std::memcpy(out + padded_ * kOutputs, scales.const_data_ptr<float>() + first, count * sizeof(float));
   });
 }
@@ -202,7 +207,7 @@ struct PrepackedMatrix::Work {
   Work(const PrepackedMatrix& with, const PrepackedKernels& kernels, const at::Tensor& x, const char* first_row,
        int64_t count, const float* bias, char* result)
       : matrix(&with),
-        rows(first_row, count, x.scalar_type() == at::kBFloat16, {with.type_, with.inputs_, with.padded_, with.group_},
+        rows(first_row, count, {with.type_, x.scalar_type() == at::kBFloat16, with.inputs_, with.padded_, with.group_},
              with.scale_factor_, kernels),
         biases(bias),
         y(result),
@@ -219,7 +224,7 @@ struct PrepackedMatrix::Work {
 void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const Work& work) const {
   const auto multiply_block = type_ == PackedType::Float  ? kernels.multiply_float
                               : type_ == PackedType::Bf16 ? kernels.multiply_bf16
-                              : type_ == PackedType::Fp8  ? kernels.multiply_fp8
+                              : type_ == PackedType::Fp8  ? fp8_product(kernels, work.is_bf16)
                               : type_ == PackedType::Int8 ? kernels.multiply_int8
                                                           : kernels.multiply_int4;
   const int64_t column = index * kOutputs, item = work.is_bf16 ? 2 : 4;

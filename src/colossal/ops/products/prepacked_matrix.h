@@ -23,7 +23,8 @@ class PrepackedRows;      // ops/products/prepacked_rows.h
 enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 
 /// Numbers:       Float: fp32 products and sums. Bf16: x is rounded to bf16; products are exact, sums in fp32. Fp8: the
-///                weight is rounded (row_codes.h); products with x and sums in fp32, then times the scale. Int8, Int4:
+///                weight is rounded (row_codes.h); products with x are exact if it is in bf16, sums in fp32, then times
+///                the scale. Int8, Int4:
 ///                each group of a row of x is quantized to 8 bits (-127 to 127) with its own scale; products of codes
 ///                are summed exactly, groups in fp32.
 /// Memory:        Float takes 4 bytes per element, Bf16 2, Fp8 1 and 4 per output. Codes take bits / 8 per element and

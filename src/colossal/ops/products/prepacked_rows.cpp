@@ -5,7 +5,8 @@
 namespace colossal::ops {
 namespace {
 
-bool is_wide(PackedType type) { return type == PackedType::Float || type == PackedType::Fp8; }
+/// Element types in which blocks store rows.
+enum class Stored { Float, Widened, Bf16, Codes };
 
 const RowLayout& layout_of(PackedType type, const PrepackedKernels& kernels) {
   switch (type) {
@@ -20,29 +21,46 @@ const RowLayout& layout_of(PackedType type, const PrepackedKernels& kernels) {
   }
 }
 
-int64_t bytes_of_number(PackedType type, const RowLayout& layout) {
-  return is_wide(type) || layout.widened ? 4 : type == PackedType::Bf16 ? 2 : 1;
+Stored stored_as(const PackedInputs& inputs, const PrepackedKernels& kernels) {
+  switch (inputs.type) {
+    case PackedType::Float:
+      return Stored::Float;
+    case PackedType::Bf16:
+      return kernels.bf16_rows.widened ? Stored::Widened : Stored::Bf16;
+    case PackedType::Fp8:
+      return inputs.is_bf16 && kernels.multiply_fp8_bf16 ? Stored::Bf16 : Stored::Float;
+    default:
+      return Stored::Codes;
+  }
 }
 
-PrepackedKernels::LayOut lay_out_of(const PackedInputs& inputs, const RowLayout& layout,
-                                    const PrepackedKernels& kernels) {
-  if (is_wide(inputs.type)) return kernels.lay_out_float;
-  if (inputs.are_codes()) return kernels.lay_out_codes;
-  return layout.widened ? kernels.lay_out_widened : kernels.lay_out_bf16;
+int64_t bytes_of_number(Stored stored) { return stored == Stored::Codes ? 1 : stored == Stored::Bf16 ? 2 : 4; }
+
+PrepackedKernels::LayOut lay_out_of(Stored stored, const PrepackedKernels& kernels) {
+  switch (stored) {
+    case Stored::Float:
+      return kernels.lay_out_float;
+    case Stored::Widened:
+      return kernels.lay_out_widened;
+    case Stored::Bf16:
+      return kernels.lay_out_bf16;
+    default:
+      return kernels.lay_out_codes;
+  }
 }
 
 }  // namespace
 
-PrepackedRows::PrepackedRows(const void* x, int64_t rows, bool is_bf16, const PackedInputs& inputs, float factor,
+PrepackedRows::PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor,
                              const PrepackedKernels& kernels)
     : inputs_(inputs),
       layout_(layout_of(inputs.type, kernels)),
       rows_(rows),
-      row_bytes_(inputs.padded * bytes_of_number(inputs.type, layout_)),
-      lay_out_(lay_out_of(inputs, layout_, kernels)),
+      row_bytes_(inputs.padded * bytes_of_number(stored_as(inputs, kernels))),
+      lay_out_(lay_out_of(stored_as(inputs, kernels), kernels)),
       all_{.x = x,
-           .type = is_bf16 ? Narrow::Bf16 : Narrow::None,
-           .stride = inputs.inputs * (is_bf16 ? 2 : 4),
+           .type = inputs.is_bf16 ? Narrow::Bf16 : Narrow::None,
+           .stride = inputs.inputs * (inputs.is_bf16 ? 2 : 4),
            .inputs = inputs.inputs,
            .padded = inputs.padded,
            .by_row = layout_.by_row,

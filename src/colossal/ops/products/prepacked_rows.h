@@ -14,6 +14,7 @@ namespace colossal::ops {
 /// Layout of the inputs of a PrepackedMatrix.
 struct PackedInputs {
   PackedType type;
+  bool is_bf16;            ///< the rows are bf16, else fp32
   int64_t inputs, padded;  ///< padded: with zeros
   int64_t group = 0;       ///< codes: inputs per group
 
@@ -23,10 +24,9 @@ struct PackedInputs {
 
 class PrepackedRows {
  public:
-  /// Takes dense rows [rows, inputs], bf16 if `is_bf16`, else fp32, which must outlive the calls of lay_out(). The
-  /// scales of codes are multiplied by `factor`.
-  PrepackedRows(const void* x, int64_t rows, bool is_bf16, const PackedInputs& inputs, float factor,
-                const PrepackedKernels& kernels);
+  /// Takes dense rows [rows, inputs], which must outlive the calls of lay_out(). The scales of codes are multiplied by
+  /// `factor`.
+  PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
   int64_t blocks() const { return (rows_ + layout_.rows - 1) / layout_.rows; }
   /// Returns the first row of a block.
