@@ -140,7 +140,6 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
     ASSERT_TRUE(error) << member;
     EXPECT_EQ(error->answer().status, 400) << member;
     EXPECT_EQ(error->answer().param, param) << member;
-    EXPECT_EQ(error->type, "invalid_request_error");
   }
   EXPECT_EQ(completion_error(R"({"prompt": "a", "temperature": "hot"})")->answer().message,
             "temperature must be a number: got \"hot\"");

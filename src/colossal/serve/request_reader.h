@@ -93,9 +93,9 @@ struct DetokenizeRequest {
 
 /// Reads requests. Fields that it does not know are ignored, and null counts as a field that was left out.
 ///
-/// Errors: http::RequestError, for every body that is not a request: not UTF-8, not JSON, not an object, too deep (400); a field
-///         of a wrong type or out of range, or one that is not supported and would change the answer (400, with
-///         `param`); another model (404). Nothing else is thrown, except std::bad_alloc.
+/// Errors: http::RequestError, for every body that is not a request: not UTF-8, not JSON, not an object, too deep
+///         (400); a field of a wrong type or out of range, or one that is not supported and would change the answer
+///         (400, with `param`); another model (404). Nothing else is thrown, except std::bad_alloc.
 /// Cost: two passes over the body. Compiles the JSON schema of the request to check it.
 /// Thread safety: const members may be called from several threads.
 class RequestReader {

@@ -28,7 +28,7 @@ constexpr int64_t kPanelOutputs = 32;
 /// How a table reads a block of rows of the left operand.
 struct RowLayout {
   int64_t rows = 12;  ///< most rows of a block; the last block of an operand has the rest
-  /// false: [in / lane][rows][lane], where `lane` is 2 for numbers in bf16, 4 for codes and 1 for fp32. true: [rows][in].
+  /// false: [in / lane][rows][lane], where `lane` is 1 for fp32, 2 for bf16 and 4 for codes. true: [rows][in].
   bool by_row = false;
   bool widened = false;  ///< Bf16: elements are rounded to bf16 and stored as fp32, and `lane` is 1
 };
