@@ -227,6 +227,14 @@ function(colossal_add_layers)
   target_include_directories(colossal_http SYSTEM PRIVATE ${BOOST_BEAST_INCLUDE})
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/sockets.cpp ${PROJECT_SOURCE_DIR}/src/colossal/http/client.cpp PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  # The chat page of the server, as a string, with the policy that allows its script and style.
+  set(page ${PROJECT_SOURCE_DIR}/src/colossal/serve/page.html)
+  set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
+  set(page_unit ${CMAKE_CURRENT_BINARY_DIR}/page.cpp)
+  add_custom_command(OUTPUT ${page_unit} DEPENDS ${page} ${embed} VERBATIM COMMAND ${CMAKE_COMMAND}
+    -D PAGE=${page} -D OUT=${page_unit} -P ${embed})
+  target_sources(colossal_serve PRIVATE ${page_unit})
+  set_source_files_properties(${page_unit} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # Loops over pixels, which -O2 does not make into vectors.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS
