@@ -34,6 +34,10 @@ struct EngineLoopOptions {
 ///
 /// Communication: one broadcast_text per step among the ranks of `mesh` (two with changes are enough for any number of
 ///                requests), and those of Engine::step() and Embedder::embed_row(). Nothing with one rank.
+/// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
+///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
+/// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that generations go on beside them.
+///                Their tokens count as prompt tokens of load().
 class EngineLoop final : public Replica {
  public:
   /// `world` and `mesh` are those of this replica alone. All must outlive the loop.

@@ -1,0 +1,150 @@
+#include "colossal/serve/engine_work.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "colossal/base/error.h"
+
+namespace colossal::serve {
+namespace {
+
+/// Runs `work` for one request and returns the message of its error; nothing without one. Lack of memory is no error of
+/// the request, because other ranks may have enough.
+template <class Work>
+std::optional<std::string> error_of_request(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Error& error) {
+    return error.message();
+  } catch (const std::exception& error) {
+    return plain_message(error);
+  }
+  return {};
+}
+
+}  // namespace
+
+void EngineWork::fail(const infer::OnEvent& on_event, const std::string& message) {
+  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message});
+}
+
+EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled)
+    : options_(options), is_cancelled_(std::move(is_cancelled)) {}
+
+void EngineWork::apply(Changes changes) {
+  for (const Ticket ticket : changes.cancelled) cancel(ticket);
+  for (NewGeneration& added : changes.generations) add(std::move(added));
+  for (NewEmbedding& added : changes.embeddings) add(std::move(added));
+}
+
+void EngineWork::cancel(Ticket ticket) {
+  if (const auto running = running_.find(ticket); running != running_.end()) {
+    options_.engine->drop(running->second.id);
+    running_.erase(running);
+  }
+  std::erase_if(embeddings_, [ticket](const Embedded& embedded) { return embedded.ticket == ticket; });
+}
+
+void EngineWork::add(NewGeneration added) {
+  Generation& own = added.generation;
+  const auto first = running_.find(added.after);
+  Running& running =
+      running_.try_emplace(added.ticket, Running{added.ticket, -1, std::move(own.on_event)}).first->second;
+  const auto error = error_of_request([&] {
+    require(options_.engine && options_.schemas, "serve", "the model must continue text: got one that only embeds");
+    auto constraint = options_.schemas->constraint(own.options.json_schema);
+    running.id = options_.engine->add({.prompt = std::move(own.prompt),
+                                       .end_ids = own.ignores_end ? std::vector<int64_t>() : options_.end_ids,
+                                       .options = std::move(own.options),
+                                       .constraint = std::move(constraint),
+                                       .client = std::move(own.client),
+                                       .cache_key = std::move(own.cache_key),
+                                       .after = first == running_.end() ? -1 : first->second.id},
+                                      [this, &running](const infer::Event& event) { on_event(running, event); });
+  });
+  if (!error) return;
+  const auto failed = running_.extract(added.ticket);
+  fail(failed.mapped().on_event, *error);
+}
+
+void EngineWork::on_event(const Running& running, const infer::Event& event) {
+  generated_ += event.is_answer();
+  const auto pass_on = [&](const Running& to) {
+    if (to.on_event && !is_cancelled_(to.ticket)) to.on_event(event);
+  };
+  if (event.finish_reason == infer::FinishReason::None) return pass_on(running);
+  const auto ended = running_.extract(running.ticket);
+  pass_on(ended.mapped());
+}
+
+void EngineWork::add(NewEmbedding added) {
+  Embedded embedded{added.ticket, std::move(added.embedding)};
+  const auto error = error_of_request([&] {
+    require(options_.embedder, "serve", "the model must embed texts: got one that does not");
+    for (const std::vector<int64_t>& text : embedded.embedding.texts) options_.embedder->check(text);
+  });
+  if (error) return finish(embedded, {.error = *error});
+  if (embedded.embedding.texts.empty()) return finish(embedded, {});
+  embeddings_.push_back(std::move(embedded));
+}
+
+void EngineWork::finish(const Embedded& embedded, Vectors vectors) const {
+  if (embedded.embedding.on_vectors && !is_cancelled_(embedded.ticket))
+    embedded.embedding.on_vectors(std::move(vectors));
+}
+
+void EngineWork::step() {
+  if (options_.engine && options_.engine->has_work()) options_.engine->step();
+  if (!embeddings_.empty()) embed_row();
+}
+
+void EngineWork::embed_row() {
+  Embedded& first = embeddings_.front();
+  const std::vector<std::vector<int64_t>>& texts = first.embedding.texts;
+  const at::Tensor rows = options_.embedder->embed_row(texts, first.done).contiguous();
+  const auto count = static_cast<size_t>(rows.size(0)), size = static_cast<size_t>(rows.size(1));
+  const float* values = rows.const_data_ptr<float>();
+  for (size_t i = 0; i < count; ++i, values += size) {
+    embedded_tokens_ += static_cast<int64_t>(texts[first.done + i].size());
+    if (first.embedding.on_vectors) first.vectors.rows.emplace_back(values, values + size);
+  }
+  first.done += count;
+  Embedded own = std::move(first);
+  embeddings_.pop_front();
+  if (own.done < own.embedding.texts.size())
+    embeddings_.push_back(std::move(own));
+  else
+    finish(own, std::move(own.vectors));
+}
+
+ReplicaLoad EngineWork::load() const {
+  ReplicaLoad load{.prompt_tokens = embedded_tokens_, .generated_tokens = generated_};
+  for (const Embedded& embedded : embeddings_) ++(embedded.done == 0 ? load.waiting : load.running);
+  if (!options_.engine) return load;
+  const infer::Engine::Load of_engine = options_.engine->load();
+  load.waiting += of_engine.waiting, load.running += of_engine.running;
+  load.blocks = options_.engine->blocks(), load.blocks_used = of_engine.blocks_used;
+  load.prompt_tokens += options_.engine->counts().prompt_tokens;
+  load.found_tokens = options_.engine->counts().found_tokens;
+  return load;
+}
+
+void EngineWork::drop_all() {
+  for (const auto& [ticket, running] : running_) options_.engine->drop(running.id);
+  running_.clear();
+  embeddings_.clear();
+}
+
+void EngineWork::fail_all(const std::string& message) {
+  for (const auto& [ticket, running] : std::exchange(running_, {}))
+    if (!is_cancelled_(ticket)) fail(running.on_event, message);
+  for (const Embedded& embedded : std::exchange(embeddings_, {})) finish(embedded, {.error = message});
+}
+
+}  // namespace colossal::serve

@@ -1,0 +1,73 @@
+// The unfinished work of one rank of a replica: applies changes to the engine and runs steps.
+//
+//   EngineWork work(options, [](Ticket ticket) { return was_cancelled(ticket); });
+//   work.apply(std::move(changes));
+//   if (work.has_work()) work.step();
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colossal/serve/changes.h"
+#include "colossal/serve/engine_loop.h"
+
+namespace colossal::serve {
+
+/// Ranks:         all ranks of a replica must make the same calls with the same changes. On ranks other than 0 the
+///                functions of the work are empty.
+/// Thread safety: none. Only the thread that steps the engine may call the members.
+class EngineWork {
+ public:
+  /// `is_cancelled` returns true for work whose cancellation is not applied yet: its functions are not called.
+  EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled);
+  EngineWork(const EngineWork&) = delete;
+  EngineWork& operator=(const EngineWork&) = delete;
+
+  /// Cancels and adds work. An error of one request (Engine::add, SchemaCache::constraint, Embedder::check) is the same
+  /// on all ranks: it ends that request, with FinishReason::Failed or Vectors::error.
+  void apply(Changes changes);
+  bool has_work() const { return !embeddings_.empty() || (options_.engine && options_.engine->has_work()); }
+  /// Runs one step of the engine and one row of embeddings, if there are some. Unfinished embeddings take turns.
+  /// Errors: those of Engine::step() and Embedder::embed_row(). Neither may be used afterwards.
+  void step();
+
+  /// Returns the load between two steps. Embedded tokens count as prompt tokens.
+  ReplicaLoad load() const;
+
+  /// Ends all work without calling its functions.
+  void drop_all();
+  /// Calls the functions of all work with an error. The engine must not be used afterwards.
+  void fail_all(const std::string& message);
+  /// Calls the function of a generation, if it has one, with FinishReason::Failed.
+  static void fail(const infer::OnEvent& on_event, const std::string& message);
+
+ private:
+  struct Running {
+    Ticket ticket;
+    int64_t id;  // of the engine
+    infer::OnEvent on_event;
+  };
+  struct Embedded {
+    Ticket ticket;
+    Embedding embedding;
+    size_t done = 0;  // number of texts that have vectors
+    Vectors vectors{};
+  };
+  void cancel(Ticket ticket);
+  void add(NewGeneration added);
+  void add(NewEmbedding added);
+  void on_event(const Running& running, const infer::Event& event);
+  void finish(const Embedded& embedded, Vectors vectors) const;
+  void embed_row();
+
+  const EngineLoopOptions options_;
+  const std::function<bool(Ticket)> is_cancelled_;
+  std::map<Ticket, Running> running_;  // generations without their last event; the engine's functions point at these
+  std::deque<Embedded> embeddings_;
+  int64_t generated_ = 0, embedded_tokens_ = 0;
+};
+
+}  // namespace colossal::serve
