@@ -59,6 +59,9 @@ class Service {
   /// The model is loaded. `replica` outlives the server that calls the routes. Called once.
   void open(ServedModel model, Replica& replica);
   bool is_open() const { return is_open_; }
+  /// The server drains: /health answers 503. Called together with http::Server::drain().
+  void drain() { is_draining_ = true; }
+  bool is_draining() const { return is_draining_; }
 
   // After open():
   const ServedModel& model() const { return model_; }
@@ -73,7 +76,12 @@ class Service {
   /// Key of cached prefixes: that of the client, or "" without keys.
   std::string cache_key_of(const http::Request& request) const;
 
-  /// Keeps what the log says about a request until the server reports its end (log_end).
+  /// Returns the error of a request whose `choices` pieces of work do not fit the queue (Replica::add()).
+  http::RequestError queue_is_full(int64_t choices) const;
+
+  /// Begins what the log says about a request that runs the model. Call it before the answer begins.
+  void begin_record(const http::Request& request, const http::Exchange& exchange);
+  /// Changes what the log says about a request. Does nothing without begin_record() or after the request's end.
   void note(uint64_t number, const std::function<void(RequestRecord&)>& change);
   /// Writes the line of a request and counts it. ServerOptions::on_end calls it.
   void log_end(const http::RequestEnd& end);
@@ -84,7 +92,7 @@ class Service {
   std::unique_ptr<RequestReader> reader_;
   Replica* replica_ = nullptr;
   Metrics metrics_;
-  std::atomic<bool> is_open_{false};
+  std::atomic<bool> is_open_{false}, is_draining_{false};
   std::mutex mutex_;
   std::map<uint64_t, RequestRecord> records_;  // of requests that have no end yet
 };
