@@ -1,0 +1,76 @@
+#include "colossal/serve/service.h"
+
+#include <utility>
+
+#include "colossal/base/error.h"
+
+namespace colossal::serve {
+namespace {
+
+ReaderOptions reader_options(const ServiceOptions& options, const ServedModel& model) {
+  ReaderOptions reader{.defaults = options.defaults, .vocabulary = model.tokenizer->vocabulary_size()};
+  reader.limits.depth = static_cast<int>(options.limits.max_depth);
+  reader.limits.max_n = options.limits.max_n;
+  if (model.demands_name) reader.name = model.name;
+  return reader;
+}
+
+}  // namespace
+
+Service::Service(ServiceOptions options) : options_(std::move(options)) {}
+Service::~Service() = default;
+
+void Service::open(ServedModel model, Replica& replica) {
+  require(!is_open_, "serve", "a service is opened once: got a second model, ", model.name);
+  model_ = std::move(model);
+  reader_ = std::make_unique<RequestReader>(reader_options(options_, model_));
+  replica_ = &replica;
+  is_open_ = true;
+}
+
+std::string Service::client_of(const http::Request& request) const {
+  return options_.has_keys ? concat("key ", request.key) : request.remote_address;
+}
+
+std::string Service::cache_key_of(const http::Request& request) const {
+  return options_.has_keys ? std::to_string(request.key) : "";
+}
+
+http::RequestError Service::queue_is_full(int64_t choices) const {
+  return {429, concat("the queue is full: ", options_.limits.max_waiting,
+                      " requests may wait (--max-waiting), each prompt and choice counted, and this one adds ", choices,
+                      "; try again later")};
+}
+
+void Service::begin_record(const http::Request& request, const http::Exchange& exchange) {
+  const std::scoped_lock lock(mutex_);
+  records_.try_emplace(request.number);
+  // If the client has left, log_end() may have been called already, and nothing else would remove the record. If the
+  // client leaves from now on, log_end() waits for the lock and removes it.
+  if (exchange.is_gone()) records_.erase(request.number);
+}
+
+void Service::note(uint64_t number, const std::function<void(RequestRecord&)>& change) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = records_.find(number);
+  if (found != records_.end()) change(found->second);
+}
+
+void Service::log_end(const http::RequestEnd& end) {
+  RequestRecord record;
+  bool ran_model = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto node = records_.extract(end.number);
+    ran_model = !node.empty();
+    if (ran_model) record = node.mapped();
+  }
+  record.id = end.id, record.route = end.route, record.key = end.key;
+  record.status = end.status, record.seconds = end.seconds;
+  if (record.reason.empty() && !end.is_complete) record.reason = "left";
+  metrics_.count_request(end.route.empty() ? "-" : end.route, end.status);
+  if (ran_model && end.status == 200) metrics_.request_seconds.observe(end.seconds);
+  if (options_.log) options_.log(log_line(record));
+}
+
+}  // namespace colossal::serve
