@@ -5,12 +5,23 @@
 #include <optional>
 #include <string>
 
+#include "colossal/base/error.h"
 #include "colossal/http/error_answer.h"
 
 namespace colossal::serve {
 
 /// Throws http::RequestError 400: "PARAM must be RULE: got VALUE".
 [[noreturn]] void refuse(const std::string& param, const std::string& rule, const nlohmann::ordered_json& got);
+
+/// Returns work(). An Error that it throws is one of the request: http::RequestError 400 with `param`.
+template <class Work>
+auto as_bad_request(const std::string& param, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw http::RequestError(400, error.message(), param);
+  }
+}
 
 /// The members of one object. A member that is null counts as missing. `path` is the object's own place in the body;
 /// "" = the body. `object` must outlive it. Errors: http::RequestError 400 with the member's path.

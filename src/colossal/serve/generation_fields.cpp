@@ -87,11 +87,14 @@ std::string read_format(const ordered_json& format) {
 
 }  // namespace
 
+void refuse_model(const std::string& model, const std::string& name) {
+  throw http::RequestError(404, concat("the model ", printable(model), " does not exist: this server has ", name),
+                           "model", "model_not_found");
+}
+
 std::string read_model(const BodyFields& fields, const std::string& name) {
   std::string model = fields.text("model").value_or("");
-  if (!name.empty() && !model.empty() && model != name)
-    throw http::RequestError(404, concat("the model ", printable(model), " does not exist: this server has ", name),
-                             "model", "model_not_found");
+  if (!name.empty() && !model.empty() && model != name) refuse_model(model, name);
   return model;
 }
 

@@ -7,6 +7,9 @@
 
 namespace colossal::serve {
 
+/// Throws http::RequestError 404 "model_not_found" for a `model` that is not `name`, the model of this server.
+[[noreturn]] void refuse_model(const std::string& model, const std::string& name);
+
 /// Refuses a request for another model than `name`. Returns the model's name in the request, or "".
 /// Errors: http::RequestError 404 "model_not_found".
 std::string read_model(const BodyFields& fields, const std::string& name);

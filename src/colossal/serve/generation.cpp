@@ -1,0 +1,82 @@
+#include "colossal/serve/generation.h"
+
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/serve/body_fields.h"
+#include "colossal/serve/chat_prompt.h"
+#include "colossal/serve/generation_answer.h"
+
+namespace colossal::serve {
+namespace {
+
+std::string completion_event_of(const AnswerHead& head, int64_t index, const ChoicePart& part, int64_t) {
+  return completion_event(head, index, part);
+}
+
+/// Returns a seed that the seeds of the other choices can follow.
+int64_t random_seed() {
+  std::random_device device;
+  return std::uniform_int_distribution<int64_t>(0, int64_t{1} << 53)(device);
+}
+
+/// The engine's thread compiles the same schema later and finds it in the cache.
+void compile_schema(const ServedModel& model, const GenerationJob& job) {
+  const std::string& schema = job.request.options.json_schema;
+  if (schema.empty()) return;
+  as_bad_request(job.schema_param, [&] { return model.schemas->compiled(schema, job.schema_param); });
+}
+
+/// Returns the choices of all prompts, in the order of their indices.
+std::vector<Generation> generations_of(const Service& service, const http::Request& request, const GenerationJob& job) {
+  std::vector<Generation> generations;
+  for (const std::vector<int64_t>& prompt : job.prompts) {
+    if (prompt.empty())
+      throw http::RequestError(
+          400, job.prompt_param + " must have at least one token: got an empty text, and the model adds no token to it",
+          job.prompt_param);
+    Generation first{.prompt = prompt,
+                     .options = job.request.options,
+                     .ignores_end = job.request.ignore_eos,
+                     .client = service.client_of(request),
+                     .cache_key = service.cache_key_of(request)};
+    first.options.stop.clear();  // found in the text
+    fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, job.prompt_param);
+    if (!job.request.has_seed) first.options.sampling.seed = random_seed();
+    const auto first_index = static_cast<int64_t>(generations.size());
+    for (int64_t i = 0; i < job.request.n; ++i) {
+      Generation& choice = generations.emplace_back(first);
+      choice.options.sampling.seed += i;
+      if (i > 0) choice.after = first_index;
+    }
+  }
+  return generations;
+}
+
+}  // namespace
+
+AnswerWriter completion_writer() { return {completion_json, completion_event_of, completion_usage_event}; }
+AnswerWriter chat_writer() { return {chat_json, chat_event, chat_usage_event, chat_role_event}; }
+
+void require_continuation(const ServedModel& model) {
+  if (!model.continues)
+    throw http::RequestError(400, concat("the model ", model.name, " does not continue text: use /v1/embeddings"));
+}
+
+void generate(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job) {
+  const int64_t choices = static_cast<int64_t>(job.prompts.size()) * job.request.n;
+  const int64_t max_waiting = service.options().limits.max_waiting;
+  if (choices > max_waiting)
+    throw http::RequestError(400,
+                             concat("prompts times n must be at most ", max_waiting, ": got ", job.prompts.size(),
+                                    " times ", job.request.n, "; send fewer at once, or raise --max-waiting"),
+                             job.prompt_param);
+  compile_schema(service.model(), job);
+  std::vector<Generation> generations = generations_of(service, request, job);
+  const auto answer = std::make_shared<GenerationAnswer>(service, request, std::move(exchange), std::move(job));
+  answer->begin(request, std::move(generations));
+}
+
+}  // namespace colossal::serve
