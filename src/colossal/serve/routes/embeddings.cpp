@@ -1,0 +1,65 @@
+// POST /v1/embeddings: converts texts to vectors.
+#include <utility>
+#include <variant>
+
+#include "colossal/serve/answers.h"
+#include "colossal/serve/body_fields.h"
+#include "colossal/serve/service.h"
+
+namespace colossal::serve {
+namespace {
+
+/// Returns the ids of a text with the special tokens that the model expects.
+std::vector<int64_t> checked_ids(const ServedModel& model, const Prompt& input) {
+  const auto* text = std::get_if<std::string>(&input);
+  std::vector<int64_t> ids = text ? as_bad_request("input", [&] { return model.tokenizer->encode_whole(*text).ids; })
+                                  : std::get<std::vector<int64_t>>(input);
+  try {
+    model.check_embedding(ids);
+  } catch (const Error& error) {
+    const bool is_long = static_cast<int64_t>(ids.size()) > model.max_length;
+    throw http::RequestError(400, error.message(), "input", is_long ? "context_length_exceeded" : "");
+  }
+  return ids;
+}
+
+/// Fields of the request that its answer repeats.
+struct VectorsForm {
+  uint64_t number = 0;  ///< http::Request::number
+  bool base64 = false;
+  int64_t prompt_tokens = 0;
+};
+
+void answer_vectors(Service& service, http::Exchange exchange, const VectorsForm& form, const Vectors& vectors) {
+  if (vectors.error.empty())
+    return exchange.answer(
+        {.body = embeddings_json(service.model().name, vectors.rows, form.base64, form.prompt_tokens)});
+  service.note(form.number, [](RequestRecord& record) { record.reason = "error"; });
+  exchange.answer(http::ErrorAnswer{.status = 500, .message = vectors.error});
+}
+
+}  // namespace
+
+void embed_texts(Service& service, const http::Request& request, http::Exchange exchange) {
+  const ServedModel& model = service.model();
+  if (!model.check_embedding) throw http::RequestError(400, model.no_embeddings);
+  const EmbeddingRequest wanted = service.reader().embedding(request.body);
+  VectorsForm form{.number = request.number, .base64 = wanted.base64};
+  Embedding work;
+  for (const Prompt& input : wanted.inputs) {
+    work.texts.push_back(checked_ids(model, input));
+    form.prompt_tokens += static_cast<int64_t>(work.texts.back().size());
+  }
+  work.on_vectors = [&service, exchange, form](Vectors vectors) mutable {
+    exchange.post(
+        [&service, exchange, form, vectors = std::move(vectors)] { answer_vectors(service, exchange, form, vectors); });
+  };
+  service.begin_record(request, exchange);
+  service.note(form.number, [&](RequestRecord& record) { record.prompt_tokens = form.prompt_tokens; });
+  const std::optional<Ticket> ticket = service.replica().add(std::move(work));
+  if (!ticket) throw service.queue_is_full(1);
+  service.metrics().prompt_tokens += form.prompt_tokens;
+  exchange.when_gone([&service, ticket](http::Gone) { service.replica().cancel(*ticket); });
+}
+
+}  // namespace colossal::serve

@@ -1,0 +1,27 @@
+// POST /tokenize: the tokens of a prompt or of a chat, in vLLM's shape.
+#include <variant>
+
+#include "colossal/serve/answers.h"
+#include "colossal/serve/body_fields.h"
+#include "colossal/serve/chat_prompt.h"
+#include "colossal/serve/service.h"
+
+namespace colossal::serve {
+
+void tokenize(Service& service, const http::Request& request, http::Exchange exchange) {
+  const ServedModel& model = service.model();
+  const TokenizeRequest wanted = service.reader().tokenize(request.body);
+  std::vector<int64_t> ids;
+  if (const auto* chat = std::get_if<ChatRequest>(&wanted.input)) {
+    const std::string text = chat_prompt(*chat, model.chat_template, service.options().defaults.system);
+    ids = as_bad_request("messages", [&] { return model.tokenizer->encode(text); });
+  } else {
+    const auto& text = std::get<std::string>(wanted.input);
+    ids = as_bad_request("prompt", [&] {
+      return model.continues ? model.tokenizer->encode_prompt(text) : model.tokenizer->encode_whole(text).ids;
+    });
+  }
+  exchange.answer({.body = tokenize_json(ids, model.max_length)});
+}
+
+}  // namespace colossal::serve
