@@ -130,11 +130,11 @@ void Handover::answer(const Descriptor& caller) const {
   uninterrupted([&] { return sendmsg(caller.value(), &parcel.message, MSG_DONTWAIT | MSG_NOSIGNAL); });
 }
 
-Descriptor take(const std::string& ticket, std::chrono::milliseconds limit) {
-  const auto refuse = [](const std::string& why) {
-    throw Error("comm", concat("cannot get the shared memory of a rank on this host: ", why,
-                               "; ranks that cannot reach each other's sockets, as in containers, need "
-                               "backend = \"gloo\""));
+Descriptor take(const std::string& ticket, std::chrono::milliseconds limit, const HandoverWords& words) {
+  const auto refuse = [&words](const std::string& why) {
+    throw Error("comm",
+                concat("cannot get ", words.what, ": ", why,
+                       "; ranks that cannot reach each other's sockets, as in containers, must ", words.remedy));
   };
   const auto refuse_for = [&](int error) {
     refuse(error == EAGAIN ? concat("no answer within ", limit.count() / 1000.0, " s") : std::strerror(error));

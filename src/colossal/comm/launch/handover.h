@@ -33,8 +33,15 @@ class Handover {
   std::thread thread_;
 };
 
+/// Parts of the error of take(): "cannot get WHAT: ...; ranks that cannot reach each other's sockets, as in containers,
+/// must REMEDY".
+struct HandoverWords {
+  std::string what = "the shared memory of a rank on this host";
+  std::string remedy = "use backend = \"gloo\"";
+};
+
 /// Returns the descriptor that a Handover of this user, in this network namespace, serves for `ticket`. Errors: throws
 /// Error("comm", ...) if there is no such Handover or no answer arrives within `limit`.
-Descriptor take(const std::string& ticket, std::chrono::milliseconds limit);
+Descriptor take(const std::string& ticket, std::chrono::milliseconds limit, const HandoverWords& words = {});
 
 }  // namespace colossal::comm
