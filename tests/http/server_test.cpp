@@ -321,7 +321,9 @@ TEST(Server, StopsRunningRequests) {
   const auto exchange = server.held.wait().value();
   server->stop();
   EXPECT_EQ(server.gone.wait(), Gone::kStopped);
-  EXPECT_EQ(client.receive_all(), "");
+  const std::string answer = client.receive_all();
+  EXPECT_THAT(answer, HasSubstr("503 Service Unavailable"));
+  EXPECT_THAT(answer, HasSubstr(R"({"error":{"message":"the server is stopping)"));
   exchange->answer({.body = "late"});
   exchange->post([] { FAIL() << "a task ran after the workers have stopped"; });
 }

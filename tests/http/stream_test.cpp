@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 /// Asks for /hold and returns the exchange.
 std::shared_ptr<Exchange> hold(TestServer& server, RawConnection& client, const std::string& request = get("/hold")) {
@@ -160,6 +161,20 @@ TEST(EventStream, TakesEventsFromManyThreads) {
   std::string expected;
   for (int i = 0; i < 2000; ++i) expected += "data: event\n\n";
   EXPECT_EQ(body, expected);
+}
+
+TEST(EventStream, EndsWithAnErrorWhenTheServerStops) {
+  TestServer server;
+  RawConnection client(server.port());
+  EventStream events = hold(server, client, "GET /hold HTTP/1.0\r\n\r\n")->begin_events();
+  events.send("one");
+  server->stop();
+  EXPECT_EQ(server.gone.wait(), Gone::kStopped);
+  EXPECT_FALSE(events.send("two"));
+  const std::string all = client.receive_all();
+  EXPECT_THAT(all.substr(all.find("\r\n\r\n") + 4),
+              StartsWith("data: one\n\ndata: {\"error\":{\"message\":\"the server is stopping"));
+  EXPECT_THAT(all, EndsWith("}\n\n"));
 }
 
 /// A callback may hold a handle of its own exchange, and tasks may remain when the server stops.

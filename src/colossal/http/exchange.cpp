@@ -23,6 +23,8 @@ std::string chunk_of(std::string_view bytes) {
   return concat(size.str(), "\r\n", bytes, "\r\n");
 }
 
+std::string error_event(const ErrorAnswer& error) { return "data: " + error_json(error) + "\n\n"; }
+
 }  // namespace
 
 ExchangeState::ExchangeState(AnswerForm form, std::shared_ptr<WorkerPool> pool, std::function<void()> wake)
@@ -72,7 +74,7 @@ void ExchangeState::answer_exception(const std::exception& error) {
     answer_locked(error_response(answer));
   }
   if (!is_stream) return;
-  write_events("data: " + error_json(answer) + "\n\n");
+  write_events(error_event(answer));
   end_events();
 }
 
@@ -89,18 +91,26 @@ void ExchangeState::begin_events() {
   add(head_of(200, "text/event-stream; charset=utf-8", headers, std::nullopt));
 }
 
-bool ExchangeState::write_events(std::string_view bytes) {
-  const std::lock_guard lock(mutex_);
+bool ExchangeState::write_locked(std::string_view bytes) {
   if (gone_ || output_.has_ended || !output_.is_stream) return false;
   if (!form_.is_head) add(form_.is_http_1_0 ? std::string(bytes) : chunk_of(bytes));
   return true;
 }
 
-void ExchangeState::end_events() {
-  const std::lock_guard lock(mutex_);
+void ExchangeState::end_locked() {
   if (gone_ || output_.has_ended || !output_.is_stream) return;
   output_.has_ended = true;
   add(form_.is_http_1_0 || form_.is_head ? "" : "0\r\n\r\n");
+}
+
+bool ExchangeState::write_events(std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  return write_locked(bytes);
+}
+
+void ExchangeState::end_events() {
+  const std::lock_guard lock(mutex_);
+  end_locked();
 }
 
 void ExchangeState::abandon() {
@@ -207,35 +217,37 @@ void ExchangeState::wrote(size_t bytes) {
   unread_ -= static_cast<int64_t>(bytes);
 }
 
-void ExchangeState::end_with(Gone why, bool drops_queue) {
+void ExchangeState::leave(Gone why) {
   std::function<void(Gone)> callback;
   {
     const std::lock_guard lock(mutex_);
-    if (gone_) return;
-    gone_ = why;
-    callback = std::exchange(when_gone_, nullptr);
-    if (drops_queue) {
+    if (!gone_) {
+      gone_ = why;
+      callback = std::exchange(when_gone_, nullptr);
       output_.bytes = {};
       unread_ = 0;
+      output_.has_ended = output_.is_broken = true;
+      if (wake_ && !std::exchange(is_awake_, true)) wake_();
+      wake_ = nullptr;
     }
-    output_.has_ended = output_.is_broken = true;
-    if (wake_ && !std::exchange(is_awake_, true)) wake_();
-    if (drops_queue) wake_ = nullptr;
   }
   if (callback) callback(why);
-}
-
-void ExchangeState::leave(Gone why) {
-  end_with(why, true);
   detach();
 }
 
 void ExchangeState::stop() {
+  const ErrorAnswer error{.status = 503, .message = "the server is stopping: send the request again later"};
+  std::function<void(Gone)> callback;
   {
     const std::lock_guard lock(mutex_);
-    if (output_.has_ended) return;
+    if (gone_ || output_.has_ended) return;
+    answer_locked(error_response(error));
+    write_locked(error_event(error));
+    end_locked();
+    gone_ = Gone::kStopped;
+    callback = std::exchange(when_gone_, nullptr);
   }
-  end_with(Gone::kStopped, false);
+  if (callback) callback(Gone::kStopped);
 }
 
 void ExchangeState::detach() {

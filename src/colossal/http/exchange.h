@@ -24,7 +24,7 @@ class ExchangeHandle;
 enum class Gone {
   kLeft,    ///< it closed its connection or its sending side
   kUnread,  ///< it did not read for unread_timeout, or more than max_unread bytes waited
-  kStopped  ///< the server stopped
+  kStopped  ///< the server stopped; the answer ends with an error
 };
 
 /// A stream of server-sent events. Copies are handles of the same stream. If the last handle is destroyed before end(),

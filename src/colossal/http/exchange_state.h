@@ -55,7 +55,7 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
   void wrote(size_t bytes);
   /// The client is gone: drops the queue and calls the callback.
   void leave(Gone why);
-  /// The server stops: ends an answer that has not ended, after the bytes that are queued, and calls the callback.
+  /// The server stops: ends an answer that has not ended with an error, 503 or an event, and calls the callback.
   void stop();
   /// The answer was sent. Handles no longer reach the connection.
   void detach();
@@ -64,11 +64,13 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
  private:
   void add(std::string_view bytes);  ///< with the lock held
   std::string head_of(int status, const std::string& content_type, const Headers& headers, std::optional<size_t> size);
+  // With the lock held.
   void answer_locked(const Response& response);
+  bool write_locked(std::string_view bytes);
+  void end_locked();
   void begin_turn();  ///< posts run_next_task() to the pool
   void run_next_task();
   void drop_tasks();
-  void end_with(Gone why, bool drops_queue);
 
   const AnswerForm form_;
   const std::shared_ptr<WorkerPool> pool_;

@@ -70,8 +70,9 @@ class Server {
   int64_t connections() const;
   /// Waits until no request runs. Returns false if that took longer than `seconds`.
   bool wait_until_idle(double seconds) const;
-  /// Ends accepting, gives what is queued for clients up to a second to leave, ends running answers with
-  /// Gone::kStopped, closes all connections and joins the threads. Later calls do nothing.
+  /// Ends accepting, and ends running answers with an error: 503 or, in a stream, an event (Gone::kStopped). Gives
+  /// clients up to a second to read what is queued, closes all connections and joins the threads. Later calls do
+  /// nothing.
   void stop();
 
  private:

@@ -38,7 +38,7 @@ class Sockets {
   virtual void start() = 0;  ///< begins the I/O thread
   virtual std::string address() const = 0;
   virtual int64_t port() const = 0;
-  /// Ends accepting and idle connections, and stops running answers after the bytes that are queued. Does not wait.
+  /// Ends accepting and idle connections, and ends running answers with an error. Does not wait.
   virtual void begin_stop() = 0;
   /// Closes all connections. Does not wait.
   virtual void close_all() = 0;
