@@ -44,6 +44,14 @@ std::optional<http::RequestError> completion_error(const std::string& body) {
   return error_of([&] { completion(body); });
 }
 
+TEST(RequestReader, AddsVariablesOfTheRequestToThoseOfTheServer) {
+  ReaderOptions options = common();
+  options.defaults.variables = {{"thinks", false}, {"tone", "plain"}};
+  EXPECT_EQ(chat(chat_with(""), options).variables, options.defaults.variables);
+  EXPECT_EQ(chat(chat_with(R"("chat_template_kwargs": {"thinks": true, "year": 1})"), options).variables,
+            ordered_json({{"thinks", true}, {"tone", "plain"}, {"year", 1}}));
+}
+
 TEST(RequestReader, ReadsAllFieldsOfACompletion) {
   const CompletionRequest request = completion(R"({"model": "m", "prompt": "To be", "max_tokens": 5, "stream": true,
     "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "top_k": 7, "seed": 3,

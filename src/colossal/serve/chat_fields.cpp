@@ -81,19 +81,20 @@ void check_tool(const ordered_json& tool, const std::string& path, std::set<std:
 
 }  // namespace
 
-void read_chat_input(const BodyFields& fields, const ReaderLimits& limits, ChatRequest& request) {
+void read_chat_input(const BodyFields& fields, const ReaderOptions& reader, ChatRequest& request) {
   const ordered_json* messages = fields.list("messages");
   if (!messages || messages->empty())
     refuse("messages", "a list of at least one message", messages ? *messages : ordered_json());
   for (size_t i = 0; i < messages->size(); ++i)
-    request.messages.push_back(read_message((*messages)[i], concat("messages[", i, "]"), limits));
+    request.messages.push_back(read_message((*messages)[i], concat("messages[", i, "]"), reader.limits));
   const ordered_json* tools = fields.list("tools");
   if (tools && !tools->empty()) {
     std::set<std::string> names;
     for (size_t i = 0; i < tools->size(); ++i) check_tool((*tools)[i], concat("tools[", i, "]"), names);
     request.tools = *tools;
   }
-  if (const ordered_json* variables = fields.object("chat_template_kwargs")) request.variables = *variables;
+  request.variables = reader.defaults.variables;
+  if (const ordered_json* variables = fields.object("chat_template_kwargs")) request.variables.update(*variables);
 }
 
 }  // namespace colossal::serve

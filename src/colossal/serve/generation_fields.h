@@ -21,7 +21,7 @@ void read_generation(const BodyFields& fields, const ReaderOptions& reader, Gene
 /// schema.
 void check_schema(const std::string& schema, const std::string& param);
 
-/// Reads messages, tools and chat_template_kwargs.
-void read_chat_input(const BodyFields& fields, const ReaderLimits& limits, ChatRequest& request);
+/// Reads messages, tools and chat_template_kwargs, which are added to the variables of the defaults.
+void read_chat_input(const BodyFields& fields, const ReaderOptions& reader, ChatRequest& request);
 
 }  // namespace colossal::serve

@@ -3,6 +3,7 @@
 //   const auto defaults = serve::request_defaults(command_line, given, serve::read_folder_options(folder));
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct RequestDefaults {
   std::optional<int64_t> max_tokens{};  ///< none = 16 for completions, as many as fit for chats
   bool has_seed = false;                ///< false = a request without a seed gets a random one
   std::string system{};                 ///< system message of chats that have none; "" = none
+  /// Variables of the chat template; those of a request (chat_template_kwargs) have precedence. A JSON object.
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
 };
 
 /// Merges the options of the command line, of which the user gave those in `given` (names in JSON), with those of the

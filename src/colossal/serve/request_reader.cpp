@@ -157,7 +157,7 @@ ChatRequest RequestReader::chat(std::string_view body) const {
   request.options.max_tokens = fields.integer("max_completion_tokens", 1, kMostTokens)
                                    .value_or(max_tokens.value_or(options_.defaults.max_tokens.value_or(kAsManyAsFit)));
   read_chat_logprobs(fields, request.options);
-  read_chat_input(fields, options_.limits, request);
+  read_chat_input(fields, options_, request);
   request.tool_choice = read_tool_choice(fields, request);
   request.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
   if (request.tool_choice.is_forced()) {
@@ -188,7 +188,7 @@ TokenizeRequest RequestReader::tokenize(std::string_view body) const {
   read_model(fields, options_.name);
   if (!fields.find("messages")) return {fields.required_text("prompt")};
   ChatRequest request;
-  read_chat_input(fields, options_.limits, request);
+  read_chat_input(fields, options_, request);
   if (!request.tools.is_null()) request.tool_choice.kind = ToolChoice::kAuto;
   return {std::move(request)};
 }

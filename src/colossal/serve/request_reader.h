@@ -70,7 +70,8 @@ struct ChatRequest : GenerationRequest {
   nlohmann::ordered_json tools{};  ///< a list of objects; null = none
   ToolChoice tool_choice{};
   bool parallel_tool_calls = true;                                      ///< false: at most one call
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< chat_template_kwargs
+  /// Variables of the template: chat_template_kwargs, and those of the defaults that it does not set.
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
 
   /// Returns the names of the functions in `tools`, unless the choice is kNone.
   std::vector<std::string> function_names() const;
