@@ -248,6 +248,9 @@ TEST_P(Engine, EnforcesLimits) {
         ++told[event.id].first;
         told[event.id].second = event.finish_reason;
       }
+    EXPECT_EQ(engine.max_length(), 10);
+    EXPECT_EQ(infer::Engine(model, {}).max_length(), model.decoding_model().shape.positions);
+    EXPECT_EQ(infer::Engine(model, {.cache_bytes = bytes_of_block(model, 16), .block_tokens = 16}).max_length(), 16);
     // 9 new tokens, one of them before; the model does not read the last one.
     EXPECT_EQ(told.at(0), std::pair(int64_t{8}, FinishReason::AtPositions));
     EXPECT_EQ(told.at(2), std::pair(int64_t{1}, FinishReason::AtLength));

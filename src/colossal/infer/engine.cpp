@@ -155,6 +155,11 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   return next_id_++;
 }
 
+int64_t Engine::max_length() const {
+  const int64_t longest = std::min(runner_->longest(), scheduler_.max_length());
+  return options_.max_length > 0 ? std::min(longest, options_.max_length) : longest;
+}
+
 Engine::Load Engine::load() const {
   return {.waiting = scheduler_.waiting(),
           .running = scheduler_.running(),

@@ -125,6 +125,10 @@ class Engine {
   Load load() const;
   /// Returns the number of blocks in the cache; 1 with `alone`.
   int64_t blocks() const { return scheduler_.pool().blocks(); }
+  /// Returns the maximum number of tokens of a sequence that the model reads, without attention_sinks: the positions
+  /// that the runner can use (Positions above), EngineOptions::max_length and the cache limit it. A completion may have
+  /// one more token, which the model does not read.
+  int64_t max_length() const;
 
  private:
   struct Running {

@@ -1,6 +1,7 @@
 #include "colossal/infer/decoding/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -25,13 +26,9 @@ const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<S
 void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must have at least one token");
-  const int64_t needed = static_cast<int64_t>(tokens.size()) + max_new_tokens,
-                room = options_.blocks * options_.block_tokens;
-  // With a window, a step needs blocks for its own tokens and for the window before them. The window may start anywhere
-  // in a block.
-  const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
-  require(needed <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
-          max_new_tokens, " tokens, capacity ", room, "; raise --kv-cache or lower --max-tokens");
+  require(static_cast<int64_t>(tokens.size()) + max_new_tokens <= max_length(), "engine",
+          "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ", max_new_tokens, " tokens, capacity ",
+          max_length(), "; raise --kv-cache or lower --max-tokens");
   Client& client = activate(sharing.client);
   const auto prompt = static_cast<int64_t>(tokens.size());
   sequences_.emplace(id, Sequence{.tokens = std::move(tokens),
@@ -42,6 +39,13 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tok
                                   .to_score = sharing.scored});
   client.waiting.push_back(id);
   ++client.requests, ++waiting_;
+}
+
+int64_t Scheduler::max_length() const {
+  // With a window, a step needs blocks for its own tokens and for the window before them. The window may start anywhere
+  // in a block.
+  const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
+  return slides ? std::numeric_limits<int64_t>::max() : options_.blocks * options_.block_tokens;
 }
 
 Scheduler::Client& Scheduler::activate(const std::string& name) {
