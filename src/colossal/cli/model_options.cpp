@@ -123,14 +123,6 @@ void check_draft_folder(const ModelOptions& options) {
           folder, "; copy the model's tokenizer files there, or name one for both models with --tokenizer");
 }
 
-run::Loading loading_of(const ModelOptions& options) {
-  run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
-  if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
-  const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
-  loading.packing = {.bits = bits, .group = options.group_size, .floating = options.quantize == "fp8"};
-  return loading;
-}
-
 }  // namespace
 
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help) {
@@ -219,33 +211,51 @@ void print_notices(const run::SavedModel& saved) {
   for (const std::string& notice : saved.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
 }
 
+run::Loading loading_of(const ModelOptions& options) {
+  run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
+  if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
+  const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
+  loading.packing = {.bits = bits, .group = options.group_size, .floating = options.quantize == "fp8"};
+  return loading;
+}
+
+std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas) {
+  const distributed::ParallelConfig& layout = options.layout;
+  const at::Device device = comm::choose_device(options.device, 0);
+  auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
+  require(world->size() == replicas * layout.ranks(), "parallel",
+          "the number of ranks must match the layout: got ", world->size(), " ranks, ",
+          replicas > 1 ? concat("replicas ", replicas, " * ") : "", "pipeline ", layout.pipeline.size,
+          layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ", layout.sequence.size,
+          " * tensor ", layout.tensor.size);
+  if (world->rank() == 0) warn_of_unused_gpus(options.device);
+  return world;
+}
+
+ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& loading, comm::Mesh& mesh,
+                              const run::Program* program) {
+  const at::Device device = comm::choose_device(options.device, mesh.world().local_rank());
+  const run::Program& known = program ? *program : run::built_in();
+  ModelAndDraft loaded{run::load_model(options.from, mesh, options.layout, device, loading, known)};
+  if (options.draft.empty()) return loaded;
+  run::Loading of_draft = loading;
+  of_draft.memory = {};
+  loaded.draft = run::load_model(options.draft, mesh, options.layout, device, of_draft, known);
+  const models::ModelShape& shape = loaded.draft->model->decoding_model().shape;
+  require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,
+          ", which ", shape.task().purpose());
+  if (loaded.model.tokenizer) check_draft(*loaded.model.tokenizer, *loaded.draft->tokenizer);
+  return loaded;
+}
+
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const run::Program* program, const std::function<int(const LoadedModel&)>& work) {
-  const distributed::ParallelConfig& layout = options.layout;
-  return with_ranks(layout.ranks(), command, arguments, [&] {
-    const at::Device device = comm::choose_device(options.device, 0);
-    const auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
-    require(world->size() == layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
-            world->size(), " ranks, pipeline ", layout.pipeline.size,
-            layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ",
-            layout.sequence.size, " * tensor ", layout.tensor.size);
-    if (world->rank() == 0) warn_of_unused_gpus(options.device);
-    comm::Mesh mesh(*world, layout.axes());
-    const run::SavedModel saved =
-        run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
-                        loading_of(options), program ? *program : run::built_in());
-    if (world->rank() == 0) print_notices(saved);
-    if (options.draft.empty()) return work({*world, mesh, saved});
-    run::Loading loading = loading_of(options);
-    loading.memory = {};
-    const run::SavedModel draft =
-        run::load_model(options.draft, mesh, layout, comm::choose_device(options.device, world->local_rank()), loading,
-                        program ? *program : run::built_in());
-    const models::ModelShape& shape = draft.model->decoding_model().shape;
-    require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,
-            ", which ", shape.task().purpose());
-    if (saved.tokenizer) check_draft(*saved.tokenizer, *draft.tokenizer);
-    return work({*world, mesh, saved, &draft});
+  return with_ranks(options.layout.ranks(), command, arguments, [&] {
+    const auto world = join_layout(options);
+    comm::Mesh mesh(*world, options.layout.axes());
+    const ModelAndDraft loaded = load_with_draft(options, loading_of(options), mesh, program);
+    if (world->rank() == 0) print_notices(loaded.model);
+    return work({*world, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr});
   });
 }
 

@@ -9,6 +9,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "colossal/cli/arguments.h"
@@ -64,6 +66,22 @@ struct LoadedModel {
 
 /// Prints SavedModel::notices to stderr, a line each. Commands call it on rank 0 after they have loaded a model.
 void print_notices(const run::SavedModel& saved);
+
+/// Joins the ranks of `replicas` times the layout, one of which this process is. Rank 0 warns of unused GPUs. Errors
+/// ("parallel"): another number of ranks.
+std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas = 1);
+/// Returns how the options say that a model is loaded.
+run::Loading loading_of(const ModelOptions& options);
+
+/// The model of a rank, and with ModelOptions::draft its draft model.
+struct ModelAndDraft {
+  run::SavedModel model;
+  std::optional<run::SavedModel> draft{};
+};
+/// Loads the model on every rank of `mesh`, which has the axes of the layout, and the draft model if there is one.
+/// Errors: as with_model(), but for the number of ranks.
+ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& loading, comm::Mesh& mesh,
+                              const run::Program* program);
 
 /// Loads the model and runs work() on every rank of the layout. Starts the ranks if no launcher did
 /// (cli/local_world.h). Returns the exit status. `program` has the models that a folder may name; null = the built-in
