@@ -50,6 +50,14 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
   return registry.resolve(config);
 }
 
+/// Checks that a path that is no run folder is a Hugging Face folder or a GGUF file.
+void check_is_model(const std::string& folder) {
+  require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
+          "; name a run folder, a Hugging Face folder or a GGUF file");
+  require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
+          " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
+}
+
 /// `steps`: the checkpoints of the folder, if it is a run.
 Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
                      const Program& program, std::vector<std::string>& notices) {
@@ -75,10 +83,7 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             static_cast<uint64_t>(config.training.seed),
             config.precision.dtype()};
   }
-  require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
-          "; name a run folder, a Hugging Face folder or a GGUF file");
-  require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
-          " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
+  check_is_model(folder);
   if (pooler) return {with_pooler(folder, program.models), folder, "", at::kFloat};
   nlohmann::json config = checkpoint::read_config(folder);
   if (auto notice = drop_missing_layers(folder, config, program.models)) notices.push_back(std::move(*notice));
@@ -196,6 +201,14 @@ void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::Name
 }
 
 }  // namespace
+
+models::Task task_of(const std::string& folder, const Program& program) {
+  const RunFolder run(folder);
+  if (std::filesystem::exists(run.config()))
+    return program.models.resolve(read_config<Config>(run.config()).model).task();
+  check_is_model(folder);
+  return program.models.shape_of(checkpoint::read_config(folder)).task();
+}
 
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                       at::Device device, const Loading& loading, const Program& program) {

@@ -51,6 +51,10 @@ struct SavedModel {
   std::vector<std::string> notices{};
 };
 
+/// Returns the task of the model of a run folder, Hugging Face folder or GGUF file. It reads no weights and needs no
+/// checkpoint. Errors: a path of another kind; a config that load_model() refuses for any caller.
+models::Task task_of(const std::string& folder, const Program& program = built_in());
+
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of
 /// `layout`. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call it; small messages.
