@@ -7,8 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
-#include "colossal/base/json_file.h"
+#include "colossal/cli/chat_options.h"
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/input_lines.h"
 #include "colossal/cli/local_world.h"
@@ -20,7 +19,6 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kMaxTemplateBytes = 1 << 20;  // bytes
 constexpr const char* kHelp =
     "/clear        start over\n/system TEXT  start over with another system message; without TEXT: with none\n/help    "
     "     show this list\n/exit         quit, as at the end of the input\nCtrl-C stops an answer.\n";
@@ -29,7 +27,6 @@ struct ChatRequest {
   ModelOptions model;
   infer::EngineOptions engine;
   infer::ConversationOptions conversation;
-  std::string template_file, variables;
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
 };
 
@@ -126,14 +123,6 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
   }
 }
 
-text::ChatTemplate template_of(const ChatRequest& request) {
-  if (!request.template_file.empty())
-    return text::ChatTemplate(read_file(request.template_file, kMaxTemplateBytes), request.template_file);
-  require(text::has_chat_template(request.model.from), "chat", request.model.from,
-          " has no chat template; name one with --chat-template, or use `colossal generate`");
-  return text::ChatTemplate::read(request.model.from);
-}
-
 }  // namespace
 
 int chat(const Arguments& arguments, const run::Program* program) {
@@ -142,26 +131,24 @@ int chat(const Arguments& arguments, const run::Program* program) {
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   infer::GenerationOptions& options = r.conversation.options;
-  app.add_option("--system", r.conversation.system, "system message, the first of the conversation");
+  ChatOptions chat_options;
+  add_chat_options(app, chat_options, "system message, the first of the conversation");
   add_generation_flags(app, options,
                        {.left_out = infer::Conversation::unused(),
                         .max_tokens_help = "maximum number of tokens of an answer",
                         .min_tokens = 1});
-  app.add_option("--chat-template", r.template_file, "Jinja file to use instead of the folder's template");
-  app.add_option("--variables", r.variables,
-                 "variables of the template, as a JSON object: '{\"enable_thinking\": false}'");
   parse(app, arguments);
   r.ignored_defaults = use_folder_defaults(app, r.model.from, options.sampling);
   options.check();
   refuse_unused_sampling(app, options.sampling);
   check_text_model_options(app, r.model, "chat");
-  if (!r.variables.empty()) {
-    r.conversation.variables = parse_ordered_json(r.variables, "--variables", "chat");
-    require(r.conversation.variables.is_object(), "chat", "--variables must be a JSON object: got ", r.variables);
-  }
-  const text::ChatTemplate chat_template = template_of(r);
+  r.conversation.system = chat_options.system;
+  r.conversation.variables = template_variables(chat_options, "chat");
+  const std::optional<text::ChatTemplate> chat_template = find_template(chat_options, r.model.from);
+  require(chat_template.has_value(), "chat", r.model.from,
+          " has no chat template; name one with --chat-template, or use `colossal generate`");
   return with_model(r.model, "chat", arguments, program,
-                    [&](const LoadedModel& loaded) { return chat_as_rank(r, loaded, chat_template); });
+                    [&](const LoadedModel& loaded) { return chat_as_rank(r, loaded, *chat_template); });
 }
 
 }  // namespace colossal::cli

@@ -1,0 +1,37 @@
+#include "colossal/cli/chat_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr int64_t kMaxTemplateBytes = 1 << 20;
+
+}  // namespace
+
+void add_chat_options(CLI::App& app, ChatOptions& options, const std::string& system_help) {
+  app.add_option("--system", options.system, system_help);
+  app.add_option("--chat-template", options.template_file, "Jinja file to use instead of the folder's template");
+  app.add_option("--variables", options.variables,
+                 "variables of the template, as a JSON object: '{\"enable_thinking\": false}'");
+}
+
+nlohmann::ordered_json template_variables(const ChatOptions& options, const char* command) {
+  if (options.variables.empty()) return nlohmann::ordered_json::object();
+  nlohmann::ordered_json variables = parse_ordered_json(options.variables, "--variables", command);
+  require(variables.is_object(), command, "--variables must be a JSON object: got ", options.variables);
+  return variables;
+}
+
+std::optional<text::ChatTemplate> find_template(const ChatOptions& options, const std::string& model) {
+  const std::string& file = options.template_file;
+  if (!file.empty()) return text::ChatTemplate(read_file(file, kMaxTemplateBytes), file);
+  if (!text::has_chat_template(model)) return std::nullopt;
+  return text::ChatTemplate::read(model);
+}
+
+}  // namespace colossal::cli
