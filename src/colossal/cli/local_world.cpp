@@ -15,22 +15,23 @@
 namespace colossal::cli {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process, so this state is global
+// signals belong to the process, so this state is global
+volatile std::sig_atomic_t stop_signal = 0, second_signal = 0, reports_second = 0;
 
 void on_signal(int signal) {
   if (!stop_signal)
     stop_signal = signal;
-  else if (signal != SIGHUP)
+  else if (signal != SIGHUP && !reports_second)
     std::_Exit(128 + signal);  // SIGHUP may arrive more than once for a lost terminal
+  else if (signal != SIGHUP)
+    second_signal = signal;
 }
 
-}  // namespace
+void end_at_once(int) { std::_Exit(0); }
 
-void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
-
-void watch_stop_signals() {
+void handle_stop_signals(void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;  // a write in progress continues
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
@@ -39,16 +40,34 @@ void watch_stop_signals() {
     const bool is_unwanted = signal == SIGHUP && before.sa_handler == SIG_IGN;  // nohup
     if (!is_unwanted) sigaction(signal, &action, nullptr);
   }
+}
+
+}  // namespace
+
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+void watch_stop_signals(SecondSignal second) {
+  reports_second = second == SecondSignal::IsReported;
+  handle_stop_signals(on_signal);
   ignore_broken_pipes();
 }
 
+void end_on_stop_signals() { handle_stop_signals(end_at_once); }
+
+void ignore_stop_signals() { handle_stop_signals(SIG_IGN); }
+
 bool stop_requested() { return stop_signal != 0; }
+
+bool stop_is_urgent() { return second_signal != 0; }
 
 void forget_interrupt() {
   if (stop_signal == SIGINT) stop_signal = 0;
 }
 
-int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
+int stop_status() {
+  if (second_signal) return 128 + second_signal;
+  return stop_signal ? 128 + stop_signal : 0;
+}
 
 void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }
 

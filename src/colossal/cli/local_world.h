@@ -37,17 +37,27 @@ void add_timeout(CLI::App& app, int64_t& seconds);
 /// long waits.
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device);
 
-/// Starts to watch stop signals: stop_requested() is true once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as
-/// under nohup) has arrived. A second SIGINT or SIGTERM ends the process at once. Also calls ignore_broken_pipes().
-void watch_stop_signals();
+// The three functions below decide what stop signals do: SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under
+// nohup). Before the first call they end the process. The last call counts.
+
+/// Effect of a second SIGINT or SIGTERM: the process ends at once, or stop_is_urgent() is true.
+enum class SecondSignal { Ends, IsReported };
+/// Makes stop_requested() true once a stop signal has arrived. Also calls ignore_broken_pipes().
+void watch_stop_signals(SecondSignal second = SecondSignal::Ends);
+/// Makes a stop signal end the process at once with status 0.
+void end_on_stop_signals();
+/// Makes the process ignore stop signals, for a rank that rank 0 ends after it got the same signal.
+void ignore_stop_signals();
 /// Makes later writes to a pipe without a reader fail instead of ending the process (`colossal train ... | head`).
 void ignore_broken_pipes();
 /// Returns true after a signal that watch_stop_signals() watches; false if the signals are not watched.
 bool stop_requested();
+/// Returns true after a second SIGINT or SIGTERM, with SecondSignal::IsReported.
+bool stop_is_urgent();
 /// Resets stop_requested() and stop_status() after a SIGINT, because it was meant for an operation that has ended: the
 /// user stopped a completion. SIGTERM and SIGHUP remain.
 void forget_interrupt();
-/// Returns 128 + the signal, as a shell reports it; 0 if no signal arrived.
+/// Returns 128 + the signal, the second one if there is one, as a shell reports it; 0 if no signal arrived.
 int stop_status();
 
 }  // namespace colossal::cli
