@@ -20,6 +20,7 @@
 #include "colossal/cli/quantize.h"
 #include "colossal/cli/reference.h"
 #include "colossal/cli/run.h"
+#include "colossal/cli/serve.h"
 #include "colossal/cli/train.h"
 
 namespace colossal::cli {
@@ -41,6 +42,7 @@ int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments)
 int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
+int serve(const Arguments& arguments, const run::Program*) { become_torch("serve", arguments); }
 int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }
 
 }  // namespace colossal::cli

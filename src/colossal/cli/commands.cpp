@@ -15,6 +15,7 @@
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
+#include "colossal/cli/serve.h"
 #include "colossal/cli/tokenize.h"
 #include "colossal/cli/train.h"
 #include "colossal/cli/train_tokenizer.h"
@@ -29,6 +30,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"train", "train the model that a config file describes, on one rank or many", with_program(train)},
       {"generate", "generate text with a trained, Hugging Face or GGUF model", with_program(generate)},
       {"chat", "chat in the terminal with a model that has a chat template", with_program(chat)},
+      {"serve", "serve a model over HTTP: OpenAI's API and a chat page", with_program(serve)},
       {"embed", "compute an embedding vector per text with BERT or a decoder model", with_program(embed)},
       {"evaluate", "measure how well a model predicts a text: perplexity, bits per byte", with_program(evaluate)},
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",

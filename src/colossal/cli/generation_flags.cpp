@@ -77,6 +77,18 @@ class FlagAdder : public Fields {
   const GenerationFlags& flags_;
 };
 
+/// Collects the names of fields.
+class FieldNames : public Fields {
+ public:
+  std::vector<std::string> names;
+
+ private:
+  void visit(const Field& field) override { names.emplace_back(field.name); }
+  void visit_rest(ConfigDocument&) override {}
+  void enter(const char*, const char*, const char*) override {}
+  void leave() override {}
+};
+
 }  // namespace
 
 void add_generation_flags(CLI::App& app, infer::GenerationOptions& options, const GenerationFlags& flags) {
@@ -91,6 +103,13 @@ std::vector<std::string> given_names(const CLI::App& app, const std::vector<std:
     if (option && option->count() > 0) given.push_back(name);
   }
   return given;
+}
+
+std::vector<std::string> given_names(const CLI::App& app) {
+  FieldNames all;
+  infer::GenerationOptions options;
+  options.fields(all);
+  return given_names(app, all.names);
 }
 
 std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::string& folder,

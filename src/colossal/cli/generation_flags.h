@@ -28,6 +28,8 @@ struct GenerationFlags {
 void add_generation_flags(CLI::App& app, infer::GenerationOptions& options, const GenerationFlags& flags = {});
 /// Returns the options among `names`, as spelled in JSON, whose flags the command line gave.
 std::vector<std::string> given_names(const CLI::App& app, const std::vector<std::string>& names);
+/// Returns all generation options, as spelled in JSON, whose flags the command line gave.
+std::vector<std::string> given_names(const CLI::App& app);
 
 /// Sets each sampling option that the command line did not give to the value that the model's folder recommends
 /// (infer::read_generation_defaults). Returns the keys of generation_config.json that are not applied. Errors: errors

@@ -1,0 +1,215 @@
+#include "colossal/cli/serve.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/cli/serve_options.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/part_of_world.h"
+#include "colossal/http/server.h"
+#include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/serve/engine_loop.h"
+#include "colossal/serve/routes.h"
+#include "colossal/serve/served_replicas.h"
+#include "colossal/serve/service.h"
+
+namespace colossal::cli {
+namespace {
+
+using DrainClock = std::chrono::steady_clock;
+
+/// The part of rank 0 that talks HTTP.
+struct HttpFront {
+  explicit HttpFront(const ServeOptions& options)
+      : service({.defaults = options.defaults,
+                 .limits = options.limits,
+                 .has_keys = !options.keys.is_empty(),
+                 .log = [](const std::string& line) { say(line); }}),
+        server({.host = options.host,
+                .port = options.port,
+                .limits = options.limits,
+                .keys = options.keys,
+                .allowed_hosts = options.allowed_hosts,
+                .on_end = [this](const http::RequestEnd& end) { service.log_end(end); }},
+               serve::routes(service)) {
+    if (!server.notice().empty()) say(server.notice());
+  }
+  void drain() {
+    service.drain();
+    server.drain();
+  }
+
+  serve::Service service;
+  http::Server server;  // ends before the service, which its routes use
+};
+
+/// The objects that run the model of a rank.
+struct ModelRunners {
+  ModelRunners(const ServeOptions& options, const LoadedModel& loaded) {
+    distributed::DistributedModel& model = *loaded.saved.model;
+    if (options.task.continues()) {
+      engine.emplace(model, loaded.engine(options.engine));
+      schemas.emplace(*loaded.saved.tokenizer, loaded.saved.end_ids);
+    }
+    try {
+      embedder.emplace(model, options.embedding);
+    } catch (const Error& error) {  // the layout of a model that continues text may not allow embeddings
+      if (!engine) throw;
+      no_embeddings = error.message();
+    }
+  }
+
+  std::optional<infer::Engine> engine{};
+  std::optional<infer::SchemaCache> schemas{};
+  std::optional<infer::Embedder> embedder{};
+  std::string no_embeddings{};
+};
+
+/// Ends a server after a stop signal, when its requests have ended or --drain seconds later.
+class Drain {
+ public:
+  Drain(const ServeOptions& options, HttpFront& front, serve::ServedReplicas& replicas)
+      : seconds_(options.drain), front_(front), replicas_(replicas) {}
+
+  void poll() {
+    if (has_ended_ || !stop_requested()) return;
+    if (!deadline_) begin();
+    // The launcher signals again if a rank has died. The error of that rank then ends the streams, not this drain.
+    constexpr std::chrono::milliseconds kTimeOfErrors{300};
+    if (stop_is_urgent() && !std::exchange(is_urgent_, true))
+      deadline_ = std::min(*deadline_, DrainClock::now() + kTimeOfErrors);
+    if (front_.server.running() > 0 && DrainClock::now() < *deadline_) return;
+    has_ended_ = true;
+    front_.server.stop();  // before the replicas drop what runs, so that its streams end with an error
+    replicas_.end();
+  }
+
+ private:
+  void begin() {
+    front_.drain();
+    deadline_ =
+        DrainClock::now() + std::chrono::duration_cast<DrainClock::duration>(std::chrono::duration<double>(seconds_));
+    if (const int64_t running = front_.server.running(); running > 0)
+      say(concat("stopping: ", running, running == 1 ? " request gets " : " requests get ", seconds_, " s to end"));
+  }
+
+  const double seconds_;
+  HttpFront& front_;
+  serve::ServedReplicas& replicas_;
+  std::optional<DrainClock::time_point> deadline_{};
+  bool is_urgent_ = false, has_ended_ = false;
+};
+
+/// Returns the maximum number of tokens of a text to embed.
+int64_t embedding_length(const ServeOptions& options, const run::SavedModel& saved) {
+  const int64_t positions = saved.model->model().shape.positions;
+  return options.embedding_tokens > 0 ? std::min(options.embedding_tokens, positions) : positions;
+}
+
+serve::ServedModel served_model(const ServeOptions& options, const run::SavedModel& saved, ModelRunners& runners) {
+  serve::ServedModel model{.name = options.name,
+                           .demands_name = options.demands_name,
+                           .created = static_cast<int64_t>(std::time(nullptr)),
+                           .tokenizer = saved.tokenizer.get(),
+                           .chat_template = options.chat_template ? &*options.chat_template : nullptr,
+                           .schemas = runners.schemas ? &*runners.schemas : nullptr,
+                           .max_length = runners.engine ? runners.engine->max_length()  //
+                                                        : embedding_length(options, saved),
+                           .continues = runners.engine.has_value(),
+                           .no_embeddings = runners.no_embeddings};
+  if (!runners.embedder) return model;
+  model.check_embedding = [&embedder = *runners.embedder,
+                           length = embedding_length(options, saved)](const std::vector<int64_t>& text) {
+    embedder.check(text);
+    const auto tokens = static_cast<int64_t>(text.size());
+    require(tokens <= length, "embed", "a text must have at most ", length, " tokens: got ", tokens, "; shorten it");
+  };
+  return model;
+}
+
+std::string ready_line(const ServeOptions& options, const std::string& url, const run::SavedModel& saved,
+                       const ModelRunners& runners) {
+  const int64_t ranks = options.model.layout.ranks();
+  std::string line = concat("ready at ", url, ": ", options.name, ", ");
+  if (options.replicas > 1) line += concat(options.replicas, " replicas of ");
+  line += concat(ranks, ranks == 1 ? " rank" : " ranks");
+  if (!runners.engine) return line;
+  const int64_t tokens = runners.engine->blocks() * options.engine.block_tokens * saved.model->cache_ranks();
+  return line + concat(options.replicas > 1 ? ", each cache holds " : ", the cache holds ", tokens, " tokens");
+}
+
+/// Serves requests until a stop signal, on rank 0 of all replicas. Returns the exit status.
+int answer_requests(const ServeOptions& options, HttpFront& front, const run::SavedModel& saved, ModelRunners& runners,
+                    serve::ServedReplicas& replicas) {
+  struct StopAtEnd {  // routes use the model and the replicas
+    ~StopAtEnd() { server.stop(); }
+    http::Server& server;
+  } const stop_at_end{front.server};
+  front.service.open(served_model(options, saved, runners), replicas.replica());
+  say(ready_line(options, front.server.url(), saved, runners));
+  Drain drain(options, front, replicas);
+  try {
+    replicas.run([&drain] { drain.poll(); });
+  } catch (const std::exception&) {
+    constexpr double kSecondsToTell = 1;  // the launcher kills this rank 5 s after another one has died
+    front.drain();
+    front.server.wait_until_idle(kSecondsToTell);  // unfinished requests end with the error
+    throw;
+  }
+  return stop_is_urgent() ? stop_status() : 0;
+}
+
+int serve_as_rank(const ServeOptions& options, const run::Program* program) {
+  ignore_broken_pipes();
+  end_on_stop_signals();  // nothing is lost before the model is loaded
+  const auto world = join_layout(options.model, options.replicas);
+  const bool is_first = world->rank() == 0;
+  serve::check_replicas(*world, options.replicas, options.model.layout.ranks());
+  comm::Mesh everyone(*world, {{"rank", world->size()}});
+  std::unique_ptr<HttpFront> front;
+  comm::agree(everyone.all(), at::kCPU, [&] {
+    if (is_first) front = std::make_unique<HttpFront>(options);
+  });
+  comm::PartOfWorld part(*world, static_cast<int>(options.replicas));
+  comm::Mesh mesh(part, options.model.layout.axes());
+  run::Loading loading = loading_of(options.model);
+  if (!options.task.continues()) {
+    loading.packing.reset();
+    loading.headless = true;
+    loading.pooler = options.embedding.pooling == infer::Pooling::Pooler;
+  }
+  const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, program);
+  if (is_first) print_notices(loaded.model);
+  std::optional<ModelRunners> runners;
+  comm::agree(everyone.all(), at::kCPU, [&] {
+    runners.emplace(options, LoadedModel{part, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr});
+    if (!is_first) ignore_stop_signals();  // before rank 0 waits for them
+  });
+  if (is_first) watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
+  serve::EngineLoop loop(part, mesh,
+                         {.engine = runners->engine ? &*runners->engine : nullptr,
+                          .embedder = runners->embedder ? &*runners->embedder : nullptr,
+                          .schemas = runners->schemas ? &*runners->schemas : nullptr,
+                          .end_ids = loaded.model.end_ids,
+                          .max_waiting = options.limits.max_waiting});
+  serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);
+  if (front) return answer_requests(options, *front, loaded.model, *runners, replicas);
+  replicas.run({});
+  return 0;
+}
+
+}  // namespace
+
+int serve(const Arguments& arguments, const run::Program* program) {
+  const ServeOptions options = read_serve_options(arguments, program ? *program : run::built_in());
+  return with_ranks(options.ranks(), "serve", arguments, [&] { return serve_as_rank(options, program); });
+}
+
+}  // namespace colossal::cli
