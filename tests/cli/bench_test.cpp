@@ -26,8 +26,8 @@ Outcome bench(const std::vector<std::string>& words) { return run_command("bench
 TEST(Bench, ListsItsBenchmarks) {
   const auto outcome = bench({});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* name :
-       {"\n  experts ", "\n  inference ", "\n  memory ", "\n  sequence ", "\n  tensor-parallel ", "\n  zero "})
+  for (const char* name : {"\n  experts ", "\n  inference ", "\n  memory ", "\n  sequence ", "\n  serve ",
+                           "\n  tensor-parallel ", "\n  zero "})
     EXPECT_THAT(outcome.out, HasSubstr(name));
   EXPECT_EQ(bench({"--help"}).out, outcome.out);
   const auto unknown = bench({"tensor-paralel"});

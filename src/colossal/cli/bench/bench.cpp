@@ -10,6 +10,7 @@
 #include "colossal/cli/bench/inference.h"
 #include "colossal/cli/bench/memory.h"
 #include "colossal/cli/bench/sequence.h"
+#include "colossal/cli/bench/serve.h"
 #include "colossal/cli/bench/tensor_parallel.h"
 #include "colossal/cli/bench/zero.h"
 
@@ -31,6 +32,7 @@ const Benchmark kBenchmarks[] = {
     {"inference", "tokens per second and latencies of generation, compared with the memory bandwidth", bench_inference},
     {"memory", "largest model that trains within budgets of host memory and disk, and the traffic between them",
      bench_memory},
+    {"serve", "tokens per second and latencies of an OpenAI-compatible HTTP server under load", bench_serve},
     {"zero", "traffic and memory of each ZeRO stage, compared with the published formulas", bench_zero},
 };
 
