@@ -52,10 +52,41 @@ def shapes():
     yield "model.norm.weight", (HIDDEN,)
 
 
-def write_folder(folder):
-    """Writes config.json and model.safetensors with random bf16 weights."""
+def write_weights(path, shapes, scale_of):
+    """Writes a safetensors file of random bf16 weights, with vectors of ones. Returns the number of parameters.
+
+    `shapes` has pairs of name and shape. scale_of(name, shape) returns the standard deviation of a matrix, or a column
+    with that of each row.
+    """
     import numpy
 
+    header, end, count = {}, 0, 0
+    for name, shape in shapes:
+        numbers = int(numpy.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + 2 * numbers]}
+        end, count = end + 2 * numbers, count + numbers
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    random = numpy.random.default_rng(0)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in shapes:
+            if len(shape) == 1:
+                values = numpy.ones(shape, numpy.float32)
+            else:
+                values = random.standard_normal(shape, numpy.float32) * numpy.float32(scale_of(name, shape))
+            file.write((values.view(numpy.uint32) >> 16).astype("<u2").tobytes())  # the upper half is a bf16
+    return count
+
+
+def scale_of(name, shape):
+    """Products keep the size of their inputs, apart from two."""
+    scale = EMBEDDING_SCALE if "embed" in name else shape[1] ** -0.5
+    return scale * (ATTENTION_SCALE if "o_proj" in name else 1)
+
+
+def write_folder(folder):
+    """Writes config.json and model.safetensors with random bf16 weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": VOCABULARY,
@@ -64,25 +95,7 @@ def write_folder(folder):
         "max_position_embeddings": 4096, "hidden_act": "silu",
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "sliding_window": None,
         "torch_dtype": "bfloat16"}))
-    header, end, count = {}, 0, 0
-    for name, shape in shapes():
-        numbers = int(numpy.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + 2 * numbers]}
-        end, count = end + 2 * numbers, count + numbers
-    assert count == PARAMETERS
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    random = numpy.random.default_rng(0)
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, shape in shapes():
-            if len(shape) == 1:
-                values = numpy.ones(shape, numpy.float32)
-            else:  # products keep the size of their inputs, apart from two
-                scale = EMBEDDING_SCALE if "embed" in name else shape[1] ** -0.5
-                scale *= ATTENTION_SCALE if "o_proj" in name else 1
-                values = random.standard_normal(shape, numpy.float32) * numpy.float32(scale)
-            file.write((values.view(numpy.uint32) >> 16).astype("<u2").tobytes())  # the upper half is a bf16
+    assert write_weights(folder / "model.safetensors", list(shapes()), scale_of) == PARAMETERS
 
 
 def check_tokens(options, model):
