@@ -37,7 +37,7 @@ std::vector<Seen> stepped(Scheduler& scheduler) {
 using Steps = std::vector<Seen>;
 
 TEST(Scheduler, ChunksPromptsBetweenTokensOfOthers) {
-  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 5, .keeps_prefixes = false});
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 5, .chunk_tokens = 2, .keeps_prefixes = false});
   scheduler.add(0, counted(3), 9);
   scheduler.add(1, counted(8), 9);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 2}}));
@@ -53,6 +53,18 @@ TEST(Scheduler, LimitsRunningRequests) {
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 3}}));
   scheduler.remove(0);
   EXPECT_EQ(stepped(scheduler), (Steps{{1, 3, 1}, {2, 0, 3}}));
+}
+
+TEST(Scheduler, LeavesRoomForAChunkInEachStep) {
+  const auto options = [](int64_t step_tokens, int64_t max_running) {
+    const SchedulerOptions used = Scheduler({.step_tokens = step_tokens, .max_running = max_running}).options();
+    return std::pair(used.max_running, used.chunk_tokens);
+  };
+  EXPECT_EQ(options(512, 256), std::pair(int64_t{256}, int64_t{64}));
+  EXPECT_EQ(options(256, 256), std::pair(int64_t{192}, int64_t{64}));
+  EXPECT_EQ(options(64, 256), std::pair(int64_t{32}, int64_t{32}));
+  EXPECT_EQ(options(3, 256), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_EQ(options(1, 256), std::pair(int64_t{1}, int64_t{1}));
 }
 
 TEST(Scheduler, PreemptsTheNewestRequest) {

@@ -54,6 +54,7 @@ class Load {
   std::vector<Scheduler::ScheduledTokens> step() {
     const std::vector<Scheduler::ScheduledTokens> planned = scheduler.next();
     for (const Scheduler::ScheduledTokens& scheduled : planned) {
+      computed += scheduled.count;
       const int64_t id = scheduled.id, end = std::min(scheduled.first + scheduled.count, prompts[id]);
       int64_t& known = read[id];
       if (known == 0) known = scheduler.found(id);
@@ -82,6 +83,7 @@ class Load {
   std::map<int64_t, int64_t> left, prompts, read;  // by request: tokens to generate, prompt tokens, those computed
   std::map<int64_t, std::string> clients;
   std::map<std::string, int64_t> service;  // the counters, without what a return from being idle adds
+  int64_t computed = 0;                    // tokens of all steps
 };
 
 TEST(SchedulerTurns, GiveEachChunkToTheSmallestCounter) {
@@ -133,6 +135,115 @@ TEST(SchedulerTurns, DoNotCountTokensThatAPreemptionComputesAgain) {
   EXPECT_GT(load.scheduler.counts().preempted, 0);
   EXPECT_EQ(a, 2 + 3 + 2 * 7);
   EXPECT_EQ(b, 1 + 2 * 3);
+}
+
+// A request that finds cached blocks but no room for the rest has not begun. Blocks that it loses until then cost what
+// they cost others.
+TEST(SchedulerTurns, CountTokensThatWereFoundBeforeAStartThatFailed) {
+  Scheduler scheduler({.blocks = 4, .block_tokens = 2});
+  scheduler.add(0, counted(5), 1, {.client = "a"});
+  stepped(scheduler);
+  scheduler.remove(0);
+  scheduler.add(1, counted(4, 50), 3, {.client = "b"});
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));
+  scheduler.add(2, counted(5), 1, {.client = "b"});
+  for (int64_t at = 4; at < 8; ++at)  // takes the blocks that request 2 has found
+    EXPECT_EQ(stepped(scheduler), (Steps{{1, at, 1}}));
+  scheduler.remove(1);
+  const int64_t before = scheduler.counter("b");
+  EXPECT_EQ(stepped(scheduler), (Steps{{2, 0, 5}}));
+  EXPECT_EQ(scheduler.counter("b"), before + 5 + 2);
+}
+
+/// Two clients with a request each, of which the cache holds only one at its end. Returns the tokens that were read
+/// again, and the bound on them.
+std::pair<int64_t, int64_t> read_again_by_two(const SchedulerOptions& options, std::array<int64_t, 2> prompts,
+                                              std::array<int64_t, 2> more) {
+  Load load(options);
+  int64_t once = 0;
+  for (int64_t id = 0; id < 2; ++id) {
+    load.add(id, counted(prompts[id], 1000 * id), more[id], {.client = std::to_string(id)});
+    once += prompts[id] + more[id] - 1;
+  }
+  for (int steps = 0; !load.left.empty() && steps < 100000; ++steps) load.step();
+  EXPECT_TRUE(load.left.empty());
+  // Starts that preempt read at most the counted work again. A request starts again in free blocks at most twice: after
+  // the first chunk of the other one, and after its end.
+  const int64_t bound = load.service["0"] + load.service["1"] + 2 * options.blocks * options.block_tokens;
+  return {load.computed - once, bound};
+}
+
+TEST(SchedulerTurns, ReadFewTokensAgainIfTwoRequestsDoNotFitTogether) {
+  for (const bool keeps_prefixes : {true, false}) {
+    const auto [again, bound] =
+        read_again_by_two({.blocks = 16, .keeps_prefixes = keeps_prefixes}, {600, 600}, {300, 300});
+    EXPECT_GT(again, 0);
+    EXPECT_LE(again, 3 * 900) << "each preempts the other one about once";
+    EXPECT_LE(again, bound);
+  }
+  std::mt19937 draw(4);
+  const auto pick = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(draw() % (high - low + 1)); };
+  for (int round = 0; round < 200; ++round) {
+    const SchedulerOptions options{.blocks = pick(8, 32),
+                                   .block_tokens = pick(1, 16),
+                                   .step_tokens = pick(2, 200),
+                                   .chunk_tokens = pick(1, 64),
+                                   .keeps_prefixes = pick(0, 1) == 1};
+    const int64_t room = options.blocks * options.block_tokens;
+    std::array<int64_t, 2> prompts{}, more{};
+    for (int i = 0; i < 2; ++i) {
+      prompts[i] = pick(1, room - 1);
+      more[i] = pick(std::max<int64_t>(1, room / 2 + 1 - prompts[i]), room - prompts[i]) + 1;
+    }
+    const auto [again, bound] = read_again_by_two(options, prompts, more);
+    ASSERT_LE(again, bound) << "round " << round;
+  }
+}
+
+TEST(SchedulerTurns, StartANewRequestWhileAPreemptedOneWaits) {
+  Load load({.blocks = 16});
+  for (int64_t id = 0; id < 2; ++id) load.add(id, counted(600, 1000 * id), 300, {.client = std::to_string(id)});
+  bool has_waited = false;
+  for (int64_t id = 2; load.left.count(0) == 1 && load.left.count(1) == 1; ++id) {
+    for (int i = 0; i < 5; ++i) load.step();
+    has_waited |= load.scheduler.blocks(0).empty() || load.scheduler.blocks(1).empty();
+    load.add(id, counted(64, 1000 * id), 1 + id % 4, {.client = std::to_string(id)});
+    ASSERT_LE(load.steps_to_first_token(id), 2) << "request " << id;
+    while (load.left.count(id) == 1) load.step();
+  }
+  EXPECT_TRUE(has_waited);
+}
+
+// New clients begin at the smallest counter, and take every block and slot that gets free.
+TEST(SchedulerTurns, StartAPreemptedRequestAgainBesideAStreamOfNewClients) {
+  Load load({.blocks = 16, .max_running = 4, .keeps_prefixes = false});
+  load.add(0, counted(900), 100, {.client = "long"});
+  int64_t next = 1, steps = 0;
+  for (; load.left.count(0) == 1; ++steps) {
+    ASSERT_LT(steps, 20000);
+    while (load.left.size() < 12) {
+      load.add(next, counted(200, 1000 * next), 4, {.client = std::to_string(next)});
+      ++next;
+    }
+    load.step();
+  }
+  EXPECT_GT(load.scheduler.counts().preempted, 0);
+}
+
+TEST(SchedulerTurns, GiveAChunkBesideCompletionsThatWouldFillTheStep) {
+  Load load({.step_tokens = 64});
+  for (int64_t id = 0; id < 200; ++id) load.add(id, counted(3, 100 * id), 400, {.client = "many"});
+  for (int i = 0; i < 20; ++i) load.step();
+  for (int64_t id = 1000; id < 1010; ++id) {
+    load.add(id, counted(32, 1000 * id), 3, {.client = std::to_string(id)});
+    ASSERT_LE(load.steps_to_first_token(id), 2);
+    while (load.left.count(id) == 1) load.step();
+  }
+  std::map<int64_t, int64_t> before = load.left;
+  load.step();
+  int64_t advanced = 0;
+  for (const auto& [id, left] : load.left) advanced += before.at(id) - left;
+  EXPECT_EQ(advanced, load.scheduler.options().max_running) << "each running completion advances";
 }
 
 TEST(SchedulerTurns, RaiseTheCounterOfAClientThatReturns) {
@@ -327,7 +438,7 @@ class ArrivalOrder {
   void add(int64_t id, int64_t tokens) { waiting_.push_back(id), requests_[id] = {tokens}; }
   void append(int64_t id) { ++requests_[id].tokens; }
   void remove(int64_t id) {
-    resize(requests_[id], 0);
+    take(requests_[id], 0);
     std::erase(running_, id), std::erase(waiting_, id);
     requests_.erase(id);
   }
@@ -342,8 +453,10 @@ class ArrivalOrder {
     }
     while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.max_running) {
       const int64_t id = waiting_.front(), count = std::min(requests_[id].tokens, left);
-      if (blocks_for(count) > free_) break;
+      const int64_t blocks = blocks_for(requests_[id].has_run ? requests_[id].tokens : count);
+      if (blocks > free_) break;
       waiting_.pop_front(), running_.push_back(id);
+      take(requests_[id], blocks);
       compute(id, count, step), left -= count;
     }
     return step;
@@ -352,19 +465,23 @@ class ArrivalOrder {
  private:
   struct Request {
     int64_t tokens, held = 0, blocks = 0;
+    bool has_run = false;
   };
   int64_t blocks_for(int64_t tokens) const { return (tokens + options_.block_tokens - 1) / options_.block_tokens; }
-  void resize(Request& request, int64_t held) {
-    free_ += request.blocks - blocks_for(held);
-    request.held = held, request.blocks = blocks_for(held);
+  void take(Request& request, int64_t blocks) {
+    free_ += request.blocks - blocks;
+    request.blocks = blocks;
   }
   void preempt_last() {
-    resize(requests_[running_.back()], 0);
+    take(requests_[running_.back()], 0);
+    requests_[running_.back()].held = 0;
     waiting_.push_front(running_.back()), running_.pop_back();
   }
   void compute(int64_t id, int64_t count, Steps& step) {
-    if (count > 0) step.push_back({id, requests_[id].held, count});
-    resize(requests_[id], requests_[id].held + count);
+    Request& request = requests_[id];
+    if (count > 0) step.push_back({id, request.held, count});
+    request.held += count, request.has_run = true;
+    take(request, std::max(request.blocks, blocks_for(request.held)));
   }
   SchedulerOptions options_;
   int64_t free_;
@@ -381,7 +498,7 @@ TEST(SchedulerTurns, ServeOneClientInArrivalOrder) {
     options.keeps_prefixes = false;
     const int64_t room = options.blocks * options.block_tokens;
     Scheduler scheduler(options);
-    ArrivalOrder expected(options);
+    ArrivalOrder expected(scheduler.options());
     std::map<int64_t, int64_t> left;
     for (int64_t next = 0; next < 20 || !left.empty();) {
       if (next < 20 && random.pick(0, 1) == 1) {
@@ -427,7 +544,7 @@ TEST(SchedulerTurns, DoNotDependOnTheNamesOfClients) {
 }
 
 TEST(SchedulerTurns, ReadAPromptOfSeveralCompletionsOnce) {
-  Scheduler scheduler({.blocks = 64, .block_tokens = 4, .step_tokens = 8});
+  Scheduler scheduler({.blocks = 64, .block_tokens = 4, .step_tokens = 8, .chunk_tokens = 2});
   scheduler.add(0, counted(14), 9);
   for (int64_t id = 1; id < 4; ++id) scheduler.add(id, counted(14), 9, {.after = 0});
   scheduler.add(4, counted(2, 50), 9);

@@ -32,9 +32,12 @@ struct EngineOptions {
   /// Element type of the KV cache: kChar or kFloat8_e4m3fn, 8-bit quantized values with scales
   /// (ops/products/row_codes.h); none = the model's dtype.
   std::optional<at::ScalarType> cache_dtype{};
-  int64_t block_tokens = 64;   ///< tokens that a rank stores of a block; a multiple of ops::kPageUnit
-  int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
-  int64_t max_running = 256;   ///< maximum number of requests that hold cache blocks
+  int64_t block_tokens = 64;  ///< tokens that a rank stores of a block; a multiple of ops::kPageUnit
+  /// Maximum number of tokens per step, over all requests. A chunk of a prompt has at most half of them.
+  int64_t step_tokens = 512;
+  /// Maximum number of requests that hold cache blocks. At most step_tokens minus a chunk of 64 tokens, so that each
+  /// step advances all of them and reads a chunk of a prompt.
+  int64_t max_running = 256;
   int64_t max_waiting = 0;     ///< maximum number of requests that wait for their first step; 0 = no limit
   int64_t max_length = 0;      ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share

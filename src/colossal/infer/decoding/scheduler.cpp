@@ -13,6 +13,10 @@ Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), pool_
   require(options.step_tokens > 0 && options.max_running > 0 && options.chunk_tokens > 0, "engine",
           "step_tokens, max_running and chunk_tokens must be positive: got ", options.step_tokens, ", ",
           options.max_running, " and ", options.chunk_tokens);
+  // A step has room for a token of each running request and for a chunk. Otherwise completions that fill the step would
+  // let the prompts of other clients wait for their end.
+  options_.chunk_tokens = std::min(options.chunk_tokens, (options.step_tokens + 1) / 2);
+  options_.max_running = std::clamp<int64_t>(options.step_tokens - options_.chunk_tokens, 1, options.max_running);
 }
 
 Scheduler::Sequence& Scheduler::at(int64_t id) {
@@ -49,7 +53,7 @@ int64_t Scheduler::max_length() const {
 }
 
 Scheduler::Client& Scheduler::activate(const std::string& name) {
-  if (sequences_.empty()) clients_.clear();
+  if (sequences_.empty()) clients_.clear(), work_ = 0;
   Client& client = clients_[name];
   if (client.requests > 0) return client;
   client.counter = std::max(client.counter, min_counter());
@@ -72,6 +76,11 @@ void Scheduler::forget_idle_clients() {
                 [least](const auto& entry) { return entry.second.requests == 0 && entry.second.counter <= least; });
 }
 
+void Scheduler::charge(Client& client, int64_t work) {
+  client.counter += work;
+  work_ += work;
+}
+
 int64_t Scheduler::counter(const std::string& client) const {
   const auto found = clients_.find(client);
   return found == clients_.end() ? 0 : found->second.counter;
@@ -81,7 +90,6 @@ void Scheduler::begin(Sequence& sequence) {
   if (options_.keeps_prefixes && sequence.scored == sequence.to_score)
     sequence.blocks = pool_.find(sequence.tokens, sequence.cache_key);
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
-  sequence.counted = std::max(sequence.counted, sequence.held);
   leave_window(sequence);
 }
 
@@ -212,27 +220,52 @@ void Scheduler::plan_completions() {
   }
 }
 
-bool Scheduler::may_start(const Client& client) const {
-  if (client.waiting.empty()) return false;
-  const auto shared = sequences_.find(at(client.waiting.front()).after);
+bool Scheduler::may_start(const Client& client, Admits admits) const {
+  if (client.waiting.empty() || admits == Admits::kNone) return false;
+  const Sequence& first = at(client.waiting.front());
+  if (first.counted > 0 && admits == Admits::kNew) return false;
+  const auto shared = sequences_.find(first.after);
   return shared == sequences_.end() || shared->second.held >= shared->second.prompt;
 }
 
-// Starts the first waiting request of a client, if there is room for the first tokens that it has to compute.
-bool Scheduler::start_first(Client& client, int64_t max_tokens) {
-  const int64_t id = client.waiting.front();
-  Sequence& sequence = at(id);
-  for (;;) {
+// Returns the number of first tokens that need blocks when a request starts. A request that reads tokens again needs
+// those of all its tokens. With fewer it would be preempted again before it does new work.
+int64_t Scheduler::tokens_at_start(const Sequence& sequence, int64_t max_tokens) const {
+  if (sequence.counted <= sequence.held) return sequence.held + std::min(sequence.lacking(), max_tokens);
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  return options_.window == 0 ? length
+                              : std::min(length, std::max(sequence.held, options_.window) + options_.step_tokens);
+}
+
+// Gives the first waiting request of a client the blocks that it starts with. If there is no room, returns which other
+// requests may start.
+Scheduler::Admits Scheduler::make_room(Client& client, int64_t max_tokens) {
+  Sequence& sequence = at(client.waiting.front());
+  for (bool preempts = false;; preempts = true) {
+    int64_t again = sequence.counted;
     if (static_cast<int64_t>(running_.size()) < options_.max_running) {
       begin(sequence);
-      const int64_t tokens = sequence.held + std::min(sequence.lacking(), max_tokens);
-      if (pool_.blocks_for(tokens) - static_cast<int64_t>(sequence.blocks.size()) <= pool_.free()) break;
+      again = std::max<int64_t>(0, sequence.counted - sequence.held);
+      const int64_t tokens = tokens_at_start(sequence, max_tokens);
+      if (pool_.blocks_for(tokens) - static_cast<int64_t>(sequence.blocks.size()) <= pool_.free()) {
+        take_free_blocks(sequence, tokens);
+        if (preempts && again > 0) work_ = 0;
+        return Admits::kAll;
+      }
       give_up(sequence);
     }
     Client* last = client.running > 0 ? nullptr : last_running();
-    if (!last || std::pair(last->counter, last->since) < std::pair(client.counter, client.since)) return false;
+    if (!last || std::pair(last->counter, last->since) < std::pair(client.counter, client.since)) return Admits::kNone;
+    if (again > work_) return Admits::kNew;
     preempt(youngest_of(*last));
   }
+}
+
+// Starts the first waiting request of a client and returns kAll, or returns which other requests may start.
+Scheduler::Admits Scheduler::start_first(Client& client, int64_t max_tokens) {
+  if (const Admits others = make_room(client, max_tokens); others != Admits::kAll) return others;
+  const int64_t id = client.waiting.front();
+  Sequence& sequence = at(id);
   counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
   counts_.found_tokens += sequence.held;
   if (sequence.found < 0) sequence.found = sequence.held, --waiting_;
@@ -241,16 +274,16 @@ bool Scheduler::start_first(Client& client, int64_t max_tokens) {
   client.reading.push_back(id);
   running_.push_back(id);
   ++client.running;
-  return true;
+  return Admits::kAll;
 }
 
 // Returns the client whose turn it is, or null if no client can read. `readers` is set to the number of clients that
 // can.
-Scheduler::Client* Scheduler::next_reader(bool may_begin, int64_t& readers) {
+Scheduler::Client* Scheduler::next_reader(Admits admits, int64_t& readers) {
   Client* next = nullptr;
   readers = 0;
   for (auto& [name, client] : clients_) {
-    if (client.reading.empty() && !(may_begin && may_start(client))) continue;
+    if (client.reading.empty() && !may_start(client, admits)) continue;
     ++readers;
     if (!next || comes_before(client, *next)) next = &client;
   }
@@ -262,21 +295,22 @@ void Scheduler::plan_prompts() {
     const Sequence& sequence = at(id);
     if (sequence.lacking() > 0 && !sequence.is_answering()) sequence.client->reading.push_back(id);
   }
-  bool may_begin = true;  // false after a request found no room: it waits, and no other one starts
+  Admits admits = Admits::kAll;  // less after a request found no room and waits
   while (left_ > 0) {
     int64_t readers = 0;
-    Client* client = next_reader(may_begin, readers);
+    Client* client = next_reader(admits, readers);
     if (!client) return;
     const int64_t max_tokens = readers > 1 ? std::min(left_, options_.chunk_tokens) : left_;
-    if (client->reading.empty() && !start_first(*client, max_tokens)) {
-      may_begin = false;
-      continue;
+    if (client->reading.empty()) {
+      const Admits others = start_first(*client, max_tokens);
+      admits = std::max(admits, others);
+      if (others != Admits::kAll) continue;
     }
     Sequence& sequence = at(client->reading.front());
     const int64_t count = std::min(sequence.lacking() - sequence.planned, max_tokens);
     const bool has_room = plan(sequence, count);
     if (has_room) client->granted += count;
-    if (!has_room && sequence.is_running) may_begin = false;
+    if (!has_room && sequence.is_running) admits = Admits::kNone;
     if (sequence.is_running && (!has_room || sequence.planned == sequence.lacking())) client->reading.pop_front();
   }
 }
@@ -291,7 +325,8 @@ std::vector<Scheduler::ScheduledTokens> Scheduler::planned_step() {
     scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
     scheduled.scored = std::max<int64_t>(0, std::min(end, sequence.to_score) - sequence.scored);
     sequence.scored += scheduled.scored;
-    sequence.client->counter += std::max<int64_t>(0, std::min(end, sequence.prompt) - sequence.counted);
+    const int64_t known = std::max(sequence.counted, sequence.held);  // found tokens cost nothing
+    charge(*sequence.client, std::max<int64_t>(0, std::min(end, sequence.prompt) - known));
     sequence.counted = std::max(sequence.counted, end);
     step.push_back(scheduled);
   }
@@ -331,7 +366,7 @@ void Scheduler::give_back_behind(Sequence& sequence, int64_t tokens) {
 void Scheduler::append(int64_t id, int64_t token) {
   Sequence& sequence = at(id);
   sequence.tokens.push_back(token);
-  sequence.client->counter += 2;
+  charge(*sequence.client, 2);
 }
 
 void Scheduler::rewind(int64_t id, int64_t count) {
@@ -341,6 +376,7 @@ void Scheduler::rewind(int64_t id, int64_t count) {
   require(!options_.keeps_prefixes, "engine", "tokens cannot be dropped while prefixes are kept for other requests");
   sequence.tokens.resize(static_cast<size_t>(count));
   sequence.held = std::min(sequence.held, count);
+  sequence.counted = std::min(sequence.counted, count);
   give_back_behind(sequence, sequence.held);
 }
 

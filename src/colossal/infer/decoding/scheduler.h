@@ -27,9 +27,10 @@ namespace colossal::infer {
 struct SchedulerOptions {
   int64_t blocks = 256;
   int64_t block_tokens = 64;
-  int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
-  int64_t max_running = 256;   ///< maximum number of requests that hold blocks
-  int64_t chunk_tokens = 64;   ///< tokens of a prompt that a client gets per turn while other clients wait for one
+  int64_t step_tokens = 512;  ///< maximum number of tokens per step, over all requests
+  int64_t max_running = 256;  ///< maximum number of requests that hold blocks; at most step_tokens - chunk_tokens
+  /// Tokens of a prompt that a client gets per turn while other clients wait for one; at most half of step_tokens.
+  int64_t chunk_tokens = 64;
   bool keeps_prefixes = true;  ///< caches the blocks of prompts and completions for reuse by other requests
   /// Attention window in tokens, including the query's own token. The scheduler returns blocks before the window to the
   /// pool while a request runs. 0 = no window.
@@ -50,16 +51,23 @@ struct Sharing {
 ///          tokens that are computed again after a preemption. Running completions advance in every step. What is left
 ///          of the step goes to prompts in chunks of SchedulerOptions::chunk_tokens, each chunk to the client with the
 ///          smallest counter; of equal ones, to the client that has been active for longer. The requests of a client
-///          start in arrival order. With one client, requests are served in arrival order.
+///          start in arrival order. With one client, requests are served in arrival order. A smaller step than
+///          max_running + chunk_tokens lowers both (options()), so completions never take the last chunk of a step.
 /// Idle:    a client without requests is idle. When it returns, its counter is raised to the smallest counter of the
 ///          active clients, so it cannot save up turns. After all clients were idle, all counters begin again at 0.
 /// Room:    a request starts if fewer than max_running requests run and free blocks suffice for its first tokens. If
-///          the request whose turn it is finds no room, no other request starts before it. If its client has no running
-///          request, the youngest running request of the client with the largest counter is preempted, as often as
-///          needed, while that counter is larger. A running request that finds no free block preempts in the same way
-///          and may preempt itself. A preempted request returns its blocks and is the next of its client's requests.
-/// Latency: with max_running + chunk_tokens <= step_tokens, a client that returns with the smallest counter gets its
-///          first chunk within two steps beside any load of one other client.
+///          the request whose turn it is finds no room, no other one starts before it (but see Again). If its client has
+///          no running request, the youngest running request of the client with the largest counter is preempted, as
+///          often as needed, while that counter is larger. A running request that finds no free block preempts in the
+///          same way and may preempt itself. A preempted request returns its blocks and is the next of its client's
+///          requests.
+/// Again:   a preempted request starts again when free blocks suffice for all its tokens (for a window and a step, if
+///          there is a window), and takes these blocks at once. It preempts others only after at least as much work was
+///          counted, since the last such start, as it has tokens to read again. Until then requests that are new may
+///          start before it, but no other preempted one. So all starts that preempt read at most as many tokens again
+///          as are counted for all clients.
+/// Latency: a client that returns with the smallest counter gets its first chunk within two steps beside any load of
+///          one other client.
 class Scheduler {
  public:
   /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
@@ -138,8 +146,12 @@ class Scheduler {
   const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
   const BlockPool& pool() const { return pool_; }
   const Counts& counts() const { return counts_; }
+  /// Returns the options in use: max_running and chunk_tokens may be lower than the constructor's.
+  const SchedulerOptions& options() const { return options_; }
 
  private:
+  /// Waiting requests that may start in the rest of a step: all, only those that no step has read, or none.
+  enum class Admits { kAll, kNew, kNone };
   struct Client {
     int64_t counter = 0;
     int64_t since = 0;              // number of its return from being idle; decides between equal counters
@@ -156,7 +168,7 @@ class Scheduler {
     std::string cache_key;
     int64_t after;        // id of the request whose prompt is the same; -1 = none
     int64_t prompt;       // number of first tokens that count as the prompt
-    int64_t counted = 0;  // number of first tokens that were computed or found before
+    int64_t counted = 0;  // number of first tokens that blocks held after some step
     int64_t found = -1;   // number of tokens found when it first started; -1 = it has not started
     int64_t planned = 0;  // during next(): number of tokens of the step
     bool is_running = false;
@@ -175,12 +187,15 @@ class Scheduler {
   Sequence& at(int64_t id);
   const Sequence& at(int64_t id) const;
   Client& activate(const std::string& name);
+  void charge(Client& client, int64_t work);
   int64_t min_counter() const;
   void forget_idle_clients();
-  bool may_start(const Client& client) const;
+  bool may_start(const Client& client, Admits admits) const;
   void begin(Sequence& sequence);
-  bool start_first(Client& client, int64_t max_tokens);
-  Client* next_reader(bool may_begin, int64_t& readers);
+  int64_t tokens_at_start(const Sequence& sequence, int64_t max_tokens) const;
+  Admits make_room(Client& client, int64_t max_tokens);
+  Admits start_first(Client& client, int64_t max_tokens);
+  Client* next_reader(Admits admits, int64_t& readers);
   Client* last_running();
   int64_t youngest_of(const Client& client);
   void preempt(int64_t id);
@@ -202,6 +217,7 @@ class Scheduler {
   std::map<std::string, Client> clients_;
   std::vector<int64_t> running_;  // ids of the requests that hold blocks, in the order in which they started
   int64_t left_ = 0;              // during next(): number of tokens that the step has room for
+  int64_t work_ = 0;              // growth of all counters since a preempted request last preempted to start again
   int64_t waiting_ = 0;
   int64_t next_since_ = 0;
   Counts counts_;
