@@ -119,6 +119,18 @@ TEST(ToolCalls, HoldLongArguments) {
   EXPECT_EQ(read_in_pieces(text, 1).calls.size(), 1u);
 }
 
+// A reader that begins again with each piece takes many minutes.
+TEST(ToolCalls, ReadEachByteOfLongCallsOnce) {
+  const std::string long_text(size_t{2} << 20, 'x'), space(size_t{1} << 18, ' ');
+  const std::string value = "{\"name\": \"f\", \"arguments\": {\"a\": \"" + long_text + "\"}}";
+  const std::string llama = "{" + space + "\"name\": \"f\", \"parameters\": {\"a\": \"" + long_text + "\"}}";
+  for (const std::string& text :
+       {"<tool_call>" + value + "</tool_call>", space + "<tool_call>" + space + value + space + "</tool_call>",
+        "[TOOL_CALLS]" + space + "[" + value + "]", llama})
+    EXPECT_EQ(read_in_pieces(text, 8).calls.size(), 1u) << text.substr(0, 20);
+  EXPECT_EQ(read_in_pieces("[TOOL_CALLS][" + value + "]" + space + "<tool_call>" + value, 8).calls.size(), 2u);
+}
+
 /// A tokenizer with the one special token [TOOL_CALLS].
 class MistralTokenizer final : public text::Tokenizer {
  public:

@@ -46,13 +46,6 @@ bool agree(std::string_view a, std::string_view b) {
   return a.substr(0, length) == b.substr(0, length);
 }
 
-/// Returns true if `text` may begin an object whose first member is "name". Calls of a form without an opening begin
-/// so, and other JSON need not wait for its end.
-bool may_begin_with_name(std::string_view text) {
-  const size_t key = skip_space(text, 1);
-  return key == text.size() || agree(text.substr(key), "\"name\"");
-}
-
 std::optional<ToolCall> call_of(const ordered_json& json, const CallForm& form,
                                 const std::vector<std::string>& functions) {
   if (!json.is_object() || !json.contains("name") || !json.contains(form.arguments)) return {};
@@ -107,6 +100,7 @@ struct ToolCallReader::Opening {
 bool ToolCallReader::JsonEnd::advance(std::string_view text) {
   while (at < text.size()) {
     const char c = text[at++];
+    if (member == 0 && at > 1 && std::string_view(kSpace).find(c) == kNone) member = at - 1;
     if (in_text) {
       if (!is_escaped && c == '"') in_text = false;
       is_escaped = !is_escaped && c == '\\';
@@ -119,18 +113,18 @@ bool ToolCallReader::JsonEnd::advance(std::string_view text) {
   return false;
 }
 
-// Returns the first opening in waiting_. Searches no further than that, because a call that waits may be long.
-ToolCallReader::Opening ToolCallReader::find_opening() const {
-  const size_t start = has_content_ ? kNone : waiting_.find_first_not_of(kSpace);
-  const bool is_object = start != kNone && waiting_[start] == '{';
-  if (options_.is_forced) return is_object ? Opening{&kForcedForm, start} : Opening{};
+// Returns the first opening in waiting_. Does not search after one that waiting_ begins with, because such a call may
+// be long. Other text does not wait.
+ToolCallReader::Opening ToolCallReader::find_opening() {
+  spaces_ = skip_space(waiting_, spaces_);
+  const std::string_view text = std::string_view(waiting_).substr(spaces_);
+  if (options_.is_forced) return text.starts_with('{') && !has_content_ ? Opening{&kForcedForm, spaces_} : Opening{};
+  if (text.starts_with('{') && !has_content_) return {&kObjectForm, spaces_};
+  for (const CallForm& form : kMarkedForms)
+    if (text.starts_with(form.opening)) return {&form, spaces_};
   Opening first;
-  if (is_object) first = {&kObjectForm, start};
-  for (const CallForm& form : kMarkedForms) {
-    const size_t end = first.form ? first.at + form.opening.size() - 1 : kNone;
-    const size_t at = std::string_view(waiting_).substr(0, end).find(form.opening);
-    if (at < first.at) first = {&form, at};
-  }
+  for (const CallForm& form : kMarkedForms)
+    if (const size_t at = waiting_.find(form.opening, spaces_); at < first.at) first = {&form, at};
   return first;
 }
 
@@ -138,24 +132,27 @@ ToolCallReader::Opening ToolCallReader::find_opening() const {
 ToolCallReader::Found ToolCallReader::read_call(const Opening& opening, bool is_end, CallsAndContent& out) {
   const CallForm& form = *opening.form;
   const Found if_cut_off = is_end ? Found::kNoCall : Found::kUndecided;
-  const size_t begin = skip_space(waiting_, opening.at + form.opening.size());
-  if (begin == waiting_.size()) return if_cut_off;
-  const std::string_view json = std::string_view(waiting_).substr(begin);
+  Begun& known = begun_;
+  known.value = skip_space(waiting_, std::max(known.value, opening.at + form.opening.size()));
+  if (known.value == waiting_.size()) return if_cut_off;
+  const std::string_view json = std::string_view(waiting_).substr(known.value);
   if (json.front() != (form.is_list ? '[' : '{')) return Found::kNoCall;
-  if (form.opening.empty() && !may_begin_with_name(json)) return Found::kNoCall;
-  if (json_.depth == 0 && json_.at > 0) json_ = {};  // the value was complete, its closing was not
-  if (!json_.advance(json)) return if_cut_off;
-  size_t end = begin + json_.at;
+  const bool is_complete = known.json.is_complete() || known.json.advance(json);
+  // A call of a form without an opening begins with its name, and other JSON need not wait for its end.
+  if (form.opening.empty() && known.json.member > 0 && !agree(json.substr(known.json.member), "\"name\""))
+    return Found::kNoCall;
+  if (!is_complete) return if_cut_off;
+  size_t end = known.value + known.json.at;
   if (!form.closing.empty()) {
-    const size_t closing = skip_space(waiting_, end);
-    const std::string_view rest = std::string_view(waiting_).substr(closing, form.closing.size());
+    known.closing = skip_space(waiting_, std::max(known.closing, end));
+    const std::string_view rest = std::string_view(waiting_).substr(known.closing, form.closing.size());
     if (rest != form.closing) {
       if (!agree(rest, form.closing)) return Found::kNoCall;
       if (!is_end) return Found::kUndecided;
     }
-    end = closing + rest.size();
+    end = known.closing + rest.size();
   }
-  std::vector<ToolCall> calls = calls_of(json.substr(0, json_.at), form, options_.functions);
+  std::vector<ToolCall> calls = calls_of(json.substr(0, known.json.at), form, options_.functions);
   if (calls.empty()) return Found::kNoCall;
   for (ToolCall& call : calls) {
     if (options_.only_one && calls_ > 0) break;
@@ -168,8 +165,10 @@ ToolCallReader::Found ToolCallReader::read_call(const Opening& opening, bool is_
 }
 
 void ToolCallReader::drop(size_t bytes) {
+  if (bytes == 0) return;  // the call is still being read
   waiting_.erase(0, bytes);
-  json_ = {};
+  spaces_ = 0;
+  begun_ = {};
 }
 
 // Returns the first bytes of waiting_ as content.
@@ -187,8 +186,9 @@ CallsAndContent ToolCallReader::read(bool is_end) {
   while (!waiting_.empty()) {
     if (after_call_) drop(skip_space(waiting_, 0));
     const Opening opening = find_opening();
+    if (spaces_ == waiting_.size() && !is_end) return out;
     if (!opening.form) break;
-    const size_t content = opening.at == 0 ? 0 : waiting_.find_last_not_of(kSpace, opening.at - 1) + 1;
+    const size_t content = opening.at == spaces_ ? 0 : waiting_.find_last_not_of(kSpace, opening.at - 1) + 1;
     pass(content, out);
     const Opening here{opening.form, opening.at - content};
     const Found found = read_call(here, is_end, out);

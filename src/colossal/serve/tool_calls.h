@@ -40,6 +40,7 @@ struct ToolCallOptions {
 ///
 /// Text that may begin a call waits. A call is returned when it is complete. Text that turns out to be no call, or a
 /// call in another form, is returned as content, unchanged. White space beside a call is dropped.
+/// Cost: linear in the length of the answer, for pieces of any size, as long as what begins like a call is one.
 class ToolCallReader {
  public:
   explicit ToolCallReader(ToolCallOptions options) : options_(std::move(options)) {}
@@ -49,17 +50,24 @@ class ToolCallReader {
   int64_t calls() const { return calls_; }  ///< number of calls so far
 
  private:
-  /// Finds the end of a JSON object or list in a text that grows.
+  /// Finds the end of a JSON object or list in a text that grows. Reads each byte once.
   struct JsonEnd {
-    size_t at = 0;
+    size_t at = 0;      // number of bytes that were read
+    size_t member = 0;  // place of the first byte inside the value that is no white space; 0 = not read yet
     int64_t depth = 0;
     bool in_text = false, is_escaped = false;
+    bool is_complete() const { return at > 0 && depth == 0; }
     /// Returns true if the value that begins at text[0] ends at text[at - 1].
     bool advance(std::string_view text);
   };
+  /// What is known of the call that waiting_ begins with. Later pieces go on from there.
+  struct Begun {
+    size_t value = 0, closing = 0;  // where the value and the closing begin, or white space before them ends so far
+    JsonEnd json{};
+  };
   struct Opening;
   enum class Found { kCall, kNoCall, kUndecided };
-  Opening find_opening() const;
+  Opening find_opening();
   Found read_call(const Opening& opening, bool is_end, CallsAndContent& out);
   void pass(size_t bytes, CallsAndContent& out);
   void drop(size_t bytes);
@@ -67,7 +75,8 @@ class ToolCallReader {
 
   ToolCallOptions options_;
   std::string waiting_;
-  JsonEnd json_;              // of the call that waiting_ begins with
+  size_t spaces_ = 0;  // number of first bytes of waiting_ that are known to be white space
+  Begun begun_;
   bool has_content_ = false;  // content other than white space was returned
   bool after_call_ = false;   // a call was the last thing that was returned
   int64_t calls_ = 0;
