@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "colossal/text/tokenizers/byte.h"
+#include "support/temporary_folder.h"
+#include "text/made_files.h"
 
 namespace colossal::serve::choice_stream_test {
 namespace {
@@ -136,6 +138,70 @@ TEST(ChoiceStream, RepeatsThePromptAlone) {
   EXPECT_EQ(part.tokens.size(), 1u);
   EXPECT_EQ(part.finish_reason, "length");
   EXPECT_THAT(whole({.echo = Echo{"a", {'a'}}}, {only}).tokens, IsEmpty());
+}
+
+/// Returns a prompt with one token of an answer. Each token of the prompt has the id `other` among the most probable.
+ChoicePart repeated(const text::Tokenizer& tokenizer, const Echo& echo, int64_t answer, int64_t other) {
+  Event event{.id = 0, .token = answer, .log_probabilities = LogProbabilities{-3, {}}};
+  event.finish_reason = FinishReason::AtLength;
+  event.prompt_log_probabilities.resize(echo.ids.size() - 1, {-1, {{other, -0.5}}});
+  return ChoiceStream(tokenizer, {.echo = echo}).hear(event);
+}
+
+std::vector<int64_t> offsets_of(const ChoicePart& part) {
+  std::vector<int64_t> offsets;
+  for (const ReportedToken& token : part.tokens) offsets.push_back(token.offset);
+  return offsets;
+}
+
+/// A vocabulary as LLaMA's: a space before each text, a begin token, and bytes.
+std::unique_ptr<text::Tokenizer> sentence_piece() {
+  using namespace text::made;
+  std::string pieces = kControls + piece(kMark, -5) + piece(kMark + "a", -1) + piece("a", -1.5) + piece("b", -1.5) +
+                       piece(kMark + "b", -1);
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    pieces += piece(name, 0, 6);
+  }
+  const test::TemporaryFolder folder;
+  return text::make_tokenizer(
+      folder.write("a.model", pieces + trainer(1, number(35, 1)) + message(3, number(4, 0))));  // keeps white space
+}
+
+TEST(ChoiceStream, PlacesPromptTokensOfATokenizerThatAddsASpace) {
+  const auto tokenizer = sentence_piece();
+  const std::string text = "a\xc3\xa9 b";
+  const std::vector<int64_t> ids = tokenizer->encode_prompt(text);
+  ASSERT_THAT(ids, ElementsAre(1, 4, 8 + 0xc3, 8 + 0xa9, 7));
+  const ChoicePart part = repeated(*tokenizer, {text, ids, true}, 4, 7);
+  EXPECT_EQ(part.text, text + " a");
+  EXPECT_THAT(bytes_of_tokens(part), ElementsAre("<s>", "a", "\xc3", "\xa9", " b", " a"));
+  EXPECT_THAT(offsets_of(part), ElementsAre(0, 0, 1, 1, 2, 4));
+  EXPECT_EQ(part.tokens[1].best[0].first, "b") << "in the place of a token without its space";
+  EXPECT_EQ(part.tokens[2].best[0].first, " b");
+
+  const ChoicePart spaces = repeated(*tokenizer, {"  a", tokenizer->encode_prompt("  a"), true}, 4, 7);
+  std::string joined;
+  for (size_t i = 1; i < spaces.tokens.size(); ++i) joined += spaces.tokens[i].bytes;
+  EXPECT_EQ(joined, spaces.text);
+  EXPECT_EQ(spaces.tokens.back().offset, 3);
+}
+
+TEST(ChoiceStream, PlacesPromptTokensOfBytePairs) {
+  test::TemporaryFolder folder;
+  const std::string file = folder.write("own.tiktoken", text::made::ranks());
+  folder.write("encoding.json", R"({"pattern": "\\p{L}+|[^\\p{L}]+", "special_tokens": {"<end>": 300}})");
+  const auto tokenizer = text::make_tokenizer(file);
+  const std::string text = "aab<end>\xc3\xa9 ab";
+  const std::vector<int64_t> ids = tokenizer->encode(text);
+  ASSERT_THAT(ids, ElementsAre(258, 300, 0xc3, 0xa9, ' ', 257));
+  const ChoicePart part = repeated(*tokenizer, {text, ids, true}, 'a', 'b');
+  EXPECT_THAT(bytes_of_tokens(part), ElementsAre("aab", "<end>", "\xc3", "\xa9", " ", "ab", "a"));
+  EXPECT_THAT(offsets_of(part), ElementsAre(0, 3, 8, 8, 9, 10, 12));
+  const ChoicePart without = repeated(*tokenizer, {tokenizer->decode(ids), ids, true}, 'a', 'b');
+  EXPECT_EQ(without.text, "aab\xc3\xa9 aba");
+  EXPECT_THAT(offsets_of(without), ElementsAre(0, 3, 3, 3, 4, 5, 7));
 }
 
 TEST(ChoiceStream, ReadsCalls) {

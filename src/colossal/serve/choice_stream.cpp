@@ -6,9 +6,9 @@
 namespace colossal::serve {
 namespace {
 
-int64_t characters_of(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
-}
+bool begins_character(char byte) { return (byte & 0xc0) != 0x80; }
+
+int64_t characters_of(std::string_view text) { return std::count_if(text.begin(), text.end(), begins_character); }
 
 /// Returns what a token adds to a text; special tokens have their spelling, ids that only the model has "".
 std::string bytes_of(const text::Tokenizer& tokenizer, int64_t id) {
@@ -25,6 +25,46 @@ ReportedToken reported(const text::Tokenizer& tokenizer, int64_t id, const infer
   for (const auto& [best, logprob] : values->best) token.best.emplace_back(bytes_of(tokenizer, best), logprob);
   return token;
 }
+
+/// Finds the places of a prompt's tokens in its text. If the tokenizer puts a space before a text, its tokens begin with
+/// one more space than the text has. It is removed from the reported token and from those in its place.
+class PromptPlaces {
+ public:
+  PromptPlaces(const text::Tokenizer& tokenizer, std::string_view text)
+      : tokenizer_(tokenizer), stream_(tokenizer), rest_(text) {}
+
+  /// Sets the offset of the next token of the prompt.
+  void place(int64_t id, ReportedToken& token) {
+    token.offset = offset_;
+    std::string added = added_by(id);
+    if (added.starts_with(' ') && !rest_.starts_with(added) && rest_.starts_with(added.substr(1))) {
+      added.erase(0, 1);
+      drop_space(token.bytes);
+      for (auto& [bytes, logprob] : token.best) drop_space(bytes);
+    }
+    for (int64_t left = characters_of(added); left > 0 && !rest_.empty(); --left, ++offset_) {
+      const auto end = std::find_if(rest_.begin() + 1, rest_.end(), begins_character);
+      rest_.remove_prefix(static_cast<size_t>(end - rest_.begin()));
+    }
+  }
+
+ private:
+  static void drop_space(std::string& bytes) {
+    if (bytes.starts_with(' ')) bytes.erase(0, 1);
+  }
+  /// Returns the complete characters that a token adds. The text may spell a special token, or leave it out.
+  std::string added_by(int64_t id) {
+    if (id < tokenizer_.vocabulary_size() && tokenizer_.piece(id).empty()) {
+      std::string spelling = tokenizer_.spelling(id);
+      return rest_.starts_with(spelling) ? spelling : "";
+    }
+    return stream_.push(id);
+  }
+  const text::Tokenizer& tokenizer_;
+  text::TextStream stream_;
+  std::string_view rest_;  // end of the text, after the placed tokens
+  int64_t offset_ = 0;
+};
 
 constexpr const char* kFailed = "error";
 
@@ -80,13 +120,12 @@ struct ChoiceStream::State {
 void ChoiceStream::State::repeat_prompt(const infer::Event& event, ChoicePart& part) {
   part.text = echo->text;
   if (echo->with_logprobs) {
-    text::TextStream before(tokenizer);
-    int64_t offset = 0;
+    PromptPlaces places(tokenizer, echo->text);
     for (size_t i = 0; i < echo->ids.size(); ++i) {
       const auto& values = event.prompt_log_probabilities;
       const bool has_values = i > 0 && i - 1 < values.size();
-      part.tokens.push_back(reported(tokenizer, echo->ids[i], has_values ? &values[i - 1] : nullptr, offset));
-      offset += characters_of(before.push(echo->ids[i]));
+      part.tokens.push_back(reported(tokenizer, echo->ids[i], has_values ? &values[i - 1] : nullptr, 0));
+      places.place(echo->ids[i], part.tokens.back());
     }
   }
   decoded_characters = characters_of(echo->text);

@@ -21,10 +21,13 @@ namespace colossal::serve {
 
 /// A token in a report of log-probabilities.
 struct ReportedToken {
-  std::string bytes{};              ///< bytes that it adds to the text; special tokens have their spelling
-  std::optional<double> logprob{};  ///< none for the first token of a prompt
+  /// Bytes that it adds to the text. A special token has its spelling, also if the text leaves it out.
+  std::string bytes{};
+  std::optional<double> logprob{};                     ///< none for the first token of a prompt
   std::vector<std::pair<std::string, double>> best{};  ///< bytes and log-probability, the most probable first
-  int64_t offset = 0;                                  ///< characters of the text before the token
+  /// Complete characters (code points) of the text before the token. Offsets do not decrease. A token that the text
+  /// leaves out, or that ends within a character, has the offset of the next one.
+  int64_t offset = 0;
 };
 
 /// Text, tokens and calls that one or several events add to a choice.
@@ -41,7 +44,7 @@ struct ChoicePart {
 
 /// A prompt that an answer repeats.
 struct Echo {
-  std::string text{};
+  std::string text{};  ///< UTF-8. If the tokens stand for another text (a normalizer), their offsets are approximate
   std::vector<int64_t> ids{};
   bool with_logprobs = false;  ///< the part reports the tokens of the prompt
 };
