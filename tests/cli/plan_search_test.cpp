@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -56,6 +57,8 @@ TEST(AutoLayout, PassesThroughAFile) {
   {
     const LayoutFile file(encode(layout));
     path = file.path();
+    using std::filesystem::perms;
+    EXPECT_EQ(std::filesystem::status(path).permissions(), perms::owner_read | perms::owner_write);
     const ChosenLayout read = read_layout(path);
     EXPECT_EQ(read.table, layout.table);
     EXPECT_EQ(read.why, layout.why);

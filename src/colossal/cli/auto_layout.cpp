@@ -135,11 +135,16 @@ ChosenLayout read_layout(const std::string& path) { return decode(read_file(path
 
 LayoutFile::LayoutFile(const std::string& text)
     : path_(std::filesystem::temp_directory_path() / "colossal-layout-XXXXXX") {
-  const int descriptor = ::mkstemp(path_.data());  // a name that nobody could have guessed, readable by this user alone
-  require(descriptor >= 0, "plan", "what this process found needs a file in ",
-          std::filesystem::temp_directory_path().string(), ", where none can be made; set TMPDIR");
-  ::close(descriptor);
-  write_file(path_, text);
+  // The file that mkstemp() creates is readable by this user alone, so the text goes into that file and not into one
+  // that replaces it.
+  const int descriptor = ::mkstemp(path_.data());
+  std::FILE* file = descriptor < 0 ? nullptr : ::fdopen(descriptor, "w");
+  bool is_written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file) is_written = std::fclose(file) == 0 && is_written;
+  if (descriptor >= 0 && !file) ::close(descriptor);
+  if (descriptor >= 0 && !is_written) ::unlink(path_.c_str());
+  require(is_written, "plan", "what this process found needs a file in ",
+          std::filesystem::temp_directory_path().string(), ", where none can be written; set TMPDIR");
 }
 
 LayoutFile::~LayoutFile() {

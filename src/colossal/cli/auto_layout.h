@@ -49,7 +49,7 @@ ChosenLayout decode(const std::string& text);
 /// Reads a file with the text of encode(). Errors ("file"): it cannot be read; those of decode().
 ChosenLayout read_layout(const std::string& path);
 
-/// A file for the processes that this one starts. It is removed at the end.
+/// A file for the processes that this one starts. Only this user can read it. It is removed at the end.
 class LayoutFile {
  public:
   /// Errors ("plan"): the folder for temporary files takes no file.
