@@ -313,7 +313,7 @@ def check_models_and_tokens(server, tokenizer):
     status, _, made = server.ask("POST", "/tokenize", {"prompt": "the cat 7"})
     ids = tokenizer("the cat 7").input_ids
     assert (status, made) == (200, {"tokens": ids, "count": len(ids), "max_model_len": POSITIONS}), made
-    assert server.ask("POST", "/detokenize", {"tokens": ids})[2] == {"prompt": "the cat 7"}
+    assert server.ask("POST", "/detokenize", {"tokens": ids})[2] == {"prompt": "<s>the cat 7"}
     for messages, tools, _ in chat_folder.LEARNED:
         made = server.ask("POST", "/tokenize", {"messages": messages} | ({"tools": tools} if tools else {}))[2]
         assert made["tokens"] == chat_folder.prompt_ids(tokenizer, messages, tools), made
