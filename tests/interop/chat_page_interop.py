@@ -41,7 +41,7 @@ class Page:
         try:
             return webdriver.support.ui.WebDriverWait(self.browser, 60, 0.05).until(lambda _: condition())
         except selenium.common.exceptions.TimeoutException:
-            raise AssertionError((what, self.browser.page_source[-3000:], self.errors())) from None
+            raise AssertionError((what, self.browser.find_element("tag name", "body").text[-2000:], self.errors())) from None
 
     def state(self):
         return self.browser.find_element("tag name", "body").get_dom_attribute("data-state")

@@ -18,7 +18,7 @@ from running_server import Server  # noqa: E402
 
 MODEL = "tiny-chat"
 KEYS = ["first-key-of-two", "second-key-of-two"]
-PROMPTS = [f"{start} {end}" for start in ("the cat", "a dog and", "rain on the", "Hello") for end in ("saw", "in the tree", "came", "7")]
+PROMPTS = [f"{start} {end}" for start in ("the cat", "a dog and", "rain on the", "Hello, " * 40) for end in ("saw", "in the tree", "came", "7")]
 
 
 def client_of(server, key="none", **options):
