@@ -157,24 +157,24 @@ Answer answer_to(http::Client& client, const std::string& body) {
   return answer;
 }
 
-double seconds_between(LoadTime from, LoadTime to) { return std::chrono::duration<double>(to - from).count(); }
+double load_seconds(LoadTime from, LoadTime to) { return std::chrono::duration<double>(to - from).count(); }
 
 LoadResult result_of(const std::vector<Answer>& answers, LoadTime start) {
   LoadResult result{.requests = static_cast<int64_t>(answers.size())};
   for (const Answer& answer : answers) {
-    result.seconds = std::max(result.seconds, seconds_between(start, answer.end));
+    result.seconds = std::max(result.seconds, load_seconds(start, answer.end));
     if (!answer.failure.empty()) {
       if (result.failed++ == 0) result.failure = answer.failure;
       continue;
     }
     result.tokens += answer.tokens;
-    result.request.push_back(seconds_between(answer.begin, answer.end));
+    result.request.push_back(load_seconds(answer.begin, answer.end));
     for (size_t i = 0; i < answer.texts.size(); ++i) {
-      result.arrivals.push_back(seconds_between(start, answer.texts[i]));
+      result.arrivals.push_back(load_seconds(start, answer.texts[i]));
       if (i == 0)
-        result.first_token.push_back(seconds_between(answer.begin, answer.texts[0]));
+        result.first_token.push_back(load_seconds(answer.begin, answer.texts[0]));
       else
-        result.between_tokens.push_back(seconds_between(answer.texts[i - 1], answer.texts[i]));
+        result.between_tokens.push_back(load_seconds(answer.texts[i - 1], answer.texts[i]));
     }
   }
   std::sort(result.arrivals.begin(), result.arrivals.end());
