@@ -1,6 +1,8 @@
 // The routes that run no completion, and what the service counts and logs.
 #include "colossal/serve/service.h"
 
+#include <atomic>
+
 #include "base/complaint.h"
 #include "serve/test_service.h"
 
@@ -189,6 +191,25 @@ TEST(Service, CountsWhatItAnswers) {
         "colossal_requests_total{route=\"/v1/completions\",status=\"400\"} 1\n",
         "colossal_requests_total{route=\"-\",status=\"404\"} 1\n"})
     EXPECT_THAT(reply.body, HasSubstr(line));
+}
+
+TEST(Service, KeepsNoRecordOfClientsThatHaveLeft) {
+  serve::Service service({});
+  std::atomic<bool> has_begun{false}, has_ended{false}, is_changed{false};
+  const auto handler = [&](const http::Request& request, const http::Exchange& exchange) {
+    has_begun = true;
+    TestService::wait_for([&] { return exchange.is_gone(); });
+    service.begin_record(request, exchange);
+    service.note(request.number, [&](serve::RequestRecord&) { is_changed = true; });
+    has_ended = true;
+  };
+  http::Server server({.port = 0}, {{"POST", "/slow", handler}});
+  http_test::RawConnection client(server.port());
+  client.send(TestService::request("/slow", "{}"));
+  ASSERT_TRUE(TestService::wait_for([&] { return has_begun.load(); }));
+  client.close();
+  EXPECT_TRUE(TestService::wait_for([&] { return has_ended.load(); }));
+  EXPECT_FALSE(is_changed);
 }
 
 TEST(Service, ForgetsRecordsOfRequestsThatHaveEnded) {
