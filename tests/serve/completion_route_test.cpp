@@ -154,6 +154,13 @@ TEST(CompletionRoute, EchoesPromptsWithTheirLogProbabilities) {
   }
 }
 
+TEST(CompletionRoute, EchoesBytesThatAreNoCharacters) {
+  TestService test;
+  test.replica.play("ab");
+  const Json answer = test.answer(kPath, R"({"prompt": [255, 120], "echo": true})");
+  EXPECT_EQ(answer["choices"][0]["text"], "\xef\xbf\xbdxab");
+}
+
 TEST(CompletionRoute, EchoesPromptsInStreams) {
   TestService test;
   test.replica.play("ab");
@@ -216,13 +223,13 @@ TEST(CompletionRoute, AnswersFailuresWithAnError) {
 }
 
 TEST(CompletionRoute, BlamesTheServerForFailuresOfItsEngine) {
-  TestService test;
-  test.replica.play([](const serve::Generation&) {
-    return std::vector<infer::Event>{failure("[comm] rank 1 has ended (rank 0 of 2)")};
-  });
-  const http::Reply reply = test.post(kPath, R"({"prompt": "x", "response_format": {"type": "json_object"}})");
-  EXPECT_EQ(reply.status, 500);
-  EXPECT_THAT(reply.body, HasSubstr("rank 1 has ended"));
+  for (const char* error : {"[comm] rank 1 has ended (rank 0 of 2)", "replica 1 (rank 1) ended"}) {
+    TestService test;
+    test.replica.play([=](const serve::Generation&) { return std::vector<infer::Event>{failure(error)}; });
+    const http::Reply reply = test.post(kPath, R"({"prompt": "x", "response_format": {"type": "json_object"}})");
+    EXPECT_EQ(reply.status, 500);
+    EXPECT_THAT(reply.body, HasSubstr(error));
+  }
 }
 
 TEST(CompletionRoute, EndsStreamsOfFailuresWithAnErrorEvent) {

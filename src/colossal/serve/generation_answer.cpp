@@ -21,9 +21,10 @@ const char* name_of_gone(http::Gone why) {
 http::ErrorAnswer failure_of(const infer::Event& event, const infer::GenerationOptions& options) {
   if (event.finish_reason == FinishReason::Cancelled) return {.status = 503, .message = "the request was cancelled"};
   // A schema can exceed limits, and some engines do not score prompts. An error of the engine itself, which ends all
-  // requests, begins with its component in brackets.
+  // requests, begins with its component in brackets, or with the replica.
   const bool may_be_at_fault = !options.json_schema.empty() || options.prompt_logprobs >= 0;
-  const bool is_at_fault = may_be_at_fault && !event.error.starts_with('[');
+  const bool is_of_engine = event.error.starts_with('[') || event.error.starts_with("replica ");
+  const bool is_at_fault = may_be_at_fault && !is_of_engine;
   return {.status = is_at_fault ? 400 : 500, .message = event.error};
 }
 

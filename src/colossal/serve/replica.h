@@ -26,8 +26,8 @@ struct Generation {
   /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
   int64_t after = -1;
   /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
-  /// meaning. If weights or ranks have failed, Event::error begins with the component, "[comm] ...". The function must
-  /// be quick and must not throw.
+  /// meaning. If weights or ranks have failed, Event::error begins with the component or the replica: "[comm] ...",
+  /// "replica 1 (rank 1) ended". The function must be quick and must not throw.
   infer::OnEvent on_event{};
 };
 

@@ -18,7 +18,7 @@ void answer_completion(Service& service, const http::Request& request, http::Exc
                                : std::get<std::vector<int64_t>>(prompt));
     if (!wanted.echo) continue;
     const std::vector<int64_t>& ids = job.prompts.back();
-    job.echoes.push_back({.text = text ? *text : model.tokenizer->decode(ids),
+    job.echoes.push_back({.text = text ? *text : text::valid_utf8(model.tokenizer->decode(ids)),
                           .ids = ids,
                           .with_logprobs = wanted.options.prompt_logprobs >= 0});
   }
