@@ -100,7 +100,7 @@ def joined(stream):
 
 
 def check_clients(server, folder):
-    """Eight clients at once get the greedy texts of `colossal generate`, streamed and not."""
+    """32 clients at once get the greedy texts of `colossal generate`, streamed and not."""
     wanted, client = generated(folder, PROMPTS, "--max-tokens", 40), client_of(server)
 
     def ask(prompt, streamed):
@@ -111,10 +111,10 @@ def check_clients(server, folder):
         choice = client.completions.create(**options).choices[0]
         return prompt, (choice.text, choice.finish_reason)
 
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2 * len(PROMPTS)) as pool:
         for prompt, answer in pool.map(ask, PROMPTS * 2, [True] * len(PROMPTS) + [False] * len(PROMPTS)):
             assert answer == wanted[prompt], (prompt, answer, wanted[prompt])
-    print(2 * len(PROMPTS), "greedy texts of 8 clients equal those of generate")
+    print("greedy texts of", 2 * len(PROMPTS), "clients equal those of generate")
 
 
 def check_completions(server, tokenizer):
@@ -486,6 +486,9 @@ def main():
         check_bad_requests(server)
         check_metrics(server, ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/health"])
     times.append(time.monotonic())
+    for flags in ["--parallel.tensor=2"], ["--replicas", 2], ["--draft-tokens", 4]:
+        with Server("--from", folder, *flags) as server:
+            check_clients(server, folder)
     check_limits_and_keys(folder)
     check_bert()
     print(f"{times[1] - times[0]:.1f} s with the first server, {time.monotonic() - times[1]:.1f} s with others")
