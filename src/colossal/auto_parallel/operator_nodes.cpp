@@ -13,6 +13,12 @@ int64_t named_dim(const HeardCall& call, const char* argument) {
   return positive_dim(call.argument(argument).toInt(), call.self().dim());
 }
 
+std::vector<int64_t> named_dims(const HeardCall& call, const char* argument) {
+  std::vector<int64_t> dims;
+  for (const int64_t dim : call.argument(argument).toIntVector()) dims.push_back(positive_dim(dim, call.self().dim()));
+  return dims;
+}
+
 void describe_dim(const HeardCall& call, plan::Node& node) { node.dims = {named_dim(call, "dim")}; }
 
 void describe_swap(const HeardCall& call, plan::Node& node) {
@@ -26,10 +32,7 @@ void describe_t(const HeardCall& call, plan::Node& node) {
     node.op = "view";
 }
 
-void describe_permute(const HeardCall& call, plan::Node& node) {
-  for (const int64_t dim : call.argument("dims").toIntVector())
-    node.dims.push_back(positive_dim(dim, call.self().dim()));
-}
+void describe_permute(const HeardCall& call, plan::Node& node) { node.dims = named_dims(call, "dims"); }
 
 void describe_joined(const HeardCall& call, plan::Node& node) {
   const int64_t more = node.op == "stack" ? 1 : 0;
@@ -38,9 +41,7 @@ void describe_joined(const HeardCall& call, plan::Node& node) {
 }
 
 void describe_reduction(const HeardCall& call, plan::Node& node) {
-  if (call.index_of("dim") < 0 || call.argument("dim").isNone()) return;
-  for (const int64_t dim : call.argument("dim").toIntVector())
-    node.dims.push_back(positive_dim(dim, call.self().dim()));
+  if (call.index_of("dim") >= 0 && !call.argument("dim").isNone()) node.dims = named_dims(call, "dim");
 }
 
 void describe_norm(const HeardCall& call, plan::Node& node) {
