@@ -37,24 +37,27 @@ class Server:
     def __enter__(self):
         self.ready.wait(120)
         if self.url is None:
-            self.process.kill()
-            raise AssertionError(f"the server is not ready: status {self.process.poll()}\n{self.log()}")
+            raise AssertionError(f"the server is not ready: status {self._end(5)}\n{self.log()}")
         return self
 
     def __exit__(self, kind, *_):
         if kind is None:
             self.process.send_signal(signal.SIGTERM)
-            try:
-                status = self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                status = "none after 60 s"
-            self.process.kill()
-            self.reader.join(10)
+            status = self._end(60)
             assert status == 0, f"status {status} after SIGTERM\n{self.log()}"
         else:
-            self.process.kill()
-            self.reader.join(10)
+            self._end(0)
             print(self.log()[-4000:])
+
+    def _end(self, seconds):
+        """Returns the status of the server, or kills it if it still runs after that time."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = f"none after {seconds} s"
+            self.process.kill()
+        self.reader.join(10)
+        return status
 
     def ask(self, method, path, body=None, **headers):
         """Sends one request without the openai package: headers are named as Python names (X_Request_Id). Returns status, headers
