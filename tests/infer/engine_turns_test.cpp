@@ -52,7 +52,7 @@ TEST_F(EngineTurns, LeaveCompletionsUnchanged) {
     for (const bool alone : {false, true}) {
       EngineOptions options = small;
       options.alone = alone;
-      if (!alone) options.step_tokens = 8, options.max_running = 3;  // clients wait for room and preempt
+      if (!alone) options.step_tokens = 9, options.max_running = 3;  // clients wait for room and preempt
       Engine engine(model, options);
       EXPECT_EQ(engine_test::answers_of(engine, requests), expected);
       EXPECT_EQ(engine.counts().preempted > 0, !alone);

@@ -56,11 +56,11 @@ struct Sharing {
 /// Idle:    a client without requests is idle. When it returns, its counter is raised to the smallest counter of the
 ///          active clients, so it cannot save up turns. After all clients were idle, all counters begin again at 0.
 /// Room:    a request starts if fewer than max_running requests run and free blocks suffice for its first tokens. If
-///          the request whose turn it is finds no room, no other one starts before it (but see Again). If its client has
-///          no running request, the youngest running request of the client with the largest counter is preempted, as
-///          often as needed, while that counter is larger. A running request that finds no free block preempts in the
-///          same way and may preempt itself. A preempted request returns its blocks and is the next of its client's
-///          requests.
+///          the request whose turn it is finds no room, no other one starts before it (except as under Again). If its
+///          client has no running request, the youngest running request of the client with the largest counter is
+///          preempted, as often as needed, while that counter is larger. A running request that finds no free block
+///          preempts in the same way and may preempt itself. A preempted request returns its blocks and is the next of
+///          its client's requests.
 /// Again:   a preempted request starts again when free blocks suffice for all its tokens (for a window and a step, if
 ///          there is a window), and takes these blocks at once. It preempts others only after at least as much work was
 ///          counted, since the last such start, as it has tokens to read again. Until then requests that are new may
