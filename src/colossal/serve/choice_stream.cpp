@@ -26,8 +26,8 @@ ReportedToken reported(const text::Tokenizer& tokenizer, int64_t id, const infer
   return token;
 }
 
-/// Finds the places of a prompt's tokens in its text. If the tokenizer puts a space before a text, its tokens begin with
-/// one more space than the text has. It is removed from the reported token and from those in its place.
+/// Finds the places of a prompt's tokens in its text. If the tokenizer puts a space before a text, its tokens begin
+/// with one more space than the text has. It is removed from the reported token and from those in its place.
 class PromptPlaces {
  public:
   PromptPlaces(const text::Tokenizer& tokenizer, std::string_view text)
