@@ -265,12 +265,15 @@ def measure_engine(options, model, clients, seed):
 
 
 def measure_small(options, name, model):
+    """Loads one server with the built-in prompts. The warm-up has others, so that no prefix is found in a cache."""
     command, ready, _ = SERVERS[name]
     port = free_port()
+    count = 10 * SMALL_CLIENTS
+    warm = write_prompts(options.work / "prompts-warm.txt", count, 64, name)
     with running(options, name, command(options, model, SMALL_CLIENTS, port), port, ready):
-        load(options, port, SMALL_CLIENTS, 10 * SMALL_CLIENTS, SMALL_TOKENS)
-        return {"requests/s": load(options, port, SMALL_CLIENTS, options.small_requests, SMALL_TOKENS)[
-            "requests_per_second"]}
+        load(options, port, SMALL_CLIENTS, count, SMALL_TOKENS, ["--prompts", warm])
+        result = load(options, port, SMALL_CLIENTS, options.small_requests, SMALL_TOKENS)
+    return {"requests/s": result["requests_per_second"]}
 
 
 def measure_start(options, name, model):
