@@ -36,8 +36,8 @@ class MessageSocket {
 
   /// Sends a message. Does not wait for the other end. Does nothing after the end of the stream.
   void send(const std::string& message);
-  /// Waits until all messages are sent, at most `limit`, and ends the stream. Afterwards no function is called. Only the
-  /// owner calls it.
+  /// Waits until all messages are sent, at most `limit`, and ends the stream. Afterwards no function is called. Only
+  /// the owner calls it.
   void close(std::chrono::milliseconds limit);
 
  private:

@@ -81,8 +81,8 @@ class ReplicaLink {
 
   /// Sends the load of the replica if it has changed. Call it after each step, on one thread.
   void report_load();
-  /// Sends pending messages and closes the connection. With a `reason`, the message of an error, the unfinished work at the
-  /// other end ends with it. Takes at most five seconds.
+  /// Sends pending messages and closes the connection. With a `reason`, the message of an error, the unfinished work at
+  /// the other end ends with it. Takes at most five seconds.
   void end(const std::string& reason);
   /// Returns why rank 0 of the server told this end to stop: "" = the server stops. Returns nothing if it has not told,
   /// e.g. because the connection broke.

@@ -3,7 +3,7 @@
 //   const auto world = join_ranks(...);                                      // N * layout.ranks() ranks
 //   serve::check_replicas(*world, n, layout.ranks());                        // before weights are loaded
 //   comm::PartOfWorld part(*world, n);                                       // the ranks of this replica
-//   comm::Mesh mesh(part, layout.axes());                                    // ... loads the model and makes the engine
+//   comm::Mesh mesh(part, layout.axes());                                    // load the model, make the engine
 //   serve::EngineLoop loop(part, mesh, {.engine = &engine, .max_waiting = 256});
 //   serve::ServedReplicas served(part, loop, 256);                           // every rank, after the model is loaded
 //   if (world->rank() == 0) service.open(model, served.replica());
@@ -50,8 +50,8 @@ class ServedReplicas {
 
   /// Runs the loop of this replica (EngineLoop::run) until rank 0 of the whole world calls end(). `poll` is called on
   /// that rank only.
-  /// Errors: those of EngineLoop::run(). On rank 0 of the whole world also Error("serve", ...) with the error of another
-  /// replica. Then, and if rank 0 dies, rank 0 of every other replica throws Error("serve", ...) too.
+  /// Errors: those of EngineLoop::run(). On rank 0 of the whole world also Error("serve", ...) with the error of
+  /// another replica. Then, and if rank 0 dies, rank 0 of every other replica throws Error("serve", ...) too.
   void run(const std::function<void()>& poll);
   /// Makes run() return on all ranks of all replicas before their next steps. Unfinished work gets no event. Only on
   /// rank 0 of the whole world; any thread.

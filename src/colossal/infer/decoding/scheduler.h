@@ -96,8 +96,8 @@ class Scheduler {
   /// before a step has read the prompt of Sharing::after; an unknown id, such as one of a removed request, is ignored.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than max_length().
   void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing = {});
-  /// Returns the maximum number of tokens of a request: as many as all blocks hold. If there is a window, and the blocks
-  /// hold it and the tokens of a step, there is no limit: INT64_MAX.
+  /// Returns the maximum number of tokens of a request: as many as all blocks hold. If there is a window, and the
+  /// blocks hold it and the tokens of a step, there is no limit: INT64_MAX.
   int64_t max_length() const;
   /// Plans a step and returns its tokens in the order in which their requests started. After the step has run, the
   /// blocks of the requests hold these tokens. Cost: the running requests, and the clients once for each chunk.
