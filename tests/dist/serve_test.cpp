@@ -299,5 +299,31 @@ TEST_F(ServeProgram, EmbedsWithABert) {
   EXPECT_THAT(finished.output, HasSubstr(": run, 1 rank\n"));
 }
 
+TEST_F(ServeProgram, EmbedsAsASentenceFolderSays) {
+  folder().write("hf/modules.json",
+                 R"([{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "Pooling"}])");
+  folder().write("hf/1_Pooling/config.json", R"({"pooling_mode": "lasttoken"})");
+  folder().write("hf/sentence_bert_config.json", R"({"max_seq_length": 8})");
+  folder().write("hf/config_sentence_transformers.json", R"({"prompts": {"q": "q: "}, "default_prompt_name": "q"})");
+  const Finished embedded = run_process({.command = {COLOSSAL_BINARY, "embed", "--from", folder() / "hf", "--tokenizer",
+                                                     "bytes", "--text", "to be", "--run.device", "cpu"}});
+  ASSERT_EQ(embedded.status, 0) << embedded.output;
+  ServeProcess server(options());
+  const std::string url = server.url();
+  ASSERT_NE(url, "") << server.finish().output;
+  http::Client client({.url = url});
+  const http::Reply reply = client.post("/v1/embeddings", R"({"input": "to be"})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto got = json::parse(reply.body).at("data").at(0).at("embedding").get<std::vector<float>>();
+  const auto want = json::parse(embedded.output).at("embedding").get<std::vector<float>>();
+  ASSERT_EQ(got.size(), want.size());
+  // The server's weights are packed, so sums over `hidden` have another order.
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4);
+  const http::Reply long_one = client.post("/v1/embeddings", R"({"input": "to be or not"})");
+  EXPECT_EQ(long_one.status, 400);
+  EXPECT_THAT(long_one.body, HasSubstr("a text must have at most 8 tokens: got 15; shorten it"));
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "to be"})").status, 200);
+}
+
 }  // namespace
 }  // namespace colossal::test::serve_test

@@ -123,7 +123,8 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
                            .max_length = runners.engine ? runners.engine->max_length()  //
                                                         : embedding_length(options, saved),
                            .continues = runners.engine.has_value(),
-                           .no_embeddings = runners.no_embeddings};
+                           .no_embeddings = runners.no_embeddings,
+                           .embedding_prompt = options.embedding_prompt};
   if (!runners.embedder) return model;
   model.check_embedding = [&embedder = *runners.embedder,
                            length = embedding_length(options, saved)](const std::vector<int64_t>& text) {

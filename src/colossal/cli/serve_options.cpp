@@ -123,6 +123,12 @@ void read_embedding(const ServeFlags& flags, ServeOptions& options) {
   const infer::SentenceFolder folder = infer::read_sentence_folder(options.model.from);
   options.model.from = folder.model;
   options.embedding_tokens = folder.tokens.value_or(0);
+  if (!folder.prompt_name.empty()) {
+    const auto prompt = folder.prompts.find(folder.prompt_name);
+    require(prompt != folder.prompts.end(), "serve", "the default prompt of ", options.name,
+            " must be one of its prompts: got ", folder.prompt_name, "; see config_sentence_transformers.json");
+    options.embedding_prompt = prompt->second;
+  }
   options.embedding = {.pooling = !flags.pooling.empty() ? infer::pooling_of(flags.pooling)
                                                          : folder.pooling.value_or(infer::Pooling::Mean),
                        .normalize = flags.normalize || folder.normalize,

@@ -26,6 +26,7 @@ struct ServeOptions {
   std::optional<text::ChatTemplate> chat_template{};  ///< none = the server has no chats
   infer::EmbedOptions embedding{};
   int64_t embedding_tokens = 0;  ///< maximum number of tokens of a text to embed; 0 = the model's positions
+  std::string embedding_prompt;  ///< text before each text to embed; "" = none
 
   std::string name;           ///< name of the model
   bool demands_name = false;  ///< requests for another model are refused

@@ -41,6 +41,7 @@ struct ServedModel {
   /// or its layout has no embeddings; `no_embeddings` says why.
   std::function<void(const std::vector<int64_t>&)> check_embedding{};
   std::string no_embeddings{};
+  std::string embedding_prompt{};  ///< text before each text to embed, not before token ids; "" = none
 };
 
 struct ServiceOptions {

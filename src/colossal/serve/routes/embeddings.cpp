@@ -12,8 +12,9 @@ namespace {
 /// Returns the ids of a text with the special tokens that the model expects.
 std::vector<int64_t> checked_ids(const ServedModel& model, const Prompt& input) {
   const auto* text = std::get_if<std::string>(&input);
-  std::vector<int64_t> ids = text ? as_bad_request("input", [&] { return model.tokenizer->encode_whole(*text).ids; })
-                                  : std::get<std::vector<int64_t>>(input);
+  std::vector<int64_t> ids =
+      text ? as_bad_request("input", [&] { return model.tokenizer->encode_whole(model.embedding_prompt + *text).ids; })
+           : std::get<std::vector<int64_t>>(input);
   try {
     model.check_embedding(ids);
   } catch (const Error& error) {
