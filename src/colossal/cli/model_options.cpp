@@ -223,11 +223,10 @@ std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t re
   const distributed::ParallelConfig& layout = options.layout;
   const at::Device device = comm::choose_device(options.device, 0);
   auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
-  require(world->size() == replicas * layout.ranks(), "parallel",
-          "the number of ranks must match the layout: got ", world->size(), " ranks, ",
-          replicas > 1 ? concat("replicas ", replicas, " * ") : "", "pipeline ", layout.pipeline.size,
-          layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ", layout.sequence.size,
-          " * tensor ", layout.tensor.size);
+  require(world->size() == replicas * layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
+          world->size(), " ranks, ", replicas > 1 ? concat("replicas ", replicas, " * ") : "", "pipeline ",
+          layout.pipeline.size, layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ",
+          layout.sequence.size, " * tensor ", layout.tensor.size);
   if (world->rank() == 0) warn_of_unused_gpus(options.device);
   return world;
 }
