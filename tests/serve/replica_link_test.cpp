@@ -27,7 +27,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::chrono::minutes kPlenty(1);
-constexpr char kName[] = "replica 1 (ranks 2 to 3)";
+constexpr char kName[] = "replica 1 (ranks 2 to 3)", kLoss[] = "its first process has died";
 
 std::pair<Descriptor, Descriptor> connected() {
   int pair[2];
@@ -75,7 +75,7 @@ class Linked : public testing::Test {
  protected:
   Linked() {
     auto [own, other] = connected();
-    remote.emplace(std::move(own), kName, 8);
+    remote.emplace(std::move(own), kName, kLoss, 8);
     link.emplace(std::move(other), fake, [this] { ended.set_value(); });
   }
   bool waits_for_end() { return ended.get_future().wait_for(kPlenty) == std::future_status::ready; }
@@ -227,7 +227,7 @@ TEST_F(Linked, CountsWaitingWorkWithoutTheOtherEnd) {
 
 TEST(RemoteReplica, RefusesWorkWithoutAskingTheOtherEnd) {
   auto [own, other] = connected();  // the other end is silent
-  RemoteReplica remote(std::move(own), kName, 3);
+  RemoteReplica remote(std::move(own), kName, kLoss, 3);
   EXPECT_EQ(remote.add(std::vector<Generation>(2)), 1);
   EXPECT_FALSE(remote.add(std::vector<Generation>(2)).has_value());
   EXPECT_EQ(remote.add(Embedding{}), 3);
@@ -254,7 +254,7 @@ TEST_F(Linked, FailsUnfinishedWorkIfTheConnectionBreaks) {
   EXPECT_EQ(running.so_far().size(), 2U);
   EXPECT_EQ(last.finish_reason, FinishReason::Failed);
   EXPECT_EQ(last.token, -1);
-  EXPECT_THAT(last.error, HasSubstr("replica 1 (ranks 2 to 3) ended without a reason"));
+  EXPECT_EQ(last.error, "replica 1 (ranks 2 to 3) ended: its first process has died");
   EXPECT_EQ(of_vectors.get_future().get(), last.error);
   EXPECT_EQ(ended_before.so_far().size(), 1U);
   EXPECT_EQ(remote->error(), last.error);
@@ -281,8 +281,8 @@ TEST_F(Linked, FailsWorkThatTheReplicaRefuses) {
   remote->add(only({.on_event = listener.on_event()}));
   remote->add({.on_vectors = [&](Vectors vectors) { of_vectors.set_value(vectors.error); }});
   EXPECT_EQ(listener.wait().back().finish_reason, FinishReason::Failed);
-  EXPECT_THAT(listener.so_far().back().error, HasSubstr("the replica takes no more work"));
-  EXPECT_THAT(of_vectors.get_future().get(), HasSubstr("the replica takes no more work"));
+  EXPECT_THAT(listener.so_far().back().error, HasSubstr("[serve] the replica takes no more work"));
+  EXPECT_THAT(of_vectors.get_future().get(), HasSubstr("[serve] the replica takes no more work"));
 }
 
 TEST_F(Linked, StopsTheOtherEndWithoutEvents) {
@@ -326,7 +326,7 @@ TEST(RemoteReplica, FailsWorkOfAKilledProcess) {
     _exit(0);
   }
   other = Descriptor();
-  RemoteReplica remote(std::move(own), "replica 1 (rank 1)", 8);
+  RemoteReplica remote(std::move(own), kName, kLoss, 8);
   Listener listener;
   std::atomic<int> events = 0;
   remote.add(only({.on_event = [&, on_event = listener.on_event()](const Event& event) {
@@ -337,7 +337,7 @@ TEST(RemoteReplica, FailsWorkOfAKilledProcess) {
   kill(child, SIGKILL);
   EXPECT_EQ(listener.wait().size(), 4U);
   EXPECT_EQ(listener.so_far()[2].token, 2);
-  EXPECT_THAT(listener.so_far()[3].error, HasSubstr("replica 1 (rank 1) ended"));
+  EXPECT_EQ(listener.so_far()[3].error, "replica 1 (ranks 2 to 3) ended: its first process has died");
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
 }

@@ -90,7 +90,7 @@ class ServedReplicasOf : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, ServedReplicasOf, testing::Values(1, 2));
 
-/// What a caller heard of one generation. Events of different replicas arrive on different threads.
+/// The events of one generation. Events of different replicas arrive on different threads.
 struct Heard {
   Tokens tokens;
   std::string error;
@@ -214,7 +214,7 @@ TEST_P(ServedReplicasOf, EndWithTheErrorOfAnotherReplica) {
     if (rank.world.rank() == 2) {
       EXPECT_EQ(message, "[comm] rank 3 has died");
     } else if (rank.world.rank() == 0) {
-      EXPECT_EQ(message, "[serve] replica 1 (ranks 2 to 3) ended: [comm] rank 3 has died");
+      EXPECT_EQ(message, "[serve] replica 1 (ranks 2 to 3) ended: [comm] rank 3 has died (rank 2 of 4)");
       for (const Heard& own : heard) {
         EXPECT_EQ(own.finish_reason.load(), FinishReason::Failed);
         EXPECT_THAT(own.error, HasSubstr("rank 3 has died"));

@@ -11,7 +11,7 @@ namespace {
 
 // Time for the last messages. Rank 0 has less, because it must still answer its clients.
 constexpr std::chrono::milliseconds kTimeOfLink{5000}, kTimeOfRemote{1000};
-constexpr char kRefusal[] = "the replica takes no more work, because it ends";
+constexpr char kRefusal[] = "[serve] the replica takes no more work, because it ends";
 
 void fail_work(const infer::OnEvent& on_event, const std::string& message) {
   if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message});
@@ -19,11 +19,10 @@ void fail_work(const infer::OnEvent& on_event, const std::string& message) {
 
 }  // namespace
 
-RemoteReplica::RemoteReplica(comm::Descriptor socket, std::string name, int64_t max_waiting)
+RemoteReplica::RemoteReplica(comm::Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting)
     : name_(std::move(name)), max_waiting_(max_waiting), socket_(std::move(socket)) {
-  socket_.start(
-      [this](const std::string& bytes) { receive(bytes); },
-      [this] { fail(concat(name_, " ended without a reason; its ranks print one, unless they were killed")); });
+  socket_.start([this](const std::string& bytes) { receive(bytes); },
+                [this, message = concat(name_, " ended: ", loss)] { fail(message); });
 }
 
 /// Keeps the work and returns the ticket of its first piece, or nothing if there is no room.
@@ -131,7 +130,7 @@ void RemoteReplica::fail(const std::string& message) {
   }
 }
 
-/// What the functions of the work share with the link. They may outlive the link.
+/// State that the functions of the work share with the link. They may outlive the link.
 struct ReplicaLink::Answers {
   explicit Answers(comm::Descriptor descriptor) : socket(std::move(descriptor)) {}
 

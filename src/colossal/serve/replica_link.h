@@ -1,6 +1,6 @@
 // A replica whose engine is in another process of this host, and the end of the connection there.
 //
-//   serve::RemoteReplica remote(std::move(socket), "replica 1 (ranks 2 to 3)", 256);        // rank 0 of the server
+//   serve::RemoteReplica remote(std::move(socket), "replica 1", "rank 2 has died", 256);      // rank 0 of the server
 //   remote.add({{.prompt = ids, .options = options, .on_event = on_event}});
 //
 //   serve::ReplicaLink link(std::move(other_socket), loop, [&] { loop.end(); });            // rank 0 of that replica
@@ -33,7 +33,8 @@ namespace colossal::serve {
 /// Tickets: count from 1.
 class RemoteReplica final : public Replica {
  public:
-  RemoteReplica(comm::Descriptor socket, std::string name, int64_t max_waiting);
+  /// `loss` is the reason in the error if the connection breaks: "the process of rank 2 has died".
+  RemoteReplica(comm::Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting);
   /// Breaks the connection. Calls no function of unfinished work.
   ~RemoteReplica() override = default;
 
@@ -84,8 +85,8 @@ class ReplicaLink {
   /// Sends pending messages and closes the connection. With a `reason`, the message of an error, the unfinished work at
   /// the other end ends with it. Takes at most five seconds.
   void end(const std::string& reason);
-  /// Returns why rank 0 of the server told this end to stop: "" = the server stops. Returns nothing if it has not told,
-  /// e.g. because the connection broke.
+  /// Returns the reason that rank 0 of the server has sent with its end: "" = the server stops. Returns nothing if it
+  /// has sent none, e.g. because the connection broke.
   std::optional<std::string> reason() const;
 
  private:

@@ -106,7 +106,7 @@ struct ServedReplicas::State {
     try {
       loop.run([this] { link->report_load(); });
     } catch (const std::exception& error) {
-      link->end(plain_message(error));
+      link->end(with_rank(plain_message(error), part.whole().rank(), part.whole().size()));
       throw;
     }
     link->end("");
@@ -133,8 +133,10 @@ ServedReplicas::ServedReplicas(comm::PartOfWorld& part, EngineLoop& loop, int64_
   }
   std::vector<Replica*> replicas{&loop};
   for (int k = 1; k < part.parts(); ++k) {
+    // rank 0 of the replica has the other end of the socket
+    const std::string loss = with_rank("its first process has died", part.first_rank_of(k), part.whole().size());
     state_->others.push_back(
-        std::make_unique<RemoteReplica>(std::move(sockets[k - 1]), name_of_replica(part, k), max_waiting));
+        std::make_unique<RemoteReplica>(std::move(sockets[k - 1]), name_of_replica(part, k), loss, max_waiting));
     replicas.push_back(state_->others.back().get());
   }
   state_->replicas = std::make_unique<Replicas>(std::move(replicas), ReplicasOptions{.max_waiting = max_waiting});
