@@ -22,9 +22,9 @@ namespace colossal::comm {
 /// Watchdog: the whole world's. busy(), on_stall() and the time limits act as there. Reports name a late rank by its
 ///           rank in the group, and a busy one by its rank in the whole world. No rank of another part waits for a busy
 ///           rank of this one. Rank 0 of the whole world also gets the reports about other parts. After the verdict on
-///           a late rank, the groups of all parts end: a run without one of its ranks is over.
-/// Errors of groups, such as a rank that died: those of the whole world. They end the groups of that rank only; the
-///           other parts go on until the launcher or the program ends them.
+///           a late rank, the groups of all parts end, because a run needs all of its ranks.
+/// Errors:   those of groups of the whole world. If a rank dies, the calls of its groups throw. The other parts go on
+///           until the launcher or the program ends them.
 /// Lifetime: `whole` must outlive the part and its groups.
 class PartOfWorld final : public WorldDecorator {
  public:
