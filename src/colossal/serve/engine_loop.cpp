@@ -33,7 +33,6 @@ struct EngineLoop::State {
         mesh(mesh_),
         options(options_),
         work(options_, [this](Ticket ticket) { return is_cancelled(ticket); }),
-        next_ticket(options_.first_ticket),
         last_load(work.load()) {}
 
   // Used by the thread of run() only.
@@ -46,7 +45,7 @@ struct EngineLoop::State {
   mutable std::mutex mutex;  // guards the members below; not locked during steps and functions of the work
   std::condition_variable wake;
   Changes next;  // changes before the next step
-  Ticket next_ticket;
+  Ticket next_ticket = 1;
   bool has_ended = false;
   ReplicaLoad last_load;                       // load after the last step, with the work of the current one as waiting
   std::atomic<bool> has_cancellations{false};  // `next` has some; is_cancelled() needs no lock without them
@@ -56,7 +55,7 @@ struct EngineLoop::State {
   /// Returns the ticket of `count` more pieces of work, or nothing if there is no room. The caller holds the lock.
   std::optional<Ticket> take_tickets(int64_t count) {
     if (has_ended || next.ends || waiting() + count > options.max_waiting) return {};
-    return std::exchange(next_ticket, next_ticket + count * options.ticket_stride);
+    return std::exchange(next_ticket, next_ticket + count);
   }
 
   bool is_cancelled(Ticket ticket) const {
@@ -131,15 +130,14 @@ EngineLoop::~EngineLoop() = default;
 
 std::optional<Ticket> EngineLoop::add(std::vector<Generation> generations) {
   State& s = *state_;
-  const Ticket stride = s.options.ticket_stride;
   const std::lock_guard lock(s.mutex);
   const std::optional<Ticket> first = s.take_tickets(static_cast<int64_t>(generations.size()));
   if (!first) return {};
   Ticket ticket = *first;
   for (Generation& generation : generations) {
-    const Ticket after = generation.after < 0 ? 0 : *first + generation.after * stride;
+    const Ticket after = generation.after < 0 ? 0 : *first + generation.after;
     s.next.generations.push_back({ticket, after, std::move(generation)});
-    ticket += stride;
+    ++ticket;
   }
   s.wake.notify_one();
   return first;
@@ -196,7 +194,7 @@ void EngineLoop::run(const std::function<void()>& poll) {
       poll_here();
     }
   } catch (const std::exception& error) {
-    s.fail_all(with_rank(plain_message(error), s.world.rank(), s.world.size()));
+    s.fail_all(plain_message(error));
     throw;
   }
   const Changes left = s.close();  // destroyed without the lock, like those of the last broadcast

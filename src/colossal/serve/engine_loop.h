@@ -26,7 +26,6 @@ struct EngineLoopOptions {
   infer::SchemaCache* schemas = nullptr;       ///< the constraints of generations; nullptr without an engine
   std::vector<int64_t> end_ids{};              ///< tokens that end an answer
   int64_t max_waiting = 256;                   ///< maximum number of generations and embeddings before their first step
-  Ticket first_ticket = 1, ticket_stride = 1;  ///< tickets of this replica, distinct from those of the others
 };
 
 /// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,

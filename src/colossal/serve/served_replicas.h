@@ -30,7 +30,6 @@ void check_replicas(const comm::World& world, int64_t replicas, int64_t layout_r
 /// loops of other replicas are in other processes or threads of this host; a socket without a name leads to each
 /// (RemoteReplica). No collective spans two replicas after the constructor.
 ///
-/// Tickets: replica() numbers its work; EngineLoopOptions::first_ticket and ticket_stride keep their defaults.
 /// Ends:    run() returns on every rank after end(). If a replica ends with an error, all of its unfinished work ends
 ///          with that error. run() on rank 0 then throws it too, so that the server ends.
 class ServedReplicas {
