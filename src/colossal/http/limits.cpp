@@ -10,20 +10,29 @@
 namespace colossal::http {
 
 void ServerLimits::fields(Fields& f) {
-  f.bytes("max_header", max_header, "bytes of a request's headers; a longer one gets 431", 1 << 10, 1 << 20);
-  f.bytes("max_body", max_body, "bytes of a request's body; a longer one gets 413", 1, int64_t{1} << 32);
-  f.bytes("max_bodies", max_bodies, "bytes of all bodies in memory; further bodies wait unread", 1);
-  f.integer("max_depth", max_depth, "levels", "nested objects and lists of a request's JSON", 1, 1000);
-  f.integer("max_n", max_n, "choices", "largest n of a request", 1);
-  f.integer("max_connections", max_connections, "connections", "open connections; a further one gets 503", 1, 1 << 20);
-  f.integer("max_waiting", max_waiting, "requests",
-            "requests that wait for their first step, each prompt and choice counted; a further one gets 429", 1);
-  f.number("header_timeout", header_timeout, "seconds", "time for the headers of a request", 0.001, 1e6);
-  f.number("body_timeout", body_timeout, "seconds", "time for the body of a request", 0.001, 1e6);
-  f.number("idle_timeout", idle_timeout, "seconds", "time until a connection without a request is closed", 0.001, 1e6);
-  f.bytes("max_unread", max_unread, "unread bytes of a stream, above which its request is cancelled", 1);
+  f.bytes("max_header", max_header, "maximum bytes of a request's headers; more get 431", 1 << 10, 1 << 20);
+  f.bytes("max_body", max_body, "maximum bytes of a request's body; more get 413", 1, int64_t{1} << 32);
+  f.bytes("max_bodies", max_bodies, "maximum bytes of all bodies in memory; further bodies wait unread", 1);
+  f.integer("max_depth", max_depth, "levels", "maximum levels of nested objects and lists in a request; more get 400",
+            1, 1000);
+  f.integer("max_n", max_n, "choices",
+            "maximum n of a request, which is its number of choices per prompt; more get 400", 1);
+  f.integer("max_connections", max_connections, "connections",
+            "maximum number of open connections; a further one gets 503", 1, 1 << 20);
+  f.integer(
+      "max_waiting", max_waiting, "requests",
+      "maximum number of requests that wait for their first step, each prompt and choice counted; further ones get 429",
+      1);
+  f.number("header_timeout", header_timeout, "seconds",
+           "seconds that a client has to send the headers of a request; then it gets 408", 0.001, 1e6);
+  f.number("body_timeout", body_timeout, "seconds",
+           "seconds that a client has to send the body of a request; then it gets 408", 0.001, 1e6);
+  f.number("idle_timeout", idle_timeout, "seconds", "seconds until a connection without a request is closed", 0.001,
+           1e6);
+  f.bytes("max_unread", max_unread,
+          "maximum bytes of a stream that its client has not read; with more its request is cancelled", 1);
   f.number("unread_timeout", unread_timeout, "seconds",
-           "time until the request of a client that does not read is cancelled", 0.001, 1e6);
+           "seconds until the request of a client that does not read its answer is cancelled", 0.001, 1e6);
 }
 
 void ServerLimits::check() const {

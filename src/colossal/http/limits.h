@@ -14,8 +14,8 @@ struct ServerLimits {
   int64_t max_depth = 64;          ///< levels of nested JSON; enforced by the readers of requests
   int64_t max_n = 16;              ///< choices of one request; enforced by the readers of requests
   int64_t max_connections = 2048;  ///< open connections; a further one gets 503
-  int64_t max_waiting =
-      256;  ///< requests before their first step, each prompt and choice counted; enforced by the engine's loop
+  /// Requests before their first step, each prompt and choice counted; enforced by the engine's loop.
+  int64_t max_waiting = 256;
   double header_timeout = 10;      ///< seconds from the first byte of a request to the end of its headers
   double body_timeout = 60;        ///< seconds from there to the end of its body, with the wait for memory
   double idle_timeout = 60;        ///< seconds until a connection without a request is closed
