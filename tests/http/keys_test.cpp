@@ -106,6 +106,15 @@ TEST(Admit, OpensRoutesWithoutKey) {
   EXPECT_EQ(status_of(request), 401);
 }
 
+TEST(Admit, DistinguishesAWrongKeyFromNone) {
+  Request request = request_of("GET", "/v1/models");
+  const auto message = [&] { return admit(request, false, false, kRoutes, kAdmission).refusal->body; };
+  request.headers.fields[1].second = "Bearer wrong-key";
+  EXPECT_THAT(message(), AllOf(HasSubstr("must have a key of this server"), Not(HasSubstr("wrong-key"))));
+  request.headers.fields.erase(request.headers.fields.begin() + 1);
+  EXPECT_THAT(message(), HasSubstr("a key is needed"));
+}
+
 TEST(Admit, ChecksTheHost) {
   Request request = request_of("GET", "/open");
   const auto status_with = [&](const char* host) {

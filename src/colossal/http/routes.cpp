@@ -99,7 +99,11 @@ Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const
   if (!admission.keys.is_empty() && !is_open) {
     result.key = key_of(request, admission.keys);
     if (result.key == 0)
-      return refuse(401, "a key is needed, and the header must be `Authorization: Bearer KEY`", "invalid_api_key");
+      return refuse(401,
+                    request.headers.find("Authorization")
+                        ? "the header `Authorization: Bearer KEY` must have a key of this server: got another value"
+                        : "a key is needed: send the header `Authorization: Bearer KEY`",
+                    "invalid_api_key");
   }
   if (found.empty()) return refuse(404, concat("there is no route ", in_quotes(request.path)));
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
