@@ -19,12 +19,12 @@ namespace colossal::comm {
 /// Hosts:    local_rank() and local_size() are those of the whole world, because the parts share cores, GPUs and memory
 ///           of a host.
 /// Traffic:  the counters of the whole world's rank.
-/// Watchdog: the whole world's. busy(), on_stall() and the time limits act as there. Reports name a late rank by its
-///           rank in the group, and a busy one by its rank in the whole world. No rank of another part waits for a busy
-///           rank of this one. Rank 0 of the whole world also gets the reports about other parts. After the verdict on
-///           a late rank, the groups of all parts end, because a run needs all of its ranks.
-/// Errors:   those of groups of the whole world. If a rank dies, the calls of its groups throw. The other parts go on
-///           until the launcher or the program ends them.
+/// Watchdog: the whole world's. busy(), on_stall() and the time limits act on the whole world. Reports name a late rank
+///           by its rank in the group, and a busy one by its rank in the whole world. No rank of another part waits for
+///           a busy rank of this one. Rank 0 of the whole world also gets the reports about other parts. If a late rank
+///           is given up, the groups of all parts end, because a run without one of its ranks is over.
+/// Errors:   groups throw the errors of the whole world's groups. A rank that died ends the groups that it is in, and
+///           is named by its rank in the group. The other parts go on until the launcher or the program ends them.
 /// Lifetime: `whole` must outlive the part and its groups.
 class PartOfWorld final : public WorldDecorator {
  public:

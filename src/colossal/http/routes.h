@@ -38,8 +38,8 @@ struct Admission {
 
 /// The result of the checks: a route or an error.
 struct Admitted {
-  const Route* route = nullptr;       ///< the route that the path and method have; nullptr with an error
-  std::string rest{};                 ///< what the wildcard stands for, decoded
+  const Route* route = nullptr;       ///< the route that the path and method have; nullptr with a refusal
+  std::string rest{};                 ///< the part of the path that the wildcard matches, decoded
   int64_t key = 0;                    ///< number of the key; 0 = none
   std::optional<Response> refusal{};  ///< the answer to a request that is refused
 };

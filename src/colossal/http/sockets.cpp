@@ -28,7 +28,7 @@ using ErrorCode = boost::system::error_code;
 
 constexpr size_t kBodyPiece = 64 << 10;  // bytes of a body that are read, and counted, at a time
 constexpr size_t kFirstRead = 1024;      // idle connections hold no more
-constexpr int64_t kMaxRefusing = 64;     // connections above max_connections that are told so
+constexpr int64_t kMaxRefusing = 64;     // connections above max_connections that get 503
 
 /// Builds a Request from the bytes of a connection.
 class RequestParser : public beast::http::basic_parser<true> {

@@ -22,7 +22,7 @@ struct ServerCore {
   std::atomic<bool> is_draining{false};
   std::atomic<int64_t> running{0}, connections{0};
   std::mutex mutex{};
-  std::condition_variable has_changed{};  ///< of `running` and `connections`
+  std::condition_variable has_changed{};  ///< notified after `running` or `connections` has changed
 
   /// Wakes threads that wait for a count. Called after the count was changed.
   void changed() {

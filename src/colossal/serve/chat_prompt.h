@@ -18,7 +18,7 @@ namespace colossal::serve {
 std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* chat_template,
                         const std::string& system = "");
 
-/// Cuts options.max_tokens to what fits behind a prompt. `max_length` is the maximum number of tokens of a sequence
+/// Cuts options.max_tokens to what fits after a prompt. `max_length` is the maximum number of tokens of a sequence
 /// that positions and cache allow; the last token of an answer needs none of them. With attention_sinks only
 /// kAsManyAsFit is cut.
 /// Errors: http::RequestError 400 "context_length_exceeded" if the prompt does not fit; `param` is that of the error.

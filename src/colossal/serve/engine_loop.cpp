@@ -111,7 +111,7 @@ struct EngineLoop::State {
     for (const NewEmbedding& added : changes.embeddings)
       if (added.embedding.on_vectors && !is_cancelled(added.ticket)) added.embedding.on_vectors({.error = message});
   }
-  /// Tells all work, begun or not, and accepts no more. The functions may call the loop.
+  /// Ends all work, begun or not, with an error, and accepts no more. The functions may call the loop.
   void fail_all(const std::string& message) {
     {
       const std::lock_guard lock(mutex);

@@ -31,11 +31,11 @@ struct EngineLoopOptions {
 /// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,
 /// rank 0 waits under World::busy and the others wait in that broadcast, so an idle loop uses no processor time.
 ///
-/// Communication: one broadcast_text per step among the ranks of `mesh` (two with changes are enough for any number of
-///                requests), and those of Engine::step() and Embedder::embed_row(). Nothing with one rank.
+/// Communication: one broadcast_text per step among the ranks of `mesh`, for any number of changes, and the
+///                communication of Engine::step() and Embedder::embed_row(). None with one rank.
 /// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
 ///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
-/// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that generations go on beside them.
+/// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that they do not stop generations.
 ///                Their tokens count as prompt tokens of load().
 class EngineLoop final : public Replica {
  public:

@@ -1,4 +1,4 @@
-// An engine that works for a server: the one of this process, or one behind a socket (serve/replicas).
+// An engine that works for a server: the one of this process, or one behind a socket (serve/replica_link.h).
 //
 //   replica.add({{.prompt = ids, .options = options, .on_event = [](const infer::Event& event) { ... }}});
 //   replica.cancel(ticket);
@@ -22,7 +22,7 @@ struct Generation {
   std::vector<int64_t> prompt{};       ///< token ids; at most as many as ServedModel::max_length allows
   infer::GenerationOptions options{};  ///< with a seed; json_schema constrains the answer; stop has no effect
   bool ignores_end = false;            ///< end tokens do not end the answer
-  std::string client{}, cache_key{};   ///< those of infer::Request
+  std::string client{}, cache_key{};   ///< infer::Request::client and cache_key
   /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
   int64_t after = -1;
   /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
@@ -47,7 +47,7 @@ struct Embedding {
 /// Load and totals of a replica, as of its last step.
 struct ReplicaLoad {
   int64_t waiting = 0;      ///< accepted generations and embeddings before their first step
-  int64_t running = 0;      ///< those after it
+  int64_t running = 0;      ///< unfinished ones after their first step
   int64_t blocks = 0;       ///< blocks of the cache
   int64_t blocks_used = 0;  ///< blocks that requests hold; a free block that keeps a prefix counts as free
   int64_t prompt_tokens = 0, found_tokens = 0, generated_tokens = 0;  ///< totals since the start

@@ -130,7 +130,7 @@ void RemoteReplica::fail(const std::string& message) {
   }
 }
 
-/// State that the functions of the work share with the link. They may outlive the link.
+/// The state that the functions of the work share with the link. They may outlive the link.
 struct ReplicaLink::Answers {
   explicit Answers(comm::Descriptor descriptor) : socket(std::move(descriptor)) {}
 

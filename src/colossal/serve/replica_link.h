@@ -85,8 +85,8 @@ class ReplicaLink {
   /// Sends pending messages and closes the connection. With a `reason`, the message of an error, the unfinished work at
   /// the other end ends with it. Takes at most five seconds.
   void end(const std::string& reason);
-  /// Returns the reason that rank 0 of the server has sent with its end: "" = the server stops. Returns nothing if it
-  /// has sent none, e.g. because the connection broke.
+  /// Returns why rank 0 of the server told this end to stop: "" = the server stops. Returns nothing if no such
+  /// message has arrived, e.g. because the connection broke.
   std::optional<std::string> reason() const;
 
  private:

@@ -69,7 +69,7 @@ struct ChatRequest : GenerationRequest {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   nlohmann::ordered_json tools{};  ///< a list of objects; null = none
   ToolChoice tool_choice{};
-  bool parallel_tool_calls = true;                                      ///< false: at most one call
+  bool parallel_tool_calls = true;  ///< false: at most one call
   /// Variables of the template: chat_template_kwargs, and those of the defaults that it does not set.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
 

@@ -1,4 +1,4 @@
-// What the routes of a server share: the model, the reader of requests, the replicas, numbers and the log.
+// The state that the routes of a server share: model, reader of requests, replicas, metrics and log.
 //
 //   serve::Service service(...);                               // the server answers 503 until open()
 //   http::Server server(options, serve::routes(service));
@@ -72,17 +72,18 @@ class Service {
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
 
-  /// Name of the client whose turn a request takes: its key or, without keys, its remote address.
+  /// Returns the name of a request's client, for turns: the number of its key or, without keys, its remote address.
   std::string client_of(const http::Request& request) const;
-  /// Key of cached prefixes: that of the client, or "" without keys.
+  /// Returns infer::Request::cache_key of a request: the number of the client's key, or "" without keys.
   std::string cache_key_of(const http::Request& request) const;
 
   /// Returns the error of a request whose `choices` pieces of work do not fit the queue (Replica::add()).
   http::RequestError queue_is_full(int64_t choices) const;
 
-  /// Begins what the log says about a request that runs the model. Call it before the answer begins.
+  /// Begins the record of a request that runs the model. Call it before the answer begins.
   void begin_record(const http::Request& request, const http::Exchange& exchange);
-  /// Changes what the log says about a request. Does nothing without begin_record() or after the request's end.
+  /// Changes the record of a request, which the log shows at its end. Does nothing without begin_record() or
+  /// after the request's end.
   void note(uint64_t number, const std::function<void(RequestRecord&)>& change);
   /// Writes the line of a request and counts it. ServerOptions::on_end calls it.
   void log_end(const http::RequestEnd& end);

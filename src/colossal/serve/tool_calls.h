@@ -39,7 +39,7 @@ struct ToolCallOptions {
 /// Separates the calls of an answer from its content, as text arrives.
 ///
 /// Text that may begin a call waits. A call is returned when it is complete. Text that turns out to be no call, or a
-/// call in another form, is returned as content, unchanged. White space beside a call is dropped.
+/// call in another form, is returned as content, unchanged. White space before and after a call is dropped.
 /// Cost: linear in the length of the answer, for pieces of any size, as long as what begins like a call is one.
 class ToolCallReader {
  public:
@@ -60,7 +60,7 @@ class ToolCallReader {
     /// Returns true if the value that begins at text[0] ends at text[at - 1].
     bool advance(std::string_view text);
   };
-  /// What is known of the call that waiting_ begins with. Later pieces go on from there.
+  /// The state of the call that waiting_ begins with, from which later pieces continue.
   struct Begun {
     size_t value = 0, closing = 0;  // where the value and the closing begin, or white space before them ends so far
     JsonEnd json{};
