@@ -32,18 +32,19 @@ void compile_schema(const ServedModel& model, const GenerationJob& job) {
 /// Returns the choices of all prompts, in the order of their indices.
 std::vector<Generation> generations_of(const Service& service, const http::Request& request, const GenerationJob& job) {
   std::vector<Generation> generations;
-  for (const std::vector<int64_t>& prompt : job.prompts) {
+  for (size_t p = 0; p < job.prompts.size(); ++p) {
+    const std::vector<int64_t>& prompt = job.prompts[p];
+    const std::string param = job.prompts.size() > 1 ? concat(job.prompt_param, "[", p, "]") : job.prompt_param;
     if (prompt.empty())
       throw http::RequestError(
-          400, job.prompt_param + " must have at least one token: got an empty text, and the model adds no token to it",
-          job.prompt_param);
+          400, param + " must have at least one token: got an empty text, and the model adds no token to it", param);
     Generation first{.prompt = prompt,
                      .options = job.request.options,
                      .ignores_end = job.request.ignore_eos,
                      .client = service.client_of(request),
                      .cache_key = service.cache_key_of(request)};
     first.options.stop.clear();  // found in the text
-    fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, job.prompt_param);
+    fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param);
     if (!job.request.has_seed) first.options.sampling.seed = random_seed();
     const auto first_index = static_cast<int64_t>(generations.size());
     for (int64_t i = 0; i < job.request.n; ++i) {

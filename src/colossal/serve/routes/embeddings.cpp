@@ -9,17 +9,17 @@
 namespace colossal::serve {
 namespace {
 
-/// Returns the ids of a text with the special tokens that the model expects.
-std::vector<int64_t> checked_ids(const ServedModel& model, const Prompt& input) {
+/// Returns the ids of a text with the special tokens that the model expects. `param` is its place in the request.
+std::vector<int64_t> checked_ids(const ServedModel& model, const Prompt& input, const std::string& param) {
   const auto* text = std::get_if<std::string>(&input);
   std::vector<int64_t> ids =
-      text ? as_bad_request("input", [&] { return model.tokenizer->encode_whole(model.embedding_prompt + *text).ids; })
+      text ? as_bad_request(param, [&] { return model.tokenizer->encode_whole(model.embedding_prompt + *text).ids; })
            : std::get<std::vector<int64_t>>(input);
   try {
     model.check_embedding(ids);
   } catch (const Error& error) {
     const bool is_long = static_cast<int64_t>(ids.size()) > model.max_length;
-    throw http::RequestError(400, error.message(), "input", is_long ? "context_length_exceeded" : "");
+    throw http::RequestError(400, param + ": " + error.message(), param, is_long ? "context_length_exceeded" : "");
   }
   return ids;
 }
@@ -48,7 +48,8 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
   VectorsForm form{.number = request.number, .base64 = wanted.base64};
   Embedding work;
   for (const Prompt& input : wanted.inputs) {
-    work.texts.push_back(checked_ids(model, input));
+    const std::string param = wanted.inputs.size() > 1 ? concat("input[", work.texts.size(), "]") : "input";
+    work.texts.push_back(checked_ids(model, input, param));
     form.prompt_tokens += static_cast<int64_t>(work.texts.back().size());
   }
   work.on_vectors = [&service, exchange, form](Vectors vectors) mutable {
