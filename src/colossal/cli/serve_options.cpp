@@ -169,10 +169,16 @@ std::string last_part(const std::string& path) {
 }  // namespace
 
 ServeOptions read_serve_options(const Arguments& arguments, const run::Program& program) {
-  CLI::App app("Serves a model over HTTP, with the routes of OpenAI's API and a chat page.", "colossal serve");
+  CLI::App app(
+      "Serves a model over HTTP, with the routes of OpenAI's API and a chat page. Sampling options, --max-tokens, "
+      "--system, --variables and --json-schema are defaults of requests that leave the field out. The model's "
+      "generation_config.json has precedence over the defaults shown here.",
+      "colossal serve");
   ServeOptions options;
   ServeFlags flags;
   add_model_options(app, options.model);
+  app.get_option("--from")->description(
+      "run folder, Hugging Face folder (config.json and safetensors), folder of sentence-transformers or GGUF file");
   add_engine_options(app, options.model, options.engine);
   add_defaults_of_requests(app, flags);
   add_address(app, options, flags);
