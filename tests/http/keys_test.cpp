@@ -95,6 +95,11 @@ TEST(Admit, RefusesInOrder) {
   const Admitted wrong_type = admit(request, false, false, kRoutes, kAdmission);
   EXPECT_EQ(status_of(wrong_type), 415);
   EXPECT_THAT(wrong_type.refusal->body, HasSubstr("-H 'Content-Type: application/json'"));
+  request.headers.fields[2].second = "application/json";
+  request.headers.add("Content-Encoding", "gzip");
+  const Admitted compressed = admit(request, false, false, kRoutes, kAdmission);
+  EXPECT_EQ(status_of(compressed), 415);
+  EXPECT_THAT(compressed.refusal->body, HasSubstr("must not be compressed"));
 }
 
 TEST(Admit, OpensRoutesWithoutKey) {

@@ -118,6 +118,9 @@ Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const
   if (const std::string* type = request.headers.find("Content-Type"); method == "POST" && !is_json_type(type))
     return refuse(415, concat("the content type must be application/json: got ", type ? in_quotes(*type) : "none",
                               "; with curl add -H 'Content-Type: application/json'"));
+  if (const std::string* encoding = request.headers.find("Content-Encoding");
+      method == "POST" && encoding && !same_name(*encoding, "identity"))
+    return refuse(415, concat("the body must not be compressed: got Content-Encoding ", in_quotes(*encoding)));
   result.route = *route;
   if (is_wildcard(**route))
     result.rest = percent_decoded(std::string_view(request.path).substr((*route)->path.size() - 1));

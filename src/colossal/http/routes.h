@@ -45,7 +45,7 @@ struct Admitted {
 };
 
 /// Checks a request by its headers, in this order: 400 (HTTP/1.1 without exactly one `Host`), 403 (`Host`), 401 (key),
-/// 404 (path), 405 (method), 503 (draining), 415 (content type).
+/// 404 (path), 405 (method), 503 (draining), 415 (content type, compressed body).
 Admitted admit(const Request& request, bool is_http_1_0, bool is_draining, const std::vector<Route>& routes,
                const Admission& admission);
 
