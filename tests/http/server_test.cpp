@@ -297,6 +297,15 @@ TEST(Server, RefusesAPortInUse) {
   EXPECT_THAT(test::complaint([&] { http::Server(options, {}); }), HasSubstr("host must be an IP address"));
 }
 
+TEST(Server, AnswersQuickRoutesBesideSlowHandlers) {
+  TestServer server({.workers = 2});
+  std::deque<RawConnection> slow;
+  for (int i = 0; i < 3; ++i) slow.emplace_back(server.port()).send(get("/wait"));
+  ASSERT_TRUE(server.reaches([&] { return server->running(); }, 3));
+  EXPECT_THAT(server.answer_to(get("/health", "Connection: close\r\n")), HasSubstr("200 OK"));
+  server.go_on.set(true);
+}
+
 TEST(Server, DrainsAndStops) {
   TestServer server;
   RawConnection running(server.port()), stopped(server.port());

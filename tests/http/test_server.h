@@ -56,7 +56,7 @@ inline std::string post(const std::string& path, const std::string& body, const 
 }
 
 /// GET /health: ok; open without a key. GET /hold, POST /hold: the exchange is given to `held`. POST /echo: the body.
-/// GET /name/*: the name. GET /throw: an exception. GET /drop: no answer.
+/// GET /name/*: the name. GET /wait: no answer, after `go_on`. GET /throw: an exception. GET /drop: no answer.
 class TestServer {
  public:
   explicit TestServer(http::ServerOptions options = {}) : server_(with_port(std::move(options)), routes()) {}
@@ -83,6 +83,7 @@ class TestServer {
 
   Slot<std::shared_ptr<http::Exchange>> held;
   Slot<http::Gone> gone;
+  Slot<bool> go_on;  ///< ends the handlers of /wait
 
  private:
   static http::ServerOptions with_port(http::ServerOptions options) {
@@ -96,11 +97,13 @@ class TestServer {
       held.set(std::make_shared<Exchange>(std::move(exchange)));
     };
     return {
-        {"GET", "/health", [](const Request&, Exchange exchange) { exchange.answer({.body = "ok"}); }, false, true},
+        {"GET", "/health", [](const Request&, Exchange exchange) { exchange.answer({.body = "ok"}); }, false, true,
+         true},
         {"GET", "/hold", hold},
         {"POST", "/hold", hold},
         {"POST", "/echo", [](const Request& request, Exchange exchange) { exchange.answer({.body = request.body}); }},
         {"GET", "/name/*", [](const Request& request, Exchange exchange) { exchange.answer({.body = request.rest}); }},
+        {"GET", "/wait", [this](const Request&, Exchange) { go_on.wait(); }},
         {"GET", "/throw", [](const Request&, Exchange) { throw std::runtime_error("broken"); }},
         {"GET", "/drop", [](const Request&, Exchange) {}},
         {"GET", "/key",

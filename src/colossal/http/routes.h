@@ -13,7 +13,7 @@
 
 namespace colossal::http {
 
-/// Handles one request on a worker thread. It answers through the exchange, during the call or later from any thread.
+/// Handles one request on a worker thread, or on the I/O thread (Route::is_quick). It answers through the exchange, during the call or later from any thread.
 /// The request is valid during the call; the bytes of its body count against ServerLimits::max_bodies until then.
 /// A RequestError that it throws is the answer; any other exception is answered with 500 and its message.
 using Handler = std::function<void(const Request& request, Exchange exchange)>;
@@ -26,6 +26,9 @@ struct Route {
   Handler handler;
   bool needs_key = true;        ///< false: answered without a key
   bool while_draining = false;  ///< true: the handler is also called while the server drains; else 503
+  /// The I/O thread calls the handler, so that the answer does not wait for handlers of other requests. The handler
+  /// must take microseconds.
+  bool is_quick = false;
 };
 
 /// The conditions of all routes.

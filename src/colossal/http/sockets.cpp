@@ -361,9 +361,8 @@ void Connection::dispatch() {
   begin_exchange(parser_->keep_alive());
   if (reader_ >= 0) server_.memory.end(std::exchange(reader_, -1));
   auto request = std::make_shared<const Request>(std::move(parser_->request));
-  server_.core.pool->post([&server = server_, route = route_, state = exchange_, request = std::move(request),
-                           handle = std::make_shared<ExchangeHandle>(exchange_),
-                           bytes = std::exchange(body_bytes_, 0)]() mutable {
+  auto run = [&server = server_, route = route_, state = exchange_, request = std::move(request),
+              handle = std::make_shared<ExchangeHandle>(exchange_), bytes = std::exchange(body_bytes_, 0)]() mutable {
     try {
       const Exchange exchange(handle);
       if (!exchange.is_gone()) route->handler(*request, exchange);
@@ -377,7 +376,8 @@ void Connection::dispatch() {
       server.memory.release(bytes);
       server.resume_bodies();
     });
-  });
+  };
+  route_->is_quick ? run() : server_.core.pool->post(std::move(run));
   server_.resume_bodies();  // the next reader may be the first one now
 }
 

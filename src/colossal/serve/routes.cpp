@@ -19,6 +19,7 @@ struct RouteRow {
   bool needs_key = true;
   bool while_draining = false;
   bool while_loading = false;
+  bool is_quick = false;
 };
 
 constexpr RouteRow kRoutes[] = {
@@ -29,8 +30,8 @@ constexpr RouteRow kRoutes[] = {
     {"GET", "/v1/models/*", show_model},
     {"POST", "/tokenize", tokenize},
     {"POST", "/detokenize", detokenize},
-    {"GET", "/health", show_health, false, true, true},
-    {"GET", "/metrics", show_metrics, true, true, true},
+    {"GET", "/health", show_health, false, true, true, true},
+    {"GET", "/metrics", show_metrics, true, true, true, true},
     {"GET", "/", show_page, false, false, true},
 };
 
@@ -44,7 +45,7 @@ std::vector<http::Route> routes(Service& service) {
         throw http::RequestError(503, "the model is not loaded yet: try again later");
       row.handler(service, request, std::move(exchange));
     };
-    all.push_back({row.method, row.path, handler, row.needs_key, row.while_draining});
+    all.push_back({row.method, row.path, handler, row.needs_key, row.while_draining, row.is_quick});
   }
   return all;
 }
