@@ -306,6 +306,19 @@ TEST(Server, AnswersQuickRoutesBesideSlowHandlers) {
   server.go_on.set(true);
 }
 
+TEST(Server, RunsTasksBesideSlowHandlers) {
+  TestServer server({.workers = 2});
+  RawConnection client(server.port());
+  client.send(get("/hold"));
+  const auto exchange = server.held.wait().value();
+  std::deque<RawConnection> slow;
+  for (int i = 0; i < 3; ++i) slow.emplace_back(server.port()).send(get("/wait"));
+  ASSERT_TRUE(server.reaches([&] { return server->running(); }, 4));
+  exchange->post([exchange] { exchange->answer({.body = "written"}); });
+  EXPECT_THAT(client.receive_answer(), EndsWith("written"));
+  server.go_on.set(true);
+}
+
 TEST(Server, DrainsAndStops) {
   TestServer server;
   RawConnection running(server.port()), stopped(server.port());

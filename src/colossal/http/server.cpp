@@ -19,9 +19,12 @@ Server::Server(ServerOptions options, std::vector<Route> routes) {
   options.limits.check();
   std::string notice = fit_open_files(options.limits);
   Admission admission{options.keys, options.allowed_hosts, is_loopback(options.host)};
-  auto pool = std::make_shared<WorkerPool>(options.workers);
+  auto handlers = std::make_shared<WorkerPool>(options.workers), tasks = std::make_shared<WorkerPool>(options.workers);
   state_.reset(
-      new State{std::move(notice), {std::move(options), std::move(routes), std::move(admission), pool}, {}, {}});
+      new State{std::move(notice),
+                {std::move(options), std::move(routes), std::move(admission), std::move(handlers), std::move(tasks)},
+                {},
+                {}});
   state_->sockets = make_sockets(state_->core);
   state_->sockets->start();
 }
@@ -60,7 +63,8 @@ void Server::stop() {
       core.has_changed.wait_for(lock, kToLeave, [&core] { return core.connections == 0; });
     }
     state_->sockets->close_all();
-    core.pool->stop();
+    core.handlers->stop();  // before the tasks that handlers post
+    core.tasks->stop();
     state_->sockets->join();
   });
 }

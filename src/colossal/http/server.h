@@ -41,11 +41,12 @@ struct ServerOptions {
   /// Called on the I/O thread after each request. It must be quick and must not throw.
   std::function<void(const RequestEnd&)> on_end{};
   double silence = 15;  ///< seconds until a silent stream of events gets the comment `: waiting`
-  int64_t workers = 2;  ///< threads that run handlers
+  int64_t workers = 2;  ///< threads that run handlers, and as many that run tasks of exchanges
 };
 
-/// One thread serves all connections; worker threads call the handlers. The thread reads while an answer is under way,
-/// so it notices at once that a client has left. Connections are kept alive, and requests may be pipelined.
+/// One thread serves all connections; worker threads call the handlers, and others run the tasks of exchanges, so that
+/// streams go on beside handlers that take long. The I/O thread reads while an answer is under way, so it notices at
+/// once that a client has left. Connections are kept alive, and requests may be pipelined.
 ///
 /// Thread safety: any thread may call the members. Handlers must not call stop() or wait_until_idle().
 /// Memory: per connection some hundred bytes and what it has sent of a request, within the limits.

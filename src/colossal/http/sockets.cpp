@@ -332,7 +332,7 @@ void Connection::begin_exchange(bool keep_alive) {
   clock_.enter(Phase::kAnswer);
   sent_ = {};
   exchange_ =
-      std::make_shared<ExchangeState>(std::move(form), server_.core.pool, [&io = server_.io, weak = weak_from_this()] {
+      std::make_shared<ExchangeState>(std::move(form), server_.core.tasks, [&io = server_.io, weak = weak_from_this()] {
         asio::post(io, [weak] {
           const auto self = weak.lock();
           if (!self || self->is_closed_) return;
@@ -377,7 +377,7 @@ void Connection::dispatch() {
       server.resume_bodies();
     });
   };
-  route_->is_quick ? run() : server_.core.pool->post(std::move(run));
+  route_->is_quick ? run() : server_.core.handlers->post(std::move(run));
   server_.resume_bodies();  // the next reader may be the first one now
 }
 

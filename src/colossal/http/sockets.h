@@ -18,7 +18,8 @@ struct ServerCore {
   ServerOptions options;
   std::vector<Route> routes;
   Admission admission;
-  std::shared_ptr<WorkerPool> pool;
+  std::shared_ptr<WorkerPool> handlers;  ///< calls the handlers of new requests
+  std::shared_ptr<WorkerPool> tasks;     ///< runs what exchanges post, so that streams do not wait for new requests
   std::atomic<bool> is_draining{false};
   std::atomic<int64_t> running{0}, connections{0};
   std::mutex mutex{};
