@@ -52,6 +52,18 @@ TEST(RequestReader, AddsVariablesOfTheRequestToThoseOfTheServer) {
             ordered_json({{"thinks", true}, {"tone", "plain"}, {"year", 1}}));
 }
 
+TEST(RequestReader, BoundsTheBytesOfSchemas) {
+  const auto body = [](const std::string& description) {
+    return R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"description": ")" +
+           description + R"("}}}})";
+  };
+  EXPECT_FALSE(completion_error(body("short")));
+  const auto error = completion_error(body(std::string(1 << 20, 'x')));
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->answer().status, 400);
+  EXPECT_THAT(error->answer().message, HasSubstr("at most 1048576 bytes"));
+}
+
 TEST(RequestReader, ReadsAllFieldsOfACompletion) {
   const CompletionRequest request = completion(R"({"model": "m", "prompt": "To be", "max_tokens": 5, "stream": true,
     "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9, "min_p": 0.1, "top_k": 7, "seed": 3,

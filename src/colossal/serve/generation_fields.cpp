@@ -15,6 +15,7 @@ using nlohmann::ordered_json;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::max();
+constexpr size_t kMaxSchemaBytes = size_t{1} << 20;  // each choice has a copy
 
 struct NumberField {
   const char* name;
@@ -99,6 +100,10 @@ std::string read_model(const BodyFields& fields, const std::string& name) {
 }
 
 void check_schema(const std::string& schema, const std::string& param) {
+  if (schema.size() > kMaxSchemaBytes)
+    throw http::RequestError(
+        400, concat(param, " must have a JSON Schema of at most ", kMaxSchemaBytes, " bytes: got ", schema.size()),
+        param);
   try {
     text::json_grammar(schema, param);
   } catch (const Error& error) {
