@@ -191,6 +191,39 @@ std::string random_text(const std::shared_ptr<text::TokenMasks>& masks, std::mt1
   }
 }
 
+/// Returns masks of the bytes of a forced call of a function `f` with these parameters.
+std::shared_ptr<text::TokenMasks> masks_of_call(const char* parameters) {
+  const ordered_json tools = {{{"function", {{"name", "f"}, {"parameters", ordered_json::parse(parameters)}}}}};
+  const auto [grammar, rule] = text::json_grammar(forced_call_schema(tools, {ToolChoice::kRequired}));
+  const text::ByteTokenizer tokenizer;
+  return std::make_shared<text::TokenMasks>(
+      text::token_grammar(grammar, rule, std::make_shared<text::TokenTrie>(tokenizer)),
+      std::vector<int64_t>{text::ByteTokenizer::kEnd});
+}
+
+/// Returns true if the masks allow the whole text.
+bool allows(const std::shared_ptr<text::TokenMasks>& masks, std::string_view text) {
+  text::TokenWalk walk(masks);
+  std::vector<int64_t> ids(text.begin(), text.end());
+  ids.push_back(text::ByteTokenizer::kEnd);
+  for (const int64_t id : ids) {
+    if (!(walk.allowed()[id / 64] >> (id % 64) & 1)) return false;
+    walk.accept(id);
+  }
+  return true;
+}
+
+TEST(ForcedCallSchema, KeepsParametersThatContainThemselves) {
+  for (const char* parameters :
+       {R"({"type": "object", "properties": {"n": {"$ref": "#"}}, "additionalProperties": false})",
+        R"({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}},
+                                                "additionalProperties": false}}})"}) {
+    const auto masks = masks_of_call(parameters);
+    EXPECT_TRUE(allows(masks, R"({"name": "f", "arguments": {"n": {"n": {}}}})")) << parameters;
+    EXPECT_FALSE(allows(masks, R"({"name": "f", "arguments": {"n": {"name": "f", "arguments": {}}}})")) << parameters;
+  }
+}
+
 TEST(ForcedCallSchema, AllowsNothingButOneCall) {
   const auto tools = ordered_json::parse(R"([
     {"function": {"name": "f", "parameters": {"type": "object", "required": ["a"], "properties": {

@@ -82,8 +82,12 @@ ordered_json schema_of_call(const ordered_json& function, size_t number) {
     parameters = {{"type", "object"}, {"properties", ordered_json::object()}, {"additionalProperties", false}};
   const auto has = [&](const char* keyword) { return parameters.contains(keyword); };
   if (!has("type") && !has("$ref") && !has("anyOf") && !has("oneOf") && !has("allOf")) parameters["type"] = "object";
-  // References such as #/$defs/name start at the nearest schema with an $id.
-  if (!has("$id") && !has("$ref") && (has("$defs") || has("definitions"))) parameters["$id"] = concat("tool-", number);
+  // References such as # and #/$defs/name start at the nearest schema with an $id, which may have no $ref beside it.
+  if (!has("$id") && !(has("$ref") && has("allOf")) && parameters.dump().find("\"$ref\"") != kNone) {
+    if (has("$ref")) parameters["allOf"] = ordered_json::array({{{"$ref", parameters["$ref"]}}});
+    parameters.erase("$ref");
+    parameters["$id"] = concat("tool-", number);
+  }
   return {{"type", "object"},
           {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", std::move(parameters)}}},
           {"required", {"name", "arguments"}},
