@@ -121,6 +121,21 @@ TEST(Service, CancelsEmbeddingsOfClientsThatLeave) {
   EXPECT_THAT(test.log(1)[0], EndsWith(", left"));
 }
 
+TEST(Service, BoundsUnfinishedEmbeddings) {
+  TestOptions options;
+  options.service.limits.max_waiting = 1;
+  TestService test(options);
+  test.replica.allow_steps(0);  // the replica does not count, as if the first one had begun
+  http_test::RawConnection first(test.server->port());
+  first.send(TestService::request("/v1/embeddings", R"({"input": "x"})"));
+  ASSERT_TRUE(TestService::wait_for([&] { return !test.replica.embedded().empty(); }));
+  EXPECT_EQ(test.post("/v1/embeddings", R"({"input": "x"})").status, 429);
+  test.replica.play_vectors({.rows = {{1}}});
+  test.replica.allow_steps(-1);
+  EXPECT_THAT(first.receive_answer(), HasSubstr("200 OK"));
+  EXPECT_TRUE(TestService::wait_for([&] { return test.post("/v1/embeddings", R"({"input": "x"})").status == 200; }));
+}
+
 TEST(Service, SeparatesClientsByKeyElseByAddress) {
   const serve::Service open({}), closed({.has_keys = true});
   EXPECT_EQ(open.client_of(request_of(0, "::1")), "::1");

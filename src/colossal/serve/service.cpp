@@ -42,6 +42,12 @@ http::RequestError Service::queue_is_full(int64_t choices) const {
                       "; try again later")};
 }
 
+std::shared_ptr<const void> Service::take_embedding_place() {
+  const auto give_back = [](Service* service) { --service->embeddings_; };
+  std::shared_ptr<Service> place(this, give_back);
+  return ++embeddings_ <= options_.limits.max_waiting ? place : nullptr;
+}
+
 void Service::begin_record(const http::Request& request, const http::Exchange& exchange) {
   const std::scoped_lock lock(mutex_);
   records_.try_emplace(request.number);

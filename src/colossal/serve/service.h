@@ -80,6 +80,10 @@ class Service {
   /// Returns the error of a request whose `choices` pieces of work do not fit the queue (Replica::add()).
   http::RequestError queue_is_full(int64_t choices) const;
 
+  /// Returns the place of an embedding, for as long as it is unfinished. Returns nullptr if max_waiting embeddings have
+  /// one: they take turns, so those that have begun need memory, too.
+  std::shared_ptr<const void> take_embedding_place();
+
   /// Begins the record of a request that runs the model. Call it before the answer begins.
   void begin_record(const http::Request& request, const http::Exchange& exchange);
   /// Changes the record of a request, which the log shows at its end. Does nothing without begin_record() or
@@ -95,6 +99,7 @@ class Service {
   Replica* replica_ = nullptr;
   Metrics metrics_;
   std::atomic<bool> is_open_{false}, is_draining_{false};
+  std::atomic<int64_t> embeddings_{0};
   std::mutex mutex_;
   std::map<uint64_t, RequestRecord> records_;  // of requests that have no end yet
 };

@@ -52,7 +52,9 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
     work.texts.push_back(checked_ids(model, input, param));
     form.prompt_tokens += static_cast<int64_t>(work.texts.back().size());
   }
-  work.on_vectors = [&service, exchange, form](Vectors vectors) mutable {
+  const auto place = service.take_embedding_place();
+  if (!place) throw service.queue_is_full(1);
+  work.on_vectors = [&service, exchange, form, place](Vectors vectors) mutable {
     exchange.post(
         [&service, exchange, form, vectors = std::move(vectors)] { answer_vectors(service, exchange, form, vectors); });
   };
