@@ -169,6 +169,20 @@ TEST_F(Linked, ReturnsVectors) {
   EXPECT_EQ(bad.get_future().get().error, "too long");
 }
 
+TEST_F(Linked, NamesTheReplicaInErrorsOfItsEngine) {
+  Listener listener;
+  std::promise<Vectors> vectors;
+  remote->add(only({.on_event = listener.on_event()}));
+  remote->add({.on_vectors = [&](Vectors v) { vectors.set_value(std::move(v)); }});
+  Event event = event_of(-1, FinishReason::Failed);
+  event.error = "[comm] group \"tensor\": rank 1 has died";
+  fake.generation(100).on_event(event);
+  fake.embedding(101).on_vectors({.error = event.error});
+  const std::string named = concat(kName, ": ", event.error);
+  EXPECT_EQ(listener.wait().at(0).error, named);
+  EXPECT_EQ(vectors.get_future().get().error, named);
+}
+
 TEST_F(Linked, CancelsByTheTicketOfTheReplica) {
   Listener first, second;
   std::vector<Generation> two(2);

@@ -101,10 +101,16 @@ std::shared_ptr<const RemoteReplica::Work> RemoteReplica::find(Ticket ticket, bo
 
 void RemoteReplica::receive(const std::string& bytes) {
   ReplicaMessage message = message_of(bytes);
-  if (const auto* event = std::get_if<EventMessage>(&message)) {
+  // An error of the engine begins with its component, and counts the ranks from the first one of the replica.
+  const auto add_name = [this](std::string& error) {
+    if (error.starts_with('[')) error = concat(name_, ": ", error);
+  };
+  if (auto* event = std::get_if<EventMessage>(&message)) {
+    add_name(event->event.error);
     const auto work = find(event->ticket, event->event.finish_reason != infer::FinishReason::None);
     if (work && work->on_event) work->on_event(event->event);
   } else if (auto* result = std::get_if<VectorsMessage>(&message)) {
+    add_name(result->vectors.error);
     const auto work = find(result->ticket, true);
     if (work && work->on_vectors) work->on_vectors(std::move(result->vectors));
   } else if (const auto* load = std::get_if<LoadMessage>(&message)) {
