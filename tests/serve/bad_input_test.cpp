@@ -35,7 +35,7 @@ TEST(BadInput, GetsItsMessage) {
   const std::vector<BadInput> inputs = {
       {kCompletions, "{", 400, "the body"},
       {kCompletions, "\"\xff\"", 400, "UTF-8"},
-      {kCompletions, "[]", 400, "object", "the body"},
+      {kCompletions, "[]", 400, "the body must be an object"},
       {kCompletions, deep.c_str(), 400, "64"},
       {kCompletions, R"({})", 400, "prompt must be", "prompt"},
       {kCompletions, R"({"prompt": ""})", 400, "prompt must have at least one token", "prompt"},

@@ -224,6 +224,7 @@ TEST(RequestReader, ConvertsFormatsToSchemas) {
 TEST(RequestReader, ReadsLimitsAndLogprobsOfChats) {
   EXPECT_EQ(chat(chat_with(R"("max_tokens": 7)")).options.max_tokens, 7);
   EXPECT_EQ(chat(chat_with(R"("max_tokens": 7, "max_completion_tokens": 9)")).options.max_tokens, 9);
+  EXPECT_EQ(completion(R"({"prompt": "a", "max_tokens": 7, "max_completion_tokens": 9})").options.max_tokens, 9);
   EXPECT_EQ(chat(chat_with(R"("logprobs": true)")).options.logprobs, 0);
   EXPECT_EQ(chat(chat_with(R"("logprobs": true, "top_logprobs": 20)")).options.logprobs, 20);
   EXPECT_EQ(chat(chat_with(R"("logprobs": false, "top_logprobs": 0)")).options.logprobs, -1);

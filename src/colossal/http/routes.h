@@ -13,9 +13,10 @@
 
 namespace colossal::http {
 
-/// Handles one request on a worker thread, or on the I/O thread (Route::is_quick). It answers through the exchange, during the call or later from any thread.
-/// The request is valid during the call; the bytes of its body count against ServerLimits::max_bodies until then.
-/// A RequestError that it throws is the answer; any other exception is answered with 500 and its message.
+/// Handles one request on a worker thread, or on the I/O thread (Route::is_quick). It answers through the exchange,
+/// during the call or later from any thread. The request is valid during the call; the bytes of its body count against
+/// ServerLimits::max_bodies until then. A RequestError that it throws is the answer; any other exception is answered
+/// with 500 and its message.
 using Handler = std::function<void(const Request& request, Exchange exchange)>;
 
 struct Route {

@@ -132,6 +132,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         clock_(server.core.options.limits, server.core.options.silence) {
     ErrorCode error;
     socket_.set_option(tcp::no_delay(true), error);
+    socket_.set_option(asio::socket_base::send_buffer_size(64 << 10), error);  // else it takes megabytes unread
     asio::ip::address address = socket_.remote_endpoint(error).address();
     if (address.is_v6() && address.to_v6().is_v4_mapped())
       address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());

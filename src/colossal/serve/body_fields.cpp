@@ -35,7 +35,11 @@ int64_t integer_of(const ordered_json& value, const std::string& param, int64_t 
 }
 
 BodyFields::BodyFields(const ordered_json& object, std::string path) : object_(object), path_(std::move(path)) {
-  if (!object_.is_object()) refuse(path_.empty() ? "the body" : path_, "an object", object_);
+  if (object_.is_object()) return;
+  if (!path_.empty()) refuse(path_, "an object", object_);
+  throw http::RequestError(400,
+                           concat("the body must be an object: got ",
+                                  printable(object_.dump(-1, ' ', false, ordered_json::error_handler_t::replace))));
 }
 
 const ordered_json* BodyFields::find(const char* name) const {

@@ -119,6 +119,13 @@ void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& opti
   if (reports) options.logprobs = best.value_or(0);
 }
 
+/// Returns the maximum number of new tokens, at least `low`. The newer name has precedence.
+std::optional<int64_t> read_max_tokens(const BodyFields& fields, int64_t low) {
+  const auto older = fields.integer("max_tokens", low, kMostTokens);
+  const auto newer = fields.integer("max_completion_tokens", low, kMostTokens);
+  return newer ? newer : older;
+}
+
 }  // namespace
 
 std::vector<std::string> ChatRequest::function_names() const {
@@ -136,7 +143,7 @@ CompletionRequest RequestReader::completion(std::string_view body) const {
   refuse_unsupported(fields, kUnsupportedInCompletions);
   constexpr int64_t kCompletionTokens = 16;  // OpenAI's default
   request.options.max_tokens =
-      fields.integer("max_tokens", 0, kMostTokens).value_or(options_.defaults.max_tokens.value_or(kCompletionTokens));
+      read_max_tokens(fields, 0).value_or(options_.defaults.max_tokens.value_or(kCompletionTokens));
   request.echo = fields.flag("echo").value_or(false);
   request.options.logprobs = fields.integer("logprobs", 0, kMostLogprobs).value_or(-1);
   if (request.echo && request.options.logprobs >= 0) {
@@ -153,9 +160,7 @@ ChatRequest RequestReader::chat(std::string_view body) const {
   ChatRequest request;
   read_generation(fields, options_, request);
   refuse_unsupported(fields, kUnsupportedInChats);
-  const auto max_tokens = fields.integer("max_tokens", 1, kMostTokens);
-  request.options.max_tokens = fields.integer("max_completion_tokens", 1, kMostTokens)
-                                   .value_or(max_tokens.value_or(options_.defaults.max_tokens.value_or(kAsManyAsFit)));
+  request.options.max_tokens = read_max_tokens(fields, 1).value_or(options_.defaults.max_tokens.value_or(kAsManyAsFit));
   read_chat_logprobs(fields, request.options);
   read_chat_input(fields, options_, request);
   request.tool_choice = read_tool_choice(fields, request);
