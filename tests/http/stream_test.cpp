@@ -177,6 +177,18 @@ TEST(EventStream, EndsWithAnErrorWhenTheServerStops) {
   EXPECT_THAT(all, EndsWith("}\n\n"));
 }
 
+TEST(EventStream, DropsEventsAfterAnEarlyStop) {
+  TestServer server;
+  RawConnection client(server.port());
+  const auto exchange = hold(server, client);
+  server->stop();
+  EXPECT_THAT(client.receive_all(), HasSubstr("503 "));
+  EventStream events = exchange->begin_events();  // a handler that the stop has overtaken
+  EXPECT_TRUE(events.is_gone());
+  EXPECT_FALSE(events.send("late"));
+  EXPECT_EQ(server.gone.wait(), Gone::kStopped);
+}
+
 /// A callback may hold a handle of its own exchange, and tasks may remain when the server stops.
 TEST(EventStream, FreesCallbacksThatHoldTheirExchange) {
   const auto is_alive = std::make_shared<int>(1);

@@ -80,11 +80,11 @@ void ExchangeState::answer_exception(const std::exception& error) {
 
 void ExchangeState::begin_events() {
   const std::lock_guard lock(mutex_);
+  if (gone_) return;  // if the server has stopped, it has answered in the caller's place
   require(output_.status == 0, "http",
           "a request has one answer: got a stream after an answer; call begin_events() once");
   output_.status = 200;
   output_.is_stream = true;
-  if (gone_) return;
   Headers headers;
   headers.add("Cache-Control", "no-cache");
   headers.add("X-Accel-Buffering", "no");

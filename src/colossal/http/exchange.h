@@ -59,8 +59,8 @@ class Exchange {
   /// Answers the request. Does nothing if an answer was given or the client is gone.
   void answer(Response response);
   void answer(const ErrorAnswer& error) { answer(error_response(error)); }
-  /// Answers with status 200 and a stream of events. The stream sends `: waiting` after some seconds of silence.
-  /// Errors ("http"): an answer was given.
+  /// Answers with status 200 and a stream of events. The stream sends `: waiting` after some seconds of silence. If the
+  /// client is gone, the stream drops its events. Errors ("http"): an answer was given.
   EventStream begin_events();
   bool is_gone() const;
   /// Sets the function that is called once if the client is gone before the answer has ended; at once if it already is.
