@@ -209,7 +209,7 @@ class ModelServer {
   }
 
   const text::ChatTemplate chat_template_{
-      "{% for tool in tools %}T{% endfor %}{% for message in messages %}{{ message.content }};{% endfor %}"};
+      "{% if tools %}T{% endif %}{% for message in messages %}{{ message.content }};{% endfor %}"};
   serve::EngineLoop* loop_ = nullptr;
   std::optional<ObservedReplica> replica_;
   std::thread thread_;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "colossal/serve/request_reader.h"
+#include "serve/mutations.h"
 
 namespace colossal::serve::request_mutation_test {
 namespace {
@@ -25,75 +26,6 @@ const std::vector<std::string> kBodies{
     R"({"tokens": [1, 2, 256]})",
 };
 
-/// Parts of JSON that take the place of others.
-const std::vector<std::string> kTokens{
-    "null",      "true",        "-1",          "0",  "1e308", "1e999", "18446744073709551615",
-    "\"\"",      "\"\\u0000\"", "\"\\ud800\"", "[]", "{}",    "[[]]",  "{\"$ref\": \"#\"}",
-    "\xff",      "\xe2\x82",    ",",           ":",  "\"",    "\\",    "0.1",
-    "[1, \"a\"]"};
-
-std::string mutated(std::string body, std::mt19937& random) {
-  const auto below = [&random](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };
-  for (size_t times = below(3) + 1; times > 0; --times) {
-    const size_t at = below(body.size());
-    switch (below(5)) {
-      case 0:
-        body[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        body.erase(at, below(8) + 1);
-        break;
-      case 2:
-        body.insert(at, kTokens[below(kTokens.size())]);
-        break;
-      case 3: {  // the value after a colon
-        const size_t colon = body.find(':', at);
-        if (colon == std::string::npos) break;
-        const size_t end = body.find_first_of(",}]", colon);
-        if (end != std::string::npos) body.replace(colon + 1, end - colon - 1, kTokens[below(kTokens.size())]);
-        break;
-      }
-      default:
-        body.insert(at, body.substr(below(body.size()), below(40)));
-    }
-    if (body.empty()) body = "{";
-  }
-  return body;
-}
-
-/// Replaces one value of the body, or its whole object or list, by another.
-std::string with_other_value(const std::string& body, std::mt19937& random) {
-  using nlohmann::ordered_json;
-  static const std::vector<ordered_json> values{nullptr,
-                                                true,
-                                                -1,
-                                                0,
-                                                1,
-                                                257,
-                                                1e300,
-                                                "",
-                                                "a",
-                                                "auto",
-                                                "required",
-                                                "text",
-                                                "object",
-                                                ordered_json::array(),
-                                                ordered_json::object(),
-                                                {{"$ref", "#"}},
-                                                {{"type", "text"}},
-                                                {1, "a"},
-                                                {"a", "b"}};
-  const auto below = [&random](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };
-  ordered_json json = ordered_json::parse(body);
-  const ordered_json flat = json.flatten();
-  auto chosen = flat.begin();
-  std::advance(chosen, below(flat.size()));
-  ordered_json::json_pointer place(chosen.key());
-  for (size_t up = below(4); up > 2 && !place.parent_pointer().empty(); --up) place = place.parent_pointer();
-  json[place] = values[below(values.size())];
-  return json.dump();
-}
-
 TEST(RequestMutation, EndsWithARequestOrAnError) {
   const RequestReader reader({.defaults = request_defaults({}, {}), .vocabulary = 257});
   std::mt19937 random(41);
@@ -101,7 +33,8 @@ TEST(RequestMutation, EndsWithARequestOrAnError) {
   std::set<std::string> params;
   for (int i = 0; i < 4000; ++i) {
     const std::string& original = kBodies[i % kBodies.size()];
-    const std::string body = i % 2 == 0 ? mutated(original, random) : with_other_value(original, random);
+    const std::string body =
+        i % 2 == 0 ? serve_test::with_other_bytes(original, random) : serve_test::with_other_value(original, random);
     for (int route = 0; route < 5; ++route) {
       try {
         if (route == 0) reader.completion(body);
