@@ -4,7 +4,7 @@
 #   ./colossal.sh train examples/quickstart.toml     any command of `colossal`; builds that program alone
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
-#   ./colossal.sh sanitize                           the tests of raw memory, threads and input under sanitizers
+#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
 #
 # LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
 # COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
@@ -488,8 +488,12 @@ case "${1:-}" in
     configure ON
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
-    sanitize asan sanitized_tests "the tests of raw memory, threads and untrusted input under AddressSanitizer and UBSan"
-    sanitize tsan thread_sanitized_tests "the tests of comm, memory and http under ThreadSanitizer"
+    server=
+    # Two tests send as many requests with faults, one of them to a server over a model.
+    if [ "${2:-}" != --quick ]; then server=_and_server; export COLOSSAL_MUTATED_REQUESTS=50000; fi
+    sanitize asan "sanitized_tests$server" "the tests of raw memory, threads and untrusted input under AddressSanitizer and UBSan"
+    unset COLOSSAL_MUTATED_REQUESTS
+    sanitize tsan "thread_sanitized_tests$server" "the tests of ranks, workers and servers under ThreadSanitizer"
     ;;
   *)
     configure OFF
