@@ -1,5 +1,5 @@
-// A server with all routes over a tiny model with random weights, in this process. One rank steps the engine on a thread
-// of its own, and a test may stop it between two steps.
+// A server with all routes over a tiny model with random weights, in this process. One rank steps the engine on a
+// thread of its own, and a test may stop it between two steps.
 #pragma once
 #include <gtest/gtest.h>
 
