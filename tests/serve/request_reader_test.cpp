@@ -266,6 +266,8 @@ TEST(RequestReader, RefusesChatsWithTheField) {
        "messages[0].tool_calls[0].function.arguments"},
       {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[]"}}]}]})",
        "messages[0].tool_calls[0].function.arguments"},
+      {chat_with(R"("tools": [{"function": {"name": "f", "parameters": {"type": "string"}}}])"),
+       "tools[0].function.parameters.type"},
       {chat_with(R"("max_tokens": 0)"), "max_tokens"},
       {chat_with(R"("top_logprobs": 2)"), "top_logprobs"},
       {chat_with(R"("logprobs": 2)"), "logprobs"},

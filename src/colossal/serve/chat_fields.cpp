@@ -76,7 +76,11 @@ void check_tool(const ordered_json& tool, const std::string& path, std::set<std:
     refuse(function.path_of("name"), "1 to 64 letters, digits, \"_\", \"-\" or \".\"", name);
   if (!names.insert(name).second) refuse(function.path_of("name"), "different from the names of other tools", name);
   function.text("description");
-  function.object("parameters");
+  const ordered_json* parameters = function.object("parameters");
+  if (!parameters) return;
+  const BodyFields schema(*parameters, function.path_of("parameters"));
+  if (const ordered_json* kind = schema.find("type"); kind && kind->is_string() && *kind != "object")
+    refuse(schema.path_of("type"), "\"object\", because arguments have names", *kind);
 }
 
 }  // namespace
