@@ -167,10 +167,20 @@ int answer_requests(const ServeOptions& options, HttpFront& front, const run::Sa
   return stop_is_urgent() ? stop_status() : 0;
 }
 
+/// Says which ranks are late, but not that ranks wait for requests.
+void say_stalls_of_work(comm::World& world) {
+  world.on_stall([is_idle = false](const comm::Stall& stall) mutable {
+    if (!stall.seen_here) return;
+    if (!stall.is_over) is_idle = stall.text.find(serve::kIdle) != std::string::npos;
+    if (!is_idle) say("waiting: " + stall.text);
+  });
+}
+
 int serve_as_rank(const ServeOptions& options, const run::Program* program) {
   ignore_broken_pipes();
   end_on_stop_signals();  // nothing is lost before the model is loaded
   const auto world = join_layout(options.model, options.replicas);
+  say_stalls_of_work(*world);
   const bool is_first = world->rank() == 0;
   serve::check_replicas(*world, options.replicas, options.model.layout.ranks());
   comm::Mesh everyone(*world, {{"rank", world->size()}});

@@ -86,7 +86,7 @@ struct EngineLoop::State {
       current = changes_of(comm::broadcast_text(mesh.all(), at::kCPU, 0, ""));
       return;
     }
-    const auto busy = work.has_work() ? nullptr : world.busy("waiting for requests");
+    const auto busy = work.has_work() ? nullptr : world.busy(kIdle);
     take_changes(poll);
     comm::broadcast_text(mesh.all(), at::kCPU, 0, to_bytes(current));
   }

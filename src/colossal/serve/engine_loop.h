@@ -20,6 +20,9 @@
 
 namespace colossal::serve {
 
+/// What rank 0 announces by World::busy while its loop has no work. Reports of stalls contain it.
+inline constexpr char kIdle[] = "waiting for requests";
+
 struct EngineLoopOptions {
   infer::Engine* engine = nullptr;             ///< nullptr = the model only embeds
   infer::Embedder* embedder = nullptr;         ///< nullptr = no embeddings
