@@ -130,8 +130,9 @@ TEST(Admit, ChecksTheHost) {
                            "proxy.example", "PROXY.example:443"})
     EXPECT_EQ(status_with(host), 200) << host;
   for (const char* host :
-       {"", ":80", "128.0.0.1", "127.0.0.1.example", "localhost.example", "[::2]", "[", "[::1", "example", "0.0.0.0"})
-    EXPECT_EQ(status_with(host), std::string(host) == "[::1" ? 200 : 403) << host;
+       {"", ":80", "128.0.0.1", "127.0.0.1.example", "localhost.example", "[::2]", "[", "[::1", "[::1]example",
+        "[::1]:example", "localhost:80:example", "localhost:example", "example", "0.0.0.0"})
+    EXPECT_EQ(status_with(host), 403) << host;
   request.headers.add("Host", "localhost");
   EXPECT_EQ(status_with("localhost"), 400) << "two hosts";
   request.headers.fields.erase(request.headers.fields.end() - 1);

@@ -81,6 +81,21 @@ TEST(BadInput, FitsTheServersLimits) {
   expect_error(test.post(deep.path, deep.body), deep);
 }
 
+TEST(BadInput, BoundsTheLogProbabilitiesOfARequest) {
+  TestOptions options;
+  options.service.limits.max_waiting = 100'000;
+  TestService test(options);
+  const auto body = [](int64_t tokens) {
+    return Json{{"prompt", std::vector<std::string>(2048, "x")}, {"n", 16}, {"logprobs", 20}, {"max_tokens", tokens}}
+        .dump();
+  };
+  const std::string large = body(6);  // 2048 * 16 * 6 * 21 = 4,128,768
+  const BadInput refused{kCompletions, large.c_str(), 400, "at most 4000000 values in all choices: got 4128768",
+                         "logprobs"};
+  expect_error(test.post(refused.path, refused.body), refused);
+  EXPECT_THAT(test.replica.added(), IsEmpty());
+}
+
 TEST(BadInput, NamesTheServersModel) {
   TestOptions options;
   options.opens = false;

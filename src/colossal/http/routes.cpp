@@ -29,11 +29,14 @@ std::vector<const Route*> routes_of(const std::vector<Route>& routes, std::strin
   return found;
 }
 
-/// Returns the host of a Host header, without port and without the brackets of IPv6.
+/// Returns the host of a Host header, without port and without the brackets of IPv6; "" for a header of another form.
 std::string_view host_name(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, std::min(host.find(']'), host.size()) - 1);
-  const size_t colon = host.find(':');
-  std::string_view name = host.substr(0, colon);
+  const bool is_v6 = host.starts_with('[');
+  const size_t end = is_v6 ? host.find(']') : std::min(host.find(':'), host.size());
+  if (end == std::string_view::npos) return "";
+  const std::string_view port = host.substr(end + is_v6);
+  if (!port.empty() && (port[0] != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos)) return "";
+  std::string_view name = host.substr(is_v6, end - is_v6);
   if (name.ends_with('.')) name.remove_suffix(1);
   return name;
 }

@@ -56,6 +56,25 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
   return generations;
 }
 
+/// Refuses answers whose log-probabilities would take hundreds of megabytes of memory.
+void check_reported_values(const std::vector<Generation>& generations) {
+  constexpr int64_t kMostValues = 4'000'000;  // about 200 bytes each, as numbers and as JSON
+  double values = 0;
+  for (const Generation& own : generations) {
+    const infer::GenerationOptions& options = own.options;
+    if (options.logprobs >= 0) values += static_cast<double>(options.max_tokens) * (1.0 + options.logprobs);
+    if (options.prompt_logprobs >= 0)
+      values += static_cast<double>(own.prompt.size()) * (1.0 + static_cast<double>(options.prompt_logprobs));
+  }
+  if (values > kMostValues)
+    throw http::RequestError(400,
+                             concat("logprobs must report at most ", kMostValues, " values in all choices: got ",
+                                    static_cast<int64_t>(values),
+                                    "; lower logprobs, n or max_tokens, or send fewer "
+                                    "prompts at once"),
+                             "logprobs");
+}
+
 }  // namespace
 
 AnswerWriter completion_writer() { return {completion_json, completion_event_of, completion_usage_event}; }
@@ -76,6 +95,7 @@ void generate(Service& service, const http::Request& request, http::Exchange exc
                              job.prompt_param);
   compile_schema(service.model(), job);
   std::vector<Generation> generations = generations_of(service, request, job);
+  check_reported_values(generations);
   const auto answer = std::make_shared<GenerationAnswer>(service, request, std::move(exchange), std::move(job));
   answer->begin(request, std::move(generations));
 }

@@ -45,7 +45,8 @@ void require_continuation(const ServedModel& model);
 /// request's seed + i, or by a random seed of the prompt + i.
 ///
 /// Errors: http::RequestError 400: no token in a prompt, a prompt that does not fit ("context_length_exceeded"), a
-///         schema that does not compile, more choices than the queue ever takes; 429: the queue is full.
+///         schema that does not compile, more choices than the queue ever takes, more than 4,000,000 log-probabilities
+///         to report; 429: the queue is full.
 void generate(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job);
 
 }  // namespace colossal::serve
