@@ -2,8 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <string_view>
 #include <utility>
+
+#include "colossal/ops/parallel.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -39,15 +44,45 @@ ops::GroupCodes codes_of_q4_k(const at::Tensor& blocks) {
           .minima = (halves(blocks, 2).unsqueeze(2) * minima).neg_().flatten(1)};
 }
 
-/// `is_signed` is true for Q8_0, which stores int8 values. Otherwise the type is Q4_0, or with `minima` Q4_1, which
-/// stores a minimum after the scale.
-ops::GroupCodes codes_of_plain_blocks(const at::Tensor& blocks, bool is_signed, bool minima) {
-  const at::Tensor bytes = blocks.slice(2, minima ? 4 : 2);
-  return {.bits = is_signed ? 8 : 4,
+/// Q4_0, or with `minima` Q4_1, which stores a minimum after the scale.
+ops::GroupCodes codes_of_plain_blocks(const at::Tensor& blocks, bool minima) {
+  return {.bits = 4,
           .group = kGroup,
-          .codes = (is_signed ? bytes.bitwise_xor(128) : lower_then_upper(bytes)).flatten(1),
+          .codes = lower_then_upper(blocks.slice(2, minima ? 4 : 2)).flatten(1),
           .scales = halves(blocks, 0),
           .minima = minima ? halves(blocks, 2) : at::Tensor()};
+}
+
+/// Copies the codes of a block of Q8_0, which are int8, as unsigned codes. Returns a number other than 0 if one of them
+/// is 0, which was -128.
+uint64_t copy_block(const char* from, char* to) {
+  constexpr uint64_t kOnes = 0x0101010101010101, kSigns = 0x8080808080808080;
+  uint64_t zeros = 0;
+  for (int64_t i = 0; i < kGroup; i += 8) {
+    uint64_t codes;
+    std::memcpy(&codes, from + i, 8);
+    codes ^= kSigns;
+    std::memcpy(to + i, &codes, 8);
+    zeros |= (codes - kOnes) & ~codes & kSigns;  // the sign of each byte that is 0, and perhaps of bytes above it
+  }
+  return zeros;
+}
+
+/// Returns nothing if a code is -128, which GroupCodes cannot represent.
+std::optional<ops::GroupCodes> codes_of_q8_0(const at::Tensor& blocks) {
+  const int64_t rows = blocks.size(0), groups = blocks.size(1), block_bytes = blocks.size(2);
+  const at::Tensor codes = at::empty({rows, groups * kGroup}, at::kByte);
+  const auto* from = static_cast<const char*>(blocks.const_data_ptr());
+  auto* to = static_cast<char*>(codes.mutable_data_ptr());
+  std::atomic<bool> has_lowest{false};
+  ops::parallel_for(0, rows, std::max<int64_t>(1, 32768 / codes.size(1)), [&](int64_t first, int64_t end) {
+    uint64_t zeros = 0;
+    for (int64_t b = first * groups; b < end * groups; ++b)
+      zeros |= copy_block(from + b * block_bytes + 2, to + b * kGroup);
+    if (zeros != 0) has_lowest = true;
+  });
+  if (has_lowest) return std::nullopt;
+  return ops::GroupCodes{.bits = 8, .group = kGroup, .codes = codes, .scales = halves(blocks, 0)};
 }
 
 }  // namespace
@@ -58,11 +93,12 @@ std::optional<ops::GroupCodes> codes_of_gguf(const formats::GgufType& type, cons
   if (name != "Q8_0" && name != "Q4_0" && name != "Q4_1" && name != "Q4_K") return std::nullopt;
   const at::Tensor blocks =
       at::from_blob(const_cast<char*>(bytes), {rows, columns / type.block, type.bytes}, at::kByte);
-  ops::GroupCodes codes =
-      name == "Q4_K" ? codes_of_q4_k(blocks) : codes_of_plain_blocks(blocks, name == "Q8_0", name == "Q4_1");
-  const bool has_lowest = codes.bits == 8 && codes.codes.eq(0).any().item<bool>();
-  const at::Tensor all = codes.minima.defined() ? at::cat({codes.scales, codes.minima}) : codes.scales;
-  if (has_lowest || !all.isfinite().all().item<bool>()) return std::nullopt;
+  std::optional<ops::GroupCodes> codes = name == "Q8_0"   ? codes_of_q8_0(blocks)
+                                         : name == "Q4_K" ? codes_of_q4_k(blocks)
+                                                          : codes_of_plain_blocks(blocks, name == "Q4_1");
+  if (!codes) return std::nullopt;
+  const at::Tensor all = codes->minima.defined() ? at::cat({codes->scales, codes->minima}) : codes->scales;
+  if (!all.isfinite().all().item<bool>()) return std::nullopt;
   return codes;
 }
 
