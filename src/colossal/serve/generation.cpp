@@ -56,13 +56,15 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
   return generations;
 }
 
-/// Refuses answers whose log-probabilities would take hundreds of megabytes of memory.
-void check_reported_values(const std::vector<Generation>& generations) {
+/// Refuses answers whose log-probabilities would take hundreds of megabytes of memory. Streams keep those of prompts
+/// only.
+void check_reported_values(const std::vector<Generation>& generations, bool is_stream) {
   constexpr int64_t kMostValues = 4'000'000;  // about 200 bytes each, as numbers and as JSON
   double values = 0;
   for (const Generation& own : generations) {
     const infer::GenerationOptions& options = own.options;
-    if (options.logprobs >= 0) values += static_cast<double>(options.max_tokens) * (1.0 + options.logprobs);
+    if (options.logprobs >= 0 && !is_stream)
+      values += static_cast<double>(options.max_tokens) * (1.0 + options.logprobs);
     if (options.prompt_logprobs >= 0)
       values += static_cast<double>(own.prompt.size()) * (1.0 + static_cast<double>(options.prompt_logprobs));
   }
@@ -95,7 +97,7 @@ void generate(Service& service, const http::Request& request, http::Exchange exc
                              job.prompt_param);
   compile_schema(service.model(), job);
   std::vector<Generation> generations = generations_of(service, request, job);
-  check_reported_values(generations);
+  check_reported_values(generations, job.request.stream);
   const auto answer = std::make_shared<GenerationAnswer>(service, request, std::move(exchange), std::move(job));
   answer->begin(request, std::move(generations));
 }

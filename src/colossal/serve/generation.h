@@ -46,7 +46,7 @@ void require_continuation(const ServedModel& model);
 ///
 /// Errors: http::RequestError 400: no token in a prompt, a prompt that does not fit ("context_length_exceeded"), a
 ///         schema that does not compile, more choices than the queue ever takes, more than 4,000,000 log-probabilities
-///         to report; 429: the queue is full.
+///         to keep for an answer; 429: the queue is full.
 void generate(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job);
 
 }  // namespace colossal::serve
