@@ -123,7 +123,10 @@ TEST_P(EngineLoopOn, EmbedsBetweenSteps) {
                          ASSERT_EQ(own.rows.size(), name == "one" ? 1U : name == "none" ? 0U : 4U);
                          for (size_t i = 0; i < own.rows.size(); ++i) {
                            const auto place = name == "one" ? 3 : static_cast<int64_t>(i);  // alone in its row, as here
-                           EXPECT_TRUE(at::equal(at::tensor(own.rows[i]), vectors[place])) << name << i;
+                           // LibTorch's products may differ in the last bits. Vectors have length 1.
+                           const at::Tensor row = at::tensor(own.rows[i]);
+                           const double bound = row.numel() * std::numeric_limits<float>::epsilon();
+                           EXPECT_LE((row - vectors[place]).abs().max().item<double>(), bound) << name << i;
                          }
                        }});
     };
