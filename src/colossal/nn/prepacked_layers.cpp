@@ -94,21 +94,31 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
           }};
 }
 
-bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& codes) {
+bool PrepackedLayers::takes_codes(const std::string& weight) const {
+  return packed_.contains(weight) && packing_.bits == 0;
+}
+
+bool PrepackedLayers::takes_rows(const std::string& weight) const {
   const auto found = packed_.find(weight);
-  if (found == packed_.end() || packing_.bits != 0) return false;
-  *found->second.packed = ops::PrepackedMatrix(codes);
-  return !found->second.parameter->looked_up && !packing_.keeps_values;
+  if (found == packed_.end() || packing_.keeps_values) return false;
+  const Parameter& parameter = *found->second.parameter;
+  return has_panels(parameter.value) && !parameter.looked_up;  // loaded() fills and packs what is looked up
+}
+
+bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& codes) {
+  if (!takes_codes(weight)) return false;
+  const Layer& layer = packed_.at(weight);
+  *layer.packed = ops::PrepackedMatrix(codes);
+  return !layer.parameter->looked_up && !packing_.keeps_values;
 }
 
 bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
-  const auto found = packed_.find(weight);
-  if (found == packed_.end() || packing_.keeps_values || !has_panels(found->second.parameter->value)) return false;
-  if (found->second.parameter->looked_up) return false;  // loaded() fills and packs it
-  if (*found->second.packed) return true;                // taken as quantized values
+  if (!takes_rows(weight)) return false;
+  Layer& layer = packed_.at(weight);
+  if (*layer.packed) return true;  // taken as quantized values
   for (const at::Tensor& part : rows)
     if (part.scalar_type() != at::kHalf && !has_panels(part)) return false;
-  pack(found->second, rows);
+  pack(layer, rows);
   return true;
 }
 

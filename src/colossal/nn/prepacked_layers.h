@@ -81,6 +81,9 @@ class PrepackedLayers {
   /// Returns the value of a parameter without memory, to be written once. Opening it packs the parameter that was
   /// opened before.
   tensor::Stored loaded(Parameter& parameter);
+  /// Return true if take() may use quantized values, or rows, of a weight, so that the caller reads them only then.
+  bool takes_codes(const std::string& weight) const;
+  bool takes_rows(const std::string& weight) const;
   /// Takes a weight as quantized values instead of its value. `weight` is the name that wrap() was given:
   /// "<stack>.<index>" for one matrix of a stack. Returns true if the value is not needed then. Returns false if the
   /// caller must fill loaded(): the weight is not packed, it is quantized on loading (WeightPacking::bits), rows of it

@@ -149,9 +149,15 @@ void import_folder(const std::string& folder, const Description& about, const Lo
   checkpoint::TakeCodes take;
   checkpoint::TakeRows take_rows;
   if (saved.packed) {
-    take = [&](const std::string& name, const ops::GroupCodes& codes) { return saved.packed->take(name, codes); };
-    take_rows = [&](const std::string& name, const std::vector<at::Tensor>& rows) {
-      return saved.packed->take(name, rows);
+    take = [&packed = *saved.packed](const std::string& name, const checkpoint::ReadCodes& read) {
+      if (!packed.takes_codes(name)) return false;
+      const auto codes = read();
+      return codes && packed.take(name, *codes);
+    };
+    take_rows = [&packed = *saved.packed](const std::string& name, const checkpoint::ReadRows& read) {
+      if (!packed.takes_rows(name)) return false;
+      const auto rows = read();
+      return rows && packed.take(name, *rows);
     };
   }
   const std::vector<std::string> may_lack =

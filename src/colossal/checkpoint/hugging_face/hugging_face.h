@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,13 +65,16 @@ std::optional<std::string> find_tensor(const std::string& folder, const std::str
 ///         damaged files, and for an index that points outside the folder.
 /// Cost: every rank reads whole copies that the folder holds, and their originals.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
-/// Function that may take the quantized values of this rank's part of a parameter. Returns true if the value is not
-/// needed then. A stack is passed matrix by matrix, with the names "<stack>.<index>".
-using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
+/// Function that may take the quantized values of this rank's part of a parameter. It calls `read` if it wants them, and
+/// gets none if the folder does not have them in one form. It returns true if the value is not needed then. A stack is
+/// passed matrix by matrix, with the names "<stack>.<index>".
+using ReadCodes = std::function<std::optional<ops::GroupCodes>()>;
+using TakeCodes = std::function<bool(const std::string& parameter, const ReadCodes& read)>;
 /// Function that may take this rank's part of a parameter as the tensors [rows, in] that hold its rows, one after the
-/// other, in the dtypes of the folder. They may be views of the file, valid during the call. It returns true if the
-/// value is not needed then. Stacks are passed as for TakeCodes.
-using TakeRows = std::function<bool(const std::string& parameter, const std::vector<at::Tensor>& rows)>;
+/// other, in the dtypes of the folder. It calls `read` as TakeCodes does. The tensors may be views of the file, valid
+/// during the call. It returns true if the value is not needed then. Stacks are passed as for TakeCodes.
+using ReadRows = std::function<std::optional<std::vector<at::Tensor>>()>;
+using TakeRows = std::function<bool(const std::string& parameter, const ReadRows& read)>;
 /// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
 /// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
 /// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form

@@ -168,8 +168,7 @@ bool take_codes(const std::vector<const PartSource*>& sources, const WeightSourc
   const Stack stack = sources.front()->part->stack;
   if (stack == Stack::Joint || (stack != Stack::None && value.part)) return false;
   return pass_matrices(value, stack != Stack::None, coordinates, [&](const std::string& name, int64_t entry) {
-    const std::optional<ops::GroupCodes> codes = local_codes(sources, files, value, coordinates, entry);
-    return codes && take(name, *codes);
+    return take(name, [&] { return local_codes(sources, files, value, coordinates, entry); });
   });
 }
 
@@ -179,9 +178,13 @@ bool take_rows(const std::vector<const PartSource*>& sources, const WeightSource
   const bool is_stack = sources.front()->part->stack != Stack::None;
   if (value.part) return false;
   return pass_matrices(value, is_stack, coordinates, [&](const std::string& name, int64_t entry) {
-    const auto rows = local_rows(sources, files, value, coordinates, entry);
-    const bool taken = rows && take(name, *rows);
-    if (rows)
+    bool were_read = false;
+    const bool taken = take(name, [&] {
+      auto rows = local_rows(sources, files, value, coordinates, entry);
+      were_read = rows.has_value();
+      return rows;
+    });
+    if (were_read)
       for (const PartSource* source : sources)
         if (entry < 0 || source->part->box.start[0] == entry) files.leave(source->name);
     return taken;
