@@ -242,8 +242,8 @@ CodesByName taken(const std::string& folder, nn::Parameters& parameters) {
   std::vector<NamedTensor> values;
   for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
   CodesByName codes;
-  import_weights(folder, parameters, values, names(), [&](const std::string& name, const ops::GroupCodes& its) {
-    codes[name] = its;
+  import_weights(folder, parameters, values, names(), [&](const std::string& name, const ReadCodes& read) {
+    if (const auto its = read()) codes[name] = *its;
     return false;
   });
   return codes;
@@ -291,9 +291,8 @@ TEST(QuantizedExport, LoadsShardsOfQuantizedValues) {
 
 /// Names of a stack of four experts, which the folder stores expert by expert.
 ExternalNames stack_names() {
-  return {.names = {{.ours = "experts.gate_up.weight",
-                     .parts = {"e.{}.gate.weight", "e.{}.up.weight"},
-                     .stacked = true}}};
+  return {
+      .names = {{.ours = "experts.gate_up.weight", .parts = {"e.{}.gate.weight", "e.{}.up.weight"}, .stacked = true}}};
 }
 
 nn::Parameters stack_model(const tensor::MeshCoordinates& coordinates) {
@@ -322,7 +321,7 @@ TEST(QuantizedExport, RoundTripsEachExpertOfAStack) {
       for (const nn::Parameter& p : own) values.push_back({p.name, p.value.detach(), p.spec, {}});
       CodesByName read;
       import_weights(folder.path(), own, values, stack_names(),
-                     [&](const std::string& name, const ops::GroupCodes& its) { return read[name] = its, false; });
+                     [&](const std::string& name, const ReadCodes& codes) { return read[name] = *codes(), false; });
       ASSERT_EQ(read.size(), 2u);
       for (const int64_t e : {2 * expert, 2 * expert + 1}) {
         const at::Tensor all = written.at(concat("experts.gate_up.weight.", e)).values();
@@ -347,7 +346,7 @@ TEST(QuantizedExport, LeavesExpertsThatAreTakenUnread) {
   for (const bool takes_all : {true, false}) {
     const at::Tensor value = at::full({4, 16, 32}, 7, at::kFloat);
     const std::vector<NamedTensor> values{{"experts.gate_up.weight", value, (*whole.begin()).spec, {}}};
-    import_weights(folder.path(), whole, values, stack_names(), [&](const std::string& name, const ops::GroupCodes&) {
+    import_weights(folder.path(), whole, values, stack_names(), [&](const std::string& name, const ReadCodes&) {
       return takes_all || name != "experts.gate_up.weight.2";
     });
     EXPECT_EQ(at::equal(value, at::full_like(value, 7)), takes_all);
