@@ -65,9 +65,9 @@ std::optional<std::string> find_tensor(const std::string& folder, const std::str
 ///         damaged files, and for an index that points outside the folder.
 /// Cost: every rank reads whole copies that the folder holds, and their originals.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
-/// Function that may take the quantized values of this rank's part of a parameter. It calls `read` if it wants them, and
-/// gets none if the folder does not have them in one form. It returns true if the value is not needed then. A stack is
-/// passed matrix by matrix, with the names "<stack>.<index>".
+/// Function that may take the quantized values of this rank's part of a parameter. It calls `read` if it wants them,
+/// and gets none if the folder does not have them in one form. It returns true if the value is not needed then. A stack
+/// is passed matrix by matrix, with the names "<stack>.<index>".
 using ReadCodes = std::function<std::optional<ops::GroupCodes>()>;
 using TakeCodes = std::function<bool(const std::string& parameter, const ReadCodes& read)>;
 /// Function that may take this rank's part of a parameter as the tensors [rows, in] that hold its rows, one after the
