@@ -26,7 +26,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --no-create-home --home-dir / --shell /usr/sbin/nologin colossal
 COPY --from=build /image/ /
-RUN ldd /usr/local/bin/colossal /usr/local/bin/colossal-torch >/tmp/ldd && ! grep 'not found' /tmp/ldd && rm /tmp/ldd
+RUN ! ldd /usr/local/bin/colossal /usr/local/bin/colossal-torch | grep 'not found'
 USER 10001
 EXPOSE 8000
 # /health answers 503 while the model loads, which takes minutes for a large model on a slow disk.
