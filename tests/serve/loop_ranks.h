@@ -60,7 +60,7 @@ class LoopRanks : public testing::TestWithParam<int> {
   static inline std::unique_ptr<test::TemporaryFolder> folder;
 };
 
-/// What a caller heard of one generation.
+/// The events of one generation, as its caller hears them.
 struct Heard {
   Tokens tokens;
   FinishReason finish_reason = FinishReason::None;

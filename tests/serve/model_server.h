@@ -116,7 +116,7 @@ struct ModelServerOptions {
   infer::EngineOptions engine{.cache_bytes = 1 << 20, .block_tokens = 16};
   http::ServerLimits limits{};
   std::vector<std::string> keys{};
-  int64_t attention_sinks = -1;  ///< of all requests; with sinks an answer can be longer than the model's positions
+  int64_t attention_sinks = -1;  ///< default of all requests; lets answers exceed the model's positions
 };
 
 class ModelServer {

@@ -44,8 +44,8 @@ std::set<std::string> all_matches(const char* pattern) {
 
 /// The constants of SHA-256: the first 32 bits of the fractions of roots of the first primes.
 struct Sha256Constants {
-  std::array<uint32_t, 64> rounds{};  // of cube roots
-  std::array<uint32_t, 8> start{};    // of square roots
+  std::array<uint32_t, 64> rounds{};  // fractions of the cube roots of primes
+  std::array<uint32_t, 8> start{};    // fractions of the square roots of primes
 };
 
 /// Returns the largest number whose power is at most `limit`.

@@ -153,7 +153,7 @@ TEST_F(ServerOverModel, AnswersManyClientsLikeTheEngine) {
   EXPECT_TRUE(wait_for([&] { return server.is_idle(); }));
 }
 
-/// What a process of 1,000 idle connections must not have more of.
+/// Resources of this process that 1,000 idle connections must not use up.
 struct Held {
   int64_t threads = 0, resident_bytes = 0;
 

@@ -20,15 +20,15 @@
 
 namespace colossal::serve {
 
-/// What rank 0 announces by World::busy while its loop has no work. Reports of stalls contain it.
+/// Text that rank 0 passes to World::busy while its loop has no work. Reports of stalls contain it.
 inline constexpr char kIdle[] = "waiting for requests";
 
 struct EngineLoopOptions {
-  infer::Engine* engine = nullptr;             ///< nullptr = the model only embeds
-  infer::Embedder* embedder = nullptr;         ///< nullptr = no embeddings
-  infer::SchemaCache* schemas = nullptr;       ///< the constraints of generations; nullptr without an engine
-  std::vector<int64_t> end_ids{};              ///< tokens that end an answer
-  int64_t max_waiting = 256;                   ///< maximum number of generations and embeddings before their first step
+  infer::Engine* engine = nullptr;        ///< nullptr = the model only embeds
+  infer::Embedder* embedder = nullptr;    ///< nullptr = no embeddings
+  infer::SchemaCache* schemas = nullptr;  ///< the constraints of generations; nullptr without an engine
+  std::vector<int64_t> end_ids{};         ///< tokens that end an answer
+  int64_t max_waiting = 256;              ///< maximum number of generations and embeddings before their first step
 };
 
 /// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,

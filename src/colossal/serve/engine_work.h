@@ -47,7 +47,7 @@ class EngineWork {
  private:
   struct Running {
     Ticket ticket;
-    int64_t id;  // of the engine
+    int64_t id;  // the engine's id of the request
     infer::OnEvent on_event;
   };
   struct Embedded {

@@ -29,8 +29,8 @@ class GenerationAnswer : public std::enable_shared_from_this<GenerationAnswer> {
   using Time = std::chrono::steady_clock::time_point;
   struct Choice {
     ChoiceStream stream;
-    ChoicePart whole{};  // of an answer that is not streamed
-    int64_t calls = 0;   // sent in events
+    ChoicePart whole{};  // all parts so far, unless the answer is a stream
+    int64_t calls = 0;   // number of tool calls that events have sent
     bool has_ended = false;
   };
   struct Heard {
@@ -68,7 +68,7 @@ class GenerationAnswer : public std::enable_shared_from_this<GenerationAnswer> {
   std::optional<http::EventStream> events_{};
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
-  std::string reasons_;  // of the choices that have ended, without repetitions, joined by "+"
+  std::string reasons_;  // distinct finish reasons of the choices that have ended, joined by "+"
 
   struct Measured {
     bool has_begun = false;

@@ -101,7 +101,7 @@ class Service {
   std::atomic<bool> is_open_{false}, is_draining_{false};
   std::atomic<int64_t> embeddings_{0};
   std::mutex mutex_;
-  std::map<uint64_t, RequestRecord> records_;  // of requests that have no end yet
+  std::map<uint64_t, RequestRecord> records_;  // records of running requests, by Request::number
 };
 
 }  // namespace colossal::serve
