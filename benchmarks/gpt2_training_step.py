@@ -62,7 +62,7 @@ class Gpt2(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens, labels, places=None):
-        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]) if places is None else places)
+        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device) if places is None else places)
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.words.weight)

@@ -1,6 +1,7 @@
 #include "colossal/parallel/pipeline/executor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
