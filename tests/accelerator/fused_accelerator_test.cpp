@@ -9,6 +9,7 @@
 #include "colossal/memory/peak.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/products/peak.h"
@@ -25,7 +26,10 @@ namespace {
 
 using test::on_accelerator;
 
-class FusedOnAccelerator : public test::AcceleratorTest {};
+/// The library's own kernels are removed: a GPU would run them instead.
+class FusedOnAccelerator : public test::AcceleratorTest {
+  DeviceTablesScope without_kernels_{test::accelerator().type(), nullptr};
+};
 
 // --- norms and activations ---
 
@@ -91,8 +95,11 @@ struct Buffers {
 
 Buffers buffers_of(int64_t n, at::ScalarType type, at::ScalarType gradients, bool copy, double scale,
                    at::Device device) {
-  const auto of = [&](uint64_t seed, at::ScalarType dtype) { return normal({n}, seed).to(dtype).to(device); };
-  Buffers b{{of(1, type), of(2, gradients), {}, scale}, of(3, type).mul_(0.1), of(4, type).square_()};
+  // Computed on the CPU, because devices round products of narrow numbers differently.
+  const auto of = [&](const at::Tensor& x, at::ScalarType dtype) { return x.to(dtype).to(device); };
+  Buffers b{{of(normal({n}, 1), type), of(normal({n}, 2), gradients), {}, scale},
+            of(normal({n}, 3) * 0.1, type),
+            of(normal({n}, 4).square(), type)};
   if (copy) b.u.copy = at::empty({n}, at::TensorOptions(device).dtype(at::kBFloat16));
   return b;
 }
@@ -184,8 +191,8 @@ TEST_F(FusedOnAccelerator, RunsFactoredPassesInSlices) {
     };
     if (where.is_cpu())
       passes();
-    else  // per element of a slice at most one fp32 and two fp64 values
-      EXPECT_LE(peak_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
+    else  // per element of a slice an fp64 square, and 16 bytes that LibTorch's sum over rows takes on a GPU
+      EXPECT_LE(peak_bytes_of(passes), (8 + 16) * kSlice + (1 << 20));
     return Tensors{rows, columns, to, total};
   };
   const Tensors there = run(test::accelerator()), host = run(at::kCPU);

@@ -33,7 +33,7 @@ TEST_F(TrainProgramOnGpu, EqualsTheLossesOfTheCpuUnderEveryLayout) {
                                    {"--parallel.tensor={size=4,mode=\"2d\"}"},
                                    {"--parallel.sequence={size=2,mode=\"ring\"}"},
                                    {"--parallel.sequence={size=4,mode=\"usp\",ulysses=2}"},
-                                   {"--parallel.pipeline=2", "--training.accumulate=2"},
+                                   {"--parallel.pipeline={size=2,micro_batches=2}"},
                                    {"--parallel.data=2", "--parallel.tensor=2", "--parallel.zero=2"}};
   for (Words flags : layouts) {
     SCOPED_TRACE(flags.empty() ? "one rank" : flags.front());

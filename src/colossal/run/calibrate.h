@@ -24,7 +24,8 @@ struct CalibrationOptions {
   std::vector<double> n{256, 1024, 4096}, k{256, 1024, 4096};
   /// bytes that elementwise operators read and write; the last one must not fit into caches
   std::vector<double> elementwise_bytes{12 << 10, 192 << 10, 3 << 20, 48 << 20, 192 << 20};
-  int64_t attention_tokens = 512;    ///< tokens of the row on which causal attention is measured
+  /// tokens of the row on which attention is measured; on accelerators of the shortest row
+  int64_t attention_tokens = 512;
   int64_t message_bytes = 16 << 20;  ///< bytes of the large message of each collective
   int64_t disk_bytes = 64 << 20;     ///< bytes of the file on the disk
   double seconds = 30;               ///< time to aim at; points that no time is left for take the rate before them
