@@ -159,10 +159,14 @@ def theirs_behind_here(path, behind, new, threads, cache):
 
 
 def theirs(arguments, gguf, more=()):
-    """Runs llama.cpp in a process of its own."""
+    """Runs llama.cpp in a process of its own. Returns None if it ends with an error, as it does for Q8_0 with AMX."""
     command = [sys.executable, __file__, "--theirs", str(gguf), "--prompt", str(arguments.prompt), "--new",
                str(arguments.new), "--many", str(arguments.many), "--threads", str(arguments.threads), *more]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"llama.cpp ended with status {done.returncode} for {gguf}: {done.stderr[-200:]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout)
 
 
 def theirs_behind(arguments, gguf, cache):
