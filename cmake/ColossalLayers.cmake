@@ -67,7 +67,7 @@ endfunction()
 # those of a layer form a unit of their own.
 set(COLOSSAL_WITHOUT_TORCH
   cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/plan_wishes cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
-  comm/compression comm/launch/environment comm/launch/host distributed/config memory/tiers/eviction_policy models/config
+  comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config memory/tiers/eviction_policy models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
   parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/layout_keys run/own_tables)
