@@ -146,7 +146,8 @@ class LocalRun {
       if (read(told[0], &failure, sizeof failure) != sizeof failure) failure = 0;
     }
     close(told[0]);
-    require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure));
+    require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure),
+            "; give the name of a program in PATH, or the path of an executable file");
   }
 
   /// Runs in the child and makes only calls that are safe between fork and exec.
