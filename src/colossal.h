@@ -33,8 +33,10 @@
 //
 //   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
 //
-// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
+// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h). A main() that uses neither
+// colossal::main() nor run_module() counts memory from its first line on (memory/account.h):
 //
+//   colossal::memory::track_host_memory();
 //   auto world = colossal::comm::launch({.backend = "auto"});
 //   colossal::comm::Mesh mesh(*world, {colossal::comm::Mesh::batch("data", 2), {"tensor", 2}});
 //   mesh.group("tensor").all_reduce(gradient, colossal::comm::Reduce::Sum).wait();
@@ -59,6 +61,8 @@
 #include "colossal/comm/launch/local_ranks.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
