@@ -1,5 +1,5 @@
-# What `cmake --install` puts into a prefix: the program, an archive a layer, the headers that src/colossal/PUBLIC lists, and the package that
-# find_package(Colossal) reads.
+# What `cmake --install` puts into a prefix: the program, its text, an archive a layer, the headers that src/colossal/PUBLIC lists, and the package
+# that find_package(Colossal) reads.
 # Users link Colossal::colossal, which is all layers.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Colossal)
@@ -14,6 +14,10 @@ target_link_options(colossal INTERFACE $<$<BOOL:${COLOSSAL_SANITIZE}>:-fsanitize
 set_target_properties(colossal_torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS colossal_app)
 install(TARGETS colossal_torch DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/colossal)
+# The text of data.path = "builtin", for programs whose sources are elsewhere: src/colossal/cli/builtin_text.h.
+set(text ${PROJECT_BINARY_DIR}/builtin_text.gz)
+install(CODE "execute_process(COMMAND [[$<TARGET_FILE:colossal_pack_text>]] [[${PROJECT_SOURCE_DIR}]] [[${text}]] COMMAND_ERROR_IS_FATAL ANY)")
+install(FILES ${text} DESTINATION ${CMAKE_INSTALL_DATADIR}/colossal)
 install(TARGETS colossal ${layers} EXPORT ColossalTargets)
 install(FILES ${PROJECT_SOURCE_DIR}/src/colossal.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 file(STRINGS ${PROJECT_SOURCE_DIR}/src/colossal/PUBLIC rows REGEX "^[a-z]")
