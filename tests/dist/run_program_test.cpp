@@ -86,6 +86,15 @@ TEST(RunProgram, NeedsAProgramOrACommand) {
   }
 }
 
+TEST(RunProgram, RefusesAProgramWithoutTheMarker) {
+  const Finished program = finished({"-n", "2", "python", "train.py"});
+  EXPECT_EQ(program.status, 2);
+  EXPECT_EQ(program.output,
+            "colossal run: unknown command `python`; write `colossal run -n 2 -- python ...` to start a program\n");
+  EXPECT_THAT(finished({"-n", "2", "trian", "x.toml"}).output,
+              HasSubstr("unknown command `trian`, did you mean `train`?; write "));
+}
+
 TEST(RunProgram, LeavesCommandsOfColossalAsTheyAre) {
   const Finished help = finished({"-n", "1", "help", "run"});
   EXPECT_EQ(help.status, 0) << help.output;

@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "colossal/base/error.h"
+#include "colossal/base/suggest.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/local_ranks.h"
 
@@ -20,7 +23,13 @@ int run(const Arguments& arguments) {
   const auto marker = std::find(arguments.begin(), arguments.end(), "--");
   parse(app, Arguments(arguments.begin(), marker));
   Arguments command = app.remaining();
-  if (!command.empty()) command.insert(command.begin(), "/proc/self/exe");
+  if (!command.empty()) {
+    if (find_command(commands(), command[0]) == nullptr)
+      throw UsageError(concat("colossal run: unknown command `", command[0], "`",
+                              did_you_mean(command[0], names_of(commands())), "; write `colossal run -n ", count,
+                              " -- ", command[0], " ...` to start a program"));
+    command.insert(command.begin(), "/proc/self/exe");
+  }
   command.insert(command.end(), marker + (command.empty() && marker != arguments.end() ? 1 : 0), arguments.end());
   if (command.empty())
     throw UsageError("usage: colossal run -n N COMMAND ARGUMENTS..., or colossal run -n N -- PROGRAM ARGUMENTS...");
