@@ -69,6 +69,21 @@ TEST(Service, ServesThePageUnderItsPolicy) {
   EXPECT_NE(reply.headers.find("Content-Security-Policy"), nullptr);
 }
 
+TEST(Service, ListsItsRoutesIfItsModelOnlyEmbeds) {
+  TestOptions options;
+  options.opens = false;
+  TestService test(options);
+  serve::ServedModel model = test.model();
+  model.continues = false;
+  test.service.open(model, test.replica);
+  const http::Reply reply = test.get("/");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(*reply.headers.find("Content-Type"), "text/plain; charset=utf-8");
+  EXPECT_THAT(reply.body, AllOf(HasSubstr("tiny embeds texts"), HasSubstr("\nPOST /v1/embeddings\n"),
+                                HasSubstr("\nGET /health\n"), Not(HasSubstr("completions"))));
+  EXPECT_EQ(test.post(kCompletions, R"({"prompt": "x"})").status, 400);
+}
+
 TEST(Service, ShowsItsModel) {
   TestService test;
   const Json list = Json::parse(test.get("/v1/models").body);
@@ -83,6 +98,53 @@ TEST(Service, ConvertsTextsToTokensAndBack) {
             R"({"tokens":[97,98],"count":2,"max_model_len":64})");
   EXPECT_EQ(test.answer("/tokenize", R"({"messages": [{"role": "user", "content": "Hi"}]})")["count"], 18);
   EXPECT_EQ(test.answer("/detokenize", R"({"tokens": [97, 98]})").dump(), R"({"prompt":"ab"})");
+}
+
+/// Bytes with a begin token before prompts; whole texts also have an end token.
+class MarkingTokenizer final : public text::Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override { return bytes_.encode(text); }
+  std::string piece(int64_t id) const override { return bytes_.piece(id); }
+  int64_t vocabulary_size() const override { return bytes_.vocabulary_size(); }
+  int64_t end_id() const override { return bytes_.end_id(); }
+  std::vector<int64_t> encode_prompt(std::string_view text) const override {
+    std::vector<int64_t> ids = encode(text);
+    ids.insert(ids.begin(), 1);
+    return ids;
+  }
+  text::Encoding encode_whole(std::string_view text) const override {
+    text::Encoding whole{.ids = encode_prompt(text)};
+    whole.ids.push_back(2);
+    return whole;
+  }
+
+ private:
+  text::ByteTokenizer bytes_;
+};
+
+TEST(Service, AddsSpecialTokensAsRequested) {
+  for (const bool continues : {true, false}) {
+    const MarkingTokenizer marking;
+    TestOptions options;
+    options.opens = false;
+    TestService test(options);
+    serve::ServedModel model = test.model();
+    model.tokenizer = &marking;
+    model.continues = continues;
+    test.service.open(model, test.replica);
+    const auto tokens = [&](const std::string& body) { return test.answer("/tokenize", body)["tokens"]; };
+    const Json with = continues ? Json({1, 97}) : Json({1, 97, 2});
+    EXPECT_EQ(tokens(R"({"prompt": "a"})"), with);
+    EXPECT_EQ(tokens(R"({"prompt": "a", "add_special_tokens": true})"), with);
+    EXPECT_EQ(tokens(R"({"prompt": "a", "add_special_tokens": false})"), Json({97}));
+    const std::string chat = R"({"messages": [{"role": "user", "content": "Hi"}])";
+    const size_t without = tokens(chat + "}").size();
+    EXPECT_EQ(tokens(chat + R"(, "add_special_tokens": false})").size(), without);
+    EXPECT_EQ(tokens(chat + R"(, "add_special_tokens": true})").size(), without + (continues ? 1 : 2));
+    const http::Reply bad = test.post("/tokenize", R"({"prompt": "a", "add_special_tokens": 1})");
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_THAT(bad.body, HasSubstr("add_special_tokens must be true or false"));
+  }
 }
 
 TEST(Service, EmbedsTexts) {
@@ -188,6 +250,16 @@ TEST(Service, LogsALinePerRequestWithoutTextsAndKeys) {
     EXPECT_THAT(line, AllOf(Not(HasSubstr("SECRET")), Not(HasSubstr("HIDDEN")), Not(HasSubstr("-key"))));
 }
 
+TEST(Service, LeavesProbesOutOfTheLog) {
+  TestService test;
+  test.get("/health");
+  test.get("/v1/models");
+  const std::vector<std::string> lines = test.log(1);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr(" /v1/models "));
+  EXPECT_THAT(test.get("/metrics").body, HasSubstr("colossal_requests_total{route=\"/health\",status=\"200\"} 1\n"));
+}
+
 TEST(Service, CountsWhatItAnswers) {
   TestService test;
   test.replica.set_load({.waiting = 3, .running = 4, .blocks = 10, .blocks_used = 5});
@@ -233,7 +305,7 @@ TEST(Service, ForgetsRecordsOfRequestsThatHaveEnded) {
   bool is_changed = false;
   service.note(7, [&](serve::RequestRecord&) { is_changed = true; });
   EXPECT_FALSE(is_changed);
-  service.log_end({.number = 7, .id = "a", .route = "/health", .status = 200, .is_complete = true});
+  service.log_end({.number = 7, .id = "a", .route = "/v1/models", .status = 200, .is_complete = true});
   service.log_end({.number = 8, .id = "b"});
   EXPECT_THAT(lines, ElementsAre(EndsWith(", -"), EndsWith(", left")));
 }

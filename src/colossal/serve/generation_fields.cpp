@@ -1,5 +1,6 @@
 #include "colossal/serve/generation_fields.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "colossal/base/error.h"
@@ -39,7 +40,8 @@ void read_sampling(const BodyFields& fields, int64_t vocabulary, const ReaderLim
   for (const NumberField& field : kNumbers)
     if (const auto value = fields.number(field.name, field.low, field.high, field.rule, field.excludes_low))
       sampling.*field.value = *value;
-  sampling.top_k = fields.integer("top_k", 0, kAnyInteger).value_or(sampling.top_k);
+  const int64_t top_k = fields.integer("top_k", -1, kAnyInteger).value_or(sampling.top_k);
+  sampling.top_k = std::max<int64_t>(top_k, 0);  // clients of vLLM send -1 for off
   const ordered_json* biases = fields.object("logit_bias");
   if (!biases) return;
   if (static_cast<int64_t>(biases->size()) > limits.bias_entries)

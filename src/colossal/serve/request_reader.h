@@ -86,6 +86,9 @@ struct EmbeddingRequest {
 /// A text to tokenize: a prompt, or the messages of a chat.
 struct TokenizeRequest {
   std::variant<std::string, ChatRequest> input{};
+  /// The tokenizer adds the special tokens that a model expects around a text. Default: true for a prompt, false for a
+  /// chat, whose template writes them.
+  bool add_special_tokens = true;
 };
 
 struct DetokenizeRequest {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/serve/routes.h"
 
 namespace colossal::serve {
 namespace {
@@ -76,7 +77,7 @@ void Service::log_end(const http::RequestEnd& end) {
   if (record.reason.empty() && !end.is_complete) record.reason = "left";
   metrics_.count_request(end.route.empty() ? "-" : end.route, end.status);
   if (ran_model && end.status == 200) metrics_.request_seconds.observe(end.seconds);
-  if (options_.log) options_.log(log_line(record));
+  if (options_.log && end.route != kHealthPath) options_.log(log_line(record));
 }
 
 }  // namespace colossal::serve

@@ -89,7 +89,7 @@ class Service {
   /// Changes the record of a request, which the log shows at its end. Does nothing without begin_record() or
   /// after the request's end.
   void note(uint64_t number, const std::function<void(RequestRecord&)>& change);
-  /// Writes the line of a request and counts it. ServerOptions::on_end calls it.
+  /// Writes the line of a request, unless its route is kHealthPath, and counts it. ServerOptions::on_end calls it.
   void log_end(const http::RequestEnd& end);
 
  private:
