@@ -93,7 +93,7 @@ TEST_P(EngineLoopEndsOn, DeliversNoEventAfterACancellation) {
     });
     if (rank.is_first()) {
       EXPECT_EQ(heard, 3);
-      EXPECT_GT(loop.load().generated_tokens, 3) << "the step had more events";
+      EXPECT_GE(engine.draft_counts().accepted, 2) << "the second step had more events";
     }
     EXPECT_FALSE(engine.has_work());
   });

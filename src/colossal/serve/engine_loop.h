@@ -39,7 +39,6 @@ struct EngineLoopOptions {
 /// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
 ///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
 /// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that they do not stop generations.
-///                Their tokens count as prompt tokens of load().
 class EngineLoop final : public Replica {
  public:
   /// `world` and `mesh` are those of this replica alone. All must outlive the loop.

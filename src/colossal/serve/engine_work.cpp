@@ -74,7 +74,6 @@ void EngineWork::add(NewGeneration added) {
 }
 
 void EngineWork::on_event(const Running& running, const infer::Event& event) {
-  generated_ += event.is_answer();
   const auto pass_on = [&](const Running& to) {
     if (to.on_event && !is_cancelled_(to.ticket)) to.on_event(event);
   };
@@ -110,10 +109,8 @@ void EngineWork::embed_row() {
   const at::Tensor rows = options_.embedder->embed_row(texts, first.done).contiguous();
   const auto count = static_cast<size_t>(rows.size(0)), size = static_cast<size_t>(rows.size(1));
   const float* values = rows.const_data_ptr<float>();
-  for (size_t i = 0; i < count; ++i, values += size) {
-    embedded_tokens_ += static_cast<int64_t>(texts[first.done + i].size());
-    if (first.embedding.on_vectors) first.vectors.rows.emplace_back(values, values + size);
-  }
+  for (size_t i = 0; i < count && first.embedding.on_vectors; ++i, values += size)
+    first.vectors.rows.emplace_back(values, values + size);
   first.done += count;
   Embedded own = std::move(first);
   embeddings_.pop_front();
@@ -124,14 +121,12 @@ void EngineWork::embed_row() {
 }
 
 ReplicaLoad EngineWork::load() const {
-  ReplicaLoad load{.prompt_tokens = embedded_tokens_, .generated_tokens = generated_};
+  ReplicaLoad load;
   for (const Embedded& embedded : embeddings_) ++(embedded.done == 0 ? load.waiting : load.running);
   if (!options_.engine) return load;
   const infer::Engine::Load of_engine = options_.engine->load();
   load.waiting += of_engine.waiting, load.running += of_engine.running;
   load.blocks = options_.engine->blocks(), load.blocks_used = of_engine.blocks_used;
-  load.prompt_tokens += options_.engine->counts().prompt_tokens;
-  load.found_tokens = options_.engine->counts().found_tokens;
   return load;
 }
 

@@ -34,7 +34,7 @@ class EngineWork {
   /// Errors: those of Engine::step() and Embedder::embed_row(). Neither may be used afterwards.
   void step();
 
-  /// Returns the load between two steps. Embedded tokens count as prompt tokens.
+  /// Returns the load between two steps.
   ReplicaLoad load() const;
 
   /// Ends all work without calling its functions.
@@ -67,7 +67,6 @@ class EngineWork {
   const std::function<bool(Ticket)> is_cancelled_;
   std::map<Ticket, Running> running_;  // generations without their last event; the engine's functions point at these
   std::deque<Embedded> embeddings_;
-  int64_t generated_ = 0, embedded_tokens_ = 0;
 };
 
 }  // namespace colossal::serve

@@ -44,13 +44,12 @@ struct Embedding {
   std::function<void(Vectors)> on_vectors{};
 };
 
-/// Load and totals of a replica, as of its last step.
+/// Load of a replica, as of its last step.
 struct ReplicaLoad {
   int64_t waiting = 0;      ///< accepted generations and embeddings before their first step
   int64_t running = 0;      ///< unfinished ones after their first step
   int64_t blocks = 0;       ///< blocks of the cache
   int64_t blocks_used = 0;  ///< blocks that requests hold; a free block that keeps a prefix counts as free
-  int64_t prompt_tokens = 0, found_tokens = 0, generated_tokens = 0;  ///< totals since the start
 };
 
 /// Takes work from any thread and runs it. Thread safety: any thread may call the members. None of them waits for a

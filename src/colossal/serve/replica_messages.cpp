@@ -61,7 +61,6 @@ template <class Bytes, class Message>
 void pass_load(Bytes& bytes, Message& message) {
   auto& load = message.load;
   bytes(message.received), bytes(load.waiting), bytes(load.running), bytes(load.blocks), bytes(load.blocks_used);
-  bytes(load.prompt_tokens), bytes(load.found_tokens), bytes(load.generated_tokens);
 }
 void pass_values(ByteWriter& bytes, const LoadMessage& message) { pass_load(bytes, message); }
 void pass_values(ByteReader& bytes, LoadMessage& message) { pass_load(bytes, message); }

@@ -72,9 +72,6 @@ ReplicaLoad Replicas::load() const {
     sum.running += one.running;
     sum.blocks += one.blocks;
     sum.blocks_used += one.blocks_used;
-    sum.prompt_tokens += one.prompt_tokens;
-    sum.found_tokens += one.found_tokens;
-    sum.generated_tokens += one.generated_tokens;
   }
   return sum;
 }
