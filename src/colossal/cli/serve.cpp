@@ -169,10 +169,8 @@ int answer_requests(const ServeOptions& options, HttpFront& front, const run::Sa
 
 /// Says which ranks are late, but not that ranks wait for requests.
 void say_stalls_of_work(comm::World& world) {
-  world.on_stall([is_idle = false](const comm::Stall& stall) mutable {
-    if (!stall.seen_here) return;
-    if (!stall.is_over) is_idle = stall.text.find(serve::kIdle) != std::string::npos;
-    if (!is_idle) say("waiting: " + stall.text);
+  world.on_stall([](const comm::Stall& stall) {
+    if (stall.seen_here && stall.busy_with != serve::kIdle) say("waiting: " + stall.text);
   });
 }
 

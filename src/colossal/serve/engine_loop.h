@@ -20,7 +20,7 @@
 
 namespace colossal::serve {
 
-/// Text that rank 0 passes to World::busy while its loop has no work. Reports of stalls contain it.
+/// Text that rank 0 passes to World::busy while its loop has no work. Reports of stalls name it (Stall::busy_with).
 inline constexpr char kIdle[] = "waiting for requests";
 
 struct EngineLoopOptions {
