@@ -216,7 +216,7 @@ TEST_P(ServedReplicasOf, EndWithTheErrorOfAnotherReplica) {
     } else if (rank.world.rank() == 0) {
       EXPECT_EQ(message, "[serve] replica 1 (ranks 2 to 3) ended: [comm] rank 3 has died (rank 2 of 4)");
       for (const Heard& own : heard) {
-        EXPECT_EQ(own.finish_reason.load(), FinishReason::Failed);
+        EXPECT_EQ(own.finish_reason.load(), FinishReason::EngineEnded);
         EXPECT_THAT(own.error, HasSubstr("rank 3 has died"));
       }
     }
@@ -233,7 +233,7 @@ TEST_P(ServedReplicasOf, EndAllWithTheErrorOfRankZero) {
       served.run([&] { require(heard[0].events == 0 || heard[1].events == 0, "cli", "the socket is gone"); });
     });
     if (rank.world.rank() == 0) {
-      for (const Heard& own : heard) EXPECT_EQ(own.finish_reason.load(), FinishReason::Failed);
+      for (const Heard& own : heard) EXPECT_EQ(own.finish_reason.load(), FinishReason::EngineEnded);
     }
     if (rank.part.index() == 1 && rank.part.rank() == 0) {
       EXPECT_THAT(message, StartsWith("[serve] rank 0, which takes the requests, has ended: "));

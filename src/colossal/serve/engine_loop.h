@@ -52,7 +52,7 @@ class EngineLoop final : public Replica {
 
   /// Steps until rank 0 calls end(). `poll` is called on rank 0 between steps, and at least five times a second while
   /// the loop is idle. On an error of weights or ranks it calls the functions of all unfinished work with the message
-  /// (FinishReason::Failed, Vectors::error) and throws it.
+  /// (FinishReason::EngineEnded, Vectors::engine_has_ended) and throws it.
   void run(const std::function<void()>& poll);
   /// Makes run() return on all ranks before the next step. Unfinished work gets no event. Rank 0, any thread.
   void end();

@@ -30,8 +30,8 @@ std::optional<std::string> error_of_request(const Work& work) {
 
 }  // namespace
 
-void EngineWork::fail(const infer::OnEvent& on_event, const std::string& message) {
-  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message});
+void EngineWork::fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message) {
+  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = reason, .error = message});
 }
 
 EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled)
@@ -70,7 +70,7 @@ void EngineWork::add(NewGeneration added) {
   });
   if (!error) return;
   const auto failed = running_.extract(added.ticket);
-  fail(failed.mapped().on_event, *error);
+  fail(failed.mapped().on_event, infer::FinishReason::Failed, *error);
 }
 
 void EngineWork::on_event(const Running& running, const infer::Event& event) {
@@ -138,8 +138,9 @@ void EngineWork::drop_all() {
 
 void EngineWork::fail_all(const std::string& message) {
   for (const auto& [ticket, running] : std::exchange(running_, {}))
-    if (!is_cancelled_(ticket)) fail(running.on_event, message);
-  for (const Embedded& embedded : std::exchange(embeddings_, {})) finish(embedded, {.error = message});
+    if (!is_cancelled_(ticket)) fail(running.on_event, infer::FinishReason::EngineEnded, message);
+  for (const Embedded& embedded : std::exchange(embeddings_, {}))
+    finish(embedded, {.error = message, .engine_has_ended = true});
 }
 
 }  // namespace colossal::serve

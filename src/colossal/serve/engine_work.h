@@ -39,10 +39,11 @@ class EngineWork {
 
   /// Ends all work without calling its functions.
   void drop_all();
-  /// Calls the functions of all work with an error. The engine must not be used afterwards.
+  /// Calls the functions of all work with an error of the engine (FinishReason::EngineEnded). The engine must not be
+  /// used afterwards.
   void fail_all(const std::string& message);
-  /// Calls the function of a generation, if it has one, with FinishReason::Failed.
-  static void fail(const infer::OnEvent& on_event, const std::string& message);
+  /// Calls the function of a generation, if it has one, with the reason and the message of an error.
+  static void fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message);
 
  private:
   struct Running {

@@ -26,8 +26,8 @@ struct Generation {
   /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
   int64_t after = -1;
   /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
-  /// meaning. If weights or ranks have failed, Event::error begins with the component or the replica: "[comm] ...",
-  /// "replica 1 (rank 1) ended". The function must be quick and must not throw.
+  /// meaning. If weights or ranks have failed, the reason is FinishReason::EngineEnded, and Event::error names the
+  /// component or the replica. The function must be quick and must not throw.
   infer::OnEvent on_event{};
 };
 
@@ -35,6 +35,7 @@ struct Generation {
 struct Vectors {
   std::vector<std::vector<float>> rows{};  ///< one vector per text
   std::string error{};                     ///< "" = none
+  bool engine_has_ended = false;           ///< the error is one of weights or ranks, which ended all work
 };
 
 /// Texts to embed.

@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kTimeOfLink{5000}, kTimeOfRemote{1000};
 constexpr char kRefusal[] = "[serve] the replica takes no more work, because it ends";
 
 void fail_work(const infer::OnEvent& on_event, const std::string& message) {
-  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message});
+  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::EngineEnded, .error = message});
 }
 
 }  // namespace
@@ -101,16 +101,15 @@ std::shared_ptr<const RemoteReplica::Work> RemoteReplica::find(Ticket ticket, bo
 
 void RemoteReplica::receive(const std::string& bytes) {
   ReplicaMessage message = message_of(bytes);
-  // An error of the engine begins with its component, and counts the ranks from the first one of the replica.
-  const auto add_name = [this](std::string& error) {
-    if (error.starts_with('[')) error = concat(name_, ": ", error);
-  };
+  // An error of the engine counts the ranks from the first one of the replica.
+  const auto add_name = [this](std::string& error) { error = concat(name_, ": ", error); };
   if (auto* event = std::get_if<EventMessage>(&message)) {
-    add_name(event->event.error);
-    const auto work = find(event->ticket, event->event.finish_reason != infer::FinishReason::None);
+    const infer::FinishReason reason = event->event.finish_reason;
+    if (reason == infer::FinishReason::EngineEnded) add_name(event->event.error);
+    const auto work = find(event->ticket, reason != infer::FinishReason::None);
     if (work && work->on_event) work->on_event(event->event);
   } else if (auto* result = std::get_if<VectorsMessage>(&message)) {
-    add_name(result->vectors.error);
+    if (result->vectors.engine_has_ended) add_name(result->vectors.error);
     const auto work = find(result->ticket, true);
     if (work && work->on_vectors) work->on_vectors(std::move(result->vectors));
   } else if (const auto* load = std::get_if<LoadMessage>(&message)) {
@@ -132,7 +131,7 @@ void RemoteReplica::fail(const std::string& message) {
   }
   for (const auto& [ticket, work] : unfinished) {
     fail_work(work->on_event, message);
-    if (work->on_vectors) work->on_vectors({.error = message});
+    if (work->on_vectors) work->on_vectors({.error = message, .engine_has_ended = true});
   }
 }
 
@@ -234,7 +233,7 @@ void ReplicaLink::add(NewEmbedding added) {
   if (ticket)
     tickets_[added.ticket] = *ticket;
   else
-    answers_->send(VectorsMessage{added.ticket, {.error = kRefusal}});
+    answers_->send(VectorsMessage{added.ticket, {.error = kRefusal, .engine_has_ended = true}});
   ++answers_->received;
 }
 

@@ -53,6 +53,7 @@ void pass_values(ByteReader& bytes, EventMessage& message) {
 template <class Bytes, class Message>
 void pass_vectors(Bytes& bytes, Message& message) {
   bytes(message.ticket), bytes(message.vectors.rows), bytes(message.vectors.error);
+  bytes(message.vectors.engine_has_ended);
 }
 void pass_values(ByteWriter& bytes, const VectorsMessage& message) { pass_vectors(bytes, message); }
 void pass_values(ByteReader& bytes, VectorsMessage& message) { pass_vectors(bytes, message); }
