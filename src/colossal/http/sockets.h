@@ -1,4 +1,5 @@
-// The part of a server that has the sockets, without the types of its networking library.
+// The part of a server that has the sockets, without the types of its networking library. Bytes become requests in
+// http/request_input.h.
 #pragma once
 #include <atomic>
 #include <condition_variable>
