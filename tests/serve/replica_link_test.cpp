@@ -1,5 +1,5 @@
 // A replica at the other end of a socket: what arrives there, what comes back, and how either end notices the other's.
-#include "colossal/serve/replica_link.h"
+#include "colossal/serve/replicas/replica_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

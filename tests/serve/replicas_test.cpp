@@ -1,5 +1,5 @@
 // The choice of a replica for each request, and the prefixes that it depends on.
-#include "colossal/serve/replicas.h"
+#include "colossal/serve/replicas/replicas.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Several engines behind one Replicas, each on two thread ranks: answers, ends, errors of one replica.
-#include "colossal/serve/served_replicas.h"
+#include "colossal/serve/replicas/served_replicas.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

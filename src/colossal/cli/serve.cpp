@@ -16,8 +16,8 @@
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/serve/engine_loop.h"
+#include "colossal/serve/replicas/served_replicas.h"
 #include "colossal/serve/routes.h"
-#include "colossal/serve/served_replicas.h"
 #include "colossal/serve/service.h"
 
 namespace colossal::cli {

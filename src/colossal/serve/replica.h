@@ -1,4 +1,4 @@
-// An engine that works for a server: the one of this process, or one behind a socket (serve/replica_link.h).
+// An engine that works for a server: the one of this process, or one behind a socket (serve/replicas/replica_link.h).
 //
 //   replica.add({{.prompt = ids, .options = options, .on_event = [](const infer::Event& event) { ... }}});
 //   replica.cancel(ticket);

@@ -1,4 +1,4 @@
-#include "colossal/serve/served_replicas.h"
+#include "colossal/serve/replicas/served_replicas.h"
 
 #include <sys/socket.h>
 
@@ -14,8 +14,8 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/handover.h"
-#include "colossal/serve/replica_link.h"
-#include "colossal/serve/replicas.h"
+#include "colossal/serve/replicas/replica_link.h"
+#include "colossal/serve/replicas/replicas.h"
 
 namespace colossal::serve {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/serve/message_socket.h"
+#include "colossal/serve/replicas/message_socket.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

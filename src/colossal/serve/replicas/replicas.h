@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "colossal/serve/replica.h"
-#include "colossal/serve/sent_prefixes.h"
+#include "colossal/serve/replicas/sent_prefixes.h"
 
 namespace colossal::serve {
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "colossal/comm/descriptor.h"
-#include "colossal/serve/message_socket.h"
 #include "colossal/serve/replica.h"
-#include "colossal/serve/replica_messages.h"
+#include "colossal/serve/replicas/message_socket.h"
+#include "colossal/serve/replicas/replica_messages.h"
 
 namespace colossal::serve {
 

@@ -1,4 +1,4 @@
-#include "colossal/serve/replica_messages.h"
+#include "colossal/serve/replicas/replica_messages.h"
 
 #include <iterator>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "colossal/serve/sent_prefixes.h"
+#include "colossal/serve/replicas/sent_prefixes.h"
 
 #include <random>
 #include <string_view>

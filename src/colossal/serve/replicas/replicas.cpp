@@ -1,4 +1,4 @@
-#include "colossal/serve/replicas.h"
+#include "colossal/serve/replicas/replicas.h"
 
 #include <algorithm>
 #include <utility>

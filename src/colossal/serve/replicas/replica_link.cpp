@@ -1,4 +1,4 @@
-#include "colossal/serve/replica_link.h"
+#include "colossal/serve/replicas/replica_link.h"
 
 #include <atomic>
 #include <utility>
