@@ -198,12 +198,71 @@ TEST(Service, BoundsUnfinishedEmbeddings) {
   EXPECT_TRUE(TestService::wait_for([&] { return test.post("/v1/embeddings", R"({"input": "x"})").status == 200; }));
 }
 
+TEST(Service, BoundsTokensOfUnfinishedEmbeddings) {
+  TestOptions options;
+  options.service.max_embedding_tokens = 10;
+  TestService test(options);
+  test.replica.allow_steps(0);
+  http_test::RawConnection first(test.server->port());
+  first.send(TestService::request("/v1/embeddings", R"({"input": ["12345678", "12345678"]})"));  // alone, so it fits
+  ASSERT_TRUE(TestService::wait_for([&] { return test.replica.embedded().size() == 2; }));
+  const http::Reply full = test.post("/v1/embeddings", R"({"input": "x"})");
+  EXPECT_EQ(full.status, 429);
+  EXPECT_NE(full.headers.find("Retry-After"), nullptr);
+  EXPECT_THAT(full.body, HasSubstr("embeddings may have 10 tokens together, the unfinished ones have 16, and this one "
+                                   "adds 1; try again later"));
+  test.replica.play_vectors({.rows = {{1}, {1}}});
+  test.replica.allow_steps(-1);
+  EXPECT_THAT(first.receive_answer(), HasSubstr("200 OK"));
+  EXPECT_TRUE(TestService::wait_for([&] { return test.post("/v1/embeddings", R"({"input": "x"})").status == 200; }));
+}
+
+/// A tokenizer that does not come to an end of texts of more than 64 KiB before it is released.
+class SlowTokenizer final : public text::Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override {
+    if (text.size() > 64 << 10) {
+      ++slow;
+      TestService::wait_for([this] { return is_released.load(); });
+    }
+    return {1};
+  }
+  std::string piece(int64_t) const override { return "x"; }
+  int64_t vocabulary_size() const override { return 257; }
+  int64_t end_id() const override { return 256; }
+
+  mutable std::atomic<int> slow{0};
+  std::atomic<bool> is_released{false};
+};
+
+TEST(Service, AnswersASmallRequestBesideHugeOnes) {
+  SlowTokenizer slow;
+  TestOptions options;
+  options.opens = false;
+  TestService test(options);
+  serve::ServedModel model = test.model();
+  model.tokenizer = &slow;
+  test.service.open(model, test.replica);
+  const std::string huge = TestService::request("/tokenize", "{\"prompt\": \"" + std::string(1 << 20, 'x') + "\"}");
+  std::vector<std::unique_ptr<http_test::RawConnection>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<http_test::RawConnection>(test.server->port()));
+    clients.back()->send(huge);
+  }
+  ASSERT_TRUE(TestService::wait_for([&] { return slow.slow == 1; }));
+  EXPECT_EQ(test.answer("/tokenize", R"({"prompt": "x"})")["count"], 1);
+  EXPECT_FALSE(slow.is_released);
+  EXPECT_EQ(slow.slow, 1) << "one thread is left for small requests";
+  slow.is_released = true;
+  for (const auto& client : clients) EXPECT_THAT(client->receive_answer(), HasSubstr("200 OK"));
+}
+
 TEST(Service, SeparatesClientsByKeyElseByAddress) {
   const serve::Service open({}), closed({.has_keys = true});
-  EXPECT_EQ(open.client_of(request_of(0, "::1")), "::1");
+  EXPECT_EQ(http::client_of(request_of(0, "::1")), "::1");
   EXPECT_EQ(open.cache_key_of(request_of(0, "::1")), open.cache_key_of(request_of(0, "127.0.0.1")));
-  EXPECT_EQ(closed.client_of(request_of(1, "::1")), closed.client_of(request_of(1, "127.0.0.1")));
-  EXPECT_NE(closed.client_of(request_of(1, "::1")), closed.client_of(request_of(2, "::1")));
+  EXPECT_EQ(http::client_of(request_of(1, "::1")), http::client_of(request_of(1, "127.0.0.1")));
+  EXPECT_NE(http::client_of(request_of(1, "::1")), http::client_of(request_of(2, "::1")));
   EXPECT_NE(closed.cache_key_of(request_of(1, "::1")), closed.cache_key_of(request_of(2, "::1")));
 }
 

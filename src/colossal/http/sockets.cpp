@@ -26,7 +26,9 @@ using ErrorCode = boost::system::error_code;
 
 constexpr size_t kBodyPiece = 64 << 10;  // bytes of a body that are read, and counted, at a time
 constexpr size_t kFirstRead = 1024;      // idle connections hold no more
-constexpr int64_t kMaxRefusing = 64;     // connections above max_connections that get 503
+constexpr size_t kLargeBody =
+    64 << 10;                         // bytes of a body that may take its handler long; smaller ones take milliseconds
+constexpr int64_t kMaxRefusing = 64;  // connections above max_connections that get 503
 
 class Connection;
 
@@ -275,6 +277,7 @@ void Connection::dispatch() {
   begin_exchange(parsed_.keeps_alive());
   if (reader_ >= 0) server_.memory.end(std::exchange(reader_, -1));
   auto request = std::make_shared<const Request>(parsed_.take());
+  const TaskKind kind{.client = client_of(*request), .is_large = request->body.size() > kLargeBody};
   auto run = [&server = server_, route = route_, state = exchange_, request = std::move(request),
               handle = std::make_shared<ExchangeHandle>(exchange_), bytes = std::exchange(body_bytes_, 0)]() mutable {
     try {
@@ -291,7 +294,7 @@ void Connection::dispatch() {
       server.resume_bodies();
     });
   };
-  route_->is_quick ? run() : server_.core.handlers->post(std::move(run));
+  route_->is_quick ? run() : server_.core.handlers->post(std::move(run), kind);
   server_.resume_bodies();  // the next reader may be the first one now
 }
 

@@ -41,7 +41,7 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
     Generation first{.prompt = prompt,
                      .options = job.request.options,
                      .ignores_end = job.request.ignore_eos,
-                     .client = service.client_of(request),
+                     .client = http::client_of(request),
                      .cache_key = service.cache_key_of(request)};
     first.options.stop.clear();  // found in the text
     fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param);
