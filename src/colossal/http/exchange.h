@@ -23,7 +23,7 @@ class ExchangeHandle;
 /// Why a client does not get its (whole) answer.
 enum class Gone {
   kLeft,    ///< it closed its connection or its sending side
-  kUnread,  ///< it did not read for unread_timeout, or more than max_unread bytes waited
+  kUnread,  ///< it read less than max_unread bytes in unread_timeout, or more of a stream waited
   kStopped  ///< the server stopped; the answer ends with an error
 };
 

@@ -133,7 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<ExchangeState> exchange_;
   ExchangeState::Output sent_;  // the last result of take()
   std::string writing_;
-  size_t written_ = 0;
+  size_t written_ = 0, progress_ = 0;  // bytes of `writing_` that are written; that were when the clock was told
   bool is_reading_ = false, is_writing_ = false, waits_for_memory_ = false, is_closed_ = false;
   int64_t reader_ = -1, body_bytes_ = 0;  // of BodyMemory
   RequestEnd end_;
@@ -324,12 +324,17 @@ void Connection::write() {
 
 void Connection::on_write(const ErrorCode& error, size_t bytes) {
   if (error) return give_up(Gone::kLeft);
-  clock_.progress();
   written_ += bytes;
   if (exchange_ && sent_.status != 0) exchange_->wrote(bytes);
-  if (written_ < writing_.size()) return write();
+  const bool is_all = written_ == writing_.size();
+  // A client that reads a few bytes at a time would else make the server hold a large answer for hours.
+  if (is_all || written_ - progress_ >= static_cast<size_t>(limits().max_unread)) {
+    clock_.progress();
+    progress_ = written_;
+  }
+  if (!is_all) return write();
   is_writing_ = false;
-  written_ = 0;
+  written_ = progress_ = 0;
   writing_.clear();
   flush();
   if (!is_closed_) update_timer();
