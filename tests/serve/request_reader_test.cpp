@@ -159,8 +159,6 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
       {R"("response_format": {"type": "xml"})", "response_format.type"},
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format.json_schema.schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}})", "response_format"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}})", "response_format"},
   };
   for (const auto& [member, param] : bad) {
     const auto error = completion_error(concat("{\"prompt\": \"a\", ", member, "}"));
@@ -294,8 +292,6 @@ TEST(RequestReader, RefusesChatsWithTheField) {
       {chat_with(tool + R"(, "tool_choice": "any")"), "tool_choice"},
       {chat_with(tool + R"(, "tool_choice": {"function": {"name": "g"}})"), "tool_choice.function.name"},
       {chat_with(tool + R"(, "parallel_tool_calls": 1)"), "parallel_tool_calls"},
-      {chat_with(R"("tools": [{"function": {"name": "f", "parameters": {"not": {}}}}], "tool_choice": "required")"),
-       "tools"},
   };
   for (const auto& [body, param] : bad) {
     const auto error = error_of([&body = body] { chat(body); });

@@ -70,6 +70,10 @@ class Exchange {
   /// Runs a task on one of the server's worker threads. Tasks of one exchange run one at a time, in their order. An
   /// exception of a task is answered as an exception of a handler is. Tasks are dropped after the server has stopped.
   void post(std::function<void()> task);
+  /// Runs a task that may take seconds where the handlers of large requests run: in turns of clients, so that it delays
+  /// neither streams nor small requests. An exception of the task is answered as an exception of a handler is. The task
+  /// is dropped after the server has stopped.
+  void post_long(std::function<void()> task);
 
  private:
   std::shared_ptr<ExchangeHandle> handle_;

@@ -13,7 +13,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/http/body_memory.h"
-#include "colossal/http/exchange_state.h"
 #include "colossal/http/phase_clock.h"
 #include "colossal/http/request_input.h"
 
@@ -241,6 +240,7 @@ void Connection::on_header() {
 void Connection::begin_exchange(bool keep_alive) {
   AnswerForm form;
   form.id = end_.id.empty() ? request_id(nullptr) : end_.id;
+  if (parsed_.has_header()) form.client = client_of(parsed_.request());
   form.is_head = parsed_.is_head();
   form.is_http_1_0 = parsed_.is_http_1_0();
   form.keep_alive = keep_alive && !server_.core.is_draining;
@@ -248,7 +248,7 @@ void Connection::begin_exchange(bool keep_alive) {
   clock_.enter(Phase::kAnswer);
   sent_ = {};
   exchange_ =
-      std::make_shared<ExchangeState>(std::move(form), server_.core.tasks, [&io = server_.io, weak = weak_from_this()] {
+      std::make_shared<ExchangeState>(std::move(form), server_.core.pools, [&io = server_.io, weak = weak_from_this()] {
         asio::post(io, [weak] {
           const auto self = weak.lock();
           if (!self || self->is_closed_) return;
@@ -294,7 +294,7 @@ void Connection::dispatch() {
       server.resume_bodies();
     });
   };
-  route_->is_quick ? run() : server_.core.handlers->post(std::move(run), kind);
+  route_->is_quick ? run() : server_.core.pools.handlers->post(std::move(run), kind);
   server_.resume_bodies();  // the next reader may be the first one now
 }
 

@@ -6,7 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
-#include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::serve {
 namespace {
@@ -101,16 +100,11 @@ std::string read_model(const BodyFields& fields, const std::string& name) {
   return model;
 }
 
-void check_schema(const std::string& schema, const std::string& param) {
+void check_schema_size(const std::string& schema, const std::string& param) {
   if (schema.size() > kMaxSchemaBytes)
     throw http::RequestError(
         400, concat(param, " must have a JSON Schema of at most ", kMaxSchemaBytes, " bytes: got ", schema.size()),
         param);
-  try {
-    text::json_grammar(schema, param);
-  } catch (const Error& error) {
-    throw http::RequestError(400, error.message(), param);
-  }
 }
 
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request) {
@@ -132,7 +126,7 @@ void read_generation(const BodyFields& fields, const ReaderOptions& reader, Gene
   if (const ordered_json* stop = fields.find("stop")) request.options.stop = read_stops(*stop, reader.limits);
   if (const ordered_json* format = fields.find("response_format")) {
     request.options.json_schema = read_format(*format);
-    if (!request.options.json_schema.empty()) check_schema(request.options.json_schema, "response_format");
+    check_schema_size(request.options.json_schema, "response_format");
   }
 }
 

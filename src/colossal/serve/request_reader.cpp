@@ -167,7 +167,7 @@ ChatRequest RequestReader::chat(std::string_view body) const {
   request.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
   if (request.tool_choice.is_forced()) {
     request.options.json_schema = forced_call_schema(request.tools, request.tool_choice);
-    check_schema(request.options.json_schema, "tools");
+    check_schema_size(request.options.json_schema, "tools");
   }
   return request;
 }
