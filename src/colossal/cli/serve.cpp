@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/cli/held_stop_signals.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/serve_options.h"
 #include "colossal/comm/agreement.h"
@@ -217,6 +218,7 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
 }  // namespace
 
 int serve(const Arguments& arguments, const run::Program* program) {
+  const HeldStopSignals held;  // until serve_as_rank(), also in the ranks that are started here
   const ServeOptions options = read_serve_options(arguments, program ? *program : run::built_in());
   return with_ranks(options.ranks(), "serve", arguments, [&] { return serve_as_rank(options, program); });
 }
