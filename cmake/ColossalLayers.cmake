@@ -213,7 +213,7 @@ function(colossal_add_layers)
   configure_file(${PROJECT_SOURCE_DIR}/src/colossal/base/cuda_build.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp @ONLY)
   target_sources(colossal_base PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp)
   # The few layers with third-party needs of their own.
-  target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
+  target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}${COLOSSAL_VERSION_SUFFIX}")
   # The commit, in a header of its own that each build looks after: a unit of its own, so that a commit compiles one file.
   set(revision ${CMAKE_CURRENT_BINARY_DIR}/revision)
   add_custom_target(colossal_revision BYPRODUCTS ${revision}/colossal_revision.h VERBATIM COMMAND ${CMAKE_COMMAND}

@@ -80,5 +80,9 @@ TEST_F(Installed, HoldsOnlyPublicHeaders) {
     EXPECT_FALSE(headers.count(header)) << header;
 }
 
+TEST_F(Installed, HoldsNoPythonPackage) {
+  for (const char* name : {"colossal", "colossal_command.py"}) EXPECT_FALSE(fs::exists(prefix() + "/" + name)) << name;
+}
+
 }  // namespace
 }  // namespace colossal::test::prefix_test
