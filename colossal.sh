@@ -19,12 +19,14 @@ torch_version=2.13.0
 cpu_download=540 cpu_venv=1300 cuda_download=2700 cuda_venv=5000
 # Minutes of one core and MB in build/, measured for the program alone and for everything.
 program_minutes=20 program_size=950 all_minutes=50 all_size=2800
-# Debian's name of a package = the header (or the program, after `:`) that shows that it is there, however it was installed.
+# Debian's name of a package = what shows that it is there, however it was installed: a header, after `:` a program, after `@` a part of Python.
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
   libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h libboost-dev=boost/beast.hpp
   ninja-build=:ninja)
+# Needed by `pip install .` alone.
+python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 # Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)
 # Optional with the tests: a linker that saves a minute over their programs.
@@ -87,8 +89,11 @@ install_debian() {  # [package...]
   step "installing $*" apt_install "$@"
 }
 
-is_there() {  # header or :program
+is_there() {  # header, :program or @part
+  local python=${PYTHON:-python3}
   case $1 in
+    @venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
+    @header) "$python" -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ;;
     :c++) command -v "${CXX:-c++}" >/dev/null ;;
     :*) command -v "${1#:}" >/dev/null ;;
     *) printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 ;;
@@ -459,6 +464,23 @@ install_interop() {
   fi
 }
 
+# Installs what is missing of the packages that every build needs, with those of `pip install .`.
+packages() {
+  local missing problems
+  mapfile -t missing < <(missing_of "${tool_packages[@]}" "${build_packages[@]}" "${extra_packages[@]}" "${python_packages[@]}")
+  if [ ${#missing[@]} -eq 0 ]; then
+    echo "colossal.sh: no package is missing" >&2
+  elif ! command -v apt-get >/dev/null; then
+    die "packages are missing, and there is no apt-get to install them (names of Debian): ${missing[*]}"
+  elif ! is_root_possible; then
+    die "packages are missing; run this as root: apt-get install -y ${missing[*]}"
+  else
+    install_debian "${missing[@]}"
+  fi
+  mapfile -t problems < <(too_old)
+  if [ ${#problems[@]} -gt 0 ]; then die "${problems[@]}"; fi
+}
+
 # Builds and runs those tests that the target has; the others have no label where they are not built.
 sanitize() {  # preset, target, what
   build=$root/build/$1
@@ -483,6 +505,13 @@ case "${1:-}" in
     build_target all "everything"
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
+    ;;
+  packages)
+    case "${2:-}" in
+      "") packages ;;
+      --missing) missing_of "${tool_packages[@]}" "${build_packages[@]}" "${python_packages[@]}" ;;
+      *) die "packages takes no argument or --missing: got $2" ;;
+    esac
     ;;
   sanitize)
     configure ON

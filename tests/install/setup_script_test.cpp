@@ -48,6 +48,7 @@ class SetupScript : public testing::Test {
     ASSERT_EQ(python.status, 0) << python.output;
     stub("python3", R"(case "$1 $2" in
   "- ") [ -n "$FAKE_SYSTEM_TORCH" ] && echo "$FAKE_SYSTEM_TORCH" ;;
+  "-c "*Python.h*) [ -z "$FAKE_NO_PYTHON_H" ] || [ -e "$BASE/installed" ] ;;
   "-c "*) [ -z "$FAKE_NO_VENV" ] ;;
   "-m venv") echo "venv" >>"$CALLS"; )" +
                         python.output + R"( -m venv --without-pip "$3"
@@ -110,8 +111,7 @@ esac)");
     stub("sudo", R"([ -n "$FAKE_SUDO" ] || exit 1
 shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
     stub("id", R"(echo "${FAKE_UID:-0}")");
-    stub(
-        "df",
+    stub("df",
          R"(echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
 echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
   }
@@ -122,8 +122,8 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
     fs::permissions(base + "/stubs/" + name, fs::perms::owner_all);
   }
 
-  /// Runs `script` (default: colossal.sh of the checkout) with one argument and returns its output.
-  Finished start(Variables variables, std::string script = "", const std::string& command = "info") const {
+  /// Runs `script` (default: colossal.sh of the checkout) and returns its output.
+  Finished start(Variables variables, std::string script = "", std::vector<std::string> arguments = {"info"}) const {
     Variables all{{"PATH", base + "/stubs"},
                   {"STUBS", base + "/stubs"},
                   {"BASE", base},
@@ -136,7 +136,8 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
                   {"CXX", ""},
                   {"http_proxy", ""}};
     for (const auto& [name, value] : variables) all[name] = value;
-    return run_process({.command = {script.empty() ? checkout + "/colossal.sh" : script, command}, .variables = all});
+    arguments.insert(arguments.begin(), script.empty() ? checkout + "/colossal.sh" : script);
+    return run_process({.command = arguments, .variables = all});
   }
   std::string calls() const { return content(base + "/calls"); }
 
@@ -211,9 +212,9 @@ TEST_F(SetupScript, KeepsACpuBuildIfGpusAreRequested) {
 
 TEST_F(SetupScript, AnnouncesTheBuildOfTheTests) {
   ASSERT_EQ(start({}).status, 0);
-  const Finished refused = start({{"COLOSSAL_TORCH", ""}, {"FAKE_FREE", "500000"}}, "", "build");
+  const Finished refused = start({{"COLOSSAL_TORCH", ""}, {"FAKE_FREE", "500000"}}, "", {"build"});
   EXPECT_EQ(refused.status, 1) << refused.output;
-  const Finished done = start({{"COLOSSAL_TORCH", ""}}, "", "build");
+  const Finished done = start({{"COLOSSAL_TORCH", ""}}, "", {"build"});
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("colossal.sh will\n  build everything: about "));
 }
@@ -261,6 +262,27 @@ TEST_F(SetupScript, NamesAllPackagesWithoutRoot) {
   EXPECT_THAT(done.output, HasSubstr("apt-get install -y g++ cmake libcli11-dev"));
   EXPECT_THAT(done.output, HasSubstr(" libboost-dev python3-venv\n"));
   EXPECT_EQ(calls(), "") << "something was downloaded";
+}
+
+TEST_F(SetupScript, InstallsThePackagesOfABuild) {
+  const Finished done = start({{"FAKE_NO_HEADERS", "1"}, {"FAKE_NO_PYTHON_H", "1"}}, "", {"packages"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(calls(),
+              testing::ContainsRegex("^apt-get install [^\n]* libboost-dev liburing-dev python3-dev proxy=\n$"));
+  EXPECT_THAT(start({}, "", {"packages"}).output, HasSubstr("no package is missing"));
+
+  const Finished refused = start({{"FAKE_UID", "1000"}, {"FAKE_NO_VENV", "1"}}, "", {"packages"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("run this as root: apt-get install -y python3-venv\n"));
+}
+
+TEST_F(SetupScript, PrintsMissingPackages) {
+  EXPECT_EQ(start({}, "", {"packages", "--missing"}).output, "");
+  const Finished done = start({{"CXX", "no-such-compiler"}, {"FAKE_NO_PYTHON_H", "1"}}, "", {"packages", "--missing"});
+  EXPECT_THAT(done.output, testing::StartsWith("g++\nlibcli11-dev\n"));
+  EXPECT_THAT(done.output, testing::EndsWith("\npython3-dev\n"));
+  EXPECT_EQ(calls(), "") << "something was installed";
+  EXPECT_THAT(start({}, "", {"packages", "--all"}).output, HasSubstr("takes no argument or --missing: got --all"));
 }
 
 TEST_F(SetupScript, PassesTheProxyThroughSudo) {
