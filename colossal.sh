@@ -513,6 +513,9 @@ case "${1:-}" in
       *) die "packages takes no argument or --missing: got $2" ;;
     esac
     ;;
+  jobs)  # for python/build_backend.py
+    jobs
+    ;;
   sanitize)
     configure ON
     read -r LIBTORCH_ROOT <"$stamp"

@@ -25,7 +25,7 @@ def main() -> NoReturn:
 
 
 def _show_torch_elsewhere() -> None:
-    """The program looks for torch beside the package. It may be in another folder of sys.path, such as that of the system."""
+    """The program looks for torch beside the package. A torch of the system, say, is in another folder of sys.path."""
     torch = importlib.util.find_spec("torch")  # does not import it
     if torch is not None and torch.origin is not None:
         folders = [str(Path(torch.origin).parent / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]

@@ -1,7 +1,7 @@
 """Compares the torch of this environment with the one that the package was built for.
 
-The C++ interface of torch changes with each minor version. Loading the binding beside another one ends with an undefined
-symbol, or with wrong memory, so `colossal/__init__.py` calls check() before it loads the binding.
+The C++ interface of torch changes with each minor version. Beside another one, loading the binding ends with an
+undefined symbol or reads wrong memory. So `colossal/__init__.py` calls check() before it loads the binding.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from . import _build
 def check(found: str | None = None) -> None:
     """Raises ImportError unless the minor version of torch is the one that this package was built for.
 
-    `found` is the version of torch; None = that of the distribution `torch` which Python finds. The names of folders and
-    files are read; torch is not imported. A distribution without metadata passes.
+    `found` is the version of torch; None = that of the distribution `torch` which Python finds. Torch is not imported.
+    A torch without the metadata of a distribution passes.
     """
     if found is None:
         try:

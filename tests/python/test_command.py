@@ -32,7 +32,8 @@ def write_torch(folder):
 
 
 def run(*path, libraries=""):
-    code = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}; import colossal_command; colossal_command.main()"
+    folders = [str(folder) for folder in path]
+    code = f"import sys; sys.path[:0] = {folders!r}; import colossal_command; colossal_command.main()"
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
     return subprocess.run([sys.executable, "-c", code, "train", "a b"], capture_output=True, text=True, env=environment)
 
@@ -47,7 +48,8 @@ def test_shows_a_torch_of_another_folder(site, tmp_path):
     shutil.rmtree(site / "torch")
     write_torch(tmp_path / "system")
     finished = run(site, tmp_path / "system", libraries="/opt/lib")
-    assert finished.stdout == f"{site}/colossal/colossal|{tmp_path}/system/torch/lib:/opt/lib|2|train|a b\n", finished.stderr
+    libraries = f"{tmp_path}/system/torch/lib:/opt/lib"
+    assert finished.stdout == f"{site}/colossal/colossal|{libraries}|2|train|a b\n", finished.stderr
 
 
 def test_names_a_program_that_is_missing(site):
