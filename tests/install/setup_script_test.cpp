@@ -73,6 +73,7 @@ def put(path, text=""):
 for word in arguments:
     if word.startswith("torch=="):
         put("torch/include/torch.h"), put("torch/__init__.py"), put("torch/lib/libtorch_cpu.so")
+        put("torch/lib/libtorch_python.so")
         metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
         if os.environ.get("FAKE_WHEEL") == "cuda":
             put("torch/lib/libtorch_cuda.so")
@@ -302,6 +303,20 @@ wheel.parent.mkdir(), wheel.touch()
   EXPECT_THAT(calls(), testing::ContainsRegex("ninja -C [^\n]* colossal_python\n"));
   EXPECT_THAT(calls(), HasSubstr("pip install scikit-build-core==1.1.2 auditwheel=="));
   EXPECT_THAT(calls(), HasSubstr("make_wheel " + checkout + "/build/release " + checkout + "/build/dist\n"));
+}
+
+TEST_F(SetupScript, BuildsThePythonModuleWithTheTests) {
+  const char* code = "import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()['include'] + '/Python.h'))";
+  const bool has_headers = run_process({.command = {"python3", "-c", code}}).status == 0;
+  ASSERT_EQ(start({}, "", {"build"}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr(std::string("-DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON -DCOLOSSAL_PYTHON=") +
+                                 (has_headers ? "ON" : "OFF")));
+
+  fs::remove_all(checkout + "/build");
+  fs::remove(base + "/calls");
+  fs::create_directories(base + "/libtorch/include");  // a LibTorch without Python
+  ASSERT_EQ(start({{"LIBTORCH_ROOT", base + "/libtorch"}}, "", {"build"}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON -DCOLOSSAL_PYTHON=OFF"));
 }
 
 TEST_F(SetupScript, ConfiguresAnotherVersionAnew) {
