@@ -113,7 +113,7 @@ TEST(EventStream, LimitsUnreadBytes) {
   }
 }
 
-// Each read is progress. Without the rule of max_unread, the server would hold the answer until the client has all of it.
+// Without the rule of max_unread each read is progress, so the server holds the answer until the client has all of it.
 TEST(EventStream, GivesUpClientsThatReadLargeAnswersSlowly) {
   for (const bool is_stream : {false, true}) {
     ServerOptions options;
