@@ -30,6 +30,10 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   pointers.push_back(nullptr);
   for (const auto& [name, value] : comm::process_settings(comm::process_variables()))
     setenv(name.c_str(), value.c_str(), 0);
+  // LibTorch registers its operators in the heap before main(). In small pages this takes a quarter longer. The setting
+  // is for commands that load a model and answer. Training gives memory back in pieces smaller than a huge page.
+  if (command == "chat" || command == "generate" || command == "serve")
+    setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
   std::fflush(nullptr);  // execv() would lose buffered output
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno),

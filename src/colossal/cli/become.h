@@ -6,7 +6,8 @@
 namespace colossal::cli {
 
 /// Replaces this program by `colossal-torch command arguments...` in the same process. That program is in the same
-/// folder as this one, or in ../libexec/colossal of an installation. Adds comm::process_settings() to the environment.
+/// folder as this one, or in ../libexec/colossal of an installation. Adds comm::process_settings() to the environment,
+/// and for chat, generate and serve GLIBC_TUNABLES, unless it is set: the heap is in huge pages if the system has them.
 /// Errors ("program"): the program is missing or cannot be started.
 [[noreturn]] void become_torch(const std::string& command, const Arguments& arguments);
 
