@@ -30,6 +30,8 @@ class WeightSource {
   virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }
   /// Releases the pages of a tensor from this process's memory.
   virtual void leave(const std::string& name) const = 0;
+  /// Returns true if a tensor may be read later: reading it finds no damage, and its bytes are in memory now.
+  virtual bool can_wait(const std::string&) const { return false; }
 
  protected:
   std::map<std::string, const TensorEntry*> entries_;

@@ -154,6 +154,11 @@ void GgufWeights::leave(const std::string& name) const {
   if (place.values) file_.leave(*place.values);
 }
 
+bool GgufWeights::can_wait(const std::string& name) const {
+  const Place& place = places_.at(name);
+  return file_.is_in_memory(*place.tensor) && (!place.values || file_.is_in_memory(*place.values));
+}
+
 const formats::GgufTensor* GgufWeights::raw(const std::string& name) const {
   const auto found = places_.find(name);
   return found == places_.end() || found->second.values ? nullptr : found->second.tensor;

@@ -19,6 +19,7 @@ class WeightFolder final : public WeightSource {
   explicit WeightFolder(const std::string& folder);
   at::Tensor tensor(const std::string& name) const override { return owners_.at(name)->tensor(name); }
   void leave(const std::string& name) const override { owners_.at(name)->leave(name); }
+  bool can_wait(const std::string& name) const override { return owners_.at(name)->is_in_memory(name); }
 
  private:
   void open(const std::string& path);
