@@ -100,6 +100,26 @@ TEST_P(EngineLoopOn, ReadsThePromptOfChoicesOnce) {
   });
 }
 
+TEST_P(EngineLoopOn, WorksAsideWhileItHasNoRequests) {
+  on_ranks([](Rank& rank) {
+    const Tokens want = want_of(rank, generation_of(60, 5));
+    infer::Engine engine(*rank.saved.model, kSmall);
+    EngineLoopOptions options = rank.options(engine);
+    int pieces = 0, polls = 0;
+    options.work_aside = [&] { return pieces < 3 && ++pieces > 0; };
+    EngineLoop loop(rank.world, rank.mesh, options);
+    Heard heard;
+    if (rank.is_first()) loop.add(one(heard_by(heard, generation_of(60, 5))));
+    loop.run([&] {
+      EXPECT_TRUE(heard.has_ended() || pieces == 0) << "requests have precedence";
+      if (heard.has_ended() && ++polls == 5) loop.end();
+    });
+    if (!rank.is_first()) return;
+    EXPECT_EQ(heard.tokens, want);
+    EXPECT_EQ(pieces, 3);
+  });
+}
+
 TEST_P(EngineLoopOn, EmbedsBetweenSteps) {
   on_ranks([](Rank& rank) {
     const Tokens want = want_of(rank, generation_of(60, 9));

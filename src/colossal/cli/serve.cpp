@@ -168,6 +168,9 @@ int answer_requests(const ServeOptions& options, HttpFront& front, const run::Sa
   return stop_is_urgent() ? stop_status() : 0;
 }
 
+/// Packs the next of the weights that wait for their first use. Returns false if there is none.
+bool load_next(const run::SavedModel& model) { return model.packed && model.packed->load_next(); }
+
 /// Says which ranks are late, but not that ranks wait for requests.
 void say_stalls_of_work(comm::World& world) {
   world.on_stall([](const comm::Stall& stall) {
@@ -195,6 +198,7 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
     loading.headless = true;
     loading.pooler = options.embedding.pooling == infer::Pooling::Pooler;
   }
+  loading.packs_later = true;
   const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, program);
   if (is_first) print_notices(loaded.model);
   std::optional<ModelRunners> runners;
@@ -203,12 +207,14 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
     if (!is_first) ignore_stop_signals();  // before rank 0 waits for them
   });
   if (is_first) watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
-  serve::EngineLoop loop(part, mesh,
-                         {.engine = runners->engine ? &*runners->engine : nullptr,
-                          .embedder = runners->embedder ? &*runners->embedder : nullptr,
-                          .schemas = runners->schemas ? &*runners->schemas : nullptr,
-                          .end_ids = loaded.model.end_ids,
-                          .max_waiting = options.limits.max_waiting});
+  serve::EngineLoop loop(
+      part, mesh,
+      {.engine = runners->engine ? &*runners->engine : nullptr,
+       .embedder = runners->embedder ? &*runners->embedder : nullptr,
+       .schemas = runners->schemas ? &*runners->schemas : nullptr,
+       .end_ids = loaded.model.end_ids,
+       .max_waiting = options.limits.max_waiting,
+       .work_aside = [&] { return load_next(loaded.model) || (loaded.draft && load_next(*loaded.draft)); }});
   serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);
   if (front) return answer_requests(options, *front, loaded.model, *runners, replicas);
   replicas.run({});

@@ -71,8 +71,9 @@ struct EngineLoop::State {
     while (!work.has_work() && next.is_empty()) {
       lock.unlock();
       poll();
+      const bool did_some = options.work_aside && options.work_aside();
       lock.lock();
-      wake.wait_for(lock, kPollInterval, [this] { return !next.is_empty(); });
+      if (!did_some) wake.wait_for(lock, kPollInterval, [this] { return !next.is_empty(); });
     }
     last_load.waiting += work_in(next);
     has_cancellations = false;

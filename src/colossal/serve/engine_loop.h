@@ -29,6 +29,8 @@ struct EngineLoopOptions {
   infer::SchemaCache* schemas = nullptr;  ///< the constraints of generations; nullptr without an engine
   std::vector<int64_t> end_ids{};         ///< tokens that end an answer
   int64_t max_waiting = 256;              ///< maximum number of generations and embeddings before their first step
+  /// Does a piece of work that may wait, while rank 0 has no other. Returns false if none is left. It may be empty
+  std::function<bool()> work_aside{};
 };
 
 /// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,
