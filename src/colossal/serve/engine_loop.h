@@ -26,9 +26,10 @@ inline constexpr char kIdle[] = "waiting for requests";
 struct EngineLoopOptions {
   infer::Engine* engine = nullptr;        ///< nullptr = the model only embeds
   infer::Embedder* embedder = nullptr;    ///< nullptr = no embeddings
-  infer::SchemaCache* schemas = nullptr;  ///< the constraints of generations; nullptr without an engine
+  infer::SchemaCache* schemas = nullptr;  ///< nullptr = no json_schema is allowed
   std::vector<int64_t> end_ids{};         ///< tokens that end an answer
   int64_t max_waiting = 256;              ///< maximum number of generations and embeddings before their first step
+  int64_t prompt_end = -1;                ///< infer::Request::prompt_end of all generations; -1 = none
   /// Does a piece of work that may wait, while rank 0 has no other. Returns false if none is left. It may be empty
   std::function<bool()> work_aside{};
 };

@@ -57,12 +57,15 @@ void EngineWork::add(NewGeneration added) {
   Running& running =
       running_.try_emplace(added.ticket, Running{added.ticket, -1, std::move(own.on_event)}).first->second;
   const auto error = error_of_request([&] {
-    require(options_.engine && options_.schemas, "serve", "the model must continue text: got one that only embeds");
-    auto constraint = options_.schemas->constraint(own.options.json_schema);
+    require(options_.engine, "serve", "the model must continue text: got one that only embeds");
+    require(options_.schemas || own.options.json_schema.empty(), "serve",
+            "json_schema needs a tokenizer: got a model without one; leave out json_schema, or name a tokenizer");
+    auto constraint = options_.schemas ? options_.schemas->constraint(own.options.json_schema) : nullptr;
     running.id = options_.engine->add({.prompt = std::move(own.prompt),
                                        .end_ids = own.ignores_end ? std::vector<int64_t>() : options_.end_ids,
                                        .options = std::move(own.options),
                                        .constraint = std::move(constraint),
+                                       .prompt_end = options_.prompt_end,
                                        .client = std::move(own.client),
                                        .cache_key = std::move(own.cache_key),
                                        .after = first == running_.end() ? -1 : first->second.id},
