@@ -1,0 +1,10 @@
+// The parts of the module `colossal._binding` beside training: bind.h has the others.
+#pragma once
+#include "bind.h"
+
+namespace colossal::binding {
+
+/// Adds Tokenizer, ChatTemplate and has_chat_template().
+void bind_text(py::module_& module);
+
+}  // namespace colossal::binding
