@@ -4,6 +4,8 @@
 
 namespace colossal::binding {
 
+/// Adds Engine and Request.
+void bind_engine(py::module_& module);
 /// Adds Tokenizer, ChatTemplate and has_chat_template().
 void bind_text(py::module_& module);
 
