@@ -8,5 +8,7 @@ namespace colossal::binding {
 void bind_engine(py::module_& module);
 /// Adds Tokenizer, ChatTemplate and has_chat_template().
 void bind_text(py::module_& module);
+/// Adds load_checkpoint() and save_checkpoint().
+void bind_checkpoint(py::module_& module);
 
 }  // namespace colossal::binding
