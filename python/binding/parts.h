@@ -10,5 +10,7 @@ void bind_engine(py::module_& module);
 void bind_text(py::module_& module);
 /// Adds load_checkpoint() and save_checkpoint().
 void bind_checkpoint(py::module_& module);
+/// Adds run_folder().
+void bind_run(py::module_& module);
 
 }  // namespace colossal::binding
