@@ -12,5 +12,7 @@ void bind_text(py::module_& module);
 void bind_checkpoint(py::module_& module);
 /// Adds run_folder().
 void bind_run(py::module_& module);
+/// Adds version() and build_info().
+void bind_build(py::module_& module);
 
 }  // namespace colossal::binding
