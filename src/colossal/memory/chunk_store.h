@@ -133,6 +133,12 @@ class ChunkStore final : public Chunk::Watcher {
   /// Returns false from a failed all_gather of this rank until rethrow(), which throws the reason. Further all_gathers
   /// are useless until then.
   bool takes_part() const { return takes_part_; }
+  /// Makes `chunk` whole until let_go(), so that any code may read it by address. This use is not part of a pass: it is
+  /// not predicted, releases no other chunk and ignores budgets. Does nothing for a permanent chunk.
+  /// Collective as Chunk::gather(). Errors: as in an operator, see ChunkStore.
+  void hold(Chunk& chunk);
+  /// Ends the use that hold() began, and releases the chunk if it was the last one.
+  void let_go(Chunk& chunk);
   /// Runs body(), which must not communicate. Its error, for example of this rank's disk, waits for rethrow().
   void attempt(const std::function<void()>& body);
 
@@ -151,6 +157,8 @@ class ChunkStore final : public Chunk::Watcher {
   void not_borrowed(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
+  /// Begins a use of `chunk` after an error, which is being handled: the chunk holds NaN if it is not gathered.
+  void begin_failed_use(Chunk& chunk);
   Situation situation() const;
   void keep_failure(std::exception_ptr error, bool takes_part);
   /// Runs body(), an all_gather. After an error of it this rank joins no further all_gathers.

@@ -167,6 +167,7 @@ void ModuleTraining::backward(const at::Tensor& loss) {
 }
 
 StepResult ModuleTraining::step() {
+  require_no_scope("step()");
   require(micro_batches_done() == config_.micro_batches(), "training",
           "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done(),
           " calls of backward() since zero_grad()");
@@ -174,6 +175,30 @@ StepResult ModuleTraining::step() {
   const std::vector<double> losses = optimization_->read_before_step(losses_);
   loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   return optimization_->step();
+}
+
+void ModuleTraining::require_no_scope(const char* function) const {
+  require(*open_scopes_ == 0, "training", function,
+          " must be called outside of gathered(), because it changes the values: got ", *open_scopes_,
+          " open scopes; end them first");
+}
+
+Gathered ModuleTraining::gathered(std::span<const at::Tensor> tensors) {
+  std::vector<const nn::Parameter*> chosen;
+  for (const nn::Parameter& p : parameters_)
+    if (tensors.empty()) chosen.push_back(&p);
+  for (const at::Tensor& tensor : tensors) {
+    const auto& all = parameters_.declared();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.value.is_same(tensor); });
+    require(found != all.end(), "training", "gathered() takes parameters of the module: got a tensor of shape ",
+            tensor.defined() ? concat(tensor.sizes()) : "none", " that is none of them; pass the module's own handle");
+    chosen.push_back(&*found);
+  }
+  const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
+  Gathered scope(std::move(chosen), optimization_->store(), open_scopes_);
+  optimization_->check_pass();
+  scope.begin_check();
+  return scope;
 }
 
 double ModuleTraining::mean(double value) {
@@ -225,6 +250,7 @@ void ModuleTraining::load(const std::string& folder) {
 }
 
 void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
+  require_no_scope("load()");
   // A newer step that is incomplete is not skipped silently, because there is no log here to report it.
   comm::agree(mesh_.all(), at::kCPU, [&] {
     const std::string skipped = steps.skipped_after(steps.newest());

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
 #include "colossal/train/checkpoints.h"
+#include "colossal/train/gathered.h"
 #include "colossal/train/step_result.h"
 
 namespace torch::nn {
@@ -50,7 +52,7 @@ class Optimization;
 /// gradients: callers use no torch optimizer, do not call the module's zero_grad(), and run one backward pass per
 /// micro-batch. A parameter that no loss uses has a gradient of zeros, so it decays. A frozen parameter keeps its
 /// value, in the compute dtype, also in checkpoints. Module and world must outlive this object. After its destruction
-/// parameters keep their values, except under ZeRO 3, where they have none: call save() before.
+/// parameters keep their values, except under ZeRO 3, where they have none and refuse access: call save() before.
 class ModuleTraining {
  public:
   /// Use initialize(), which also checks that the ranks have the same inputs.
@@ -91,6 +93,16 @@ class ModuleTraining {
   /// Returns the mean of `value` over all ranks, for logging. Communication: all_reduce of [1].
   double mean(double value);
 
+  /// Makes `parameters`, handles of the module's parameters (none = all), whole until the returned scope ends, for code
+  /// that reads memory by address. All ranks must open the same scopes in the same order, between the same operators.
+  ///
+  /// Communication: as a use of the parameters: under ZeRO 3 an all_gather of each chunk that holds one of them; with
+  ///                tiers of [memory] also as comm::agree().
+  /// Memory:        their chunks at once, whatever max_gathered_mib is. They count for memory.device.
+  /// Errors ("training"), before any communication: a tensor that is no parameter of the module. Errors of gathers;
+  /// with tiers of [memory] the error of one rank on all ranks.
+  Gathered gathered(std::span<const at::Tensor> parameters = {});
+
   int64_t steps_done() const;
   at::ScalarType dtype() const { return parameters_.options().dtype; }
   at::Device device() const { return parameters_.options().device; }
@@ -113,6 +125,7 @@ class ModuleTraining {
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
   class Saved;  // adapter for checkpoints
+  void require_no_scope(const char* function) const;
   void load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
   int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
 
@@ -123,6 +136,7 @@ class ModuleTraining {
   std::unique_ptr<Optimization> optimization_;
   std::vector<at::Tensor> losses_;  // losses of the micro-batches so far
   double loss_ = 0;
+  std::shared_ptr<int> open_scopes_ = std::make_shared<int>(0);  // number of Gathered scopes that exist
 };
 
 /// Prepares `module` for training. Reads [parallel] data and zero, [precision], [memory] without recompute,

@@ -69,6 +69,8 @@ class Optimization {
   /// Ends a pass that no step follows, for example in evaluation. Collective if there is an offload store: an
   /// agreement.
   void end_pass();
+  /// Throws errors of the pass so far. Collective if there is an offload store: an agreement.
+  void check_pass() { agree([] {}); }
   /// Clips, updates, and counts the step.
   /// Communication: one all_reduce of [1] over all ranks; as the optimizer and ChunkStore::updated(). With
   ///                memory.device also as DeviceTrace::agree(), and if that returns true two more all_reduces over all
