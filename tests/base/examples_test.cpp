@@ -149,6 +149,7 @@ const std::vector<std::string> kHeaders{
     "text/tokenizer.h",
     "train/check_sizes.h",
     "train/memory_needs.h",
+    "train/module_tensors.h",
     "train/named_model.h",
     "train/planned_shards.h",
     "train/record_step.h",

@@ -293,7 +293,7 @@ std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Modul
   const auto everyone = train::group_of_all(world);
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
-  train::require_same(*everyone, train::module_inputs(module));
+  train::require_same(*everyone, train::module_inputs(train::tensors_of(module)));
   automatic::check_config(world, config);
   const at::Device device = comm::choose_device(config.run.device, world.local_rank());
   const at::ScalarType dtype = config.precision.dtype();

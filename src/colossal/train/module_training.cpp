@@ -1,7 +1,7 @@
 #include "colossal/train/module_training.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -43,17 +43,29 @@ void check(const comm::World& world, const run::Config& config) {
   config.validate();
 }
 
-using Named = torch::OrderedDict<std::string, at::Tensor>;
+using Named = ModuleTensors::Named;
+
+void check(const ModuleTensors& tensors) {
+  for (const auto* named : {&tensors.parameters, &tensors.buffers})
+    for (const auto& [name, value] : *named)
+      require(value.defined(), "model", "every tensor of a module must be defined: got none for ", name,
+              "; leave it out");
+  require(std::any_of(tensors.parameters.begin(), tensors.parameters.end(),
+                      [](const auto& p) { return p.second.requires_grad(); }),
+          "model",
+          "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
+          "with register_parameter");
+}
 
 /// Returns the indices of `parameters` in the order in which `first_pass` uses them on rank 0. Restores the buffers.
 std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, const std::function<void()>& first_pass,
                                  comm::Group& replicas) {
-  std::vector<at::Tensor> saved;
-  for (const auto& b : buffers) saved.push_back(b.value().defined() ? b.value().clone() : b.value());
-  const std::vector<size_t> mine = memory::order_of_first_use(parameters.values(), first_pass);
+  std::vector<at::Tensor> saved, used;
+  for (const auto& [name, value] : buffers) saved.push_back(value.clone());
+  for (const auto& [name, value] : parameters) used.push_back(value);
+  const std::vector<size_t> mine = memory::order_of_first_use(used, first_pass);
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < saved.size(); ++i)
-    if (saved[i].defined()) at::Tensor(buffers[i].value()).copy_(saved[i]);
+  for (size_t i = 0; i < saved.size(); ++i) buffers[i].second.copy_(saved[i]);
   at::Tensor order = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
   std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
   replicas.broadcast(order, 0).wait();  // chunks must be the same on all ranks
@@ -61,31 +73,27 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
   return {from, from + order.numel()};
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Config& config,
+/// Moves the tensor itself, so that all its handles see it.
+void move_to(const at::Tensor& tensor, const at::TensorOptions& options) {
+  const at::Tensor moved = tensor.detach().to(options);
+  if (!moved.is_alias_of(tensor)) tensor.set_data(moved);
+}
+
+void adopt(nn::Parameters& parameters, const ModuleTensors& tensors, const run::Config& config,
            const std::function<void()>& first_pass, comm::Group& replicas) {
-  const Named named = module.named_parameters();
-  require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
-          "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
-          "with register_parameter");
+  const Named& named = tensors.parameters;
   const auto declare = [&](nn::Parameters& to, size_t i) {
-    to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
+    to.adopt(named[i].first, named[i].second, named[i].second.dim() >= 2);
   };
   nn::Parameters registered(parameters.coordinates(), parameters.options());
   for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
   config.optimizer.groups.apply(registered);  // refuses invalid groups here, before any communication
   std::vector<size_t> order(named.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
+  if (first_pass) order = order_of_use(named, tensors.buffers, first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
-  // The module itself is checked separately, because modules() would need a shared_ptr of it, and its owner may hold it
-  // by value.
-  const auto leave_tables_out = [&](const torch::nn::Module& part) {
-    if (part.name() != "torch::nn::EmbeddingImpl") return;
-    for (const at::Tensor& table : part.parameters(/*recurse=*/false))
-      for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
-  };
-  leave_tables_out(module);
-  for (const auto& part : module.modules(/*include_self=*/false)) leave_tables_out(*part);
+  for (nn::Parameter& p : parameters)
+    for (const at::Tensor& table : tensors.tables) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
 }
 
 /// Replicas that start with different values would stay different unnoticed, because their gradients are the same.
@@ -99,21 +107,19 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
+ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
                                const std::function<void()>& first_pass, at::Device device)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}) {
+      parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}),
+      buffers_(tensors.buffers) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.coordinates().batch_axes());
-  module.to(device);
-  adopt(parameters_, module, config, first_pass, replicas);
-  for (const auto& b : module.named_buffers()) {
-    if (!b.value().defined()) continue;
-    if (b.value().is_floating_point())
-      b.value().set_data(b.value().to(dtype()));  // sets the module's own handle, so that all handles see it
-    buffers_.emplace_back(b.key(), b.value());
-  }
+  for (const auto* named : {&tensors.parameters, &tensors.buffers})
+    for (const auto& [name, value] : *named) move_to(value, at::device(device));
+  adopt(parameters_, tensors, config, first_pass, replicas);
+  for (const auto& [name, value] : buffers_)
+    if (value.is_floating_point()) move_to(value, at::dtype(dtype()));
   for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
   for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
   optimization_ = std::make_unique<Optimization>(parameters_, mesh_, config_);
@@ -226,7 +232,7 @@ class ModuleTraining::Saved : public Resumable {
   }
   void loaded(const checkpoint::TrainingState& filled) override {
     const at::NoGradGuard no_grad;
-    NamedBuffers& buffers = training_.buffers_;
+    const ModuleTensors::Named& buffers = training_.buffers_;
     for (size_t i = 0; i < buffers.size(); ++i)
       buffers[i].second.copy_(filled.tensors[filled.tensors.size() - buffers.size() + i].value.read().value);
     training_.optimization_->loaded(filled);
@@ -272,17 +278,24 @@ bool ModuleTraining::resume(const std::string& folder) {
   return has_any;
 }
 
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
                                            const std::function<void()>& first_pass, std::optional<at::Device> device) {
   // The inputs are compared before check(), because a rank with another config might pass check() and then wait for
   // ranks that do not.
   const auto everyone = group_of_all(world);
   require_same(*everyone, program_inputs());
   require_same(*everyone, config_inputs(config));
-  require_same(*everyone, module_inputs(module));
+  require_same(*everyone, module_inputs(tensors));
   check(world, config);
+  check(tensors);
   return std::make_unique<ModuleTraining>(
-      world, module, config, first_pass, device ? *device : comm::choose_device(config.run.device, world.local_rank()));
+      world, tensors, config, first_pass,
+      device ? *device : comm::choose_device(config.run.device, world.local_rank()));
+}
+
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
+                                           const std::function<void()>& first_pass, std::optional<at::Device> device) {
+  return initialize(world, tensors_of(module), config, first_pass, device);
 }
 
 }  // namespace colossal::train

@@ -1,5 +1,5 @@
-// Training of a torch::nn::Module that the caller supplies. It is replicated over the ranks; its parameters, gradients
-// and optimizer states are sharded as [parallel] zero specifies.
+// Training of a module that the caller supplies: a torch::nn::Module, or one of another language. It is replicated over
+// the ranks; its parameters, gradients and optimizer states are sharded as [parallel] zero specifies.
 //
 //   const auto training = colossal::initialize(world, *module, config);     // every rank, with the same module
 //   training->resume(folder);                                               // where there is a checkpoint
@@ -18,7 +18,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "colossal/comm/mesh.h"
@@ -26,6 +25,7 @@
 #include "colossal/run/config.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/gathered.h"
+#include "colossal/train/module_tensors.h"
 #include "colossal/train/step_result.h"
 
 namespace torch::nn {
@@ -56,7 +56,7 @@ class Optimization;
 class ModuleTraining {
  public:
   /// Use initialize(), which also checks that the ranks have the same inputs.
-  ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
+  ModuleTraining(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
                  const std::function<void()>& first_pass, at::Device device);
   ~ModuleTraining();
 
@@ -123,7 +123,6 @@ class ModuleTraining {
   bool resume(const std::string& folder);
 
  private:
-  using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
   class Saved;  // adapter for checkpoints
   void require_no_scope(const char* function) const;
   void load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
@@ -132,7 +131,7 @@ class ModuleTraining {
   run::Config config_;
   comm::Mesh mesh_;
   nn::Parameters parameters_;
-  NamedBuffers buffers_;
+  ModuleTensors::Named buffers_;
   std::unique_ptr<Optimization> optimization_;
   std::vector<at::Tensor> losses_;  // losses of the micro-batches so far
   double loss_ = 0;
@@ -164,6 +163,11 @@ class ModuleTraining {
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass = {},
                                            std::optional<at::Device> device = {});
+/// Does the same for a module that is given by its tensors, for example one written in Python. Tables are
+/// `tensors.tables`. Parameters, buffers and their handles are the module's own; see ModuleTensors.
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
+                                           const std::function<void()>& first_pass = {},
+                                           std::optional<at::Device> device = {});
 
 }  // namespace colossal::train
 
@@ -172,6 +176,7 @@ namespace colossal {
 /// Names for programs that train their own module.
 using run::Config;
 using train::initialize;
+using train::ModuleTensors;
 using train::ModuleTraining;
 
 }  // namespace colossal
