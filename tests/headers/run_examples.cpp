@@ -294,6 +294,12 @@ void module_tensors(comm::World& world, const run::Config& config) {
   training->zero_grad();
 }
 
+void gathered(train::ModuleTraining* training, const at::Tensor& weight, void (*my_kernel)(const float*)) {
+  train::Gathered whole = training->gathered({{weight}});
+  my_kernel(weight.const_data_ptr<float>());
+  whole.end();
+}
+
 std::vector<Metric> step_reports(const models::Model& model, at::Device device, comm::Mesh& mesh, double loss_scale,
                                  int64_t micro_batches, std::vector<double> (*values_of)(std::vector<at::Tensor>)) {
   StepReports reports(model, device);
