@@ -12,6 +12,7 @@
 #include "colossal/memory/first_use.h"
 #include "colossal/tensor/accelerator.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/generator_states.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -22,6 +23,7 @@ using comm::Phase;
 using comm::PhaseScope;
 
 constexpr const char* kModel = "model.";  // prefix of the names of parameters and buffers in a checkpoint
+constexpr const char *kExtra = "extra", *kGenerators = "generators";  // keys in the progress of a checkpoint
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
@@ -245,17 +247,19 @@ class ModuleTraining::Saved : public Resumable {
   ModuleTraining& training_;
 };
 
-void ModuleTraining::save(const std::string& folder) {
+void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra) {
   Saved saved(*this);
-  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved);
+  nlohmann::json beside{{kGenerators, gathered_generators(mesh_.all(), device())}};
+  if (!extra.is_null()) beside[kExtra] = extra;
+  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved, beside);
 }
 
-void ModuleTraining::load(const std::string& folder) {
+Resumed ModuleTraining::load(const std::string& folder) {
   const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  load(checkpoints, checkpoints.steps());
+  return load(checkpoints, checkpoints.steps());
 }
 
-void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
+Resumed ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
   require_no_scope("load()");
   // A newer step that is incomplete is not skipped silently, because there is no log here to report it.
   comm::agree(mesh_.all(), at::kCPU, [&] {
@@ -265,17 +269,24 @@ void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::Step
             "; restore it, or move it away to continue from step ", steps.newest());
   });
   Saved saved(*this);
-  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
+  Resumed resumed;
+  const auto restore = [&](const nlohmann::json& progress) {
+    resumed.extra = progress.value(kExtra, nlohmann::json());
+    restore_generators(progress.value(kGenerators, nlohmann::json()), mesh_.all(), device());
+  };
+  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()),
+                     {.restore = restore});
   require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
   zero_grad();
+  resumed.step = steps_done();
+  return resumed;
 }
 
-bool ModuleTraining::resume(const std::string& folder) {
+std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
   const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
   const checkpoint::StepFolders steps = checkpoints.steps();
-  const bool has_any = !steps.complete.empty() || !steps.skipped.empty();
-  if (has_any) load(checkpoints, steps);
-  return has_any;
+  if (steps.complete.empty() && steps.skipped.empty()) return std::nullopt;
+  return load(checkpoints, steps);
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,

@@ -2,7 +2,7 @@
 // the ranks; its parameters, gradients and optimizer states are sharded as [parallel] zero specifies.
 //
 //   const auto training = colossal::initialize(world, *module, config);     // every rank, with the same module
-//   training->resume(folder);                                               // where there is a checkpoint
+//   training->resume(folder);                                               // if there is a checkpoint
 //   while (training->steps_done() < config.training.steps) {
 //     training->zero_grad();
 //     training->backward(loss_of(module->forward(training->input(x)), y));  // x, y: this rank's part of a micro-batch
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,12 @@ class ChunkStore;
 namespace colossal::train {
 
 class Optimization;
+
+/// What ModuleTraining continues from.
+struct Resumed {
+  int64_t step = 0;
+  nlohmann::json extra{};  ///< the value that save() was given; null = none
+};
 
 /// One rank's replica of a module in training. Made by initialize(). A step:
 ///
@@ -110,22 +117,25 @@ class ModuleTraining {
   memory::ChunkStore& store();
 
   /// Saves folder/step-<steps_done> and keeps the training.keep_last newest checkpoints. Saves parameters (master
-  /// weights, if there are any) and buffers as "model.<name>", optimizer states, step and loss scale. Replicas do not
-  /// synchronize buffers, so rank 0's are saved. Random generators are not saved. Collective. Errors: see
-  /// checkpoint::save().
-  void save(const std::string& folder);
+  /// weights, if there are any) and buffers as "model.<name>", optimizer states, step, loss scale, and the states of
+  /// LibTorch's default generators of every rank (train/generator_states.h). Replicas do not synchronize buffers, so
+  /// rank 0's are saved. `extra` is a small value of the caller's, for example the epoch and the position in the data;
+  /// rank 0's is saved, null = none. Collective. Errors: see checkpoint::save().
+  void save(const std::string& folder, const nlohmann::json& extra = {});
   /// Continues from the newest checkpoint in `folder` that rank 0 sees, saved with any number of ranks and any ZeRO
-  /// stage. Gradients are zero afterwards. Collective. Errors: no checkpoint; a newer step folder that is incomplete; a
-  /// checkpoint with another optimizer; see checkpoint::load(). They are the same on all ranks, and are thrown before
-  /// any change. After the load: ranks that read different weights (require_same_weights()).
-  void load(const std::string& folder);
-  /// Calls load() if the folder holds a step. Returns true if it did. Collective. Errors: as load().
-  bool resume(const std::string& folder);
+  /// stage. Generators are restored if it was saved with the same number of ranks; a module with dropout then continues
+  /// bitwise. Gradients are zero afterwards. The result is the same on every rank. Collective. Errors: no checkpoint; a
+  /// newer step folder that is incomplete; a checkpoint with another optimizer; see checkpoint::load(). They are the
+  /// same on all ranks, and are thrown before any change. After the load: ranks that read different weights
+  /// (require_same_weights()).
+  Resumed load(const std::string& folder);
+  /// Calls load() if the folder holds a step; otherwise returns none. Collective. Errors: as load().
+  std::optional<Resumed> resume(const std::string& folder);
 
  private:
   class Saved;  // adapter for checkpoints
   void require_no_scope(const char* function) const;
-  void load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
+  Resumed load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
   int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
 
   run::Config config_;
@@ -178,5 +188,6 @@ using run::Config;
 using train::initialize;
 using train::ModuleTensors;
 using train::ModuleTraining;
+using train::Resumed;
 
 }  // namespace colossal
