@@ -37,9 +37,12 @@ class WeightSource {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config) or a GGUF file
-/// (GgufWeights).
+/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config), a safetensors file
+/// (WeightFolder) or a GGUF file (GgufWeights).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
+
+/// Returns a source of tensors that are in memory.
+std::unique_ptr<WeightSource> weights_in_memory(const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace colossal::checkpoint

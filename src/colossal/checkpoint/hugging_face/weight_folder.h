@@ -9,7 +9,8 @@
 
 namespace colossal::checkpoint {
 
-/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names.
+/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names. `folder` may
+/// also be the path of one safetensors file.
 ///
 /// Errors: throws Error("hugging face", ...) if both files are missing, if the index is malformed, and if two files
 ///         hold the same name. The index must not name a file outside the folder, or a tensor that its file does not
