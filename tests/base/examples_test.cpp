@@ -148,6 +148,7 @@ const std::vector<std::string> kHeaders{
     "text/end_tokens.h",
     "text/tokenizer.h",
     "train/check_sizes.h",
+    "train/first_values.h",
     "train/gathered.h",
     "train/memory_needs.h",
     "train/module_tensors.h",

@@ -294,6 +294,14 @@ void module_tensors(comm::World& world, const run::Config& config) {
   training->zero_grad();
 }
 
+void first_values(comm::World& world, const run::Config& config, const train::ModuleTensors& tensors,
+                  const std::string& folder, std::vector<at::Tensor> weights) {
+  train::FirstValues values;
+  values.replace = [&](size_t i, const at::Tensor& empty) { return weights[i] = empty; };
+  values.weights = train::weights_at(folder);
+  const auto training = colossal::initialize(world, tensors, config, {}, {}, values);
+}
+
 void gathered(train::ModuleTraining* training, const at::Tensor& weight, void (*my_kernel)(const float*)) {
   train::Gathered whole = training->gathered({{weight}});
   my_kernel(weight.const_data_ptr<float>());

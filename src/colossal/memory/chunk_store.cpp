@@ -49,7 +49,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
     const at::Tensor values = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
       parameters.draw(*slot.parameter, values);
-    else
+    else if (!slot.parameter->is_empty)
       values.copy_(slot.parameter->value);
   }
   std::shared_ptr<OffloadStore> offload = options_.offload ? options_.offload : std::make_shared<InPlace>();

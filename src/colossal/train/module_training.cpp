@@ -12,6 +12,7 @@
 #include "colossal/memory/first_use.h"
 #include "colossal/tensor/accelerator.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/fill_module.h"
 #include "colossal/train/generator_states.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
@@ -98,6 +99,13 @@ void adopt(nn::Parameters& parameters, const ModuleTensors& tensors, const run::
     for (const at::Tensor& table : tensors.tables) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
 }
 
+/// Marks the parameters that were on meta in `given` and have no values in `tensors`.
+void mark_empty(nn::Parameters& parameters, const ModuleTensors& given, const ModuleTensors& tensors) {
+  for (nn::Parameter& p : parameters)
+    for (size_t i = 0; i < given.parameters.size() && !p.is_empty; ++i)
+      p.is_empty = given.parameters[i].second.is_meta() && p.value.is_same(tensors.parameters[i].second);
+}
+
 /// Replicas that start with different values would stay different unnoticed, because their gradients are the same.
 void start_from_first(const at::Tensor& value, comm::Group& replicas) {
   if (value.numel() == 0) return;
@@ -109,22 +117,30 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
-                               const std::function<void()>& first_pass, at::Device device)
+ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& given, const run::Config& config,
+                               const std::function<void()>& first_pass, at::Device device, const FirstValues& values)
     : config_(config),
       mesh_(world, config.parallel.axes()),
       parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}),
-      buffers_(tensors.buffers) {
+      buffers_(given.buffers) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.coordinates().batch_axes());
+  const bool lacks_values = has_empty(given, device);
+  ModuleTensors tensors = given;
+  if (lacks_values) comm::agree(mesh_.all(), at::kCPU, [&] { tensors = replaced(given, values, device); });
   for (const auto* named : {&tensors.parameters, &tensors.buffers})
     for (const auto& [name, value] : *named) move_to(value, at::device(device));
   adopt(parameters_, tensors, config, first_pass, replicas);
+  if (lacks_values) mark_empty(parameters_, given, tensors);
   for (const auto& [name, value] : buffers_)
     if (value.is_floating_point()) move_to(value, at::dtype(dtype()));
-  for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
-  for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
+  for (const nn::Parameter& p : parameters_)
+    if (!p.is_empty) start_from_first(p.value, replicas);
   optimization_ = std::make_unique<Optimization>(parameters_, mesh_, config_);
+  if (lacks_values || values.weights) fill(given, values, buffers_, *optimization_, mesh_);
+  if (values.weights)
+    require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
+  for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
   mesh_.connect(device);
 }
 
@@ -290,7 +306,8 @@ std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
-                                           const std::function<void()>& first_pass, std::optional<at::Device> device) {
+                                           const std::function<void()>& first_pass, std::optional<at::Device> given,
+                                           const FirstValues& values) {
   // The inputs are compared before check(), because a rank with another config might pass check() and then wait for
   // ranks that do not.
   const auto everyone = group_of_all(world);
@@ -299,9 +316,9 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTenso
   require_same(*everyone, module_inputs(tensors));
   check(world, config);
   check(tensors);
-  return std::make_unique<ModuleTraining>(
-      world, tensors, config, first_pass,
-      device ? *device : comm::choose_device(config.run.device, world.local_rank()));
+  const at::Device device = given ? *given : comm::choose_device(config.run.device, world.local_rank());
+  comm::agree(*everyone, at::kCPU, [&] { check_first_values(tensors, values, device, first_pass != nullptr); });
+  return std::make_unique<ModuleTraining>(world, tensors, config, first_pass, device, values);
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,

@@ -25,6 +25,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
 #include "colossal/train/checkpoints.h"
+#include "colossal/train/first_values.h"
 #include "colossal/train/gathered.h"
 #include "colossal/train/module_tensors.h"
 #include "colossal/train/step_result.h"
@@ -64,7 +65,7 @@ class ModuleTraining {
  public:
   /// Use initialize(), which also checks that the ranks have the same inputs.
   ModuleTraining(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
-                 const std::function<void()>& first_pass, at::Device device);
+                 const std::function<void()>& first_pass, at::Device device, const FirstValues& values);
   ~ModuleTraining();
 
   /// Returns `tensor` as the module needs it: on the run's device, with floating-point values in the compute dtype.
@@ -175,9 +176,16 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module
                                            std::optional<at::Device> device = {});
 /// Does the same for a module that is given by its tensors, for example one written in Python. Tables are
 /// `tensors.tables`. Parameters, buffers and their handles are the module's own; see ModuleTensors.
+///
+/// Parameters may be on meta, so that a module larger than memory can be trained. `values` then replaces them and gives
+/// them values, chunk by chunk. All errors of checks are thrown before the module is changed; an error after that
+/// leaves it without values.
+/// Bytes:  as memory::ChunkStore and, while values are set, one tensor of `weights` or the parameters of one submodule.
+/// Errors: those of train/fill_module.h.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
                                            const std::function<void()>& first_pass = {},
-                                           std::optional<at::Device> device = {});
+                                           std::optional<at::Device> device = {},
+                                           const FirstValues& values = {});
 
 }  // namespace colossal::train
 
@@ -185,6 +193,7 @@ namespace colossal {
 
 /// Names for programs that train their own module.
 using run::Config;
+using train::FirstValues;
 using train::initialize;
 using train::ModuleTensors;
 using train::ModuleTraining;
