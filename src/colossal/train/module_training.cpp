@@ -11,9 +11,9 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/tensor/accelerator.h"
-#include "colossal/train/engine.h"
 #include "colossal/train/fill_module.h"
-#include "colossal/train/generator_states.h"
+#include "colossal/train/micro_batches.h"
+#include "colossal/train/module_checkpoints.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -22,9 +22,6 @@ namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
-
-constexpr const char* kModel = "model.";  // prefix of the names of parameters and buffers in a checkpoint
-constexpr const char *kExtra = "extra", *kGenerators = "generators";  // keys in the progress of a checkpoint
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
@@ -141,6 +138,7 @@ ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& given, c
   if (values.weights)
     require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
   for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
+  micro_batches_ = std::make_unique<MicroBatches>(*optimization_, world, config_.micro_batches(), LossOf::Rank);
   mesh_.connect(device);
 }
 
@@ -163,43 +161,16 @@ void ModuleTraining::end_pass() {
     optimization_->close_pass();  // step() throws errors of the pass, on all ranks
 }
 
-void ModuleTraining::zero_grad() {
-  optimization_->zero_grad();
-  losses_.clear();
-}
+void ModuleTraining::zero_grad() { micro_batches_->zero_grad(); }
 
-void ModuleTraining::backward(const at::Tensor& loss) {
-  const int64_t parts = config_.micro_batches();
-  require(loss.numel() == 1 && loss.requires_grad(), "training",
-          "backward() needs a scalar loss that depends on parameters: got ", loss.numel(), " elements",
-          loss.requires_grad() ? "" : " without a gradient");
-  require(micro_batches_done() < parts, "training", "a step has training.accumulate micro-batches: got more than ",
-          parts, "; call step() and zero_grad() in between, or raise training.accumulate");
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Backward);
-  losses_.push_back(loss.detach());
-  const bool last = micro_batches_done() == parts;
-  optimization_->reducer().begin(last);
-  const double share =
-      optimization_->loss_scale() /
-      static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
-  // If fp16 cannot represent the scaled share, it must overflow in backward, where it is detected and skipped, and not
-  // here.
-  const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  wide.backward(at::full_like(wide, share));
-  if (last) optimization_->reducer().finish();
-  optimization_->close_pass();
-}
+void ModuleTraining::backward(const at::Tensor& loss) { micro_batches_->backward(loss); }
 
 StepResult ModuleTraining::step() {
   require_no_scope("step()");
-  require(micro_batches_done() == config_.micro_batches(), "training",
-          "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done(),
-          " calls of backward() since zero_grad()");
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  const std::vector<double> losses = optimization_->read_before_step(losses_);
-  loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-  return optimization_->step();
+  return micro_batches_->step();
 }
+
+double ModuleTraining::loss() const { return micro_batches_->loss(); }
 
 void ModuleTraining::require_no_scope(const char* function) const {
   require(*open_scopes_ == 0, "training", function,
@@ -230,79 +201,28 @@ double ModuleTraining::mean(double value) {
   return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
-/// The optimization's state, followed by copies of the buffers. They have the dtype of the parameters' exact values, so
-/// that they are the same in every precision with such values.
-class ModuleTraining::Saved : public Resumable {
- public:
-  explicit Saved(ModuleTraining& training) : training_(training) {}
-  int64_t steps_done() const override { return training_.steps_done(); }
-  checkpoint::TrainingState state() override {
-    checkpoint::TrainingState state = training_.optimization_->state();
-    for (const auto& [name, value] : training_.buffers_) {
-      const bool widens = value.is_floating_point() && training_.config_.precision.has_masters();
-      state.tensors.push_back(
-          {concat(kModel, name),
-           value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-           tensor::ShardSpec::whole(value.sizes().vec()),
-           {}});
-    }
-    return state;
-  }
-  void loaded(const checkpoint::TrainingState& filled) override {
-    const at::NoGradGuard no_grad;
-    const ModuleTensors::Named& buffers = training_.buffers_;
-    for (size_t i = 0; i < buffers.size(); ++i)
-      buffers[i].second.copy_(filled.tensors[filled.tensors.size() - buffers.size() + i].value.read().value);
-    training_.optimization_->loaded(filled);
-  }
-  void check_progress(const nlohmann::json& progress) const override {
-    training_.optimization_->check_progress(progress);
-  }
-
- private:
-  ModuleTraining& training_;
-};
+ModuleCheckpoints ModuleTraining::checkpoints_in(const std::string& folder) {
+  ModuleCheckpoints checkpoints(folder, mesh_, config_, *optimization_, device());
+  for (const auto& [name, value] : buffers_)
+    checkpoints.add_buffer(name, value, tensor::ShardSpec::whole(value.sizes().vec()));
+  return checkpoints;
+}
 
 void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra) {
-  Saved saved(*this);
-  nlohmann::json beside{{kGenerators, gathered_generators(mesh_.all(), device())}};
-  if (!extra.is_null()) beside[kExtra] = extra;
-  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved, beside);
+  checkpoints_in(folder).save(extra);
 }
 
 Resumed ModuleTraining::load(const std::string& folder) {
-  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  return load(checkpoints, checkpoints.steps());
-}
-
-Resumed ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
   require_no_scope("load()");
-  // A newer step that is incomplete is not skipped silently, because there is no log here to report it.
-  comm::agree(mesh_.all(), at::kCPU, [&] {
-    const std::string skipped = steps.skipped_after(steps.newest());
-    require(steps.complete.empty() || skipped.empty(), "checkpoint",
-            "the newest step folder must be complete: ", skipped,
-            "; restore it, or move it away to continue from step ", steps.newest());
-  });
-  Saved saved(*this);
-  Resumed resumed;
-  const auto restore = [&](const nlohmann::json& progress) {
-    resumed.extra = progress.value(kExtra, nlohmann::json());
-    restore_generators(progress.value(kGenerators, nlohmann::json()), mesh_.all(), device());
-  };
-  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()),
-                     {.restore = restore});
-  require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
+  Resumed resumed = checkpoints_in(folder).load();
   zero_grad();
-  resumed.step = steps_done();
   return resumed;
 }
 
 std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
-  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  const checkpoint::StepFolders steps = checkpoints.steps();
-  if (steps.complete.empty() && steps.skipped.empty()) return std::nullopt;
-  return load(checkpoints, steps);
+  std::optional<Resumed> resumed = checkpoints_in(folder).resume();
+  if (resumed) zero_grad();
+  return resumed;
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,

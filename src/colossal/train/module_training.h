@@ -19,7 +19,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
@@ -39,13 +38,9 @@ class ChunkStore;
 
 namespace colossal::train {
 
+class MicroBatches;
+class ModuleCheckpoints;
 class Optimization;
-
-/// What ModuleTraining continues from.
-struct Resumed {
-  int64_t step = 0;
-  nlohmann::json extra{};  ///< the value that save() was given; null = none
-};
 
 /// One rank's replica of a module in training. Made by initialize(). A step:
 ///
@@ -92,7 +87,7 @@ class ModuleTraining {
   StepResult step();
   /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward().
   /// For the mean over all ranks see mean().
-  double loss() const { return loss_; }
+  double loss() const;
   /// Releases the parameters that ZeRO 3 gathered, except those that parallel.max_gathered_mib keeps. Must be called
   /// after a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory]
   /// the error of one rank on all ranks.
@@ -134,18 +129,15 @@ class ModuleTraining {
   std::optional<Resumed> resume(const std::string& folder);
 
  private:
-  class Saved;  // adapter for checkpoints
   void require_no_scope(const char* function) const;
-  Resumed load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
-  int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
+  ModuleCheckpoints checkpoints_in(const std::string& folder);
 
   run::Config config_;
   comm::Mesh mesh_;
   nn::Parameters parameters_;
   ModuleTensors::Named buffers_;
   std::unique_ptr<Optimization> optimization_;
-  std::vector<at::Tensor> losses_;  // losses of the micro-batches so far
-  double loss_ = 0;
+  std::unique_ptr<MicroBatches> micro_batches_;
   std::shared_ptr<int> open_scopes_ = std::make_shared<int>(0);  // number of Gathered scopes that exist
 };
 
