@@ -22,7 +22,7 @@ enum class LossOf {
   AllRanks,  ///< rows of all ranks, so that every rank has the same loss
 };
 
-/// Counts the micro-batches of a step, runs backward from their losses, and averages these.
+/// Counts the micro-batches of a step, runs backward from their losses, and averages these by their weights.
 class MicroBatches {
  public:
   /// `count`: number of micro-batches of a step. `optimization` and `world` must outlive this object.
@@ -33,23 +33,28 @@ class MicroBatches {
   int64_t done() const { return static_cast<int64_t>(losses_.size()); }
   /// Errors ("training"): all micro-batches of the step are done.
   void require_room() const;
-  /// Runs backward from the loss of the next micro-batch, a scalar. After the last one the gradients are those of the
-  /// mean loss. Releases gathered parameters.
+  /// Runs backward from the loss of the next micro-batch, a scalar. The step uses the gradients of
+  /// sum(weight * loss) / sum(weight). With LossOf::AllRanks the ranks must give the same weights, whose sum is
+  /// `count`. Releases gathered parameters.
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.
-  /// Errors ("training"), before any communication: a loss with more than one element or without a gradient; as
-  ///         require_room().
-  void backward(const at::Tensor& loss);
+  /// Errors ("training"), before any communication: a loss with more than one element or without a gradient; a weight
+  ///         that is negative or not finite; as require_room().
+  void backward(const at::Tensor& loss, double weight = 1);
   /// Clips, updates, and counts the step: see Optimization::step(). Errors ("training"): micro-batches are missing.
   StepResult step();
-  /// Returns the mean loss of the last step().
+  /// Returns the weighted mean of this rank's losses in the last step(); NaN if their weights were all 0.
   double loss() const { return loss_; }
 
  private:
+  /// Returns the number of losses of a step, of all ranks that have their own.
+  int64_t losses_of_step() const;
+
   Optimization& optimization_;
   comm::World& world_;
   int64_t count_;
   LossOf loss_of_;
   std::vector<at::Tensor> losses_;  // of the micro-batches so far
+  std::vector<double> weights_;     // of these losses
   double loss_ = 0;
 };
 

@@ -163,7 +163,7 @@ void ModuleTraining::end_pass() {
 
 void ModuleTraining::zero_grad() { micro_batches_->zero_grad(); }
 
-void ModuleTraining::backward(const at::Tensor& loss) { micro_batches_->backward(loss); }
+void ModuleTraining::backward(const at::Tensor& loss, double weight) { micro_batches_->backward(loss, weight); }
 
 StepResult ModuleTraining::step() {
   require_no_scope("step()");

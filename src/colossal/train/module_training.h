@@ -72,21 +72,26 @@ class ModuleTraining {
   void zero_grad();
   /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's rows of it, preferably computed
   /// in fp32. tensor::ReplicaRows says which rows of a global batch these are; others change the order of samples only.
-  /// After the last micro-batch of the step, gradients are derivatives of the mean loss over all ranks and
-  /// micro-batches. Releases gathered parameters (end_pass()).
+  /// After the last micro-batch of the step, gradients are derivatives of sum(weight * loss) / sum(weight) over all
+  /// ranks and micro-batches. With equal weights that is the mean loss. If `weight` is the number of tokens of which the
+  /// loss is the mean, uneven batches have the gradient of the mean over all tokens. A micro-batch without a token has
+  /// weight 0; its loss may be NaN, but not its gradient. Releases gathered parameters (end_pass()).
   ///
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.
-  /// Errors ("training"): a loss with more than one element or without a gradient; more calls than training.accumulate.
-  /// They are thrown before any communication.
-  void backward(const at::Tensor& loss);
+  /// Errors ("training"): a loss with more than one element or without a gradient; a weight that is negative or not
+  /// finite; more calls than training.accumulate. They are thrown before any communication.
+  void backward(const at::Tensor& loss, double weight = 1);
   /// Clips, updates, and counts the step: see Optimization::step().
   ///
   /// Cost: with an accelerator the host waits once, for the gradient norm and loss() together. It waits nowhere else in
   ///       a step whose inputs are pinned.
-  /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite.
+  /// Communication: the sum of weights is part of the all_reduce of the gradient norm
+  ///                (optim::joint_norm_and_sum()).
+  /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite; weights whose
+  ///       sum over all ranks is 0. Those of one rank are thrown on all ranks.
   StepResult step();
-  /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward().
-  /// For the mean over all ranks see mean().
+  /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward(), by
+  /// their weights; NaN if these are all 0. For the mean over all ranks see mean().
   double loss() const;
   /// Releases the parameters that ZeRO 3 gathered, except those that parallel.max_gathered_mib keeps. Must be called
   /// after a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory]

@@ -202,10 +202,10 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   return values;
 }
 
-StepResult Optimization::step() {
+StepResult Optimization::step(const std::optional<LossWeights>& weights) {
   end_passes();
   reducer_.complete();
-  const StepResult result = clip_and_update();
+  const StepResult result = clip_and_update(weights);
   has_agreed_ = false;
   if (trace_) trace_->end_step();
   if (tiers_) {
@@ -273,10 +273,24 @@ std::optional<DeviceUse> Optimization::device_use() const {
                    .states = *trace_->on_device()};
 }
 
-StepResult Optimization::clip_and_update() {
-  const double clip = config_.training.clip, scale = loss_scale_.value();
+/// Returns the norm of the gradients as they are, and what they must be divided by in addition to the loss scale.
+optim::NormAndSum Optimization::norm_of(const std::optional<LossWeights>& weights) {
   if (!own_norm_) read_before_step({});
-  const double norm = optim::joint_norm(*std::exchange(own_norm_, std::nullopt), mesh_, norm_order()) / scale;
+  const double own = *std::exchange(own_norm_, std::nullopt);
+  if (!weights) return {optim::joint_norm(own, mesh_, norm_order()), 1};
+  const auto [norm, sum] = optim::joint_norm_and_sum(own, weights->own, mesh_, norm_order());
+  require(std::isfinite(sum) && sum > 0, "training",
+          "the weights of a step's losses must have a finite sum above 0 over all ranks and micro-batches: got ", sum,
+          "; leave out a step without any token on all ranks");
+  const double mean = sum / static_cast<double>(weights->losses), unit = loss_scale_.weight_unit();
+  loss_scale_.set_mean_weight(mean);
+  return {norm, mean / unit};
+}
+
+StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weights) {
+  const double clip = config_.training.clip;
+  const auto [scaled_norm, weight] = norm_of(weights);
+  const double scale = loss_scale_.value() * weight, norm = scaled_norm / scale;
   const double rate =
       optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (!loss_scale_.accepts(norm)) {

@@ -26,6 +26,12 @@
 
 namespace colossal::train {
 
+/// The weights of the losses of a step. Gradients are divided by the sum of those of all ranks.
+struct LossWeights {
+  double own = 0;      ///< sum of the weights of this rank's losses
+  int64_t losses = 0;  ///< number of losses of all ranks
+};
+
 /// The parameters of one rank, in training. A step:
 ///
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
@@ -58,6 +64,10 @@ class Optimization {
   }
   /// Returns the factor by which losses must be multiplied before backward.
   double loss_scale() const { return loss_scale_.value(); }
+  /// Returns the factor for a loss of that weight in a step of `losses` losses, if step() is then given their weights.
+  double loss_scale(double weight, int64_t losses) const {
+    return loss_scale_.value() * (weight / loss_scale_.weight_unit()) / static_cast<double>(losses);
+  }
   /// Returns the values of all elements of `numbers`, in order. It also reads this rank's part of the gradient norm,
   /// which step() needs; gradients must be complete. So the host waits for the device here, and not in step(). Calls of
   /// store() or reducer() discard that part, because gradients may be changed through them.
@@ -71,14 +81,16 @@ class Optimization {
   void end_pass();
   /// Throws errors of the pass so far. Collective if there is an offload store: an agreement.
   void check_pass() { agree([] {}); }
-  /// Clips, updates, and counts the step.
-  /// Communication: one all_reduce of [1] over all ranks; as the optimizer and ChunkStore::updated(). With
+  /// Clips, updates, and counts the step. With `weights` it first divides gradients of weighted losses, made with
+  /// loss_scale(weight, losses), by the sum of the weights.
+  /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer and ChunkStore::updated(). With
   ///                memory.device also as DeviceTrace::agree(), and if that returns true two more all_reduces over all
   ///                ranks, of 16 and 8 bytes.
-  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause.
+  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause;
+  ///         weights whose sum is 0 or not finite.
   ///         "memory": a step needs more of the device than memory.device, with the smallest budget that works, on all
   ///         ranks.
-  StepResult step();
+  StepResult step(const std::optional<LossWeights>& weights = std::nullopt);
   int64_t steps_done() const { return steps_done_; }
   /// Returns the store of this rank's parameters, gradients and states; null without tiers.
   const memory::TieredStore* tiers() const { return tiers_.get(); }
@@ -117,7 +129,8 @@ class Optimization {
   void agree(const std::function<void()>& work);
   void rethrow();
   optim::NormOrder norm_order() const;
-  StepResult clip_and_update();
+  StepResult clip_and_update(const std::optional<LossWeights>& weights);
+  optim::NormAndSum norm_of(const std::optional<LossWeights>& weights);
   void update(double rate, double scale);
   /// Returns the source of the values of parameters that are not saved.
   nlohmann::json origin() const;
