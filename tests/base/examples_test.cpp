@@ -158,6 +158,7 @@ const std::vector<std::string> kHeaders{
     "train/step_reports.h",
     "train/step_rule.h",
     "train/store_options.h",
+    "train/whole_tensors.h",
 };
 
 /// Returns the sources that may contain examples: all of tests/headers, and programs that a header shows completely.

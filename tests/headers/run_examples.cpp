@@ -308,6 +308,11 @@ void gathered(train::ModuleTraining* training, const at::Tensor& weight, void (*
   whole.end();
 }
 
+void whole_tensors(train::ModuleTraining* training, void (*print)(const std::string&, const at::Tensor&)) {
+  train::WholeTensors tensors = training->named_tensors();
+  while (const auto tensor = tensors.next()) print(tensor->name, tensor->value);
+}
+
 std::vector<Metric> step_reports(const models::Model& model, at::Device device, comm::Mesh& mesh, double loss_scale,
                                  int64_t micro_batches, std::vector<double> (*values_of)(std::vector<at::Tensor>)) {
   StepReports reports(model, device);

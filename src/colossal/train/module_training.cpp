@@ -196,6 +196,15 @@ Gathered ModuleTraining::gathered(std::span<const at::Tensor> tensors) {
   return scope;
 }
 
+WholeTensors ModuleTraining::named_tensors() { return WholeTensors(*optimization_, mesh_, buffers_); }
+
+void ModuleTraining::save_pretrained(const std::string& folder,
+                                     const std::vector<std::pair<std::string, std::string>>& names,
+                                     std::optional<at::ScalarType> dtype, int64_t max_file_bytes) {
+  WholeTensors tensors = named_tensors();
+  save_weights(folder, tensors, mesh_.all(), names, dtype, max_file_bytes);
+}
+
 double ModuleTraining::mean(double value) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   return comm::sum(mesh_.all(), value) / config_.parallel.data;
@@ -220,6 +229,7 @@ Resumed ModuleTraining::load(const std::string& folder) {
 }
 
 std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
+  require_no_scope("resume()");
   std::optional<Resumed> resumed = checkpoints_in(folder).resume();
   if (resumed) zero_grad();
   return resumed;

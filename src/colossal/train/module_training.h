@@ -19,6 +19,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
@@ -28,6 +30,7 @@
 #include "colossal/train/gathered.h"
 #include "colossal/train/module_tensors.h"
 #include "colossal/train/step_result.h"
+#include "colossal/train/whole_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -110,6 +113,12 @@ class ModuleTraining {
   /// Errors ("training"), before any communication: a tensor that is no parameter of the module. Errors of gathers;
   /// with tiers of [memory] the error of one rank on all ranks.
   Gathered gathered(std::span<const at::Tensor> parameters = {});
+  /// Returns a reader of all parameters and buffers, whole, on the host of every rank, one at a time.
+  WholeTensors named_tensors();
+  /// Writes the weights for transformers, tensor by tensor, without a config.json: see train::save_weights().
+  /// Collective.
+  void save_pretrained(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& names = {},
+                       std::optional<at::ScalarType> dtype = {}, int64_t max_file_bytes = int64_t{5'000'000'000});
 
   int64_t steps_done() const;
   at::ScalarType dtype() const { return parameters_.options().dtype; }
