@@ -170,8 +170,8 @@ class ModuleTraining {
 /// `device` is the device of the parameters; none = as [run] device.
 ///
 /// Bytes:         as memory::ChunkStore; during construction one more copy of the module.
-/// Communication: collective among all ranks of `world`: three all_reduces of 16 bytes, a broadcast of every parameter
-///                and buffer, and with `first_pass` a broadcast of one integer per parameter.
+/// Communication: collective among all ranks of `world`: three all_reduces of 16 bytes and one of 8, a broadcast of
+///                every parameter and buffer, and with `first_pass` a broadcast of one integer per parameter.
 /// Errors:        the same on all ranks, before any parameter is sent. Ranks with different programs, configs or
 ///                modules (train/rank_inputs.h). Tensor, pipeline, sequence or expert parallelism, mode fp8 or
 ///                recomputation, which need layers of this library. A world.size() that is not parallel.data. A module
