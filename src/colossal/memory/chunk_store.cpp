@@ -227,6 +227,7 @@ void ChunkStore::before_use(Chunk& chunk) {
     Plan plan;
     const bool changes = chunk.index() != timeline_.current() && takes_part_;
     if (changes) {
+      if (!is_in_pass() && before_pass_) before_pass_();
       timeline_.used(chunk.index());
       plan = placement_->before_use(situation());
     }

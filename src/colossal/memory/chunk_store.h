@@ -125,6 +125,11 @@ class ChunkStore final : public Chunk::Watcher {
   /// Ends a pass as end_pass() does, but throws no errors. The caller calls rethrow() at a point where all ranks agree
   /// on errors.
   void close_pass();
+  /// Returns true if an operator has read a sharded parameter since the last pass ended.
+  bool is_in_pass() const { return timeline_.position() > 0; }
+  /// Sets a function that is called before the first use of a sharded parameter in a pass, within the operator that reads
+  /// it. It must not use parameters.
+  void set_before_pass(std::function<void()> function) { before_pass_ = std::move(function); }
   /// Throws the first error that occurred inside an operator, a gather or attempt() since the last call, once, and
   /// releases all chunks. Afterwards this rank takes part in all_gathers again. Does nothing without an error.
   void rethrow();
@@ -183,6 +188,7 @@ class ChunkStore final : public Chunk::Watcher {
   int64_t padding_ = 0;
   std::exception_ptr failure_;  // first error that rethrow() has not thrown
   bool takes_part_ = true;
+  std::function<void()> before_pass_;  // null = none
   std::optional<UseObserver> observer_;
 };
 

@@ -153,6 +153,8 @@ int64_t ModuleTraining::steps_done() const { return optimization_->steps_done();
 
 memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
 
+std::optional<DeviceUse> ModuleTraining::device_use() const { return optimization_->device_use(); }
+
 void ModuleTraining::end_pass() {
   // Without sharded parameters a rank may evaluate alone.
   if (config_.parallel.zero == 3)

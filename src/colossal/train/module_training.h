@@ -26,6 +26,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
 #include "colossal/train/checkpoints.h"
+#include "colossal/train/device_use.h"
 #include "colossal/train/first_values.h"
 #include "colossal/train/gathered.h"
 #include "colossal/train/module_tensors.h"
@@ -71,7 +72,8 @@ class ModuleTraining {
   /// until step() returns.
   at::Tensor input(const at::Tensor& tensor) const;
 
-  /// Clears gradients and the count of micro-batches. Must be called before the first micro-batch of a step.
+  /// Clears gradients and the count of micro-batches. Must be called before the first backward() of a step, before or
+  /// after its forward.
   void zero_grad();
   /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's rows of it, preferably computed
   /// in fp32. tensor::ReplicaRows says which rows of a global batch these are; others change the order of samples only.
@@ -125,6 +127,8 @@ class ModuleTraining {
   at::Device device() const { return parameters_.options().device; }
   const nn::Parameters& parameters() const { return parameters_; }
   memory::ChunkStore& store();
+  /// Returns the memory use of the device; none without memory.device.
+  std::optional<DeviceUse> device_use() const;
 
   /// Saves folder/step-<steps_done> and keeps the training.keep_last newest checkpoints. Saves parameters (master
   /// weights, if there are any) and buffers as "model.<name>", optimizer states, step, loss scale, and the states of

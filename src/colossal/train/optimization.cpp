@@ -144,6 +144,21 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   // Inputs are offloaded only if the device has a budget or there is a disk; otherwise this would only copy them.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
     inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), needs_.of_gathers);
+  store_->set_before_pass([this] { begin_step(); });  // forward may come before zero_grad()
+}
+
+void Optimization::zero_grad() {
+  own_norm_.reset();
+  has_gradients_ = false;
+  if (!store_->is_in_pass()) in_step_ = false;  // what was used since the last step does not belong to the next one
+  begin_step();
+  reducer_.zero();
+}
+
+void Optimization::begin_step() {
+  if (std::exchange(in_step_, true)) return;
+  if (tiers_) tiers_->begin_step();
+  if (trace_) trace_->begin_step();
 }
 
 optim::NormOrder Optimization::norm_order() const {
@@ -172,6 +187,11 @@ void Optimization::agree(const std::function<void()>& work) {
 void Optimization::close_pass() {
   own_norm_.reset();
   has_agreed_ = false;
+  if (!has_gradients_) {
+    in_step_ = false;
+    if (tiers_) tiers_->abandon_step();
+    if (trace_) trace_->abandon_step();
+  }
   store_->close_pass();
   if (!store_->options().offload || !store_->takes_part()) store_->rethrow();
 }
@@ -206,7 +226,7 @@ StepResult Optimization::step(const std::optional<LossWeights>& weights) {
   end_passes();
   reducer_.complete();
   const StepResult result = clip_and_update(weights);
-  has_agreed_ = false;
+  has_agreed_ = has_gradients_ = in_step_ = false;
   if (trace_) trace_->end_step();
   if (tiers_) {
     // Gradients are not needed after the update, so they need not be written to the disk.

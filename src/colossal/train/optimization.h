@@ -55,13 +55,9 @@ class Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::OffloadStore> offload = nullptr);
 
-  /// Sets all gradients to zero. Must be called before the first pass of each step.
-  void zero_grad() {
-    own_norm_.reset();
-    if (tiers_) tiers_->begin_step();
-    if (trace_) trace_->begin_step();
-    reducer_.zero();
-  }
+  /// Sets all gradients to zero. Must be called before the first backward pass of each step. A forward pass that is under
+  /// way belongs to the step. So the step begins here or with the first use of a sharded parameter after the last step.
+  void zero_grad();
   /// Returns the factor by which losses must be multiplied before backward.
   double loss_scale() const { return loss_scale_.value(); }
   /// Returns the factor for a loss of that weight in a step of `losses` losses, if step() is then given their weights.
@@ -73,8 +69,9 @@ class Optimization {
   /// store() or reducer() discard that part, because gradients may be changed through them.
   /// Collective if there is an offload store: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
-  /// Ends a pass of a step: see memory::ChunkStore::close_pass(). Throws errors of the pass if there is no offload
-  /// store. Otherwise read_before_step() or step() throws them.
+  /// Ends a pass: see memory::ChunkStore::close_pass(). A pass before the first backward pass of a step, for example an
+  /// evaluation, does not belong to the step: predictions and measurements leave it out. Throws errors of the pass if
+  /// there is no offload store. Otherwise read_before_step() or step() throws them.
   void close_pass();
   /// Ends a pass that no step follows, for example in evaluation. Collective if there is an offload store: an
   /// agreement.
@@ -106,6 +103,8 @@ class Optimization {
   }
   parallel::GradientReducer& reducer() {
     own_norm_.reset();
+    has_gradients_ = true;
+    begin_step();
     return reducer_;
   }
 
@@ -134,6 +133,8 @@ class Optimization {
   void update(double rate, double scale);
   /// Returns the source of the values of parameters that are not saved.
   nlohmann::json origin() const;
+  /// Starts the step of tiers and trace, unless it has begun.
+  void begin_step();
   void end_passes();
   void settle_states();
 
@@ -148,6 +149,8 @@ class Optimization {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // optim::own_norm() of the current gradients, not unscaled; none = not read
+  bool in_step_ = false;            // true: tiers and trace are in a step
+  bool has_gradients_ = false;      // true: a backward pass of the step has begun
   bool has_agreed_ = false;         // true: the ranks agreed on the gradients as the passes left them
   int64_t steps_done_ = 0;
   bool leaves_out_;                    // true: some parameter of the whole model is not saved
