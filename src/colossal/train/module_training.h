@@ -140,8 +140,8 @@ class ModuleTraining {
   /// stage. Generators are restored if it was saved with the same number of ranks; a module with dropout then continues
   /// bitwise. Gradients are zero afterwards. The result is the same on every rank. Collective. Errors: no checkpoint; a
   /// newer step folder that is incomplete; a checkpoint with another optimizer; see checkpoint::load(). They are the
-  /// same on all ranks, and are thrown before any change. After the load: ranks that read different weights
-  /// (require_same_weights()).
+  /// same on all ranks, and are thrown before any change. After the load: a generator's state that LibTorch
+  /// refuses; ranks that read different weights (require_same_weights()).
   Resumed load(const std::string& folder);
   /// Calls load() if the folder holds a step; otherwise returns none. Collective. Errors: as load().
   std::optional<Resumed> resume(const std::string& folder);
