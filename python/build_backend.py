@@ -54,13 +54,8 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """Refuses what cannot be built, before pip downloads torch. Returns the requirements beside scikit-build-core."""
     from scikit_build_core.build import get_requires_for_build_wheel
 
-    required = []
-    if finished_build() is None:
-        problems = [*problems_of_packages(), *problems_of_torch(torch_of_target())]
-        if problems:
-            refuse(problems)
-        if find_torch() is None:
-            required = [f"torch=={DEFAULT_TORCH}"]
+    refuse_problems()
+    required = [] if find_torch() else [f"torch=={DEFAULT_TORCH}"]
     return [*get_requires_for_build_wheel(dict(config_settings or {})), *required]
 
 
@@ -73,6 +68,7 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: S
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     from scikit_build_core.build import build_wheel
 
+    refuse_problems()  # again, because a build without isolation calls this hook alone
     return build_wheel(wheel_directory, settings_of_build(config_settings), metadata_directory)
 
 
@@ -127,6 +123,15 @@ def torch_in(site: Path) -> Torch | None:
     if found is None or not (site / "torch" / "include").is_dir():
         return None
     return Torch(found.version.partition("+")[0], site / "torch")
+
+
+def refuse_problems() -> None:
+    """Ends the build if the environment or the system lacks something. Names everything at once."""
+    if finished_build() is not None:
+        return
+    problems = [*problems_of_packages(), *problems_of_torch(torch_of_target())]
+    if problems:
+        refuse(problems)
 
 
 def problems_of_torch(torch: Torch | None) -> list[str]:

@@ -22,6 +22,7 @@ def backend(monkeypatch):
     spec = importlib.util.spec_from_file_location("build_backend", BACKEND)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.unpatched_problems_of_packages = module.problems_of_packages
     monkeypatch.setattr(module, "problems_of_packages", lambda: [])
     monkeypatch.setattr(module, "torch_of_target", lambda: None)
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
@@ -45,6 +46,7 @@ def no_build_core(monkeypatch):
     """scikit-build-core, without requirements of its own."""
     package, build = type(sys)("scikit_build_core"), type(sys)("scikit_build_core.build")
     build.get_requires_for_build_wheel = lambda settings: ["ninja>=1.5"]
+    build.build_wheel = lambda folder, settings, metadata: settings["cmake.define.LIBTORCH_ROOT"]
     monkeypatch.setitem(sys.modules, "scikit_build_core", package)
     monkeypatch.setitem(sys.modules, "scikit_build_core.build", build)
 
@@ -64,7 +66,7 @@ def test_uses_a_supported_torch_of_the_environment(backend, no_build_core, monke
 
 
 @pytest.mark.parametrize("version", ["2.10.1", "2.15.0", "1.13.1", "3.0.0"])
-def test_refuses_another_torch_with_both_versions(backend, monkeypatch, tmp_path, version):
+def test_refuses_another_torch_with_both_versions(backend, no_build_core, monkeypatch, tmp_path, version):
     write_torch(tmp_path, version)
     with_target(backend, monkeypatch, tmp_path)
     with pytest.raises(SystemExit) as refused:
@@ -72,7 +74,17 @@ def test_refuses_another_torch_with_both_versions(backend, monkeypatch, tmp_path
     assert f"[install] torch must be 2.11 to 2.14: got {version} in {tmp_path}/torch" in str(refused.value)
 
 
-def test_refuses_a_torch_that_cannot_be_imported(backend, monkeypatch, tmp_path):
+def test_refuses_it_without_isolation_too(backend, no_build_core, monkeypatch, tmp_path):
+    write_torch(tmp_path / "new", "2.14.1")
+    with_target(backend, monkeypatch, tmp_path / "new")
+    assert backend.build_wheel("dist") == f"{tmp_path}/new/torch"
+    write_torch(tmp_path / "newer", "2.15.0")
+    with_target(backend, monkeypatch, tmp_path / "newer")
+    with pytest.raises(SystemExit, match="torch must be 2.11 to 2.14: got 2.15.0"):
+        backend.build_wheel("dist")
+
+
+def test_refuses_a_torch_that_cannot_be_imported(backend, no_build_core, monkeypatch, tmp_path):
     write_torch(tmp_path, "2.13.0+cu130", "raise ImportError('libcudart.so.13: cannot open shared object file')")
     with_target(backend, monkeypatch, tmp_path)
     with pytest.raises(SystemExit) as refused:
@@ -101,10 +113,9 @@ def test_needs_a_torch_without_isolation(backend):
         backend.settings_of_build(None)
 
 
-def test_names_all_packages_and_torch_at_once(backend, monkeypatch, tmp_path):
+def test_names_all_packages_and_torch_at_once(backend, no_build_core, monkeypatch, tmp_path):
     missing = ["g++", "cmake", "libzstd-dev", "ninja-build", "python3-venv", "python3-dev"]
-    monkeypatch.undo()
-    monkeypatch.delenv("COLOSSAL_FROM_BUILD", raising=False)
+    monkeypatch.setattr(backend, "problems_of_packages", backend.unpatched_problems_of_packages)
     monkeypatch.setattr(backend, "run_script", lambda *arguments: missing)
     monkeypatch.setattr(backend, "headers_package", lambda: "python3.12-dev")
     write_torch(tmp_path, "2.9.0")
@@ -140,7 +151,7 @@ def test_appends_the_suffix_of_a_nightly(backend, monkeypatch):
     assert backend.version() == release + ".dev20261127"
 
 
-def test_refuses_a_build_without_the_module(backend, monkeypatch, tmp_path):
+def test_refuses_a_build_without_the_module(backend, no_build_core, monkeypatch, tmp_path):
     monkeypatch.setenv("COLOSSAL_FROM_BUILD", str(tmp_path))
     with pytest.raises(SystemExit, match="must be a build with COLOSSAL_PYTHON=ON: got "):
         backend.get_requires_for_build_wheel()
