@@ -1,3 +1,2 @@
 VERSION: str
 TORCH_VERSION: str
-CUDA: bool

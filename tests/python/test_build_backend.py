@@ -151,6 +151,16 @@ def test_appends_the_suffix_of_a_nightly(backend, monkeypatch):
     assert backend.version() == release + ".dev20261127"
 
 
+def test_supports_the_versions_of_the_other_scripts(backend):
+    script, module = (ROOT / "colossal.sh").read_text(), (ROOT / "cmake" / "FindLibTorch.cmake").read_text()
+    assert f"\ntorch_version={backend.DEFAULT_TORCH}\n" in script
+    assert f'is_older "$version" {backend.OLDEST[0]}.{backend.OLDEST[1]} ' in script
+    above = f"{backend.NEWEST[0]}.{backend.NEWEST[1] + 1}"
+    assert f'is_older "$version" {above};' in script
+    assert f"VERSION_LESS {backend.OLDEST[0]}.{backend.OLDEST[1]} " in module
+    assert f"VERSION_GREATER_EQUAL {above})" in module
+
+
 def test_refuses_a_build_without_the_module(backend, no_build_core, monkeypatch, tmp_path):
     monkeypatch.setenv("COLOSSAL_FROM_BUILD", str(tmp_path))
     with pytest.raises(SystemExit, match="must be a build with COLOSSAL_PYTHON=ON: got "):
@@ -164,7 +174,7 @@ def finished_build(tmp_path):
     package = build / "python" / "colossal"
     package.mkdir(parents=True)
     source.mkdir()
-    (package / "_build.py").write_text('VERSION = "4.5.6.dev7"\nTORCH_VERSION = "2.12.1"\nCUDA = False\n')
+    (package / "_build.py").write_text('VERSION = "4.5.6.dev7"\nTORCH_VERSION = "2.12.1"\n')
     (package / "program").write_text("#!/bin/sh\n")
     (source / "CMakeLists.txt").write_text(f"""
         cmake_minimum_required(VERSION 3.25)
