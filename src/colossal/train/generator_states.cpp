@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string hex_of(const at::Tensor& bytes) {
+std::string hex_from_bytes(const at::Tensor& bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   const auto* byte = bytes.const_data_ptr<uint8_t>();
@@ -27,7 +27,7 @@ std::string hex_of(const at::Tensor& bytes) {
 }
 
 /// Returns the bytes; undefined = the text is not hex.
-at::Tensor bytes_of(const std::string& hex) {
+at::Tensor bytes_from_hex(const std::string& hex) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(hex.size() / 2)}, at::kByte);
   auto* byte = bytes.mutable_data_ptr<uint8_t>();
   if (hex.size() % 2 != 0 || hex.find_first_not_of("0123456789abcdef") != std::string::npos) return {};
@@ -50,7 +50,7 @@ json gathered_generators(comm::Group& ranks, at::Device device) {
   for (const at::Device from : devices_with(device)) {
     at::Generator generator = at::globalContext().defaultGenerator(from);
     const std::lock_guard lock(generator.mutex());
-    own[c10::DeviceTypeName(from.type(), /*lower_case=*/true)] = hex_of(generator.get_state());
+    own[c10::DeviceTypeName(from.type(), /*lower_case=*/true)] = hex_from_bytes(generator.get_state());
   }
   json all = json::array();
   for (const std::string& text : comm::gather_text(ranks, at::kCPU, 0, own.dump()))
@@ -67,7 +67,7 @@ void restore_generators(const json& all, const comm::Group& ranks, at::Device de
   for (const at::Device to : devices_with(device)) {
     const std::string name = c10::DeviceTypeName(to.type(), /*lower_case=*/true);
     if (!own.contains(name)) continue;
-    const at::Tensor state = own[name].is_string() ? bytes_of(own[name]) : at::Tensor();
+    const at::Tensor state = own[name].is_string() ? bytes_from_hex(own[name]) : at::Tensor();
     require(state.defined(), "checkpoint", "the state of a generator must be hex digits: got another value for ", name);
     at::Generator generator = at::globalContext().defaultGenerator(to);
     const std::lock_guard lock(generator.mutex());
