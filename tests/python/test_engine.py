@@ -13,6 +13,8 @@ import time
 
 import pytest
 import tiny_models
+import torch
+import transformers
 
 from colossal.engine import Engine, Sampling
 from colossal.error import Error
@@ -44,6 +46,18 @@ def test_greedy_ids_equal_those_of_transformers(write, tmp_path):
             engine.generate("a text")
         with pytest.raises(Error, match="stop strings need a tokenizer"):
             engine.generate(PROMPTS, stop="a")
+
+
+def test_encoder_decoder_models_answer_sources(tmp_path):
+    folder = tiny_models.t5(tmp_path)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    prompts = [[5, 6, 9, 7], [44, 45, 46, 47, 48, 7]]
+    with Engine(folder) as engine:
+        answers = engine.generate(prompts, max_tokens=10)
+    for prompt, answer in zip(prompts, answers):
+        ids = torch.tensor([prompt])
+        wanted = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False)
+        assert answer.ids == wanted[0, 1:].tolist()  # without the start token
 
 
 @pytest.mark.parametrize("with_tokenizer", [False, True])

@@ -5,6 +5,7 @@ import logging
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -147,6 +148,30 @@ def _wait(done):
     while not done():
         assert time.monotonic() < limit
         time.sleep(0.05)
+
+
+def test_ranks_of_a_launcher_train_together(config):
+    changes = {"parallel.data": 2, "training.steps": 3}
+    program = (
+        "import json; from colossal.run import train\n"
+        f"run = train(*json.loads({json.dumps([config, changes], default=str)!r}))\n"
+        "print(len(run.metrics))\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=120)[0].splitlines()[-1] for rank in ranks] == ["3", "3"]
+    assert [rank.returncode for rank in ranks] == [0, 0]
 
 
 def test_threads_may_train(config, tmp_path):

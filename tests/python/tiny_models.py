@@ -36,6 +36,23 @@ def gpt2(folder: pathlib.Path) -> pathlib.Path:
     return _write(transformers.GPT2LMHeadModel, config, folder)
 
 
+def t5(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a T5 and returns its folder."""
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        eos_token_id=7,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+        initializer_factor=3.0,
+    )
+    return _write(transformers.T5ForConditionalGeneration, config, folder)
+
+
 def _write(model: type, config: transformers.PretrainedConfig, folder: pathlib.Path) -> pathlib.Path:
     torch.manual_seed(3)
     model(config).save_pretrained(folder)
