@@ -1,0 +1,55 @@
+"""Trains and runs large transformers: ZeRO 0 to 3, host memory and disks as tiers, checkpoints for any number of ranks.
+
+    world = colossal.launch()
+    training = colossal.initialize(world, model, "train.toml", {"parallel.zero": 3})
+    for batch in loader:
+        training.zero_grad()
+        training.backward(model(**batch).loss)
+        training.step()
+
+Importing this package changes nothing in the process and does not import torch. The first use of a name loads what it
+needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .error import Error
+
+if TYPE_CHECKING:
+    from .empty import empty_parameters
+    from .training import Resumed, StepResult, Training, initialize
+    from .world import World, launch
+
+__all__ = [
+    "Error",
+    "Resumed",
+    "StepResult",
+    "Training",
+    "World",
+    "empty_parameters",
+    "initialize",
+    "launch",
+]
+
+_MODULES = {
+    "empty_parameters": "empty",
+    "Resumed": "training",
+    "StepResult": "training",
+    "Training": "training",
+    "initialize": "training",
+    "World": "world",
+    "launch": "world",
+}
+"""The module of this package that defines each name."""
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
