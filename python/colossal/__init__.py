@@ -14,25 +14,68 @@ needs.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .built_for import check as _check
 from .error import Error
 
+_check()  # before any module loads the binding
+
 if TYPE_CHECKING:
+    from .build import build_info, version
+    from .checkpoint import load, read_progress, save
+    from .commands import embed, plan, schedule
     from .empty import empty_parameters
+    from .engine import Answer, Engine, LogProbabilities, Request, Sampling
+    from .run import Run, train
+    from .text import ChatTemplate, Tokenizer
     from .training import Resumed, StepResult, Training, initialize
     from .world import World, launch
 
 __all__ = [
+    "Answer",
+    "ChatTemplate",
+    "Engine",
     "Error",
+    "LogProbabilities",
+    "Request",
     "Resumed",
+    "Run",
+    "Sampling",
     "StepResult",
+    "Tokenizer",
     "Training",
     "World",
+    "build_info",
+    "embed",
     "empty_parameters",
     "initialize",
     "launch",
+    "load",
+    "plan",
+    "read_progress",
+    "save",
+    "schedule",
+    "train",
+    "version",
 ]
 
 _MODULES = {
+    "Answer": "engine",
+    "Engine": "engine",
+    "LogProbabilities": "engine",
+    "Request": "engine",
+    "Sampling": "engine",
+    "ChatTemplate": "text",
+    "Tokenizer": "text",
+    "load": "checkpoint",
+    "read_progress": "checkpoint",
+    "save": "checkpoint",
+    "Run": "run",
+    "train": "run",
+    "embed": "commands",
+    "plan": "commands",
+    "schedule": "commands",
+    "build_info": "build",
+    "version": "build",
     "empty_parameters": "empty",
     "Resumed": "training",
     "StepResult": "training",
