@@ -38,7 +38,8 @@ class LocalRequest {
   LocalRequest& operator=(const LocalRequest&) = delete;
 
   /// Waits at most `timeout` for a part, and returns an empty one if there is none. After the last part it returns an
-  /// empty last part. Errors: errors of Engine::add() and of the engine's steps, after the parts before them were taken.
+  /// empty last part. Errors: errors of Engine::add() and of the engine's steps, after the parts before them were
+  /// taken.
   AnswerPart next(std::chrono::milliseconds timeout);
   /// Returns a descriptor that is readable if next() has a part, or if the answer has ended. The request owns it.
   /// Errors ("engine"): the process has no free descriptor.
@@ -54,8 +55,8 @@ class LocalRequest {
 /// Thread safety: any thread may call the members. None of them waits for a step, except close().
 class LocalEngine {
  public:
-  /// `arguments` are options of `colossal generate` for the model and the engine: "--from", "models/gpt2", "--kv-cache",
-  /// "2GiB". Waits until the model is loaded. A Hugging Face folder without a tokenizer is allowed.
+  /// `arguments` are options of `colossal generate` for the model and the engine: "--from", "models/gpt2",
+  /// "--kv-cache", "2GiB". Waits until the model is loaded. A Hugging Face folder without a tokenizer is allowed.
   /// Errors: ("engine") an unknown option, several ranks; errors of run::load_model() and of infer::Engine.
   explicit LocalEngine(const Arguments& arguments);
   ~LocalEngine();  ///< calls close()

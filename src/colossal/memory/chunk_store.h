@@ -127,8 +127,8 @@ class ChunkStore final : public Chunk::Watcher {
   void close_pass();
   /// Returns true if an operator has read a sharded parameter since the last pass ended.
   bool is_in_pass() const { return timeline_.position() > 0; }
-  /// Sets a function that is called before the first use of a sharded parameter in a pass, within the operator that reads
-  /// it. It must not use parameters.
+  /// Sets a function that is called before the first use of a sharded parameter in a pass, within the operator that
+  /// reads it. It must not use parameters.
   void set_before_pass(std::function<void()> function) { before_pass_ = std::move(function); }
   /// Throws the first error that occurred inside an operator, a gather or attempt() since the last call, once, and
   /// releases all chunks. Afterwards this rank takes part in all_gathers again. Does nothing without an error.

@@ -25,7 +25,8 @@ double joint_norm(double own, comm::Mesh& mesh, NormOrder order);
 struct NormAndSum {
   double norm, sum;
 };
-/// Returns joint_norm() of `own` and the sum of `number` over all ranks, both by one message. Numbers must be 0 or more.
+/// Returns joint_norm() of `own` and the sum of `number` over all ranks, both by one message. Numbers must be 0 or
+/// more.
 /// Communication: one all_reduce over all ranks: of two doubles; with NormOrder::Infinity, whose maximum cannot add up,
 ///                of one double and one for each rank. Every rank must call it.
 NormAndSum joint_norm_and_sum(double own, double number, comm::Mesh& mesh, NormOrder order);

@@ -13,8 +13,8 @@
 
 namespace colossal::train {
 
-/// Returns the states of each rank's generators on rank 0, in the order of ranks, and an empty list on other ranks. They
-/// are those of the CPU, and if `device` is a GPU of CUDA, of that GPU. A list of 8 ranks has 80 KiB as text.
+/// Returns the states of each rank's generators on rank 0, in the order of ranks, and an empty list on other ranks.
+/// They are those of the CPU, and if `device` is a GPU of CUDA, of that GPU. A list of 8 ranks has 80 KiB as text.
 ///
 /// Communication: as comm::gather_text(), 10 KiB of each rank. Collective.
 nlohmann::json gathered_generators(comm::Group& ranks, at::Device device);

@@ -19,9 +19,9 @@ class Module;
 namespace colossal::train {
 
 /// The parameters and buffers of a module. Each at::Tensor must be the handle that the module itself uses, or a copy of
-/// that handle, and not another view of its memory: training replaces the memory of the tensor (Tensor::set_data), which
-/// the module must see. A Python Parameter and the at::Tensor that a binding makes of it are such a pair. A tensor that
-/// several names share (a tied weight) is listed once.
+/// that handle, and not another view of its memory: training replaces the memory of the tensor (Tensor::set_data),
+/// which the module must see. A Python Parameter and the at::Tensor that a binding makes of it are such a pair. A
+/// tensor that several names share (a tied weight) is listed once.
 struct ModuleTensors {
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
   Named parameters{};                ///< in the order of registration

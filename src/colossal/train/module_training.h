@@ -78,9 +78,9 @@ class ModuleTraining {
   /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's rows of it, preferably computed
   /// in fp32. tensor::ReplicaRows says which rows of a global batch these are; others change the order of samples only.
   /// After the last micro-batch of the step, gradients are derivatives of sum(weight * loss) / sum(weight) over all
-  /// ranks and micro-batches. With equal weights that is the mean loss. If `weight` is the number of tokens of which the
-  /// loss is the mean, uneven batches have the gradient of the mean over all tokens. A micro-batch without a token has
-  /// weight 0; its loss may be NaN, but not its gradient. Releases gathered parameters (end_pass()).
+  /// ranks and micro-batches. With equal weights that is the mean loss. If `weight` is the number of tokens of which
+  /// the loss is the mean, uneven batches have the gradient of the mean over all tokens. A micro-batch without a token
+  /// has weight 0; its loss may be NaN, but not its gradient. Releases gathered parameters (end_pass()).
   ///
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.
   /// Errors ("training"): a loss with more than one element or without a gradient; a weight that is negative or not
@@ -95,8 +95,8 @@ class ModuleTraining {
   /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite; weights whose
   ///       sum over all ranks is 0. Those of one rank are thrown on all ranks.
   StepResult step();
-  /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward(), by
-  /// their weights; NaN if these are all 0. For the mean over all ranks see mean().
+  /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward(),
+  /// by their weights; NaN if these are all 0. For the mean over all ranks see mean().
   double loss() const;
   /// Releases the parameters that ZeRO 3 gathered, except those that parallel.max_gathered_mib keeps. Must be called
   /// after a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory]

@@ -55,8 +55,9 @@ class Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::OffloadStore> offload = nullptr);
 
-  /// Sets all gradients to zero. Must be called before the first backward pass of each step. A forward pass that is under
-  /// way belongs to the step. So the step begins here or with the first use of a sharded parameter after the last step.
+  /// Sets all gradients to zero. Must be called before the first backward pass of each step. A forward pass that is
+  /// under way belongs to the step. So the step begins here or with the first use of a sharded parameter after the last
+  /// step.
   void zero_grad();
   /// Returns the factor by which losses must be multiplied before backward.
   double loss_scale() const { return loss_scale_.value(); }
@@ -80,9 +81,9 @@ class Optimization {
   void check_pass() { agree([] {}); }
   /// Clips, updates, and counts the step. With `weights` it first divides gradients of weighted losses, made with
   /// loss_scale(weight, losses), by the sum of the weights.
-  /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer and ChunkStore::updated(). With
-  ///                memory.device also as DeviceTrace::agree(), and if that returns true two more all_reduces over all
-  ///                ranks, of 16 and 8 bytes.
+  /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer
+  ///                and ChunkStore::updated(). With memory.device also as DeviceTrace::agree(), and if that returns
+  ///                true two more all_reduces over all ranks, of 16 and 8 bytes.
   /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause;
   ///         weights whose sum is 0 or not finite.
   ///         "memory": a step needs more of the device than memory.device, with the smallest budget that works, on all
