@@ -148,8 +148,8 @@ class Training:
             yield found
 
     def save(self, folder: Path, extra: object = None) -> None:
-        """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. Keeps the
-        `training.keep_last` newest. Collective.
+        """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. The
+        `training.keep_last` newest are kept. Collective.
 
         It holds parameters (master weights, if there are any), persistent buffers (those of rank 0), optimizer states
         and the state of torch's random generators on every rank. `extra` is a value of JSON, for example the epoch;

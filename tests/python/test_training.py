@@ -300,7 +300,8 @@ print(training.steps_done)
 
 
 @pytest.mark.parametrize("order", ["del world, training, module", "del training, module, world", "del module", "",
-                                   "world.close()", "import sys; sys.exit(0)", "keep = [world, training, module]; keep.append(keep)"])
+                                   "world.close()", "import sys; sys.exit(0)",
+                                   "keep = [world, training, module]; keep.append(keep)"])
 def test_any_order_of_destruction_ends_cleanly(order: str, tmp_path: Path) -> None:
     code = """
 import torch, colossal
