@@ -212,27 +212,33 @@ double ModuleTraining::mean(double value) {
   return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
-ModuleCheckpoints ModuleTraining::checkpoints_in(const std::string& folder) {
+ModuleCheckpoints ModuleTraining::checkpoints_in(const std::string& folder, const ModuleTensors::Named& buffers) {
   ModuleCheckpoints checkpoints(folder, mesh_, config_, *optimization_, device());
-  for (const auto& [name, value] : buffers_)
+  for (const auto& [name, value] : buffers)
     checkpoints.add_buffer(name, value, tensor::ShardSpec::whole(value.sizes().vec()));
   return checkpoints;
 }
 
 void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra) {
-  checkpoints_in(folder).save(extra);
+  // Any replica may write a tensor, and replicas may have other statistics, so all of them offer those of rank 0.
+  ModuleTensors::Named buffers;
+  for (const auto& [name, value] : buffers_) {
+    buffers.emplace_back(name, value.detach().clone());
+    start_from_first(buffers.back().second, mesh_.group(mesh_.coordinates().batch_axes()));
+  }
+  checkpoints_in(folder, buffers).save(extra);
 }
 
 Resumed ModuleTraining::load(const std::string& folder) {
   require_no_scope("load()");
-  Resumed resumed = checkpoints_in(folder).load();
+  Resumed resumed = checkpoints_in(folder, buffers_).load();
   zero_grad();
   return resumed;
 }
 
 std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
   require_no_scope("resume()");
-  std::optional<Resumed> resumed = checkpoints_in(folder).resume();
+  std::optional<Resumed> resumed = checkpoints_in(folder, buffers_).resume();
   if (resumed) zero_grad();
   return resumed;
 }
