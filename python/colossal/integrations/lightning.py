@@ -6,6 +6,8 @@
 Start the script by itself, or its ranks with `colossal run --ranks N -- python script.py`. `configure_optimizers()` of
 the module must return None: `[optimizer]` of the config has the optimizer and its schedule.
 """
+# mypy: disable-error-code="import-not-found, misc"
+# Types are checked where Lightning is missing, too: its classes are Any there.
 
 import pickle
 import shutil
@@ -145,7 +147,7 @@ class ColossalStrategy(ParallelStrategy):
             raise colossal.Error("lightning", "configure_optimizers() must return None: got an optimizer; set "
                                  "optimizer.name and optimizer.schedule.name in the config")
         self.optimizers = [_Optimizer(self.training)]
-        self.lr_scheduler_configs = []
+        self.lr_scheduler_configs: list[Any] = []
 
     def backward(self, closure_loss: torch.Tensor, optimizer: Optional[Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         # Lightning has divided the loss by the number of micro-batches, and so does the training.
