@@ -7,6 +7,7 @@
 #   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
 #   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
+#   ./colossal.sh docs                               writes the documentation site into build/site
 #   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
 #   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
@@ -35,6 +36,7 @@ python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 extra_packages=(liburing-dev=liburing.h)
 # Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
 extra_test_packages=(lld=:ld.lld python3-dev=@header)
+docs_packages=(doxygen=:doxygen python3=:python3 python3-venv=@venv)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
@@ -484,6 +486,31 @@ install_interop() {
   fi
 }
 
+# Writes the site. Needs no build: the references of commands and keys are files, those of Python and C++ come from the sources.
+make_docs() {
+  local made=$root/build/docs env=$root/build/docs/env wanted=$root/docs/requirements.txt missing
+  mapfile -t missing < <(missing_of "${docs_packages[@]}")
+  if [ ${#missing[@]} -gt 0 ]; then
+    die "the documentation site needs packages that are missing; run this as root: apt-get install -y ${missing[*]}"
+  fi
+  mkdir -p "$made"
+  cd "$root"
+  if ! cmp -s "$wanted" "$env/.requirements"; then
+    [ -x "$env/bin/python" ] || step "making an environment for Sphinx" python3 -m venv "$env"
+    step "installing Sphinx" "$env/bin/python" -m pip install -r "$wanted"
+    cp "$wanted" "$env/.requirements"
+  fi
+  {
+    cat docs/site/Doxyfile
+    sed -n 's/^\([a-z_]*\) *: *\(.*\)/\1 \2/p' src/colossal/PUBLIC | while read -r layer headers; do
+      printf "INPUT += src/colossal/$layer/%s.h\n" $headers
+    done
+  } >"$made/Doxyfile"
+  step "reading the public headers" doxygen "$made/Doxyfile"
+  step "writing the site" "$env/bin/python" -m sphinx -W --keep-going -q -b html -c docs/site -d "$made/doctrees" . build/site
+  echo "$root/build/site/index.html"
+}
+
 # Installs what is missing of the packages that every build needs, with those of `pip install .`.
 packages() {
   local missing problems
@@ -535,6 +562,9 @@ case "${1:-}" in
   release)
     source "$root/packaging/release.sh"
     release "${2:-}"
+    ;;
+  docs)
+    make_docs
     ;;
   packages)
     case "${2:-}" in
