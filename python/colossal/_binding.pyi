@@ -1,8 +1,8 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-_Named = list[tuple[str, torch.Tensor]]
+_Named = Sequence[tuple[str, torch.Tensor]]
 _Scalar = bool | int | float | str
 
 class Config:

@@ -23,7 +23,8 @@ def _scalar(key: str, value: object) -> Scalar:
     if isinstance(value, Real):
         return float(value)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        path: str = os.fspath(value)
+        return path
     kind = type(value).__name__
     raise Error("config", f"`{key}` must be a bool, int, float, str, path or a list of these: got {kind}")
 
@@ -61,9 +62,8 @@ def read(source: Source, changes: Mapping[str, object], ranks: int) -> tuple[_bi
     Errors: those of the command. "training": no `training.steps`, which every schedule but `constant` depends on; no
     `training.batch_size`, which `optimizer.learning_rate_scaling` depends on.
     """
-    mapping = isinstance(source, Mapping)
-    path = "" if mapping else os.fspath(source)
-    values = {**(flatten(source) if mapping else {}), **flatten(changes)}
+    path = "" if isinstance(source, Mapping) else os.fspath(source)
+    values = {**(flatten(source) if isinstance(source, Mapping) else {}), **flatten(changes)}
     config, given, notices = _binding.read_config(path, values)
     if "parallel.data" not in given and "parallel.auto" not in given:
         values["parallel.data"] = ranks

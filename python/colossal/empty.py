@@ -41,7 +41,7 @@ def empty_parameters() -> Iterator[None]:
             parameter.__dict__[_KEPT] = known
         return known
 
-    hook = register_module_parameter_registration_hook(empty)
+    hook = register_module_parameter_registration_hook(empty)  # type: ignore[arg-type]  # its stub lacks the result
     try:
         yield
     finally:

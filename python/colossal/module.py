@@ -76,7 +76,7 @@ def refuse_wrappers(module: torch.nn.Module) -> None:
 
 def _refuse_parameter(name: str, parameter: torch.Tensor) -> None:
     kind = type(parameter.data).__name__
-    if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(parameter, torch.nn.UninitializedParameter):
         raise Error("model", f"parameters must have a shape: got the lazy parameter {name}; run a forward pass first")
     if kind == "DTensor":
         raise Error("model", f"parameters must be tensors of this rank alone: got the DTensor {name}; pass the module "
@@ -99,7 +99,7 @@ def refuse_parameters(parameters: list[tuple[str, torch.nn.Parameter]]) -> None:
 
 
 def _hooks(parameter: torch.Tensor) -> Optional[dict[int, object]]:
-    hooks: Optional[dict[int, object]] = parameter._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+    hooks: Optional[dict[int, object]] = parameter._post_accumulate_grad_hooks
     return hooks
 
 

@@ -247,7 +247,8 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
                     "out, or set parallel.zero = 2 without [memory]")
     if weights is not None and init is not None:
         raise Error("model", "initialize() takes either weights or init: got both; leave one of them out")
-    module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(world.device))
+    module._apply(  # type: ignore[no-untyped-call]
+        lambda tensor: tensor if tensor.is_meta else tensor.to(world.device))
     filling = Filling(module, weights, init) if weights is not None or modules.has_empty(module) else None
     try:
         native = _binding.Training(world._joined, modules.tensors_of(module), settings, first_pass,

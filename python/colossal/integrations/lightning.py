@@ -13,12 +13,12 @@ import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.strategies import ParallelStrategy
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 import colossal
 
@@ -53,14 +53,14 @@ class ColossalStrategy(ParallelStrategy):
     checkpoint get an empty one. Errors ("lightning"): options of the Trainer that the config has instead.
     """
 
-    def __init__(self, config: Union[str, Path, Mapping[str, object]], changes: Mapping[str, object] = {},
+    def __init__(self, config: str | Path | Mapping[str, object], changes: Mapping[str, object] = {},
                  world: Optional[colossal.World] = None) -> None:
         super().__init__()
         self._config = config
         self._changes = changes
         self.world = world or colossal.launch()
         self._training: Optional[colossal.Training] = None
-        rank_zero_only.rank = self.world.rank
+        setattr(rank_zero_only, "rank", self.world.rank)  # of what Lightning logs and saves once
 
     @property
     def training(self) -> colossal.Training:
@@ -98,7 +98,7 @@ class ColossalStrategy(ParallelStrategy):
     def barrier(self, name: Optional[str] = None) -> None:
         self.world.barrier()
 
-    def reduce(self, tensor: Any, group: Optional[Any] = None, reduce_op: Optional[Any] = "mean") -> Any:
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         if not isinstance(tensor, torch.Tensor):
             return tensor
         means = [self.world.mean(value) for value in tensor.detach().double().flatten().tolist()]
@@ -121,17 +121,21 @@ class ColossalStrategy(ParallelStrategy):
     def _from(self, number: int, mine: bool) -> int:
         return round(self.world.mean(float(number if mine else 0)) * self.world.size)
 
-    def all_gather(self, tensor: torch.Tensor, group: Optional[Any] = None, sync_grads: bool = False) -> torch.Tensor:
+    def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
         return torch.stack([self.broadcast(tensor.detach().cpu(), rank) for rank in range(self.world.size)]).to(tensor)
 
     # The training
 
+    def _module(self) -> LightningModule:
+        assert self.lightning_module is not None  # Lightning connects it before it calls a strategy
+        return self.lightning_module
+
     def model_to_device(self) -> None:
         if self._training is None:
-            self.lightning_module.to(self.root_device)
+            self._module().to(self.root_device)
 
     def setup(self, trainer: Trainer) -> None:
-        module = self.lightning_module
+        module = self._module()
         if trainer.training:
             if trainer.gradient_clip_val:
                 raise colossal.Error("lightning", "gradient_clip_val of the Trainer must be None: got "
@@ -143,19 +147,18 @@ class ColossalStrategy(ParallelStrategy):
         super().setup(trainer)
 
     def setup_optimizers(self, trainer: Trainer) -> None:
-        if self.lightning_module.configure_optimizers() is not None:
+        if self._module().configure_optimizers() is not None:
             raise colossal.Error("lightning", "configure_optimizers() must return None: got an optimizer; set "
                                  "optimizer.name and optimizer.schedule.name in the config")
         self.optimizers = [_Optimizer(self.training)]
         self.lr_scheduler_configs: list[Any] = []
 
-    def backward(self, closure_loss: torch.Tensor, optimizer: Optional[Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    def backward(self, closure_loss: torch.Tensor, optimizer: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         # Lightning has divided the loss by the number of micro-batches, and so does the training.
-        self.training.backward(closure_loss * self.lightning_module.trainer.accumulate_grad_batches)
+        self.training.backward(closure_loss * self._module().trainer.accumulate_grad_batches)
         return closure_loss
 
-    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Optional[Any] = None,
-                       **kwargs: Any) -> Any:
+    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         return optimizer.step(closure)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -166,9 +169,7 @@ class ColossalStrategy(ParallelStrategy):
 
     # Checkpoints
 
-    @property
-    def restore_checkpoint_after_setup(self) -> bool:
-        return True
+    restore_checkpoint_after_setup = True
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         return {}
@@ -176,14 +177,13 @@ class ColossalStrategy(ParallelStrategy):
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {}
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Union[str, Path],
-                        storage_options: Optional[Any] = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any = None) -> None:
         self.training.save(filepath)
         if self.is_global_zero:
             torch.save(checkpoint, Path(filepath) / _STATE)
         self.barrier()
 
-    def load_checkpoint(self, checkpoint_path: Union[str, Path], weights_only: Optional[bool] = None) -> dict[str, Any]:
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: Optional[bool] = None) -> dict[str, Any]:
         self.training.resume(checkpoint_path)
         state: dict[str, Any] = torch.load(Path(checkpoint_path) / _STATE, weights_only=bool(weights_only))
         return state
@@ -194,6 +194,6 @@ class ColossalStrategy(ParallelStrategy):
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Nothing: `load_checkpoint()` has restored the states."""
 
-    def remove_checkpoint(self, filepath: Union[str, Path]) -> None:
+    def remove_checkpoint(self, filepath: str | Path) -> None:
         if self.is_global_zero:
             shutil.rmtree(filepath, ignore_errors=True)
