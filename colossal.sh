@@ -5,6 +5,11 @@
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
 #   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
+#   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
+#   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
+#   ./colossal.sh docs                               writes the documentation site into build/site
+#   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
+#   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
 # LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
 # COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
@@ -19,16 +24,19 @@ torch_version=2.13.0
 cpu_download=540 cpu_venv=1300 cuda_download=2700 cuda_venv=5000
 # Minutes of one core and MB in build/, measured for the program alone and for everything.
 program_minutes=20 program_size=950 all_minutes=50 all_size=2800
-# Debian's name of a package = the header (or the program, after `:`) that shows that it is there, however it was installed.
+# Debian's name of a package = what shows that it is there, however it was installed: a header, after `:` a program, after `@` a part of Python.
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
   libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h libboost-dev=boost/beast.hpp
   ninja-build=:ninja)
+# Needed by `pip install .` alone.
+python_packages=(python3=:python3 python3-venv=@venv python3-dev=@header)
 # Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)
-# Optional with the tests: a linker that saves a minute over their programs.
-extra_test_packages=(lld=:ld.lld)
+# Optional with the tests: a linker that saves a minute over their programs, and what the Python module needs.
+extra_test_packages=(lld=:ld.lld python3-dev=@header)
+docs_packages=(doxygen=:doxygen python3=:python3 python3-venv=@venv)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
@@ -87,8 +95,11 @@ install_debian() {  # [package...]
   step "installing $*" apt_install "$@"
 }
 
-is_there() {  # header or :program
+is_there() {  # header, :program or @part
+  local python=${PYTHON:-python3}
   case $1 in
+    @venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
+    @header) "$python" -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ;;
     :c++) command -v "${CXX:-c++}" >/dev/null ;;
     :*) command -v "${1#:}" >/dev/null ;;
     *) printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 ;;
@@ -294,7 +305,7 @@ jobs() {
 gigabytes() { awk -v mb="$1" 'BEGIN { printf "%.1f GB", mb / 1000 }'; }
 
 # Finds all that is missing and all that cannot work before anything is downloaded, says what will be done, and installs the packages.
-prepare() {  # ON or OFF: with the tests
+prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
   local problems=() packages=() needed=0 lines=() text entry
   [ "$(uname -sm)" = "Linux x86_64" ] || problems+=("the system must be Linux on x86_64: got $(uname -sm)")
   case ${COLOSSAL_TORCH:-auto} in
@@ -303,6 +314,7 @@ prepare() {  # ON or OFF: with the tests
   esac
   entry=("${tool_packages[@]}" "${build_packages[@]}")
   if [ "$1" = ON ]; then entry+=("${test_packages[@]}"); fi
+  if [ "$2" = ON ]; then entry+=("${python_packages[@]}"); fi
   mapfile -t packages < <(missing_of "${entry[@]}")
   mapfile -t -O "${#problems[@]}" problems < <(too_old)
 
@@ -380,7 +392,10 @@ stamp=$build/.configured
 is_of_this_checkout() {
   grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt" 2>/dev/null
 }
-has_tests() { grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" 2>/dev/null; }
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null; }  # name of a variable of CMake
+has_tests() { [ "$(cached COLOSSAL_TESTS)" = ON ]; }
+has_module() { [ "$(cached COLOSSAL_PYTHON)" = ON ]; }
+has_suffix() { [ "$(cached COLOSSAL_VERSION_SUFFIX)" = "${COLOSSAL_VERSION_SUFFIX:-}" ]; }
 is_configured() {
   [ -f "$stamp" ] && [ -f "$build/build.ninja" ] && is_of_this_checkout || return 1
   local known='' choice=''
@@ -393,22 +408,34 @@ is_configured() {
   [ "$LIBTORCH_ROOT" = "$known" ]
 }
 
-configure() {  # ON or OFF: with the tests and benchmarks; the program alone needs none of their packages
-  is_configured && { [ "$1" = OFF ] || has_tests; } && return
-  local tests=$1 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
+# Whether the torch is that of a Python with headers. Then the Python module is built with the tests.
+can_build_module() {
+  local python=python3 found
+  if [[ $LIBTORCH_ROOT == "$root"/.venv/* ]]; then python=$root/.venv/bin/python; fi
+  [ -e "$LIBTORCH_ROOT/lib/libtorch_python.so" ] && PYTHON=$python is_there @header && found=$(torch_of "$python") &&
+    [ "${found#* }" -ef "$LIBTORCH_ROOT" ]
+}
+
+# The program alone needs none of the packages of tests, benchmarks and the Python module.
+configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if it can be built): with the Python module
+  is_configured && { [ "$1" = OFF ] || has_tests; } && { [ "$2" != ON ] || has_module; } && has_suffix && return
+  local tests=$1 module=$2 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
   mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
-  prepare "$tests"
+  if has_module; then module=ON; fi
+  prepare "$tests" "$module"
   if [ "$tests" = ON ]; then extra+=("${extra_test_packages[@]}"); fi
   want_packages "${extra[@]}"
   install_torch
+  if [ "$module" = AUTO ]; then module=$(can_build_module && echo ON || echo OFF); fi
   export LIBTORCH_ROOT
   if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
   rm -f "$stamp"  # a configuration that fails is tried again
   case ${COLOSSAL_TORCH:-auto} in cuda) cuda=ON ;; cpu) cuda=OFF ;; esac
   cd "$root"
   step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
-    -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests"
+    -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests" -DCOLOSSAL_PYTHON="$module" \
+    -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}"
   printf '%s\n%s\n' "$LIBTORCH_ROOT" "${COLOSSAL_TORCH:-auto}" >"$stamp"
 }
 
@@ -459,6 +486,48 @@ install_interop() {
   fi
 }
 
+# Writes the site. Needs no build: the references of commands and keys are files, those of Python and C++ come from the sources.
+make_docs() {
+  local made=$root/build/docs env=$root/build/docs/env wanted=$root/docs/requirements.txt missing
+  mapfile -t missing < <(missing_of "${docs_packages[@]}")
+  if [ ${#missing[@]} -gt 0 ]; then
+    die "the documentation site needs packages that are missing; run this as root: apt-get install -y ${missing[*]}"
+  fi
+  mkdir -p "$made"
+  cd "$root"
+  if ! cmp -s "$wanted" "$env/.requirements"; then
+    [ -x "$env/bin/python" ] || step "making an environment for Sphinx" python3 -m venv "$env"
+    step "installing Sphinx" "$env/bin/python" -m pip install -r "$wanted"
+    cp "$wanted" "$env/.requirements"
+  fi
+  {
+    cat docs/site/Doxyfile
+    sed -n 's/^\([a-z_]*\) *: *\(.*\)/\1 \2/p' src/colossal/PUBLIC | while read -r layer headers; do
+      printf "INPUT += src/colossal/$layer/%s.h\n" $headers
+    done
+  } >"$made/Doxyfile"
+  step "reading the public headers" doxygen "$made/Doxyfile"
+  step "writing the site" "$env/bin/python" -m sphinx -W --keep-going -q -b html -c docs/site -d "$made/doctrees" . build/site
+  echo "$root/build/site/index.html"
+}
+
+# Installs what is missing of the packages that every build needs, with those of `pip install .`.
+packages() {
+  local missing problems
+  mapfile -t missing < <(missing_of "${tool_packages[@]}" "${build_packages[@]}" "${extra_packages[@]}" "${python_packages[@]}")
+  if [ ${#missing[@]} -eq 0 ]; then
+    echo "colossal.sh: no package is missing" >&2
+  elif ! command -v apt-get >/dev/null; then
+    die "packages are missing, and there is no apt-get to install them (names of Debian): ${missing[*]}"
+  elif ! is_root_possible; then
+    die "packages are missing; run this as root: apt-get install -y ${missing[*]}"
+  else
+    install_debian "${missing[@]}"
+  fi
+  mapfile -t problems < <(too_old)
+  if [ ${#problems[@]} -gt 0 ]; then die "${problems[@]}"; fi
+}
+
 # Builds and runs those tests that the target has; the others have no label where they are not built.
 sanitize() {  # preset, target, what
   build=$root/build/$1
@@ -473,19 +542,42 @@ sanitize() {  # preset, target, what
 
 case "${1:-}" in
   build)
-    configure ON
+    configure ON AUTO
     build_target all "everything"
     ;;
   test)
     shift
-    configure ON
+    configure ON AUTO
     install_interop
     build_target all "everything"
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
+  wheel)
+    source "$root/packaging/release.sh"
+    configure OFF ON
+    build_target colossal_python "the Python package"
+    make_wheel
+    ;;
+  release)
+    source "$root/packaging/release.sh"
+    release "${2:-}"
+    ;;
+  docs)
+    make_docs
+    ;;
+  packages)
+    case "${2:-}" in
+      "") packages ;;
+      --missing) missing_of "${tool_packages[@]}" "${build_packages[@]}" "${python_packages[@]}" ;;
+      *) die "packages takes no argument or --missing: got $2" ;;
+    esac
+    ;;
+  jobs)  # for python/build_backend.py
+    jobs
+    ;;
   sanitize)
-    configure ON
+    configure ON OFF
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
     server=
@@ -496,7 +588,7 @@ case "${1:-}" in
     sanitize tsan "thread_sanitized_tests$server" "the tests of ranks, workers and servers under ThreadSanitizer"
     ;;
   *)
-    configure OFF
+    configure OFF OFF
     build_target colossal_app "colossal"
     cd "$caller"
     exec "$build/colossal" "$@"

@@ -12,6 +12,7 @@
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
+#include "colossal/cli/held_stop_signals.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
 #include "colossal/cli/models.h"
@@ -42,7 +43,10 @@ int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments)
 int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
-int serve(const Arguments& arguments, const run::Program*) { become_torch("serve", arguments); }
+int serve(const Arguments& arguments, const run::Program*) {
+  const HeldStopSignals held;  // LibTorch's load takes a while
+  become_torch("serve", arguments);
+}
 int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }
 
 }  // namespace colossal::cli

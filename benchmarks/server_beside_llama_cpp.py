@@ -12,8 +12,10 @@ request after the answer to the last one, and no two prompts begin alike. llama-
 clients. The script builds it from the source package of llama-cpp-python in FOLDER, unless --llama-server names it.
 
 "engine" is `colossal generate --prompts` with as many prompts as there are clients: the same engine without HTTP.
-"start" is the time from the start of a process to the first 200 of /health. "small model" is stories260K, if
-../shared/data has it, or a model of similar sizes with random weights; its rows have the built-in prompts.
+"start" is the time from the start of a process to the first 200 of /health, and "start to first token" to the end of
+an answer of one token, which is asked for then: weights may be made ready at their first use. "small model" is
+stories260K, if ../shared/data has it, or a model of similar sizes with random weights; its rows have the built-in
+prompts.
 
 A ratio is ours divided by the peer's, so that more is better for tokens/s and less is better for seconds. The script
 prints the median over rounds, and the lowest and highest ratio of a round.
@@ -280,7 +282,16 @@ def measure_start(options, name, model):
     command, ready, _ = SERVERS[name]
     port = free_port()
     with running(options, name, command(options, model, 1, port), port, ready) as seconds:
-        return {"start": seconds}
+        asked = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "12345", "max_tokens": 1}),
+                           {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            sys.exit(f"{name} did not answer its first request: {answer.status} {answer.read()[:500]}")
+        answer.read()
+        connection.close()
+        return {"start": seconds, "start to first token": seconds + time.perf_counter() - asked}
 
 
 def alternating(rounds, measures):
@@ -322,7 +333,8 @@ def measure_starts(options, what, own, theirs, limit):
     results = alternating(options.starts + 1, {
         "colossal": lambda i: measure_start(options, "colossal", own),
         "llama-server": lambda i: measure_start(options, "llama-server", theirs)})
-    print_rows(what, {side: values[1:] for side, values in results.items()}, {("start", "llama-server"): limit})
+    print_rows(what, {side: values[1:] for side, values in results.items()}, {
+        ("start", "llama-server"): limit, ("start to first token", "llama-server"): "-"})
 
 
 def measure_small_model(options):

@@ -67,7 +67,7 @@ endfunction()
 # those of a layer form a unit of their own.
 set(COLOSSAL_WITHOUT_TORCH
   cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/plan_wishes cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
-  comm/compression comm/launch/environment comm/launch/host distributed/config memory/tiers/eviction_policy models/config
+  comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config memory/tiers/eviction_policy models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
   parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/layout_keys run/own_tables)
@@ -213,7 +213,7 @@ function(colossal_add_layers)
   configure_file(${PROJECT_SOURCE_DIR}/src/colossal/base/cuda_build.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp @ONLY)
   target_sources(colossal_base PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp)
   # The few layers with third-party needs of their own.
-  target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
+  target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}${COLOSSAL_VERSION_SUFFIX}")
   # The commit, in a header of its own that each build looks after: a unit of its own, so that a commit compiles one file.
   set(revision ${CMAKE_CURRENT_BINARY_DIR}/revision)
   add_custom_target(colossal_revision BYPRODUCTS ${revision}/colossal_revision.h VERBATIM COMMAND ${CMAKE_COMMAND}
@@ -223,10 +223,12 @@ function(colossal_add_layers)
     INCLUDE_DIRECTORIES ${revision} SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
-  # Boost's headers take seconds, and their names meet no others: each of the two files that include them is a unit of its own.
+  # Boost's headers take seconds, and their names meet no others: each file that includes them (tests/base/layering_test.cpp lists them) is a unit of its own.
   target_include_directories(colossal_http SYSTEM PRIVATE ${BOOST_BEAST_INCLUDE})
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/sockets.cpp ${PROJECT_SOURCE_DIR}/src/colossal/http/client.cpp PROPERTIES
-    SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  foreach(unit sockets request_input client)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/${unit}.cpp PROPERTIES
+      SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  endforeach()
   # The chat page of the server, as a string, with the policy that allows its script and style.
   set(page ${PROJECT_SOURCE_DIR}/src/colossal/serve/page.html)
   set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
@@ -245,7 +247,9 @@ function(colossal_add_layers)
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})
   endif()
   target_link_libraries(colossal_cli PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
-  target_compile_definitions(colossal_cli PRIVATE COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # data.path = "builtin"
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/cli/builtin_text.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+    SKIP_PRECOMPILE_HEADERS ON COMPILE_DEFINITIONS
+    "COLOSSAL_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";COLOSSAL_INSTALL_PREFIX=\"${CMAKE_INSTALL_PREFIX}\";COLOSSAL_TEXT_FILE=\"${CMAKE_INSTALL_DATADIR}/colossal/builtin_text.gz\"")
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)
   if(COLOSSAL_CUDA_INCLUDE)
     target_include_directories(colossal_comm SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})

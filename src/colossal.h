@@ -33,20 +33,31 @@
 //
 //   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
 //
-// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
+// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h). A main() that uses neither
+// colossal::main() nor run_module() counts memory from its first line on (memory/account.h):
 //
+//   colossal::memory::track_host_memory();
 //   auto world = colossal::comm::launch({.backend = "auto"});
 //   colossal::comm::Mesh mesh(*world, {colossal::comm::Mesh::batch("data", 2), {"tensor", 2}});
 //   mesh.group("tensor").all_reduce(gradient, colossal::comm::Reduce::Sum).wait();
+//
+// Tokens and chats of a model, and how the next token is drawn (text/tokenizer.h, text/chat_template.h,
+// infer/request.h):
+//
+//   const auto tokenizer = colossal::text::make_tokenizer("models/gpt2");
+//   colossal::infer::Sampler sampler({.temperature = 0.8, .top_p = 0.95});
 //
 // Which headers these are, colossal/PUBLIC says; the others may change with every version.
 #pragma once
 #include "colossal/auto_parallel/training.h"
 #include "colossal/base/config.h"
+#include "colossal/base/cuda_build.h"
 #include "colossal/base/error.h"
 #include "colossal/base/metric.h"
+#include "colossal/base/version.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/main.h"
@@ -57,8 +68,13 @@
 #include "colossal/comm/launch/environment.h"
 #include "colossal/comm/launch/launch.h"
 #include "colossal/comm/launch/local_ranks.h"
+#include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/infer/generation_defaults.h"
+#include "colossal/infer/request.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -68,9 +84,12 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
+#include "colossal/ops/cpu.h"
 #include "colossal/ops/rotary.h"
 #include "colossal/run/config.h"
 #include "colossal/tensor/flops.h"
+#include "colossal/text/chat_template.h"
+#include "colossal/text/end_tokens.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/module_training.h"
 #include "colossal/train/trainer.h"

@@ -63,9 +63,9 @@ Result run(const Case& c, double factor = 1) {
   return result;
 }
 
-/// Compares a product of 8-bit values. The tensor cores of Hopper align the terms of a sum to the largest one and keep 13
-/// bits behind the point ("DeepSeek-V3 Technical Report", section 3.3.2, arXiv:2412.19437): each term may lose
-/// 2^-13 of that one. Losses of both signs add up like the square root of their number.
+/// Compares a product of 8-bit values. The tensor cores of Hopper align the terms of a sum to the largest one and keep
+/// 13 bits behind the point ("DeepSeek-V3 Technical Report", section 3.3.2, arXiv:2412.19437): each term may lose 2^-13
+/// of that one. Losses of both signs add up like the square root of their number.
 void expect_same_product(const at::Tensor& actual, const at::Tensor& expected, at::ScalarType type, int64_t terms,
                          const std::string& what) {
   ASSERT_EQ(actual.defined(), expected.defined()) << what;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -73,6 +74,15 @@ struct Config {
 Config read(const std::string& toml, const std::vector<std::string>& flags = {}) {
   auto document = ConfigDocument::parse(toml, "x.toml");
   for (const auto& flag : flags) document.set(flag);
+  Config config;
+  document.read(config);
+  return config;
+}
+
+/// Reads `toml` with values of a program over it.
+Config read_with(const std::string& toml, const std::map<std::string, ConfigValue>& changes) {
+  auto document = ConfigDocument::parse(toml, "x.toml");
+  for (const auto& [key, value] : changes) document.set(key, value);
   Config config;
   document.read(config);
   return config;
@@ -430,6 +440,28 @@ TEST(ConfigHelp, KeepsTextWithinItsWidth) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60u) << line;
   EXPECT_THAT(text, HasSubstr("[parallel.tensor]\n"));
   EXPECT_THAT(text, HasSubstr("  steps = 100\n      how long to train [integer, steps, 1 .. 1000]\n"));
+}
+
+TEST(Config, TakesTypedValues) {
+  const Config config = read_with("[parallel]\ntensor = 2\n[training]\nsteps = 5",
+                                  {{"parallel.tensor.size", {int64_t{4}}},
+                                   {"training.betas", {ConfigValue::List{0.5, int64_t{1}}}},
+                                   {"training.folder", {std::string("12")}},
+                                   {"training.memory", {std::string("4GiB")}}});
+  EXPECT_EQ(config.parallel.tensor.size, 4) << "a later value wins over the short form of the file";
+  EXPECT_EQ(config.training.steps, 5);
+  EXPECT_THAT(config.training.betas, ElementsAre(0.5, 1));
+  EXPECT_EQ(config.training.folder, "12");
+  EXPECT_EQ(config.training.memory, int64_t{4} << 30);
+}
+
+TEST(Config, NamesNoPlaceOfTypedValues) {
+  try {
+    read_with("", {{"training.step", {int64_t{4}}}});
+    FAIL() << "an unknown key was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[config] unknown key `training.step`, did you mean `training.steps`?");
+  }
 }
 
 }  // namespace

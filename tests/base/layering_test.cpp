@@ -249,6 +249,17 @@ std::vector<std::string> lines_too_wide(const fs::path& root) {
   return faults;
 }
 
+/// Returns the files that include Boost.
+std::vector<std::string> files_with_boost(const fs::path& source) {
+  std::vector<std::string> files;
+  for (const auto& file : sources_below(source)) {
+    const auto includes = includes_of(file);
+    const auto is_boost = [](const std::string& include) { return include.starts_with("boost/"); };
+    if (std::any_of(includes.begin(), includes.end(), is_boost)) files.push_back(fs::relative(file, source).string());
+  }
+  return files;
+}
+
 /// Returns the lines outside base/json_file that call the JSON library's own parser, which has no limit of depth.
 std::vector<std::string> direct_json_parsers(const fs::path& source) {
   static const std::regex parses(R"rx(\b(ordered_|basic_)?json\s*::\s*(parse|sax_parse|accept)\b)rx");
@@ -314,6 +325,12 @@ TEST(Layering, NamesObjectivesOnlyInModelsAndObjectives) {
 }
 
 TEST(Layering, ParsesJsonInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
+
+// Each takes seconds to compile, and is a unit of its own (cmake/ColossalLayers.cmake).
+TEST(Layering, IncludesBoostInThreeFiles) {
+  EXPECT_THAT(files_with_boost(kSourceDir / "src/colossal"),
+              UnorderedElementsAre("http/client.cpp", "http/request_input.cpp", "http/sockets.cpp"));
+}
 
 TEST(Layering, NamesFieldsOnlyInModelsAndSamples) { EXPECT_THAT(literal_field_names(kSourceDir / "src"), IsEmpty()); }
 

@@ -282,6 +282,21 @@ std::string write_stack(const test::TemporaryFolder& folder, const at::Tensor& v
   return folder / "a.gguf";
 }
 
+TEST(GgufWeights, DecodeOverThreads) {
+  test::TemporaryFolder folder;
+  const int64_t size = int64_t{500} * 256;  // several pieces of at least 32768 elements
+  const at::Tensor values = at::linspace(-1, 1, 3 * size, at::kFloat).view({3, 500, 256});
+  for (const char* type : {"Q8_0", "Q4_0", "Q4_K"}) {
+    const GgufWeights weights(write_stack(folder, values, type));
+    const std::string name = "model.layers.0.block_sparse_moe.experts.1.w2.weight";
+    const formats::GgufTensor& stack = *weights.raw(name);
+    const at::Tensor serial = at::empty({500, 256}, at::kFloat);
+    decode_gguf(*stack.type, weights.file().bytes(stack).data() + stack.bytes() / 3, size,
+                serial.mutable_data_ptr<float>());
+    EXPECT_TRUE(at::equal(weights.tensor(name), serial)) << type;
+  }
+}
+
 TEST(GgufWeights, HaveATensorForEachExpert) {
   test::TemporaryFolder folder;
   const at::Tensor values = at::linspace(-1, 1, 3 * 2 * 32, at::kFloat).view({3, 2, 32});

@@ -249,6 +249,20 @@ CodesByName taken(const std::string& folder, nn::Parameters& parameters) {
   return codes;
 }
 
+// Their values may be damaged, which must be found before the model is used.
+TEST(QuantizedExport, ReadsItsFoldersAtOnce) {
+  const TemporaryFolder folder;
+  export_model(folder.path(), {8, 16});
+  nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
+  std::vector<NamedTensor> values;
+  for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  import_weights(folder.path(), parameters, values, names(), {}, {},
+                 [](const std::string& name, const std::function<void()>&) {
+                   ADD_FAILURE() << name;
+                   return true;
+                 });
+}
+
 TEST(QuantizedExport, RoundTripsQuantizedValues) {
   for (const ops::RoundingOptions& options :
        {ops::RoundingOptions{8, 16}, ops::RoundingOptions{4, 16}, ops::RoundingOptions{4, 16, true, true}}) {

@@ -25,6 +25,7 @@ using comm::World;
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::StartsWith;
 
 constexpr std::chrono::minutes kPlenty(2);  // limit for events that happen at once or never
 
@@ -96,6 +97,7 @@ TEST(Notice, NamesTheLateRankOnceAndReportsTheEnd) {
                     "32 bytes; waited 0.1 s");
           EXPECT_FALSE(stall.is_over);
           EXPECT_GE(stall.seconds, 0.1);
+          EXPECT_EQ(stall.busy_with, "");
         }
         all_reduce(*group);
         const Stall over = told.wait_for(0, 2);
@@ -125,6 +127,30 @@ TEST(Notice, NamesTheRankThatDoesNotSend) {
                   "rank 0 of 2 has not sent what rank 1 waits for: recv of 16 bytes on group \"pipeline\" (setup); "
                   "waited 0.1 s");
         group->send(x, 1).wait();
+      },
+      options);
+}
+
+TEST(Notice, SaysWhatTheLateRankIsBusyWith) {
+  Told told;
+  const comm::RankOptions options{.watchdog = std::chrono::minutes(10), .notice = milliseconds(100)};
+  comm::run_ranks(
+      2,
+      [&](World& world) {
+        told.listen(world);
+        auto group = world.make_group("tensor", {0, 1});
+        if (world.rank() == 0) {
+          const auto busy = world.busy("waiting for requests");
+          for (const int rank : {0, 1}) {
+            const Stall stall = told.wait_for(rank, 1);
+            EXPECT_EQ(stall.busy_with, "waiting for requests");
+            EXPECT_THAT(stall.text, StartsWith("rank 0 has been waiting for requests for "));
+          }
+        }
+        all_reduce(*group);
+        const Stall over = told.wait_for(world.rank(), 2);
+        EXPECT_TRUE(over.is_over);
+        EXPECT_EQ(over.busy_with, "waiting for requests");
       },
       options);
 }

@@ -98,6 +98,24 @@ TEST(Program, GivesGpuStreamsSeparateQueuesUnlessOverridden) {
   fs::remove_all(folder);
 }
 
+TEST(Program, PutsTheHeapIntoHugePagesUnlessOverridden) {
+  const fs::path folder = fs::path(testing::TempDir()) / "program-with-tunables";
+  fs::create_directories(folder);
+  fs::copy_file(COLOSSAL_BINARY, folder / "colossal", fs::copy_options::overwrite_existing);
+  std::ofstream(folder / "colossal-torch") << "#!/bin/sh\necho \"<$GLIBC_TUNABLES>\"\n";
+  fs::permissions(folder / "colossal-torch", fs::perms::owner_all);
+  const auto answer = [&](const std::string& command, const std::map<std::string, std::string>& variables) {
+    return run_process({.command = {folder / "colossal", command}, .variables = variables}).output;
+  };
+  const std::string other = "glibc.malloc.perturb=0";
+  for (const char* command : {"chat", "generate", "serve"}) {
+    EXPECT_EQ(answer(command, {{"GLIBC_TUNABLES", ""}}), "<glibc.malloc.hugetlb=1>\n") << command;
+    EXPECT_EQ(answer(command, {{"GLIBC_TUNABLES", other}}), "<" + other + ">\n") << command;
+  }
+  EXPECT_EQ(answer("train", {{"GLIBC_TUNABLES", ""}}), "<>\n");
+  fs::remove_all(folder);
+}
+
 TEST(Program, FailsIfItsOutputCannotBeWritten) {
   const std::string program = COLOSSAL_BINARY;
   for (const std::string words : {" --version", " schedule --name 1f1b", " info --no-measure", " models"})

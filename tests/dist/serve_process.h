@@ -7,7 +7,9 @@
 #pragma once
 #include <signal.h>
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -54,6 +56,18 @@ class ServeProcess {
     const std::lock_guard lock(mutex_);
     const size_t at = output_.find(begin) + begin.size();
     return output_.substr(at, output_.find(": ", at) - at);
+  }
+  /// Waits until the command, or its first rank, has come to a point in its start. `reached` gets the number of a
+  /// process; it is called often. Returns false if the command has printed something or has ended before.
+  bool reaches(const std::function<bool(int)>& reached) {
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (finished_ || !output_.empty()) return false;
+        if (id_ > 0 && reached(id_)) return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   /// Sends a signal to the command, unless it has ended.
   void send(int signal) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -182,6 +184,23 @@ TEST_P(ServeLayouts, EndsStreamsWithAnErrorAfterTheDrain) {
   stream.begin();
   server.send(SIGINT);
   EXPECT_THAT(stream.last(), HasSubstr("data: {\"error\":{\"message\":\"the server is stopping"));
+  const Finished finished = server.finish();
+  EXPECT_EQ(finished.status, 0) << finished.output;
+}
+
+/// Returns true if SIGTERM waits in the process.
+bool holds_sigterm(int process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1;
+  return false;
+}
+
+// LibTorch is loaded, or the command line is read.
+TEST_P(ServeLayouts, EndsInOrderIfStoppedBeforeItListens) {
+  ServeProcess server(options(GetParam()));
+  EXPECT_TRUE(server.reaches(holds_sigterm));
+  server.send(SIGTERM);
   const Finished finished = server.finish();
   EXPECT_EQ(finished.status, 0) << finished.output;
 }

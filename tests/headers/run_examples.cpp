@@ -35,6 +35,7 @@
 #include "colossal/train/check_sizes.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/memory_needs.h"
+#include "colossal/train/module_training.h"
 #include "colossal/train/planned_shards.h"
 #include "colossal/train/record_step.h"
 #include "colossal/train/step_reports.h"
@@ -283,6 +284,33 @@ void named_models(comm::World& world, const run::Config& config, const models::M
   const auto engine = train::initialize(
       mesh, config, {{.shape = policy}, {.name = "reference", .shape = policy, .adapter = nn::frozen()}});
   engine->zero_grad();
+}
+
+void module_tensors(comm::World& world, const run::Config& config) {
+  train::ModuleTensors tensors;
+  tensors.parameters.emplace_back("weight", at::zeros({4, 2}).requires_grad_());
+  tensors.buffers.emplace_back("mean", at::zeros({4}));
+  const auto training = colossal::initialize(world, tensors, config);
+  training->zero_grad();
+}
+
+void first_values(comm::World& world, const run::Config& config, const train::ModuleTensors& tensors,
+                  const std::string& folder, std::vector<at::Tensor> weights) {
+  train::FirstValues values;
+  values.replace = [&](size_t i, const at::Tensor& empty) { return weights[i] = empty; };
+  values.weights = train::weights_at(folder);
+  const auto training = colossal::initialize(world, tensors, config, {}, {}, values);
+}
+
+void gathered(train::ModuleTraining* training, const at::Tensor& weight, void (*my_kernel)(const float*)) {
+  train::Gathered whole = training->gathered({{weight}});
+  my_kernel(weight.const_data_ptr<float>());
+  whole.end();
+}
+
+void whole_tensors(train::ModuleTraining* training, void (*print)(const std::string&, const at::Tensor&)) {
+  train::WholeTensors tensors = training->named_tensors();
+  while (const auto tensor = tensors.next()) print(tensor->name, tensor->value);
 }
 
 std::vector<Metric> step_reports(const models::Model& model, at::Device device, comm::Mesh& mesh, double loss_scale,

@@ -319,6 +319,29 @@ TEST(Server, RunsTasksBesideSlowHandlers) {
   server.go_on.set(true);
 }
 
+TEST(Server, RunsLongTasksBesideSmallRequests) {
+  TestServer server;
+  Slot<bool> release;
+  std::vector<std::unique_ptr<RawConnection>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<RawConnection>(server.port()));
+    clients.back()->send(get("/hold"));
+    const auto exchange = server.held.wait().value();
+    server.held.clear();
+    exchange->post_long([exchange, &release, fails = i == 3] {
+      release.wait();
+      if (fails) throw http::RequestError(400, "the schema is wrong");
+      exchange->answer({.body = "long"});
+    });
+  }
+  RawConnection other(server.port());
+  other.send(post("/echo", "small"));
+  EXPECT_THAT(other.receive_answer(), EndsWith("small"));
+  release.set(true);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(clients[i]->receive_answer(), EndsWith("long"));
+  EXPECT_THAT(clients[3]->receive_answer(), AllOf(HasSubstr("400 Bad Request"), HasSubstr("the schema is wrong")));
+}
+
 TEST(Server, DrainsAndStops) {
   TestServer server;
   RawConnection running(server.port()), stopped(server.port());

@@ -94,20 +94,43 @@ TEST(EventStream, GivesUpClientsThatDoNotRead) {
 }
 
 TEST(EventStream, LimitsUnreadBytes) {
-  ServerOptions options;
-  options.limits.max_unread = 1 << 20;
-  TestServer server(options);
-  RawConnection client(server.port(), 4096);
-  EventStream events = hold(server, client)->begin_events();
-  const std::string piece(64 << 10, 'x');
-  int64_t sent = 0;
-  while (sent < (int64_t{1} << 30) && events.send(piece)) {
-    sent += static_cast<int64_t>(piece.size());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a producer that lets the server write
+  for (const bool reads_some : {false, true}) {
+    ServerOptions options;
+    options.limits.max_unread = 1 << 20;
+    TestServer server(options);
+    RawConnection client(server.port(), 4096);
+    EventStream events = hold(server, client)->begin_events();
+    const std::string piece(64 << 10, 'x');
+    int64_t sent = 0;
+    while (sent < (int64_t{1} << 30) && events.send(piece)) {
+      sent += static_cast<int64_t>(piece.size());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a producer that lets the server write
+      if (reads_some) client.receive();                           // a few of 64 KiB
+    }
+    EXPECT_EQ(server.gone.wait(), Gone::kUnread);
+    EXPECT_EQ(events.unread_bytes(), 0);
+    EXPECT_LT(sent, 128 << 20) << "the limit and the system's buffers";
   }
-  EXPECT_EQ(server.gone.wait(), Gone::kUnread);
-  EXPECT_EQ(events.unread_bytes(), 0);
-  EXPECT_LT(sent, 128 << 20) << "the limit and the system's buffers";
+}
+
+// Without the rule of max_unread each read is progress, so the server holds the answer until the client has all of it.
+TEST(EventStream, GivesUpClientsThatReadLargeAnswersSlowly) {
+  for (const bool is_stream : {false, true}) {
+    ServerOptions options;
+    options.limits.unread_timeout = 0.3;
+    options.limits.max_unread = int64_t{1} << 40;
+    TestServer server(options);
+    RawConnection client(server.port(), 32 << 10);
+    const auto exchange = hold(server, client);
+    const std::string large(32 << 20, 'x');
+    if (is_stream)
+      exchange->begin_events().send(large);
+    else
+      exchange->answer({.body = large});
+    while (client.receive()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(server.gone.wait(), Gone::kUnread);
+    EXPECT_LT(client.received.size(), large.size());
+  }
 }
 
 TEST(EventStream, SendsLargeEventsToClientsThatRead) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
@@ -105,7 +107,16 @@ TEST_P(EmbedderOf, RefusesInvalidTexts) {
 INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny", "mixtral-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
-// The same weights generate and embed in turn. Both give bitwise what they give alone.
+/// Bounds the difference of two vectors of length 1 from the same products. LibTorch's kernels may add in another order
+/// if memory has another alignment, so a product of n terms may differ by n * epsilon of its size. A layer has seven
+/// products, one after another, and norms keep the size.
+double rounding_bound(const models::ModelShape& shape) {
+  constexpr int64_t kProducts = 7;
+  const int64_t terms = std::max(shape.hidden, shape.ffn);
+  return static_cast<double>(shape.layers * kProducts * terms) * std::numeric_limits<float>::epsilon();
+}
+
+// The same weights generate and embed in turn. Both give what they give alone.
 TEST(EmbedderBesideAnEngine, EmbedsBetweenStepsOfGeneration) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
@@ -123,18 +134,20 @@ TEST(EmbedderBesideAnEngine, EmbedsBetweenStepsOfGeneration) {
     };
     Embedder embedder(*saved.model, {.normalize = true, .tokens_at_once = 5});
     const at::Tensor want = embedder.embed(kTexts);
+    const double bound = rounding_bound(saved.model->model().shape);
     const std::vector<int64_t> alone = generated([] {});
     EXPECT_EQ(alone.size(), 9U);
     size_t next = 0, passes = 0;
     const std::vector<int64_t> beside = generated([&] {
       const at::Tensor row = embedder.embed_row(kTexts, next);
       const int64_t begin = static_cast<int64_t>(next), count = row.size(0);
-      EXPECT_TRUE(at::equal(row, want.slice(0, begin, begin + count)));
+      EXPECT_LE((row - want.slice(0, begin, begin + count)).abs().max().item<double>(), bound);
       next = (next + static_cast<size_t>(count)) % kTexts.size(), ++passes;
     });
     EXPECT_EQ(beside, alone);
     EXPECT_EQ(passes, 9U);
-    EXPECT_TRUE(at::equal(embedder.embed(kTexts), want));
+    EXPECT_LE((embedder.embed(kTexts) - want).abs().max().item<double>(), bound);
+    EXPECT_GT((want[0] - want[1]).abs().max().item<double>(), bound) << "other texts differ by more";
   });
 }
 

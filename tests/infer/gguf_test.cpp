@@ -129,6 +129,20 @@ TEST(Gguf, KeepsQuantizedBlocksOfExperts) {
   }
 }
 
+TEST(Gguf, PacksItsBlocksAtTheirFirstUse) {
+  for (const char* name : {"llama-tiny", "mixtral-tiny", "deepseek-tiny"})
+    for (const char* type : {"f16", "q8_0", "q4_0"}) {
+      SCOPED_TRACE(testing::Message() << name << " " << type);
+      test::TemporaryFolder folder;
+      test::write_model(folder, name);
+      write_gguf(folder / "hf", folder / "a.gguf", type);
+      test::Asked asked{.from = folder / "a.gguf", .packing = nn::WeightPacking{}};
+      const std::vector<int64_t> wanted = test::generated(asked).tokens;
+      asked.packs_later = true;
+      EXPECT_EQ(test::generated(asked).tokens, wanted);
+    }
+}
+
 TEST(Gguf, WritesOneFileFromManyRanks) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");

@@ -59,8 +59,25 @@ TEST_P(PackedWeights, EqualPlainWeights) {
     const auto want = generated(asked).tokens;
     ASSERT_EQ(want.size(), static_cast<size_t>(test::kNew));
     asked.packing.emplace();
+    asked.packs_later = &layout == &layouts[1];  // several ranks pack at once
     EXPECT_EQ(generated(asked).tokens, want) << layout.tensor.mode << layout.tensor.size << layout.pipeline.size;
   }
+}
+
+TEST_P(PackedWeights, PackAtTheirFirstUse) {
+  run::Loading loading{.tokenizer = "none", .packing = nn::WeightPacking{}};
+  int64_t bytes = 0, later_bytes = 0;
+  const at::Tensor want = logits(loading, &bytes);
+  loading.packs_later = true;
+  EXPECT_TRUE(at::equal(logits(loading, &later_bytes), want));
+  EXPECT_EQ(later_bytes, bytes);
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, loading);
+    EXPECT_LT(saved.packed->bytes(), bytes);
+    while (saved.packed->load_next()) continue;
+    EXPECT_EQ(saved.packed->bytes(), bytes);
+  });
 }
 
 TEST_P(PackedWeights, ApproximateTheirWeights) {

@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "colossal/base/file.h"
+#include "colossal/data/texts/files.h"
+#include "colossal/data/texts/text_archive.h"
 #include "support/process.h"
 
 namespace colossal::test::prefix_test {
@@ -29,6 +33,7 @@ class Installed : public testing::Test {
   }
   void TearDown() override { fs::remove_all(base); }
   std::string prefix() const { return base + "/prefix"; }
+  std::string text() const { return prefix() + "/share/colossal/builtin_text.gz"; }
 
   std::string base;
 };
@@ -40,6 +45,31 @@ TEST_F(Installed, RunsItsPrograms) {
   EXPECT_EQ(info.status, 0) << info.output;
 }
 
+TEST_F(Installed, HoldsTheBuiltinText) {
+  const std::vector<data::ArchivedText> installed = data::read_text_archive(text());
+  const std::vector<std::string> sources = data::text_files(COLOSSAL_SOURCE_DIR, {});
+  ASSERT_EQ(installed.size(), sources.size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    EXPECT_EQ(fs::path(COLOSSAL_SOURCE_DIR) / installed[i].name, sources[i]);
+    EXPECT_TRUE(installed[i].text == read_file(sources[i], 1 << 24)) << sources[i];
+  }
+}
+
+// Another text in place of the installed one: the sources are still there, and a program that read them would pass
+// unnoticed.
+TEST_F(Installed, TrainsOnTheBuiltinTextWithoutTheSources) {
+  fs::create_directories(base + "/texts/sub");
+  std::ofstream(base + "/texts/sub/only.md") << std::string(20'000, 'x');
+  data::write_text_archive(base + "/texts", text());
+  const std::string run = base + "/run";
+  const Finished trained =
+      command({prefix() + "/bin/colossal", "train", COLOSSAL_SOURCE_DIR "/examples/quickstart.toml",
+               "--training.steps=1", "--training.sample_tokens=0", "--optimizer.warmup_steps=0", "--parallel.data=1",
+               "--training.batch_size=1", "--run.folder=" + run});
+  EXPECT_EQ(trained.status, 0) << trained.output;
+  EXPECT_EQ(data::text_files(run + "/builtin_text", {}), std::vector<std::string>{run + "/builtin_text/sub/only.md"});
+}
+
 TEST_F(Installed, HoldsOnlyPublicHeaders) {
   std::set<std::string> headers;
   for (const auto& entry : fs::recursive_directory_iterator(prefix() + "/include"))
@@ -48,6 +78,10 @@ TEST_F(Installed, HoldsOnlyPublicHeaders) {
     EXPECT_TRUE(headers.count(header)) << header;
   for (const char* header : {"colossal/memory/chunk_store.h", "colossal/report/plot.h", "colossal/ops/simd.h"})
     EXPECT_FALSE(headers.count(header)) << header;
+}
+
+TEST_F(Installed, HoldsNoPythonPackage) {
+  for (const char* name : {"colossal", "colossal_command.py"}) EXPECT_FALSE(fs::exists(prefix() + "/" + name)) << name;
 }
 
 }  // namespace

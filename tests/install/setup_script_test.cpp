@@ -27,7 +27,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-/// A checkout that holds only colossal.sh, and a PATH of stubs only. The stubs write a line for each call into `calls`.
+/// A checkout that holds only the scripts, and a PATH of stubs only. The stubs write a line for each call into `calls`.
 class SetupScript : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,9 @@ class SetupScript : public testing::Test {
     fs::remove_all(base);
     checkout = base + "/checkout";
     fs::create_directories(checkout);
-    fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + "/colossal.sh", checkout + "/colossal.sh");
+    fs::create_directories(checkout + "/packaging");
+    for (const char* script : {"/colossal.sh", "/packaging/release.sh"})
+      fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + script, checkout + script);
     for (const char* name :
          {"bash", "env", "dirname", "readlink", "sed", "awk", "grep", "tee", "sort",  "head",  "tail",  "tr",
           "wc",   "cat", "mkdir",   "rm",       "cp",  "mv",  "cmp",  "ls",  "nproc", "uname", "chmod", "touch"}) {
@@ -48,6 +50,7 @@ class SetupScript : public testing::Test {
     ASSERT_EQ(python.status, 0) << python.output;
     stub("python3", R"(case "$1 $2" in
   "- ") [ -n "$FAKE_SYSTEM_TORCH" ] && echo "$FAKE_SYSTEM_TORCH" ;;
+  "-c "*Python.h*) [ -z "$FAKE_NO_PYTHON_H" ] || [ -e "$BASE/installed" ] ;;
   "-c "*) [ -z "$FAKE_NO_VENV" ] ;;
   "-m venv") echo "venv" >>"$CALLS"; )" +
                         python.output + R"( -m venv --without-pip "$3"
@@ -72,6 +75,7 @@ def put(path, text=""):
 for word in arguments:
     if word.startswith("torch=="):
         put("torch/include/torch.h"), put("torch/__init__.py"), put("torch/lib/libtorch_cpu.so")
+        put("torch/lib/libtorch_python.so")
         metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
         if os.environ.get("FAKE_WHEEL") == "cuda":
             put("torch/lib/libtorch_cuda.so")
@@ -95,7 +99,10 @@ esac)");
 echo "cmake $*" >>"$CALLS"
 mkdir -p build/release
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\n' "$PWD" >build/release/CMakeCache.txt
-case "$*" in *-DCOLOSSAL_TESTS=ON*) echo COLOSSAL_TESTS:BOOL=ON >>build/release/CMakeCache.txt ;; esac
+for name in TESTS PYTHON; do
+  case "$*" in *-DCOLOSSAL_$name=ON*) echo COLOSSAL_$name:BOOL=ON >>build/release/CMakeCache.txt ;; esac
+done
+echo COLOSSAL_PYTHON_EXECUTABLE:INTERNAL=python3 >>build/release/CMakeCache.txt
 touch build/release/build.ninja)");
     stub("ninja", R"(echo "ninja $*" >>"$CALLS"
 printf '#!/bin/sh\necho "colossal ran: $*"\n' >"$2/colossal"
@@ -110,8 +117,7 @@ esac)");
     stub("sudo", R"([ -n "$FAKE_SUDO" ] || exit 1
 shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
     stub("id", R"(echo "${FAKE_UID:-0}")");
-    stub(
-        "df",
+    stub("df",
          R"(echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
 echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
   }
@@ -122,8 +128,8 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
     fs::permissions(base + "/stubs/" + name, fs::perms::owner_all);
   }
 
-  /// Runs `script` (default: colossal.sh of the checkout) with one argument and returns its output.
-  Finished start(Variables variables, std::string script = "", const std::string& command = "info") const {
+  /// Runs `script` (default: colossal.sh of the checkout) and returns its output.
+  Finished start(Variables variables, std::string script = "", std::vector<std::string> arguments = {"info"}) const {
     Variables all{{"PATH", base + "/stubs"},
                   {"STUBS", base + "/stubs"},
                   {"BASE", base},
@@ -136,7 +142,15 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
                   {"CXX", ""},
                   {"http_proxy", ""}};
     for (const auto& [name, value] : variables) all[name] = value;
-    return run_process({.command = {script.empty() ? checkout + "/colossal.sh" : script, command}, .variables = all});
+    arguments.insert(arguments.begin(), script.empty() ? checkout + "/colossal.sh" : script);
+    return run_process({.command = arguments, .variables = all});
+  }
+  void write_wheel_script() const {
+    write(checkout + "/python/make_wheel.py", R"(import os, pathlib, sys
+print("make_wheel", *sys.argv[1:], file=open(os.environ["CALLS"], "a"))
+wheel = pathlib.Path(sys.argv[2], "pycolossal.whl")
+wheel.parent.mkdir(), wheel.touch()
+)");
   }
   std::string calls() const { return content(base + "/calls"); }
 
@@ -211,9 +225,9 @@ TEST_F(SetupScript, KeepsACpuBuildIfGpusAreRequested) {
 
 TEST_F(SetupScript, AnnouncesTheBuildOfTheTests) {
   ASSERT_EQ(start({}).status, 0);
-  const Finished refused = start({{"COLOSSAL_TORCH", ""}, {"FAKE_FREE", "500000"}}, "", "build");
+  const Finished refused = start({{"COLOSSAL_TORCH", ""}, {"FAKE_FREE", "500000"}}, "", {"build"});
   EXPECT_EQ(refused.status, 1) << refused.output;
-  const Finished done = start({{"COLOSSAL_TORCH", ""}}, "", "build");
+  const Finished done = start({{"COLOSSAL_TORCH", ""}}, "", {"build"});
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("colossal.sh will\n  build everything: about "));
 }
@@ -261,6 +275,98 @@ TEST_F(SetupScript, NamesAllPackagesWithoutRoot) {
   EXPECT_THAT(done.output, HasSubstr("apt-get install -y g++ cmake libcli11-dev"));
   EXPECT_THAT(done.output, HasSubstr(" libboost-dev python3-venv\n"));
   EXPECT_EQ(calls(), "") << "something was downloaded";
+}
+
+TEST_F(SetupScript, InstallsThePackagesOfABuild) {
+  const Finished done = start({{"FAKE_NO_HEADERS", "1"}, {"FAKE_NO_PYTHON_H", "1"}}, "", {"packages"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(calls(),
+              testing::ContainsRegex("^apt-get install [^\n]* libboost-dev liburing-dev python3-dev proxy=\n$"));
+  EXPECT_THAT(start({}, "", {"packages"}).output, HasSubstr("no package is missing"));
+
+  const Finished refused = start({{"FAKE_UID", "1000"}, {"FAKE_NO_VENV", "1"}}, "", {"packages"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("run this as root: apt-get install -y python3-venv\n"));
+}
+
+TEST_F(SetupScript, PrintsMissingPackages) {
+  EXPECT_EQ(start({}, "", {"packages", "--missing"}).output, "");
+  const Finished done = start({{"CXX", "no-such-compiler"}, {"FAKE_NO_PYTHON_H", "1"}}, "", {"packages", "--missing"});
+  EXPECT_THAT(done.output, testing::StartsWith("g++\nlibcli11-dev\n"));
+  EXPECT_THAT(done.output, testing::EndsWith("\npython3-dev\n"));
+  EXPECT_EQ(calls(), "") << "something was installed";
+  EXPECT_THAT(start({}, "", {"packages", "--all"}).output, HasSubstr("takes no argument or --missing: got --all"));
+}
+
+TEST_F(SetupScript, PacksAWheelOfTheBuild) {
+  write_wheel_script();
+  const Finished done = start({{"FAKE_NO_PYTHON_H", "1"}}, "", {"wheel"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, testing::EndsWith("\n" + checkout + "/build/dist/pycolossal.whl\n"));
+  EXPECT_THAT(calls(), testing::ContainsRegex("apt-get install [^\n]* python3-dev proxy="));
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_TESTS=OFF -DCOLOSSAL_BENCHMARKS=OFF -DCOLOSSAL_PYTHON=ON"));
+  EXPECT_THAT(calls(), testing::ContainsRegex("ninja -C [^\n]* colossal_python\n"));
+  EXPECT_THAT(calls(), HasSubstr("pip install scikit-build-core==1.1.2 auditwheel=="));
+  EXPECT_THAT(calls(), HasSubstr("make_wheel " + checkout + "/build/release " + checkout + "/build/dist\n"));
+}
+
+TEST_F(SetupScript, BuildsThePythonModuleWithTheTests) {
+  const char* code = "import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()['include'] + '/Python.h'))";
+  const bool has_headers = run_process({.command = {"python3", "-c", code}}).status == 0;
+  ASSERT_EQ(start({}, "", {"build"}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr(std::string("-DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON -DCOLOSSAL_PYTHON=") +
+                                 (has_headers ? "ON" : "OFF")));
+
+  fs::remove_all(checkout + "/build");
+  fs::remove(base + "/calls");
+  fs::create_directories(base + "/libtorch/include");  // a LibTorch without Python
+  ASSERT_EQ(start({{"LIBTORCH_ROOT", base + "/libtorch"}}, "", {"build"}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON -DCOLOSSAL_PYTHON=OFF"));
+}
+
+TEST_F(SetupScript, MakesTheFilesOfARelease) {
+  for (const char* name : {"date", "sha256sum"}) fs::create_symlink(find_program(name), base + "/stubs/" + name);
+  stub("git", R"(case "$*" in
+  *status*) echo "$FAKE_CHANGES" ;;
+  *) echo "git $*" >>"$CALLS"; for word in "$@"; do case $word in --output=*) touch "${word#*=}" ;; esac; done ;;
+esac)");
+  stub("cpack", R"(echo "cpack $*" >>"$CALLS"; mkdir -p "$6"; touch "$6/colossal_0.1.0_amd64.deb")");
+  write(checkout + "/CMakeLists.txt", "project(colossal VERSION 0.1.0 LANGUAGES CXX)\n");
+  write(checkout + "/build/release/CPackConfig.cmake", "");
+  write(checkout + "/CHANGELOG.md", "# Changelog\n\n## Unreleased\n\nNew.\n\n## 0.0.9 - 2026-01-01\nOld.\n");
+  write_wheel_script();
+
+  const Finished unnamed = start({}, "", {"release"});
+  EXPECT_EQ(unnamed.status, 1);
+  EXPECT_THAT(unnamed.output, HasSubstr("CHANGELOG.md must have a section `## 0.1.0`"));
+  const Finished changed = start({{"FAKE_CHANGES", " M README.md"}}, "", {"release", "--nightly"});
+  EXPECT_EQ(changed.status, 1);
+  EXPECT_THAT(changed.output, HasSubstr("the sources of a release must be committed"));
+  EXPECT_EQ(calls(), "") << "something was downloaded";
+
+  const std::string dist = checkout + "/build/dist/";
+  const Finished nightly = start({}, "", {"release", "--nightly"});
+  ASSERT_EQ(nightly.status, 0) << nightly.output;
+  EXPECT_THAT(calls(), testing::ContainsRegex("-DCOLOSSAL_VERSION_SUFFIX=.dev20[0-9]+\n"));
+  EXPECT_THAT(content(dist + "NOTES.md"), testing::MatchesRegex("# Colossal 0.1.0.dev20[0-9]+\n\nNew.\n"));
+  EXPECT_THAT(content(dist + "SHA256SUMS"), testing::ContainsRegex("  colossal-0.1.0.dev20[0-9]+.tar.gz\n"));
+
+  write(checkout + "/CHANGELOG.md", "# Changelog\n\n## 0.1.0 - 2026-12-01\n\nFirst.\n\n## 0.0.9\nOld.\n");
+  const Finished done = start({}, "", {"release"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(content(dist + "NOTES.md"), "# Colossal 0.1.0\n\nFirst.\n");
+  for (const char* file : {"colossal-0.1.0.tar.gz", "colossal_0.1.0_amd64.deb", "pycolossal.whl", "NOTES.md"})
+    EXPECT_THAT(content(dist + "SHA256SUMS"), HasSubstr(std::string("  ") + file + "\n"));
+
+  fs::remove(checkout + "/build/release/CPackConfig.cmake");
+  EXPECT_THAT(start({}, "", {"release"}).output, HasSubstr("Debian packages hold a CPU build of LibTorch"));
+}
+
+TEST_F(SetupScript, ConfiguresAnotherVersionAnew) {
+  ASSERT_EQ(start({}).status, 0);
+  fs::remove(base + "/calls");
+  ASSERT_EQ(start({{"COLOSSAL_VERSION_SUFFIX", ".dev20261127"}}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_VERSION_SUFFIX=.dev20261127"));
 }
 
 TEST_F(SetupScript, PassesTheProxyThroughSudo) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +19,29 @@ namespace {
 
 constexpr int64_t kBytes = 1 << 20;
 at::Tensor block() { return at::empty({kBytes}, at::kByte); }
+
+/// The first account of the process, opened before the first test while there is one thread.
+class FirstAccount : public testing::Environment {
+  void SetUp() override {
+    EXPECT_EQ(c10::GetCPUAllocator(), c10::GetDefaultCPUAllocator()) << "linking the library must change nothing";
+    const at::Tensor before = block();
+    const Account account;
+    const at::Tensor x = block();
+    EXPECT_EQ(account.usage().total, kBytes) << "it must call track_host_memory()";
+  }
+};
+
+[[maybe_unused]] const testing::Environment* const first_account =
+    testing::AddGlobalTestEnvironment(new FirstAccount);  // owned by googletest
+
+TEST(TrackHostMemory, ExchangesAllocatorsOnce) {
+  track_host_memory();
+  const c10::Allocator* const host = c10::GetCPUAllocator();
+  const c10::Allocator* const meta = c10::GetAllocator(c10::DeviceType::Meta);
+  track_host_memory();
+  EXPECT_EQ(c10::GetCPUAllocator(), host);
+  EXPECT_EQ(c10::GetAllocator(c10::DeviceType::Meta), meta);
+}
 
 TEST(Account, CountsAKindUntilItsTensorsAreGone) {
   const Account account;

@@ -101,6 +101,31 @@ TEST(DeviceTrace, IgnoresUsesOutsideOfSteps) {
   });
 }
 
+TEST(DeviceTrace, ForgetsAnAbandonedStep) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    int64_t told = 0;
+    DeviceTrace trace(std::make_unique<ToldMeter>(told));
+    Timeline timeline;
+    pass(trace, timeline, told, {0, 1}, {7, 5}, /*rest=*/3);
+    EXPECT_TRUE(trace.agree(mesh));
+    trace.begin_step();
+    told = 100;
+    trace.end_moment();  // what was there before the pass
+    timeline.used(0);
+    trace.begin_moment(timeline, kChunk, kChunk);
+    told = 200;
+    trace.abandon_step();
+    EXPECT_FALSE(trace.is_in_passes());
+    timeline.end_pass();
+    trace.end_pass(timeline);
+    EXPECT_FALSE(trace.agree(mesh));
+    EXPECT_EQ(trace.min_bytes(), 7 + kChunk);
+    pass(trace, timeline, told, {0, 1}, {7, 5}, /*rest=*/3);
+    EXPECT_FALSE(trace.agree(mesh)) << "the next step is measured as before";
+  });
+}
+
 // ---- which chunks are gathered
 
 struct Outcome {

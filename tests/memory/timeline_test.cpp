@@ -54,6 +54,23 @@ TEST(Timeline, StopsPredictingForAnotherOrder) {
   EXPECT_EQ(foretold(order, other)[98], 299);
 }
 
+TEST(Timeline, RestartsAPassWithoutLearningIt) {
+  Timeline order;
+  foretold(order, {0, 1, 2, 1, 0});
+  const uint64_t next = *order.next_use(1);
+  const uint64_t orders = order.orders();
+  for (const size_t chunk : {0, 1, 9}) order.used(chunk);
+  const uint64_t revision = order.revision();
+  order.restart_pass();
+  EXPECT_NE(order.revision(), revision);
+  EXPECT_EQ(order.position(), 0U);
+  EXPECT_EQ(order.next_use(1), next);
+  EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
+  EXPECT_EQ(order.orders(), orders);
+  order.restart_pass();  // has no use to forget
+  EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
+}
+
 TEST(Timeline, IgnoresAPassThatStopsEarly) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0});

@@ -152,6 +152,91 @@ TEST(PrepackedLayers, TakeRowsOfEachExpert) {
   EXPECT_FALSE(keeping.layers.take("w.0", {values[0]}));
 }
 
+TEST(PrepackedLayers, LoadPostponedParametersAtTheirFirstUse) {
+  const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
+  PackedStack loaded({}), filled({}), taken({}), early({});
+  loaded.load(values);
+  int loads = 0;
+  EXPECT_TRUE(filled.layers.take_later("w", [&] {
+    ++loads;
+    tensor::Held held;
+    filled.layers.loaded(filled.stack).write_into(held);
+    held.value.copy_(values);
+  }));
+  for (PackedStack* stack : {&taken, &early})
+    EXPECT_TRUE(stack->layers.take_later("w", [&, stack] {
+      ++loads;
+      for (int64_t e = 0; e < 3; ++e) EXPECT_TRUE(stack->layers.take(concat("w.", e), {values[e]}));
+    }));
+  EXPECT_EQ(loads, 0);
+  EXPECT_EQ(filled.layers.bytes(), 0);
+  EXPECT_TRUE(early.layers.load_next());
+  EXPECT_EQ(loads, 1);
+  for (const PackedStack* stack : {&filled, &taken, &early}) {
+    EXPECT_TRUE(at::equal((*stack)(input()), loaded(input())));
+    EXPECT_TRUE(at::equal((*stack)(input()), loaded(input())));
+    EXPECT_EQ(stack->layers.bytes(), loaded.layers.bytes());
+  }
+  EXPECT_EQ(loads, 3);
+  for (PackedStack* stack : {&filled, &taken, &early}) EXPECT_FALSE(stack->layers.load_next());
+}
+
+TEST(PrepackedLayers, LoadAPostponedParameterAgainAfterAnError) {
+  const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
+  PackedStack loaded({}), postponed({});
+  loaded.load(values);
+  bool fails = true;
+  EXPECT_TRUE(postponed.layers.take_later("w", [&] {
+    require(!fails, "test", "no memory");
+    for (int64_t e = 0; e < 3; ++e) postponed.layers.take(concat("w.", e), {values[e]});
+  }));
+  EXPECT_THROW(postponed(input()), Error);
+  fails = false;
+  EXPECT_TRUE(at::equal(postponed(input()), loaded(input())));
+}
+
+TEST(PrepackedLayers, ViewTablesUntilTheyAreCopied) {
+  const at::Tensor values = at::linspace(-2, 3, 32 * 16, at::kFloat).view({32, 16});
+  Layer loaded({}), used({}), early({});
+  for (Layer* layer : {&loaded, &used, &early}) layer->weight.looked_up = true;
+  tensor::Held held;
+  loaded.layers.loaded(loaded.weight).write_into(held);
+  held.value.copy_(values);
+  loaded.layers.finish();
+  for (Layer* layer : {&used, &early}) {
+    EXPECT_TRUE(layer->layers.view(layer->weight, {values}));
+    EXPECT_EQ(layer->weight.value.data_ptr(), values.data_ptr());
+  }
+  EXPECT_TRUE(early.layers.load_next());
+  for (Layer* layer : {&used, &early}) {
+    EXPECT_TRUE(at::equal(layer->without_gradients(input()), loaded.without_gradients(input())));
+    EXPECT_NE(layer->weight.value.data_ptr(), values.data_ptr());
+    EXPECT_TRUE(at::equal(layer->weight.value.detach(), values));
+    EXPECT_FALSE(layer->layers.load_next());
+  }
+}
+
+TEST(PrepackedLayers, RefuseViewsThatTheyCannotUse) {
+  const at::Tensor values = at::zeros({32, 16}), half = values.narrow(0, 0, 16);
+  Layer table({}), plain({}), keeping({.keeps_values = true}), rounded({.bits = 8, .group = 16});
+  for (Layer* layer : {&table, &keeping, &rounded}) layer->weight.looked_up = true;
+  EXPECT_FALSE(table.layers.view(table.weight, {half, half}));
+  EXPECT_FALSE(table.layers.view(table.weight, {values.to(at::kHalf)}));
+  EXPECT_FALSE(table.layers.view(table.weight, {at::zeros({16, 32}).t()}));
+  for (Layer* layer : {&plain, &keeping, &rounded}) EXPECT_FALSE(layer->layers.view(layer->weight, {values}));
+}
+
+TEST(PrepackedLayers, RefuseToPostponeWhatTheyDoNotReadLater) {
+  const auto load = [] { ADD_FAILURE() << "loaded"; };
+  PackedStack rounded({.bits = 8, .group = 16}), keeping({.keeps_values = true}), plain({}), table({});
+  table.stack.looked_up = true;
+  EXPECT_FALSE(rounded.layers.take_later("w", load));
+  EXPECT_FALSE(keeping.layers.take_later("w", load));
+  EXPECT_FALSE(table.layers.take_later("w", load));
+  EXPECT_FALSE(plain.layers.take_later("another", load));
+  EXPECT_FALSE(plain.layers.load_next());
+}
+
 /// Counts the reads that are announced while it lives (tensor/read_scope.h).
 class AnnouncedReads {
  public:

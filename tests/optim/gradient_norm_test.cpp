@@ -49,6 +49,21 @@ TEST(GradientNorm, SendsOneScalarInOneMessage) {
   });
 }
 
+TEST(GradientNorm, BringsASumInTheSameMessage) {
+  comm::run_ranks(3, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
+    for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity}) {
+      const double own = world.rank() + 2.5, norm = joint_norm(own, mesh, order);
+      world.traffic().reset();
+      const NormAndSum both = joint_norm_and_sum(own, 10.0 * world.rank(), mesh, order);
+      EXPECT_EQ(world.traffic().total().calls, 1);
+      EXPECT_EQ(both.norm, norm);
+      EXPECT_EQ(both.sum, 30);
+      EXPECT_FALSE(std::isfinite(joint_norm_and_sum(world.rank() == 1 ? std::nan("") : 1, 1, mesh, order).norm));
+    }
+  });
+}
+
 TEST(GradientNorm, AcceptsRanksWithoutGradients) {
   comm::run_ranks(3, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});

@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/data/texts/corrupted_spans.h"
+#include "colossal/data/texts/text_archive.h"
 #include "colossal/models/registry.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -255,6 +256,19 @@ TEST_F(BertData, ReportsUnreadFilesOfFolder) {
   Config c = config("masked-token");
   c.data.path = "builtin";
   EXPECT_THAT(open_data(c, models::built_in(), folder / "texts", 0).training->take_notices(), testing::IsEmpty());
+}
+
+TEST_F(BertData, ReadsBuiltinTextOfAnArchive) {
+  folder.write("texts/a.md", std::string(3000, 'x'));
+  folder.write("texts/b.md", "the other text");
+  data::write_text_archive(folder / "texts", folder / "texts.gz");
+  Config c = config("masked-token");
+  c.data.path = "builtin";
+  const RunData plain = open_data(c, models::built_in(), folder / "texts", 0);
+  const RunData packed = open_data(c, models::built_in(), folder / "texts.gz", 0);
+  EXPECT_EQ(packed.training->state(), plain.training->state());
+  EXPECT_EQ(packed.held_out->state(), plain.held_out->state());
+  EXPECT_TRUE(at::equal(packed.training->next().at("ids"), plain.training->next().at("ids")));
 }
 
 TEST_F(BertData, RefusesVocabularyOfFolderModel) {

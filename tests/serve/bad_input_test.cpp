@@ -52,6 +52,12 @@ TEST(BadInput, GetsItsMessage) {
       {kCompletions, R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
          {"schema": {"properties": {"a": {"uniqueItems": true}}}}}})",
        400, "\"uniqueItems\" is not supported", "response_format"},
+      {kCompletions, R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
+         {"schema": {"not": {}}}}})",
+       400, "finite", "response_format"},
+      {kChats, R"({"messages": [{"role": "user", "content": "Hi"}], "tool_choice": "required",
+         "tools": [{"function": {"name": "f", "parameters": {"not": {}}}}]})",
+       400, "finite", "tools"},
       {kChats, R"({"messages": []})", 400, "messages must be", "messages"},
       {kChats, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", 400, "images",
        "messages[0].content[0].type"},

@@ -93,7 +93,7 @@ TEST_P(EngineLoopEndsOn, DeliversNoEventAfterACancellation) {
     });
     if (rank.is_first()) {
       EXPECT_EQ(heard, 3);
-      EXPECT_GT(loop.load().generated_tokens, 3) << "the step had more events";
+      EXPECT_GE(engine.draft_counts().accepted, 2) << "the second step had more events";
     }
     EXPECT_FALSE(engine.has_work());
   });
@@ -258,7 +258,7 @@ TEST_P(EngineLoopEndsOn, ReportsAnErrorOfAStepToAllWork) {
     });
   });
   EXPECT_THAT(error, HasSubstr("[model] out of memory"));
-  for (const Heard& own : heard) EXPECT_EQ(own.finish_reason, FinishReason::Failed);
+  for (const Heard& own : heard) EXPECT_EQ(own.finish_reason, FinishReason::EngineEnded);
   EXPECT_EQ(heard[0].tokens.size(), 3U);
   EXPECT_TRUE(heard[2].tokens.empty());
   const std::string named = GetParam() == 1 ? "[model] out of memory" : "rank 1";
@@ -285,7 +285,7 @@ TEST_P(EngineLoopEndsOn, ReportsALostRankToQueuedWork) {
     });
   });
   EXPECT_THAT(error, HasSubstr("this rank is gone"));
-  EXPECT_EQ(heard.finish_reason, FinishReason::Failed);
+  EXPECT_EQ(heard.finish_reason, FinishReason::EngineEnded);
   EXPECT_THAT(heard.error, HasSubstr("rank 1"));
   EXPECT_EQ(embedding_error, heard.error);
 }

@@ -34,8 +34,8 @@ inline std::vector<infer::Event> events_of(const std::string& text,
   return events;
 }
 
-inline infer::Event failure(const std::string& message) {
-  return {.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message};
+inline infer::Event failure(const std::string& message, infer::FinishReason reason = infer::FinishReason::Failed) {
+  return {.id = -1, .token = -1, .finish_reason = reason, .error = message};
 }
 
 /// Each step passes the next event of every generation, in the order of their tickets. An embedding ends in one step.

@@ -1,5 +1,5 @@
 // Messages over a socket: order, sizes, senders that do not wait, ends.
-#include "colossal/serve/message_socket.h"
+#include "colossal/serve/replicas/message_socket.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

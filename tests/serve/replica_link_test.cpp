@@ -1,5 +1,5 @@
 // A replica at the other end of a socket: what arrives there, what comes back, and how either end notices the other's.
-#include "colossal/serve/replica_link.h"
+#include "colossal/serve/replicas/replica_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST_F(Linked, ReturnsAllOfAnEvent) {
   Listener listener;
   remote->add(only({.on_event = listener.on_event()}));
   Event event = event_of(12, FinishReason::Failed);
-  event.error = "a constraint ended: \xff\x01";
+  event.error = "[a-z] ended: \xff\x01";  // of the request, although it begins like one of an engine
   event.found = 64;
   event.log_probabilities = {-0.1, {{12, -0.1}, {13, -std::numeric_limits<double>::infinity()}}};
   event.prompt_log_probabilities = {{-1.0 / 3, {}}, {-2, {{1, -2}}}};
@@ -174,13 +174,15 @@ TEST_F(Linked, NamesTheReplicaInErrorsOfItsEngine) {
   std::promise<Vectors> vectors;
   remote->add(only({.on_event = listener.on_event()}));
   remote->add({.on_vectors = [&](Vectors v) { vectors.set_value(std::move(v)); }});
-  Event event = event_of(-1, FinishReason::Failed);
+  Event event = event_of(-1, FinishReason::EngineEnded);
   event.error = "[comm] group \"tensor\": rank 1 has died";
   fake.generation(100).on_event(event);
-  fake.embedding(101).on_vectors({.error = event.error});
+  fake.embedding(101).on_vectors({.error = event.error, .engine_has_ended = true});
   const std::string named = concat(kName, ": ", event.error);
   EXPECT_EQ(listener.wait().at(0).error, named);
-  EXPECT_EQ(vectors.get_future().get().error, named);
+  const Vectors got = vectors.get_future().get();
+  EXPECT_EQ(got.error, named);
+  EXPECT_TRUE(got.engine_has_ended);
 }
 
 TEST_F(Linked, CancelsByTheTicketOfTheReplica) {
@@ -203,22 +205,13 @@ TEST_F(Linked, CancelsByTheTicketOfTheReplica) {
 }
 
 TEST_F(Linked, ReportsLoadsThatChange) {
-  fake.set_load({.waiting = 1,
-                 .running = 2,
-                 .blocks = 30,
-                 .blocks_used = 4,
-                 .prompt_tokens = 5,
-                 .found_tokens = 6,
-                 .generated_tokens = 7});
+  fake.set_load({.waiting = 1, .running = 2, .blocks = 30, .blocks_used = 4});
   link->report_load(), link->report_load();
-  ASSERT_TRUE(waits_until([&] { return remote->load().generated_tokens == 7; }));
+  ASSERT_TRUE(waits_until([&] { return remote->load().blocks_used == 4; }));
   const ReplicaLoad load = remote->load();
   EXPECT_EQ(load.waiting, 1);
   EXPECT_EQ(load.running, 2);
   EXPECT_EQ(load.blocks, 30);
-  EXPECT_EQ(load.blocks_used, 4);
-  EXPECT_EQ(load.prompt_tokens, 5);
-  EXPECT_EQ(load.found_tokens, 6);
 }
 
 // Work counts as waiting from add() until a report says that it runs.
@@ -266,7 +259,7 @@ TEST_F(Linked, FailsUnfinishedWorkIfTheConnectionBreaks) {
   link.reset();
   const Event last = running.wait().back();
   EXPECT_EQ(running.so_far().size(), 2U);
-  EXPECT_EQ(last.finish_reason, FinishReason::Failed);
+  EXPECT_EQ(last.finish_reason, FinishReason::EngineEnded);
   EXPECT_EQ(last.token, -1);
   EXPECT_EQ(last.error, "replica 1 (ranks 2 to 3) ended: its first process has died");
   EXPECT_EQ(of_vectors.get_future().get(), last.error);
@@ -294,7 +287,7 @@ TEST_F(Linked, FailsWorkThatTheReplicaRefuses) {
   std::promise<std::string> of_vectors;
   remote->add(only({.on_event = listener.on_event()}));
   remote->add({.on_vectors = [&](Vectors vectors) { of_vectors.set_value(vectors.error); }});
-  EXPECT_EQ(listener.wait().back().finish_reason, FinishReason::Failed);
+  EXPECT_EQ(listener.wait().back().finish_reason, FinishReason::EngineEnded);
   EXPECT_THAT(listener.so_far().back().error, HasSubstr("[serve] the replica takes no more work"));
   EXPECT_THAT(of_vectors.get_future().get(), HasSubstr("[serve] the replica takes no more work"));
 }

@@ -1,5 +1,5 @@
 // The choice of a replica for each request, and the prefixes that it depends on.
-#include "colossal/serve/replicas.h"
+#include "colossal/serve/replicas/replicas.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -149,17 +149,14 @@ TEST_F(ReplicasOfThree, RefusesWhatTheReplicaRefuses) {
 }
 
 TEST_F(ReplicasOfThree, SumsLoads) {
-  all[0].set_load({1, 2, 3, 4, 5, 6, 7});
-  all[1].set_load({10, 20, 30, 40, 50, 60, 70});
-  all[2].set_load({100, 200, 300, 400, 500, 600, 700});
+  all[0].set_load({1, 2, 3, 4});
+  all[1].set_load({10, 20, 30, 40});
+  all[2].set_load({100, 200, 300, 400});
   const ReplicaLoad sum = replicas.load();
   EXPECT_EQ(sum.waiting, 111);
   EXPECT_EQ(sum.running, 222);
   EXPECT_EQ(sum.blocks, 333);
   EXPECT_EQ(sum.blocks_used, 444);
-  EXPECT_EQ(sum.prompt_tokens, 555);
-  EXPECT_EQ(sum.found_tokens, 666);
-  EXPECT_EQ(sum.generated_tokens, 777);
 }
 
 TEST(PrefixHasher, HashesFullBlocksWithAllTokensBefore) {

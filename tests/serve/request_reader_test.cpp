@@ -89,6 +89,13 @@ TEST(RequestReader, ReadsAllFieldsOfACompletion) {
   EXPECT_EQ(sampling.logit_bias, (std::map<int64_t, double>{{65, -100}}));
 }
 
+TEST(RequestReader, TakesMinusOneAsNoTopK) {
+  ReaderOptions options = common();
+  options.defaults.options.sampling.top_k = 20;
+  EXPECT_EQ(completion(R"({"prompt": "a"})", options).options.sampling.top_k, 20);
+  EXPECT_EQ(completion(R"({"prompt": "a", "top_k": -1})", options).options.sampling.top_k, 0);
+}
+
 TEST(RequestReader, UsesOpenAisDefaults) {
   const CompletionRequest request = completion(R"({"prompt": "a", "temperature": null})");
   EXPECT_EQ(request.options.max_tokens, 16);
@@ -120,7 +127,7 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
       {R"("top_p": 0)", "top_p"},
       {R"("top_p": 1.1)", "top_p"},
       {R"("min_p": 2)", "min_p"},
-      {R"("top_k": -1)", "top_k"},
+      {R"("top_k": -2)", "top_k"},
       {R"("top_k": 1.5)", "top_k"},
       {R"("seed": 18446744073709551615)", "seed"},
       {R"("seed": "x")", "seed"},
@@ -152,8 +159,6 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
       {R"("response_format": {"type": "xml"})", "response_format.type"},
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format.json_schema.schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}})", "response_format"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}})", "response_format"},
   };
   for (const auto& [member, param] : bad) {
     const auto error = completion_error(concat("{\"prompt\": \"a\", ", member, "}"));
@@ -287,8 +292,6 @@ TEST(RequestReader, RefusesChatsWithTheField) {
       {chat_with(tool + R"(, "tool_choice": "any")"), "tool_choice"},
       {chat_with(tool + R"(, "tool_choice": {"function": {"name": "g"}})"), "tool_choice.function.name"},
       {chat_with(tool + R"(, "parallel_tool_calls": 1)"), "parallel_tool_calls"},
-      {chat_with(R"("tools": [{"function": {"name": "f", "parameters": {"not": {}}}}], "tool_choice": "required")"),
-       "tools"},
   };
   for (const auto& [body, param] : bad) {
     const auto error = error_of([&body = body] { chat(body); });

@@ -1,5 +1,5 @@
 // Several engines behind one Replicas, each on two thread ranks: answers, ends, errors of one replica.
-#include "colossal/serve/served_replicas.h"
+#include "colossal/serve/replicas/served_replicas.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -127,7 +127,7 @@ std::optional<Ticket> add(Replica& replica, Heard& heard, Generation generation)
 
 TEST_P(ServedReplicasOf, AnswerLikeOneEngine) {
   constexpr size_t kRequests = 12;
-  std::atomic<int64_t> generated[kReplicas] = {};
+  std::atomic<int64_t> prompt_tokens[kReplicas] = {};
   on_ranks([&](Rank& rank) {
     std::vector<infer::Request> requests;
     for (size_t i = 0; i < kRequests; ++i) {
@@ -149,18 +149,18 @@ TEST_P(ServedReplicasOf, AnswerLikeOneEngine) {
       if (std::all_of(heard.begin(), heard.end(), has_ended)) served.end();
     });
     EXPECT_EQ(rank.world.traffic().total("replicas").calls, before) << "no collective spans two replicas";
-    if (rank.part.rank() == 0) generated[rank.part.index()] = rank.loop.load().generated_tokens;
+    if (rank.part.rank() == 0) prompt_tokens[rank.part.index()] = rank.engine.counts().prompt_tokens;
     for (size_t i = 0; is_first && i < kRequests; ++i) {
       EXPECT_EQ(heard[i].tokens, want[i]) << i;
       EXPECT_EQ(heard[i].finish_reason.load(), FinishReason::AtLength) << i;
     }
   });
   int64_t tokens = 0;
-  for (const auto& own : generated) {
+  for (const auto& own : prompt_tokens) {
     EXPECT_GT(own, 0) << "every replica has work";
     tokens += own;
   }
-  EXPECT_EQ(tokens, 12 * 4 + 11 * 12 / 2);
+  EXPECT_EQ(tokens, 12 * 3);
 }
 
 TEST_P(ServedReplicasOf, CancelInEveryReplica) {
@@ -216,7 +216,7 @@ TEST_P(ServedReplicasOf, EndWithTheErrorOfAnotherReplica) {
     } else if (rank.world.rank() == 0) {
       EXPECT_EQ(message, "[serve] replica 1 (ranks 2 to 3) ended: [comm] rank 3 has died (rank 2 of 4)");
       for (const Heard& own : heard) {
-        EXPECT_EQ(own.finish_reason.load(), FinishReason::Failed);
+        EXPECT_EQ(own.finish_reason.load(), FinishReason::EngineEnded);
         EXPECT_THAT(own.error, HasSubstr("rank 3 has died"));
       }
     }
@@ -233,7 +233,7 @@ TEST_P(ServedReplicasOf, EndAllWithTheErrorOfRankZero) {
       served.run([&] { require(heard[0].events == 0 || heard[1].events == 0, "cli", "the socket is gone"); });
     });
     if (rank.world.rank() == 0) {
-      for (const Heard& own : heard) EXPECT_EQ(own.finish_reason.load(), FinishReason::Failed);
+      for (const Heard& own : heard) EXPECT_EQ(own.finish_reason.load(), FinishReason::EngineEnded);
     }
     if (rank.part.index() == 1 && rank.part.rank() == 0) {
       EXPECT_THAT(message, StartsWith("[serve] rank 0, which takes the requests, has ended: "));

@@ -69,6 +69,21 @@ TEST(Service, ServesThePageUnderItsPolicy) {
   EXPECT_NE(reply.headers.find("Content-Security-Policy"), nullptr);
 }
 
+TEST(Service, ListsItsRoutesIfItsModelOnlyEmbeds) {
+  TestOptions options;
+  options.opens = false;
+  TestService test(options);
+  serve::ServedModel model = test.model();
+  model.continues = false;
+  test.service.open(model, test.replica);
+  const http::Reply reply = test.get("/");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(*reply.headers.find("Content-Type"), "text/plain; charset=utf-8");
+  EXPECT_THAT(reply.body, AllOf(HasSubstr("tiny embeds texts"), HasSubstr("\nPOST /v1/embeddings\n"),
+                                HasSubstr("\nGET /health\n"), Not(HasSubstr("completions"))));
+  EXPECT_EQ(test.post(kCompletions, R"({"prompt": "x"})").status, 400);
+}
+
 TEST(Service, ShowsItsModel) {
   TestService test;
   const Json list = Json::parse(test.get("/v1/models").body);
@@ -83,6 +98,53 @@ TEST(Service, ConvertsTextsToTokensAndBack) {
             R"({"tokens":[97,98],"count":2,"max_model_len":64})");
   EXPECT_EQ(test.answer("/tokenize", R"({"messages": [{"role": "user", "content": "Hi"}]})")["count"], 18);
   EXPECT_EQ(test.answer("/detokenize", R"({"tokens": [97, 98]})").dump(), R"({"prompt":"ab"})");
+}
+
+/// Bytes with a begin token before prompts; whole texts also have an end token.
+class MarkingTokenizer final : public text::Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override { return bytes_.encode(text); }
+  std::string piece(int64_t id) const override { return bytes_.piece(id); }
+  int64_t vocabulary_size() const override { return bytes_.vocabulary_size(); }
+  int64_t end_id() const override { return bytes_.end_id(); }
+  std::vector<int64_t> encode_prompt(std::string_view text) const override {
+    std::vector<int64_t> ids = encode(text);
+    ids.insert(ids.begin(), 1);
+    return ids;
+  }
+  text::Encoding encode_whole(std::string_view text) const override {
+    text::Encoding whole{.ids = encode_prompt(text)};
+    whole.ids.push_back(2);
+    return whole;
+  }
+
+ private:
+  text::ByteTokenizer bytes_;
+};
+
+TEST(Service, AddsSpecialTokensAsRequested) {
+  for (const bool continues : {true, false}) {
+    const MarkingTokenizer marking;
+    TestOptions options;
+    options.opens = false;
+    TestService test(options);
+    serve::ServedModel model = test.model();
+    model.tokenizer = &marking;
+    model.continues = continues;
+    test.service.open(model, test.replica);
+    const auto tokens = [&](const std::string& body) { return test.answer("/tokenize", body)["tokens"]; };
+    const Json with = continues ? Json({1, 97}) : Json({1, 97, 2});
+    EXPECT_EQ(tokens(R"({"prompt": "a"})"), with);
+    EXPECT_EQ(tokens(R"({"prompt": "a", "add_special_tokens": true})"), with);
+    EXPECT_EQ(tokens(R"({"prompt": "a", "add_special_tokens": false})"), Json({97}));
+    const std::string chat = R"({"messages": [{"role": "user", "content": "Hi"}])";
+    const size_t without = tokens(chat + "}").size();
+    EXPECT_EQ(tokens(chat + R"(, "add_special_tokens": false})").size(), without);
+    EXPECT_EQ(tokens(chat + R"(, "add_special_tokens": true})").size(), without + (continues ? 1 : 2));
+    const http::Reply bad = test.post("/tokenize", R"({"prompt": "a", "add_special_tokens": 1})");
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_THAT(bad.body, HasSubstr("add_special_tokens must be true or false"));
+  }
 }
 
 TEST(Service, EmbedsTexts) {
@@ -136,12 +198,71 @@ TEST(Service, BoundsUnfinishedEmbeddings) {
   EXPECT_TRUE(TestService::wait_for([&] { return test.post("/v1/embeddings", R"({"input": "x"})").status == 200; }));
 }
 
+TEST(Service, BoundsTokensOfUnfinishedEmbeddings) {
+  TestOptions options;
+  options.service.max_embedding_tokens = 10;
+  TestService test(options);
+  test.replica.allow_steps(0);
+  http_test::RawConnection first(test.server->port());
+  first.send(TestService::request("/v1/embeddings", R"({"input": ["12345678", "12345678"]})"));  // alone, so it fits
+  ASSERT_TRUE(TestService::wait_for([&] { return test.replica.embedded().size() == 2; }));
+  const http::Reply full = test.post("/v1/embeddings", R"({"input": "x"})");
+  EXPECT_EQ(full.status, 429);
+  EXPECT_NE(full.headers.find("Retry-After"), nullptr);
+  EXPECT_THAT(full.body, HasSubstr("embeddings may have 10 tokens together, the unfinished ones have 16, and this one "
+                                   "adds 1; try again later"));
+  test.replica.play_vectors({.rows = {{1}, {1}}});
+  test.replica.allow_steps(-1);
+  EXPECT_THAT(first.receive_answer(), HasSubstr("200 OK"));
+  EXPECT_TRUE(TestService::wait_for([&] { return test.post("/v1/embeddings", R"({"input": "x"})").status == 200; }));
+}
+
+/// A tokenizer that does not come to an end of texts of more than 64 KiB before it is released.
+class SlowTokenizer final : public text::Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override {
+    if (text.size() > 64 << 10) {
+      ++slow;
+      TestService::wait_for([this] { return is_released.load(); });
+    }
+    return {1};
+  }
+  std::string piece(int64_t) const override { return "x"; }
+  int64_t vocabulary_size() const override { return 257; }
+  int64_t end_id() const override { return 256; }
+
+  mutable std::atomic<int> slow{0};
+  std::atomic<bool> is_released{false};
+};
+
+TEST(Service, AnswersASmallRequestBesideHugeOnes) {
+  SlowTokenizer slow;
+  TestOptions options;
+  options.opens = false;
+  TestService test(options);
+  serve::ServedModel model = test.model();
+  model.tokenizer = &slow;
+  test.service.open(model, test.replica);
+  const std::string huge = TestService::request("/tokenize", "{\"prompt\": \"" + std::string(1 << 20, 'x') + "\"}");
+  std::vector<std::unique_ptr<http_test::RawConnection>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<http_test::RawConnection>(test.server->port()));
+    clients.back()->send(huge);
+  }
+  ASSERT_TRUE(TestService::wait_for([&] { return slow.slow == 1; }));
+  EXPECT_EQ(test.answer("/tokenize", R"({"prompt": "x"})")["count"], 1);
+  EXPECT_FALSE(slow.is_released);
+  EXPECT_EQ(slow.slow, 1) << "one thread is left for small requests";
+  slow.is_released = true;
+  for (const auto& client : clients) EXPECT_THAT(client->receive_answer(), HasSubstr("200 OK"));
+}
+
 TEST(Service, SeparatesClientsByKeyElseByAddress) {
   const serve::Service open({}), closed({.has_keys = true});
-  EXPECT_EQ(open.client_of(request_of(0, "::1")), "::1");
+  EXPECT_EQ(http::client_of(request_of(0, "::1")), "::1");
   EXPECT_EQ(open.cache_key_of(request_of(0, "::1")), open.cache_key_of(request_of(0, "127.0.0.1")));
-  EXPECT_EQ(closed.client_of(request_of(1, "::1")), closed.client_of(request_of(1, "127.0.0.1")));
-  EXPECT_NE(closed.client_of(request_of(1, "::1")), closed.client_of(request_of(2, "::1")));
+  EXPECT_EQ(http::client_of(request_of(1, "::1")), http::client_of(request_of(1, "127.0.0.1")));
+  EXPECT_NE(http::client_of(request_of(1, "::1")), http::client_of(request_of(2, "::1")));
   EXPECT_NE(closed.cache_key_of(request_of(1, "::1")), closed.cache_key_of(request_of(2, "::1")));
 }
 
@@ -186,6 +307,16 @@ TEST(Service, LogsALinePerRequestWithoutTextsAndKeys) {
   EXPECT_THAT(lines[2], HasSubstr(" - key - status 401"));
   for (const std::string& line : lines)
     EXPECT_THAT(line, AllOf(Not(HasSubstr("SECRET")), Not(HasSubstr("HIDDEN")), Not(HasSubstr("-key"))));
+}
+
+TEST(Service, LeavesProbesOutOfTheLog) {
+  TestService test;
+  test.get("/health");
+  test.get("/v1/models");
+  const std::vector<std::string> lines = test.log(1);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr(" /v1/models "));
+  EXPECT_THAT(test.get("/metrics").body, HasSubstr("colossal_requests_total{route=\"/health\",status=\"200\"} 1\n"));
 }
 
 TEST(Service, CountsWhatItAnswers) {
@@ -233,7 +364,7 @@ TEST(Service, ForgetsRecordsOfRequestsThatHaveEnded) {
   bool is_changed = false;
   service.note(7, [&](serve::RequestRecord&) { is_changed = true; });
   EXPECT_FALSE(is_changed);
-  service.log_end({.number = 7, .id = "a", .route = "/health", .status = 200, .is_complete = true});
+  service.log_end({.number = 7, .id = "a", .route = "/v1/models", .status = 200, .is_complete = true});
   service.log_end({.number = 8, .id = "b"});
   EXPECT_THAT(lines, ElementsAre(EndsWith(", -"), EndsWith(", left")));
 }

@@ -49,9 +49,12 @@ Continued generated(const Asked& asked) {
   comm::run_ranks(static_cast<int>(asked.layout.ranks()), [&](comm::World& world) {
     comm::Mesh mesh(world, asked.layout.axes());
     const at::Device device = asked.devices[std::min(static_cast<size_t>(world.rank()), asked.devices.size() - 1)];
-    const run::SavedModel saved =
-        run::load_model(asked.from, mesh, asked.layout, device,
-                        {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory, .packing = asked.packing});
+    const run::SavedModel saved = run::load_model(asked.from, mesh, asked.layout, device,
+                                                  {.tokenizer = "bytes",
+                                                   .dtype = asked.dtype,
+                                                   .memory = asked.memory,
+                                                   .packing = asked.packing,
+                                                   .packs_later = asked.packs_later});
     const run::StreamedWeights* weights = saved.weights.get();
     const int64_t before = weights ? weights->store().counts().loaded : 0;
     const std::vector<int64_t> tokens =

@@ -33,6 +33,7 @@ struct Asked {
   std::vector<at::Device> devices{at::kCPU};  ///< device of each rank; the last one is for all further ranks
   infer::SamplingOptions sampling{.temperature = 1, .seed = 3};
   std::optional<nn::WeightPacking> packing{};
+  bool packs_later = false;  ///< run::Loading::packs_later
 };
 
 /// The tokens and the memory statistics of rank 0.

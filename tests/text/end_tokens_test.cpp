@@ -24,6 +24,7 @@ TEST(EndTokens, ReadsEndTokensFromModelFiles) {
   EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(7, 256));
   folder.write("generation_config.json", R"({"eos_token_id": [9, 3, 9, -1]})");
   EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(3, 9, 256));
+  EXPECT_THAT(end_ids(folder.path()), ElementsAre(3, 9));
 }
 
 TEST(EndTokens, RefusesValuesThatAreNotIds) {

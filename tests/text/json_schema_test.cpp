@@ -470,6 +470,19 @@ TEST(JsonSchema, LimitsChoices) {
   EXPECT_NE(refusal(schema + "]}").find("make the schema simpler"), std::string::npos) << refusal(schema + "]}");
 }
 
+// Each pattern has an automaton of its own, to examine the value. Without a limit, a schema of 256 KiB takes an hour.
+TEST(JsonSchema, LimitsPatternsTogether) {
+  const auto schema_of = [](int patterns) {
+    json schema{{"enum", {"x"}}, {"allOf", json::array()}};
+    for (int i = 0; i < patterns; ++i)
+      schema["allOf"].push_back({{"pattern", "x|(a|b)*a(a|b){8}" + std::to_string(i)}});
+    return schema.dump();
+  };
+  EXPECT_NO_THROW(json_grammar(schema_of(3)));
+  const std::string message = refusal(schema_of(100));
+  EXPECT_NE(message.find("patterns of a schema must be simpler, or fewer"), std::string::npos) << message;
+}
+
 TEST(JsonSchema, RefusesSchemasWithoutAFiniteValue) {
   const auto says = [](const std::string& schema, const std::string& path) {
     const std::string message = refusal(schema);

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <numeric>
 #include <set>
 
 #include "colossal/auto_parallel/apply.h"
@@ -11,11 +10,11 @@
 #include "colossal/auto_parallel/module_plan.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
-#include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/tensor/accelerator.h"
-#include "colossal/train/checkpoints.h"
+#include "colossal/train/micro_batches.h"
+#include "colossal/train/module_checkpoints.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -24,8 +23,6 @@ namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
-
-constexpr const char* kSavedModel = "model.";  // prefix of the names of buffers in a checkpoint
 
 void check_config(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
@@ -94,11 +91,11 @@ struct AutoTraining::State {
     buffers = buffers_of(module, planned.traced, *graph);
     counters = batch_counters(buffers, planned.traced);
     optimization = std::make_unique<train::Optimization>(parameters, mesh, config);
+    micro_batches =
+        std::make_unique<train::MicroBatches>(*optimization, world, config.micro_batches(), train::LossOf::AllRanks);
     release_values(module_parameters);
     mesh.connect(device);
   }
-
-  class Saved;
 
   at::Tensor input(const at::Tensor& tensor) const {
     const at::Device device = parameters.options().device;
@@ -118,7 +115,13 @@ struct AutoTraining::State {
     for (at::Tensor& counter : counters) counter.add_(1);
     return loss;
   }
-  void load(const train::Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
+  train::ModuleCheckpoints checkpoints_in(const std::string& folder) {
+    train::ModuleCheckpoints checkpoints(folder, mesh, config, *optimization, parameters.options().device);
+    for (const ModuleBuffer& buffer : buffers)
+      checkpoints.add_buffer(buffer.name, block_of(buffer.value, buffer.spec, graph->groups()),
+                             shard_spec(buffer.value.sizes().vec(), buffer.spec, graph->groups().mesh));
+    return checkpoints;
+  }
 
   run::Config config;
   ModulePlan planned;
@@ -130,111 +133,34 @@ struct AutoTraining::State {
   std::vector<ModuleBuffer> buffers;
   std::vector<at::Tensor> counters;
   std::unique_ptr<train::Optimization> optimization;
-  std::vector<at::Tensor> losses;  // of the micro-batches so far
-  double loss = 0;
+  std::unique_ptr<train::MicroBatches> micro_batches;
 };
-
-/// The optimization's state, followed by this rank's blocks of the buffers, as in ModuleTraining's checkpoints.
-class AutoTraining::State::Saved : public train::Resumable {
- public:
-  explicit Saved(State& training) : training_(training) {}
-  int64_t steps_done() const override { return training_.optimization->steps_done(); }
-  checkpoint::TrainingState state() override {
-    checkpoint::TrainingState state = training_.optimization->state();
-    const MeshGroups& groups = training_.graph->groups();
-    for (const ModuleBuffer& buffer : training_.buffers) {
-      const bool widens = buffer.value.is_floating_point() && training_.config.precision.has_masters();
-      const at::Tensor block = block_of(buffer.value, buffer.spec, groups);
-      state.tensors.push_back({concat(kSavedModel, buffer.name),
-                               block
-                                   .to(widens ? at::kFloat : block.scalar_type(), /*non_blocking=*/false,
-                                       /*copy=*/true)
-                                   .contiguous(),
-                               shard_spec(buffer.value.sizes().vec(), buffer.spec, groups.mesh),
-                               {}});
-    }
-    return state;
-  }
-  void loaded(const checkpoint::TrainingState& filled) override {
-    const at::NoGradGuard no_grad;
-    const std::vector<ModuleBuffer>& buffers = training_.buffers;
-    const size_t first = filled.tensors.size() - buffers.size();
-    for (size_t i = 0; i < buffers.size(); ++i)
-      block_of(buffers[i].value, buffers[i].spec, training_.graph->groups())
-          .copy_(filled.tensors[first + i].value.read().value);
-    training_.optimization->loaded(filled);
-  }
-  void check_progress(const nlohmann::json& progress) const override {
-    training_.optimization->check_progress(progress);
-  }
-
- private:
-  State& training_;
-};
-
-void AutoTraining::State::load(const train::Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
-  comm::agree(mesh.all(), at::kCPU, [&] {
-    const std::string skipped = steps.skipped_after(steps.newest());
-    require(steps.complete.empty() || skipped.empty(), "checkpoint",
-            "the newest step folder must be complete: ", skipped,
-            "; restore it, or move it away to continue from step ", steps.newest());
-  });
-  Saved saved(*this);
-  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
-  train::require_same_weights(mesh, optimization->weights(), optimization->state().sharers, train::WeightOrigin::Read);
-  optimization->zero_grad();
-  losses.clear();
-}
 
 AutoTraining::AutoTraining(std::unique_ptr<State> state) : state_(std::move(state)) {}
 AutoTraining::~AutoTraining() = default;
 
 int64_t AutoTraining::replica() const { return state_->mesh.index("data"); }
 int64_t AutoTraining::replicas() const { return state_->mesh.size("data"); }
-double AutoTraining::loss() const { return state_->loss; }
+double AutoTraining::loss() const { return state_->micro_batches->loss(); }
 int64_t AutoTraining::steps_done() const { return state_->optimization->steps_done(); }
 const nn::Parameters& AutoTraining::parameters() const { return state_->parameters; }
 memory::ChunkStore& AutoTraining::store() { return state_->optimization->store(); }
 const plan::Plan& AutoTraining::plan() const { return state_->planned.plan; }
 
-void AutoTraining::zero_grad() {
-  state_->optimization->zero_grad();
-  state_->losses.clear();
-}
+void AutoTraining::zero_grad() { state_->micro_batches->zero_grad(); }
 
 void AutoTraining::backward(const std::vector<at::Tensor>& inputs) {
   State& s = *state_;
-  const int64_t parts = s.config.micro_batches(), done = static_cast<int64_t>(s.losses.size());
-  require(done < parts, "training", "a step has training.accumulate micro-batches: got more than ", parts,
-          "; call step() and zero_grad() in between, or raise training.accumulate");
-  comm::Traffic& traffic = s.mesh.world().traffic();
+  s.micro_batches->require_room();
   at::Tensor loss;
   {
-    const PhaseScope phase(traffic, Phase::Forward);
-    loss = s.run(inputs, done);
+    const PhaseScope phase(s.mesh.world().traffic(), Phase::Forward);
+    loss = s.run(inputs, s.micro_batches->done());
   }
-  const PhaseScope phase(traffic, Phase::Backward);
-  s.losses.push_back(loss.detach());
-  const bool is_last = done + 1 == parts;
-  s.optimization->reducer().begin(is_last);
-  // The loss is of all ranks' rows already, so only the micro-batches share it.
-  const double share = s.optimization->loss_scale() / static_cast<double>(parts);
-  const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  wide.backward(at::full_like(wide, share));
-  if (is_last) s.optimization->reducer().finish();
-  s.optimization->close_pass();
+  s.micro_batches->backward(loss);
 }
 
-train::StepResult AutoTraining::step() {
-  State& s = *state_;
-  require(static_cast<int64_t>(s.losses.size()) == s.config.micro_batches(), "training",
-          "a step has training.accumulate = ", s.config.micro_batches(), " micro-batches: got ", s.losses.size(),
-          " calls of backward() since zero_grad()");
-  const PhaseScope phase(s.mesh.world().traffic(), Phase::Optimizer);
-  const std::vector<double> losses = s.optimization->read_before_step(s.losses);
-  s.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-  return s.optimization->step();
-}
+train::StepResult AutoTraining::step() { return state_->micro_batches->step(); }
 
 void AutoTraining::gather() {
   State& s = *state_;
@@ -262,21 +188,16 @@ std::map<std::string, comm::Traffic::Count> AutoTraining::predicted_gradient_tra
   return traffic;
 }
 
-void AutoTraining::save(const std::string& folder) {
-  State::Saved saved(*state_);
-  train::Checkpoints(folder, state_->mesh, static_cast<int>(state_->config.training.keep_last)).save(saved);
-}
+void AutoTraining::save(const std::string& folder) { state_->checkpoints_in(folder).save({}); }
 
 void AutoTraining::load(const std::string& folder) {
-  const train::Checkpoints checkpoints(folder, state_->mesh, state_->config.training.keep_last);
-  state_->load(checkpoints, checkpoints.steps());
+  state_->checkpoints_in(folder).load();
+  zero_grad();
 }
 
 bool AutoTraining::resume(const std::string& folder) {
-  const train::Checkpoints checkpoints(folder, state_->mesh, state_->config.training.keep_last);
-  const checkpoint::StepFolders steps = checkpoints.steps();
-  const bool has_any = !steps.complete.empty() || !steps.skipped.empty();
-  if (has_any) state_->load(checkpoints, steps);
+  const bool has_any = state_->checkpoints_in(folder).resume().has_value();
+  if (has_any) zero_grad();
   return has_any;
 }
 
@@ -293,7 +214,7 @@ std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Modul
   const auto everyone = train::group_of_all(world);
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
-  train::require_same(*everyone, train::module_inputs(module));
+  train::require_same(*everyone, train::module_inputs(train::tensors_of(module)));
   automatic::check_config(world, config);
   const at::Device device = comm::choose_device(config.run.device, world.local_rank());
   const at::ScalarType dtype = config.precision.dtype();

@@ -151,6 +151,11 @@ void ConfigDocument::set(const std::string& flag) {
   values_[key] = std::move(text);
 }
 
+void ConfigDocument::set(const std::string& key, ConfigValue value) {
+  value.order = kFirstFlag + ++flags_;
+  values_[key] = std::move(value);
+}
+
 std::optional<std::string> ConfigDocument::text(const std::string& key) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return std::nullopt;

@@ -33,7 +33,7 @@ struct ConfigValue {
   };
   using List = std::vector<std::variant<bool, int64_t, double, std::string>>;
   std::variant<Table, Unsupported, bool, int64_t, double, std::string, List> value;
-  std::string where;               ///< "examples/x.toml:12" or "--training.steps"
+  std::string where;               ///< "examples/x.toml:12", "--training.steps", or empty = messages name no place
   std::optional<std::string> raw;  ///< text after the `=` of a flag; a text member takes it as it is written
   int64_t order = 0;               ///< position in reading order, flags after the file; of two values the later wins
 };
@@ -50,6 +50,9 @@ class ConfigDocument {
   /// Overrides the document with one flag, "--training.steps=30". The dashes are optional. Text needs no quotes; lists
   /// are written [1, 2] or 1,2. Errors: no `=`, an empty key.
   void set(const std::string& flag);
+
+  /// Overrides the document with one typed value, as a flag does. Sets the value's `order`.
+  void set(const std::string& key, ConfigValue value);
 
   /// Overrides one key with a value of another document.
   void put(const std::string& key, const ConfigValue& value) { values_[key] = value; }

@@ -154,7 +154,7 @@ class Reader : public Fields {
 
   void complain(const ConfigValue& entry, const std::string& what) {
     if (!complaint_.empty() && complaint_order_ <= entry.order) return;
-    complaint_ = concat(entry.where, ": ", what);
+    complaint_ = entry.where.empty() ? what : concat(entry.where, ": ", what);
     complaint_order_ = entry.order;
   }
   void wrong_type(const std::string& key, const ConfigValue& entry, const char* wanted) {

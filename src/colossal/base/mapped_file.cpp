@@ -40,4 +40,17 @@ void MappedFile::leave(std::string_view part) const {
           MADV_DONTNEED);
 }
 
+bool MappedFile::is_in_memory(std::string_view part) const {
+  constexpr uintptr_t kStep = 128 << 10;  // usual size of the system's read-ahead
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
+  const auto is_there = [page](uintptr_t address) {
+    unsigned char state = 0;
+    return mincore(reinterpret_cast<void*>(address / page * page), page, &state) == 0 && (state & 1) != 0;
+  };
+  for (uintptr_t at = begin; at < end; at += kStep)
+    if (!is_there(at)) return false;
+  return part.empty() || is_there(end - 1);
+}
+
 }  // namespace colossal

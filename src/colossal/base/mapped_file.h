@@ -22,6 +22,10 @@ class MappedFile {
   std::string_view bytes() const { return bytes_; }  ///< valid while this object lives
   /// Drops the pages of `part`, a range of bytes(), from the memory of this process. The next access reads them again.
   void leave(std::string_view part) const;
+  /// Returns true if `part`, a range of bytes(), is in memory, so that reading it needs no disk. Looks at one page of
+  /// each 128 KiB. The system may drop pages later. Also true for a file that this user may not write, unless it is
+  /// this user's own: the system then hides what is in memory.
+  bool is_in_memory(std::string_view part) const;
   const std::string& path() const { return path_; }
 
  private:

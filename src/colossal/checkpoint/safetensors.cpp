@@ -167,6 +167,8 @@ std::string_view SafetensorsReader::bytes(const std::string& name) const {
 
 void SafetensorsReader::leave(const std::string& name) const { file_->leave(bytes(name)); }
 
+bool SafetensorsReader::is_in_memory(const std::string& name) const { return file_->is_in_memory(bytes(name)); }
+
 std::string safetensors_dtype(at::ScalarType dtype) {
   for (const DtypeName& row : kDtypes)
     if (dtype == row.dtype) return row.name;

@@ -52,6 +52,8 @@ class SafetensorsReader {
   /// Releases the pages of a tensor from this process's memory; its views read them from the file again. Errors: no
   /// such tensor.
   void leave(const std::string& name) const;
+  /// Returns true if a tensor can be read without the disk (MappedFile::is_in_memory). Errors: no such tensor.
+  bool is_in_memory(const std::string& name) const;
 
  private:
   const TensorEntry& entry(const std::string& name) const;

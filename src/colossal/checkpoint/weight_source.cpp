@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
@@ -11,6 +12,26 @@
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
+namespace {
+
+class WeightsInMemory final : public WeightSource {
+ public:
+  explicit WeightsInMemory(const std::map<std::string, at::Tensor>& tensors) : tensors_(tensors) {
+    for (const auto& [name, value] : tensors_) {
+      require(value.defined(), "hugging face", "every weight must be a tensor: got none for ", printable(name));
+      table_[name] = {name, value.scalar_type(), value.sizes().vec(), 0, value.nbytes()};
+      entries_[name] = &table_[name];
+    }
+  }
+  at::Tensor tensor(const std::string& name) const override { return tensors_.at(name).detach(); }
+  void leave(const std::string&) const override {}
+
+ private:
+  std::map<std::string, at::Tensor> tensors_;
+  std::map<std::string, TensorEntry> table_;
+};
+
+}  // namespace
 
 std::optional<std::string> WeightSource::find(const std::string& name, const std::string& prefix) const {
   if (entries_.count(name)) return name;
@@ -29,6 +50,10 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
     if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config))
       return std::make_unique<QuantizedFolder>(path, quantized_format(config, about));
   return std::make_unique<WeightFolder>(path);
+}
+
+std::unique_ptr<WeightSource> weights_in_memory(const std::map<std::string, at::Tensor>& tensors) {
+  return std::make_unique<WeightsInMemory>(tensors);
 }
 
 }  // namespace colossal::checkpoint

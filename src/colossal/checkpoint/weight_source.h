@@ -30,14 +30,19 @@ class WeightSource {
   virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }
   /// Releases the pages of a tensor from this process's memory.
   virtual void leave(const std::string& name) const = 0;
+  /// Returns true if a tensor may be read later: reading it finds no damage, and its bytes are in memory now.
+  virtual bool can_wait(const std::string&) const { return false; }
 
  protected:
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config) or a GGUF file
-/// (GgufWeights).
+/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config), a safetensors file
+/// (WeightFolder) or a GGUF file (GgufWeights).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
+
+/// Returns a source of tensors that are in memory.
+std::unique_ptr<WeightSource> weights_in_memory(const std::map<std::string, at::Tensor>& tensors);
 
 }  // namespace colossal::checkpoint

@@ -85,6 +85,7 @@ std::string markdown_row(const CLI::Option& option) {
   if (option.get_required()) values += ", required";
   if (option.get_items_expected_max() > 1) values += ", several";
   std::string names;
+  for (const std::string& name : option.get_snames()) names += (names.empty() ? "`-" : "`, `-") + name;
   for (const std::string& name : option.get_lnames()) names += (names.empty() ? "`--" : "`, `--") + name;
   if (names.empty()) names = "`" + option.get_single_name();
   std::string meaning = option.get_description();

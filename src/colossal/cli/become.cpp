@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/process_settings.h"
 
 namespace colossal::cli {
 
@@ -27,13 +28,12 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  // Threads of libgomp spin for milliseconds between two loops, unless a setting changes this before it loads. While
-  // another process used the cores, a step took 25 times as long. A spin count of 1000 avoids this and costs nothing on
-  // idle cores, where no spinning at all costs a quarter (docs/log.md). A setting of the user has priority.
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
-  // A GPU has eight queues, unless a setting changes this before its first use, and streams share them. A receive that
-  // waits for its sender would then block later work of other streams in the same queue. 32 is the maximum.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  for (const auto& [name, value] : comm::process_settings(comm::process_variables()))
+    setenv(name.c_str(), value.c_str(), 0);
+  // LibTorch registers its operators in the heap before main(). In small pages this takes a quarter longer. The setting
+  // is for commands that load a model and answer. Training gives memory back in pieces smaller than a huge page.
+  if (command == "chat" || command == "generate" || command == "serve")
+    setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
   std::fflush(nullptr);  // execv() would lose buffered output
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno),

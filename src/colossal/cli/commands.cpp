@@ -37,7 +37,7 @@ std::vector<Command> commands(const run::Program* program) {
        with_program(quantize)},
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
-      {"run", "start several ranks of another command on this host", run},
+      {"run", "start several ranks of a command or of any program on this host", run},
       {"plan", "predict memory and time of a run, or find the fastest way to share a traced module over ranks",
        with_program(plan)},
       {"schedule", "draw a pipeline schedule, or compare all schedules", schedule},

@@ -28,4 +28,8 @@ const Command* find_command(const std::vector<Command>& commands, const std::str
 
 std::vector<std::string> names_of(const std::vector<Command>& commands);
 
+/// Runs the command that argv[1] names, among commands(program), and returns the exit status of the process: see
+/// cli/main.h.
+int run_program(int argc, char** argv, const run::Program* program);
+
 }  // namespace colossal::cli

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "colossal/base/foreign_error.h"
+#include "colossal/cli/held_stop_signals.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/comm/launch/launch.h"
 #include "colossal/comm/launch/local_ranks.h"
@@ -52,7 +53,11 @@ void watch_stop_signals(SecondSignal second) {
   ignore_broken_pipes();
 }
 
-void end_on_stop_signals() { handle_stop_signals(end_at_once); }
+void end_on_stop_signals() {
+  handle_stop_signals(end_at_once);
+  const sigset_t held = HeldStopSignals::set();
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+}
 
 void ignore_stop_signals() { handle_stop_signals(SIG_IGN); }
 

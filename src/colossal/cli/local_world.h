@@ -44,7 +44,7 @@ std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& devi
 enum class SecondSignal { Ends, IsReported };
 /// Makes stop_requested() true once a stop signal has arrived. Also calls ignore_broken_pipes().
 void watch_stop_signals(SecondSignal second = SecondSignal::Ends);
-/// Makes a stop signal end the process at once with status 0.
+/// Makes a stop signal end the process at once with status 0, also one that HeldStopSignals delays.
 void end_on_stop_signals();
 /// Makes the process ignore stop signals, for a rank that rank 0 ends after it got the same signal.
 void ignore_stop_signals();

@@ -48,17 +48,15 @@ int checked(int status) {
   return failed && status == 0 ? fail(plain_message(*failed), kFailed) : status;
 }
 
+}  // namespace
+
 int run_program(int argc, char** argv, const run::Program* program) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason, as on a full disk
   return end_with_message([&] { return run(words_of(argc, argv), program); });
 }
 
-}  // namespace
-
 int main(int argc, char** argv) { return run_program(argc, argv, nullptr); }
-
-int main(int argc, char** argv, const run::Program& program) { return run_program(argc, argv, &program); }
 
 int end_with_message(const std::function<int()>& work) {
   try {

@@ -22,9 +22,9 @@ namespace colossal::cli {
 /// arguments. Ignores SIGXFSZ, so that a write beyond a file-size limit is an error and does not end the process.
 int main(int argc, char** argv);
 /// Runs the whole program. Configs, run folders and Hugging Face folders may name any architecture and objective of
-/// `program`.
+/// `program`. Calls memory::track_host_memory().
 int main(int argc, char** argv, const run::Program& program);
-/// Runs the whole program with these architectures and the objectives of the library.
+/// Does the same with these architectures and the objectives of the library.
 int main(int argc, char** argv, const models::Registry& models);
 
 /// Runs `work` and returns its exit status. An exception becomes one message on stderr (`colossal: [component] ...`)

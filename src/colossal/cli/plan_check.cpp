@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/cli/auto_layout.h"
+#include "colossal/cli/builtin_text.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/planned_run.h"
 #include "colossal/comm/agreement.h"
@@ -96,7 +97,7 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("opening the data");
     const at::Device device = comm::choose_device(config.run.device, world->local_rank());
-    data = run::open_data(config, program, COLOSSAL_SOURCE_DIR,
+    data = run::open_data(config, program, builtin_text(),
                           static_cast<int>(config.parallel.replica_of(world->rank())), device);
     config.model = data.model;
     config.tables = data.objective.tables;

@@ -1,25 +1,39 @@
 #include "colossal/cli/run.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
+#include "colossal/base/error.h"
+#include "colossal/base/suggest.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/local_ranks.h"
 
 namespace colossal::cli {
 
 int run(const Arguments& arguments) {
-  CLI::App app("Starts N copies of `colossal COMMAND ARGUMENTS...` on this host as the ranks of one run.",
-               "colossal run");
+  CLI::App app(
+      "Starts N ranks of one run on this host: copies of `colossal COMMAND ARGUMENTS...`, or of any program after --: "
+      "`colossal run -n 2 -- python train.py`.",
+      "colossal run");
   int count = 0;
-  app.add_option("--ranks", count, "number of copies")->required()->check(CLI::Range(1, 65536));
+  app.add_option("-n,--ranks", count, "number of ranks")->required()->check(CLI::Range(1, 65536));
   app.prefix_command();  // the first argument that is not an option of `run` is the command
-  parse(app, arguments);
-  const std::vector<std::string> command = app.remaining();
-  if (command.empty()) throw UsageError("usage: colossal run --ranks N COMMAND ARGUMENTS...");
-  comm::LocalRanks ranks{.ranks = count, .command = {"/proc/self/exe"}};
-  ranks.command.insert(ranks.command.end(), command.begin(), command.end());
-  ranks.report = say;
-  return comm::run_local_ranks(ranks);
+  // A `--` after COMMAND is an argument of COMMAND.
+  const auto marker = std::find(arguments.begin(), arguments.end(), "--");
+  parse(app, Arguments(arguments.begin(), marker));
+  Arguments command = app.remaining();
+  if (!command.empty()) {
+    if (find_command(commands(), command[0]) == nullptr)
+      throw UsageError(concat("colossal run: unknown command `", command[0], "`",
+                              did_you_mean(command[0], names_of(commands())), "; write `colossal run -n ", count,
+                              " -- ", command[0], " ...` to start a program"));
+    command.insert(command.begin(), "/proc/self/exe");
+  }
+  command.insert(command.end(), marker + (command.empty() && marker != arguments.end() ? 1 : 0), arguments.end());
+  if (command.empty())
+    throw UsageError("usage: colossal run -n N COMMAND ARGUMENTS..., or colossal run -n N -- PROGRAM ARGUMENTS...");
+  return comm::run_local_ranks({.ranks = count, .command = command, .report = say});
 }
 
 }  // namespace colossal::cli

@@ -9,6 +9,7 @@
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/memory/account.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::cli {
@@ -36,6 +37,7 @@ void check_module_config(const run::Config& config) {
 
 int run_module(int argc, char** argv, const ModuleWork& work) {
   exit_on_uncaught_error();
+  memory::track_host_memory();
   const Arguments words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
   if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) return print_usage(stdout, program, 0);

@@ -23,7 +23,7 @@ using ModuleWork = std::function<void(comm::World& world, const run::Config& con
 /// The ranks are started by torchrun, mpirun, srun or `colossal run`. Without a launcher, if [parallel] asks for more
 /// than one, this process starts the program again for each rank on this host and waits for all of them. Their number
 /// is the product of the axes; with parallel.auto it is parallel.ranks, or 0 = one for each GPU. Every rank obeys
-/// `device`, `backend`, `timeout`, `stall_notice` and `bind_cores` of [run].
+/// `device`, `backend`, `timeout`, `stall_notice` and `bind_cores` of [run]. Calls memory::track_host_memory().
 /// Exit status: 0; 1 with one message on stderr if `work` throws; 2 for a command line without a config; the status of
 /// the first rank that failed. `--help` prints the usage and returns 0. An Error that is not caught, e.g. on another
 /// thread, ends the process with its message and status 1.

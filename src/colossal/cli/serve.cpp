@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/cli/held_stop_signals.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/serve_options.h"
 #include "colossal/comm/agreement.h"
@@ -16,8 +17,8 @@
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/serve/engine_loop.h"
+#include "colossal/serve/replicas/served_replicas.h"
 #include "colossal/serve/routes.h"
-#include "colossal/serve/served_replicas.h"
 #include "colossal/serve/service.h"
 
 namespace colossal::cli {
@@ -167,12 +168,13 @@ int answer_requests(const ServeOptions& options, HttpFront& front, const run::Sa
   return stop_is_urgent() ? stop_status() : 0;
 }
 
+/// Packs the next of the weights that wait for their first use. Returns false if there is none.
+bool load_next(const run::SavedModel& model) { return model.packed && model.packed->load_next(); }
+
 /// Says which ranks are late, but not that ranks wait for requests.
 void say_stalls_of_work(comm::World& world) {
-  world.on_stall([is_idle = false](const comm::Stall& stall) mutable {
-    if (!stall.seen_here) return;
-    if (!stall.is_over) is_idle = stall.text.find(serve::kIdle) != std::string::npos;
-    if (!is_idle) say("waiting: " + stall.text);
+  world.on_stall([](const comm::Stall& stall) {
+    if (stall.seen_here && stall.busy_with != serve::kIdle) say("waiting: " + stall.text);
   });
 }
 
@@ -196,6 +198,7 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
     loading.headless = true;
     loading.pooler = options.embedding.pooling == infer::Pooling::Pooler;
   }
+  loading.packs_later = true;
   const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, program);
   if (is_first) print_notices(loaded.model);
   std::optional<ModelRunners> runners;
@@ -204,12 +207,14 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
     if (!is_first) ignore_stop_signals();  // before rank 0 waits for them
   });
   if (is_first) watch_stop_signals(world->size() > 1 ? SecondSignal::IsReported : SecondSignal::Ends);
-  serve::EngineLoop loop(part, mesh,
-                         {.engine = runners->engine ? &*runners->engine : nullptr,
-                          .embedder = runners->embedder ? &*runners->embedder : nullptr,
-                          .schemas = runners->schemas ? &*runners->schemas : nullptr,
-                          .end_ids = loaded.model.end_ids,
-                          .max_waiting = options.limits.max_waiting});
+  serve::EngineLoop loop(
+      part, mesh,
+      {.engine = runners->engine ? &*runners->engine : nullptr,
+       .embedder = runners->embedder ? &*runners->embedder : nullptr,
+       .schemas = runners->schemas ? &*runners->schemas : nullptr,
+       .end_ids = loaded.model.end_ids,
+       .max_waiting = options.limits.max_waiting,
+       .work_aside = [&] { return load_next(loaded.model) || (loaded.draft && load_next(*loaded.draft)); }});
   serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);
   if (front) return answer_requests(options, *front, loaded.model, *runners, replicas);
   replicas.run({});
@@ -219,6 +224,7 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
 }  // namespace
 
 int serve(const Arguments& arguments, const run::Program* program) {
+  const HeldStopSignals held;  // until serve_as_rank(), also in the ranks that are started here
   const ServeOptions options = read_serve_options(arguments, program ? *program : run::built_in());
   return with_ranks(options.ranks(), "serve", arguments, [&] { return serve_as_rank(options, program); });
 }

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/auto_layout.h"
+#include "colossal/cli/builtin_text.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
@@ -86,7 +87,7 @@ int train_as_rank(run::Config config, train::TrainerOptions options, std::option
   settle_layout(*world, config, options, std::move(layout));
   // A run with memory budgets must not keep much freed memory for reuse. Buffers of tiers are not part of this memory.
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
-  options.builtin_data = COLOSSAL_SOURCE_DIR;
+  options.builtin_data = builtin_text();
   options.stop_requested = stop_requested;
   options.sample = [&config](train::Trainer& trainer) { return sample(trainer, config, false); };
   train::Trainer trainer(*world, config, std::move(options));

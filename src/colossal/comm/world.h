@@ -26,6 +26,8 @@ struct Stall {
                           ///< report of another rank
   bool is_over = false;
   double seconds = 0;  ///< duration of the stall so far
+  /// What the late rank is, or was, busy with (World::busy); "" = it announced nothing.
+  std::string busy_with{};
 };
 
 class World {

@@ -270,6 +270,8 @@ std::string_view GgufFile::bytes(const GgufTensor& tensor) const {
 
 void GgufFile::leave(const GgufTensor& tensor) const { file_->leave(bytes(tensor)); }
 
+bool GgufFile::is_in_memory(const GgufTensor& tensor) const { return file_->is_in_memory(bytes(tensor)); }
+
 bool is_gguf(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) < 4) return false;

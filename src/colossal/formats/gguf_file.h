@@ -100,6 +100,8 @@ class GgufFile {
   std::string_view bytes(const GgufTensor& tensor) const;
   /// Drops the pages of a tensor from the memory of this process; see MappedFile::leave().
   void leave(const GgufTensor& tensor) const;
+  /// Returns true if a tensor can be read without the disk; see MappedFile::is_in_memory().
+  bool is_in_memory(const GgufTensor& tensor) const;
   const std::shared_ptr<const MappedFile>& mapping() const { return file_; }
 
  private:

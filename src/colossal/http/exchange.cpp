@@ -27,8 +27,8 @@ std::string error_event(const ErrorAnswer& error) { return "data: " + error_json
 
 }  // namespace
 
-ExchangeState::ExchangeState(AnswerForm form, std::shared_ptr<WorkerPool> pool, std::function<void()> wake)
-    : form_(std::move(form)), pool_(std::move(pool)), wake_(std::move(wake)), keep_alive_(form_.keep_alive) {}
+ExchangeState::ExchangeState(AnswerForm form, ExchangePools pools, std::function<void()> wake)
+    : form_(std::move(form)), pools_(std::move(pools)), wake_(std::move(wake)), keep_alive_(form_.keep_alive) {}
 
 void ExchangeState::add(std::string_view bytes) {
   output_.bytes += bytes;
@@ -146,6 +146,18 @@ void ExchangeState::post(std::function<void()> task) {
   begin_turn();
 }
 
+void ExchangeState::post_long(std::function<void()> task) {
+  auto run = [state = shared_from_this(), task = std::move(task)]() mutable {
+    try {
+      task();
+    } catch (const std::exception& error) {
+      state->answer_exception(error);
+    }
+    task = nullptr;  // not before an exception has been answered
+  };
+  pools_.handlers->post(std::move(run), {.client = form_.client, .is_large = true});
+}
+
 void ExchangeState::begin_turn() {
   // A pool that has stopped destroys its tasks without running them. What they own of this exchange must end then.
   struct Turn {
@@ -157,7 +169,7 @@ void ExchangeState::begin_turn() {
   };
   auto turn = std::make_shared<Turn>();
   turn->state = shared_from_this();
-  pool_->post([turn = std::move(turn)] {
+  pools_.tasks->post([turn = std::move(turn)] {
     turn->has_run = true;
     turn->state->run_next_task();
   });
@@ -293,6 +305,10 @@ void Exchange::when_gone(std::function<void(Gone)> callback) { handle_->state->w
 void Exchange::post(std::function<void()> task) {
   // The task keeps the answer open; it is destroyed before the handle.
   handle_->state->post([handle = handle_, task = std::move(task)] { task(); });
+}
+
+void Exchange::post_long(std::function<void()> task) {
+  handle_->state->post_long([handle = handle_, task = std::move(task)] { task(); });
 }
 
 }  // namespace colossal::http

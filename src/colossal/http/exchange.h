@@ -23,7 +23,7 @@ class ExchangeHandle;
 /// Why a client does not get its (whole) answer.
 enum class Gone {
   kLeft,    ///< it closed its connection or its sending side
-  kUnread,  ///< it did not read for unread_timeout, or more than max_unread bytes waited
+  kUnread,  ///< it read less than max_unread bytes in unread_timeout, or more of a stream waited
   kStopped  ///< the server stopped; the answer ends with an error
 };
 
@@ -70,6 +70,10 @@ class Exchange {
   /// Runs a task on one of the server's worker threads. Tasks of one exchange run one at a time, in their order. An
   /// exception of a task is answered as an exception of a handler is. Tasks are dropped after the server has stopped.
   void post(std::function<void()> task);
+  /// Runs a task that may take seconds where the handlers of large requests run: in turns of clients, so that it delays
+  /// neither streams nor small requests. An exception of the task is answered as an exception of a handler is. The task
+  /// is dropped after the server has stopped.
+  void post_long(std::function<void()> task);
 
  private:
   std::shared_ptr<ExchangeHandle> handle_;

@@ -15,9 +15,16 @@
 
 namespace colossal::http {
 
+/// The threads of a server.
+struct ExchangePools {
+  std::shared_ptr<WorkerPool> handlers;  ///< calls the handlers of new requests, and runs long tasks of exchanges
+  std::shared_ptr<WorkerPool> tasks;     ///< runs what exchanges post, so that streams do not wait for new requests
+};
+
 /// Facts of a request that decide the form of its answer.
 struct AnswerForm {
   std::string id{};          ///< Request::id
+  std::string client{};      ///< client_of() the request, for the turn of a long task
   bool is_head = false;      ///< the method is HEAD: no body is sent
   bool is_http_1_0 = false;  ///< no chunks: the end of the connection ends a stream
   bool keep_alive = false;   ///< the connection is open for further requests after the answer
@@ -28,7 +35,7 @@ struct AnswerForm {
 class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
  public:
   /// `wake` makes the I/O thread call take(). It is called under the lock and must not block or throw.
-  ExchangeState(AnswerForm form, std::shared_ptr<WorkerPool> pool, std::function<void()> wake);
+  ExchangeState(AnswerForm form, ExchangePools pools, std::function<void()> wake);
 
   // Called by handles.
   void answer(const Response& response);
@@ -40,6 +47,7 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
   bool is_gone() const;
   void when_gone(std::function<void(Gone)> callback);
   void post(std::function<void()> task);
+  void post_long(std::function<void()> task);
   int64_t unread_bytes() const;
 
   // Called by the connection.
@@ -68,12 +76,12 @@ class ExchangeState : public std::enable_shared_from_this<ExchangeState> {
   void answer_locked(const Response& response);
   bool write_locked(std::string_view bytes);
   void end_locked();
-  void begin_turn();  ///< posts run_next_task() to the pool
+  void begin_turn();  ///< posts run_next_task()
   void run_next_task();
   void drop_tasks();
 
   const AnswerForm form_;
-  const std::shared_ptr<WorkerPool> pool_;
+  const ExchangePools pools_;
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   bool is_awake_ = false;  ///< wake_ was called since the last take()

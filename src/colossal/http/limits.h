@@ -20,7 +20,9 @@ struct ServerLimits {
   double body_timeout = 60;        ///< seconds from there to the end of its body, with the wait for memory
   double idle_timeout = 60;        ///< seconds until a connection without a request is closed
   int64_t max_unread = 256 << 10;  ///< bytes of a stream that wait for a client that does not read
-  double unread_timeout = 30;      ///< seconds without progress until a client that does not read is given up
+  /// Seconds in which a client must read max_unread bytes of its answer, or all that waits, so that no client makes the
+  /// server hold a large answer for long.
+  double unread_timeout = 30;
 
   /// Visits one field per limit. The flag of `max_header` is --max-header.
   void fields(Fields& f);

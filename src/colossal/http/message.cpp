@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "colossal/base/error.h"
+
 namespace colossal::http {
 namespace {
 
@@ -19,6 +21,10 @@ bool may_be_in_id(char c) {
 }
 
 }  // namespace
+
+std::string client_of(const Request& request) {
+  return request.key > 0 ? concat("key ", request.key) : request.remote_address;
+}
 
 void set_target(Request& request, std::string_view target) {
   const size_t mark = target.find('?');

@@ -41,6 +41,9 @@ struct Response {
   Headers headers{};
 };
 
+/// Returns the name of a request's client, for turns: the number of its key or, without keys, its remote address.
+std::string client_of(const Request& request);
+
 /// Sets path and query from the target of a request.
 void set_target(Request& request, std::string_view target);
 

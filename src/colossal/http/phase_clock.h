@@ -33,7 +33,7 @@ class PhaseClock {
     since_ = progress_ = Clock::now();
   }
   Phase phase() const { return phase_; }
-  /// Bytes were written, or will be from now on.
+  /// A client has read enough of its answer (ServerLimits::unread_timeout), or bytes are written from now on.
   void progress() { progress_ = Clock::now(); }
 
   /// Returns when the phase has taken too long, or when a stream has been silent for too long. `is_reading`: a read is

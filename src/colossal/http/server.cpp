@@ -22,7 +22,7 @@ Server::Server(ServerOptions options, std::vector<Route> routes) {
   auto handlers = std::make_shared<WorkerPool>(options.workers), tasks = std::make_shared<WorkerPool>(options.workers);
   state_.reset(
       new State{std::move(notice),
-                {std::move(options), std::move(routes), std::move(admission), std::move(handlers), std::move(tasks)},
+                {std::move(options), std::move(routes), std::move(admission), {std::move(handlers), std::move(tasks)}},
                 {},
                 {}});
   state_->sockets = make_sockets(state_->core);
@@ -63,8 +63,8 @@ void Server::stop() {
       core.has_changed.wait_for(lock, kToLeave, [&core] { return core.connections == 0; });
     }
     state_->sockets->close_all();
-    core.handlers->stop();  // before the tasks that handlers post
-    core.tasks->stop();
+    core.pools.handlers->stop();  // before the tasks that handlers post
+    core.pools.tasks->stop();
     state_->sockets->join();
   });
 }

@@ -45,8 +45,9 @@ struct ServerOptions {
 };
 
 /// One thread serves all connections; worker threads call the handlers, and others run the tasks of exchanges, so that
-/// streams go on beside handlers that take long. The I/O thread reads while an answer is under way, so it notices at
-/// once that a client has left. Connections are kept alive, and requests may be pipelined.
+/// streams go on beside handlers that take long. Handlers run in turns of clients (client_of()), and requests with
+/// bodies of more than 64 KiB leave one thread for the others. The I/O thread reads while an answer is under way, so it
+/// notices at once that a client has left. Connections are kept alive, and requests may be pipelined.
 ///
 /// Thread safety: any thread may call the members. Handlers must not call stop() or wait_until_idle().
 /// Memory: per connection some hundred bytes and what it has sent of a request, within the limits.

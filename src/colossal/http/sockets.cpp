@@ -8,78 +8,26 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/basic_parser.hpp>
 #include <set>
 #include <thread>
 
 #include "colossal/base/error.h"
 #include "colossal/http/body_memory.h"
-#include "colossal/http/exchange_state.h"
 #include "colossal/http/phase_clock.h"
+#include "colossal/http/request_input.h"
 
 namespace colossal::http {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
 using tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr size_t kBodyPiece = 64 << 10;  // bytes of a body that are read, and counted, at a time
 constexpr size_t kFirstRead = 1024;      // idle connections hold no more
-constexpr int64_t kMaxRefusing = 64;     // connections above max_connections that get 503
-
-/// Builds a Request from the bytes of a connection.
-class RequestParser : public beast::http::basic_parser<true> {
- public:
-  explicit RequestParser(const ServerLimits& limits) : max_header_(limits.max_header), max_body_(limits.max_body) {
-    header_limit(static_cast<uint32_t>(limits.max_header));  // limits one read; count() adds up all reads
-    body_limit(UINT64_MAX);  // the connection checks; Boost 1.74 takes boost::none for 0
-    eager(false);            // stops after the headers
-  }
-  Request request;
-  std::string target;
-  bool is_http_1_0 = false;
-
- private:
-  void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view url, int version,
-                       ErrorCode& error) override {
-    request.method = std::string(method);
-    target = std::string(url);
-    is_http_1_0 = version == 10;
-    count(method.size() + url.size(), error);
-  }
-  void count(size_t bytes, ErrorCode& error) {
-    if ((header_bytes_ += bytes) > static_cast<size_t>(max_header_)) error = beast::http::error::header_limit;
-  }
-  void on_response_impl(int, beast::string_view, int, ErrorCode&) override {}
-  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
-                     ErrorCode& error) override {
-    count(name.size() + value.size() + 4, error);  // ": " and the line's end
-    if (!is_header_done()) request.headers.add(std::string(name), std::string(value));  // not the trailers
-  }
-  void on_header_impl(ErrorCode&) override {}
-  void on_body_init_impl(const boost::optional<uint64_t>&, ErrorCode&) override {}
-  size_t on_body_impl(beast::string_view bytes, ErrorCode& error) override {
-    std::string& body = request.body;
-    const size_t size = body.size() + bytes.size(), limit = static_cast<size_t>(max_body_);
-    if (size > limit) {
-      error = beast::http::error::body_limit;
-      return 0;
-    }
-    if (size > body.capacity()) body.reserve(std::min(limit, std::max(size, body.capacity() + body.capacity() / 2)));
-    body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
-  void on_chunk_header_impl(uint64_t, beast::string_view ext, ErrorCode& error) override { count(ext.size(), error); }
-  size_t on_chunk_body_impl(uint64_t, beast::string_view bytes, ErrorCode& error) override {
-    return on_body_impl(bytes, error);
-  }
-  void on_finish_impl(ErrorCode&) override {}
-  const int64_t max_header_, max_body_;
-  size_t header_bytes_ = 0;  // request line, fields, trailers and extensions of chunks
-};
+constexpr size_t kLargeBody =
+    64 << 10;                         // bytes of a body that may take its handler long; smaller ones take milliseconds
+constexpr int64_t kMaxRefusing = 64;  // connections above max_connections that get 503
 
 class Connection;
 
@@ -97,7 +45,9 @@ class AsioSockets : public Sockets {
   std::string address() const override { return endpoint_.address().to_string(); }
   int64_t port() const override { return endpoint_.port(); }
   void begin_stop() override;
-  void close_all() override { asio::post(io, [this] { end_connections(true); }); }
+  void close_all() override {
+    asio::post(io, [this] { end_connections(true); });
+  }
   void join() override { work_.reset(), thread_.join(); }
   void resume_bodies();
 
@@ -129,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(server),
         socket_(std::move(socket)),
         timer_(server.io),
+        parsed_(server.core.options.limits),
         clock_(server.core.options.limits, server.core.options.silence) {
     ErrorCode error;
     socket_.set_option(tcp::no_delay(true), error);
@@ -153,7 +104,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_header();
   void refuse(Response response, bool can_keep_alive);
   void refuse(int status, const std::string& message);
-  bool skips_body();
   void begin_exchange(bool keep_alive);
   void dispatch();
   void flush();
@@ -175,15 +125,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   asio::steady_timer timer_;
   std::string remote_address_;
+  RequestInput parsed_;
   PhaseClock clock_;
-  std::string input_;          // receives the pending read
-  beast::flat_buffer buffer_;  // bytes that are not parsed yet
-  std::unique_ptr<RequestParser> parser_;
+  std::string input_;  // receives the pending read; `parsed_` may change meanwhile
   const Route* route_ = nullptr;
   std::shared_ptr<ExchangeState> exchange_;
   ExchangeState::Output sent_;  // the last result of take()
   std::string writing_;
-  size_t written_ = 0;
+  size_t written_ = 0, progress_ = 0;  // bytes of `writing_` that are written; that were when the clock was told
   bool is_reading_ = false, is_writing_ = false, waits_for_memory_ = false, is_closed_ = false;
   int64_t reader_ = -1, body_bytes_ = 0;  // of BodyMemory
   RequestEnd end_;
@@ -203,11 +152,11 @@ void Connection::start_full() {
 
 /// Returns how many bytes may be read now; 0 = none.
 size_t Connection::room_to_read() {
-  const size_t held = buffer_.size(), max_header = static_cast<size_t>(limits().max_header);
+  const size_t held = parsed_.held(), max_header = static_cast<size_t>(limits().max_header);
   if (clock_.phase() == Phase::kLinger) return kFirstRead;
   if (clock_.phase() != Phase::kBody)
     return held >= max_header ? 0 : std::min(max_header - held, std::max(kFirstRead, 2 * held));
-  const auto wanted = static_cast<int64_t>(parser_->request.body.size() + held + kBodyPiece);
+  const auto wanted = static_cast<int64_t>(parsed_.request().body.size() + held + kBodyPiece);
   const int64_t needed = std::min(wanted, limits().max_body);
   if (needed > body_bytes_) {
     waits_for_memory_ = !server_.memory.take(reader_, needed - body_bytes_);
@@ -226,7 +175,7 @@ void Connection::read() {
   if (room == 0) return;
   is_reading_ = true;
   if (input_.size() > 8 * room) std::string().swap(input_);  // idle connections hold little
-  input_.resize(room);  // not in the buffer, which may be parsed while this read is pending
+  input_.resize(room);
   socket_.async_read_some(asio::buffer(input_), [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
     self->is_reading_ = false;
     if (!self->is_closed_) self->on_read(error, bytes);
@@ -235,105 +184,71 @@ void Connection::read() {
 
 void Connection::on_read(const ErrorCode& error, size_t bytes) {
   if (error) return give_up(Gone::kLeft);
-  buffer_.commit(asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(input_, bytes)));
+  parsed_.add(std::string_view(input_).substr(0, bytes));
   advance();
   if (!is_closed_) update_timer();
 }
 
-/// Goes as far as the bytes in the buffer allow.
+/// Goes as far as the bytes that have arrived allow.
 void Connection::advance() {
-  if (clock_.phase() == Phase::kLinger) buffer_.consume(buffer_.size());
-  if (clock_.phase() == Phase::kIdle) {
-    const auto* bytes = static_cast<const char*>(buffer_.data().data());
-    size_t breaks = 0;  // clients of old send a line break after a body
-    while (breaks < buffer_.size() && (bytes[breaks] == '\r' || bytes[breaks] == '\n')) ++breaks;
-    buffer_.consume(breaks);
-    if (buffer_.size() > 0) {
-      clock_.enter(Phase::kHeader);
-      parser_ = std::make_unique<RequestParser>(limits());
-    } else {
-      buffer_.shrink_to_fit();
-    }
-  }
-  if (clock_.phase() == Phase::kHeader && parse() && parser_->is_header_done()) on_header();
-  if (clock_.phase() == Phase::kBody && parse() && parser_->is_done()) dispatch();
+  if (clock_.phase() == Phase::kLinger) parsed_.drop_held();
+  if (clock_.phase() == Phase::kIdle && parsed_.begin()) clock_.enter(Phase::kHeader);
+  if (clock_.phase() == Phase::kHeader && parse() && parsed_.has_header()) on_header();
+  if (clock_.phase() == Phase::kBody && parse() && parsed_.is_complete()) dispatch();
   if (!is_closed_) read();
 }
 
-/// Gives the buffer to the parser. Returns false if the request was refused.
+/// Returns false if the request was refused.
 bool Connection::parse() {
-  while (buffer_.size() > 0 && !parser_->is_done()) {
-    ErrorCode error;
-    const bool had_header = parser_->is_header_done();
-    buffer_.consume(parser_->put(buffer_.data(), error));
-    // The rest of the buffer is the beginning of a chunk's line or of the trailers.
-    const bool is_long = had_header && buffer_.size() > static_cast<size_t>(limits().max_header);
-    if (error == beast::http::error::need_more && !is_long) return true;
-    if (is_long || error == beast::http::error::header_limit) {
-      refuse(431, concat("the headers must have at most ", limits().max_header, " bytes"));
-    } else if (error == beast::http::error::body_limit) {
-      refuse(413, concat("the body must have at most ", limits().max_body, " bytes"));
-    } else if (error) {
-      refuse(400, concat("the request must be HTTP/1.1 or HTTP/1.0: ", error.message()));
-    }
-    if (error) return false;
-    if (!had_header && parser_->is_header_done()) return true;
-  }
-  return true;
+  const std::optional<ErrorAnswer> error = parsed_.parse();
+  if (error) refuse(error_response(*error), false);
+  return !error;
 }
 
 void Connection::on_header() {
-  Request& request = parser_->request;
-  set_target(request, parser_->target);
+  Request& request = parsed_.request();
+  set_target(request, parsed_.target());
   request.id = request_id(request.headers.find("X-Request-Id"));
   request.remote_address = remote_address_, request.number = server_.next_number++;
   began_ = Clock::now();
   end_ = {.number = request.number, .id = request.id, .method = request.method, .remote_address = remote_address_};
   if (!request.path.starts_with('/')) return refuse(400, "the target of a request must be a path that begins with /");
-  if (request.headers.count("Transfer-Encoding") > 0 && (!parser_->chunked() || parser_->is_http_1_0))
+  if (request.headers.count("Transfer-Encoding") > 0 && (!parsed_.is_chunked() || parsed_.is_http_1_0()))
     return refuse(400, "the last Transfer-Encoding of a request must be chunked, in HTTP/1.1");  // where does it end?
   const ServerCore& core = server_.core;
-  Admitted admitted = admit(request, parser_->is_http_1_0, core.is_draining, core.routes, core.admission);
+  Admitted admitted = admit(request, parsed_.is_http_1_0(), core.is_draining, core.routes, core.admission);
   request.key = end_.key = admitted.key;
   request.rest = admitted.rest;
   route_ = admitted.route;
   if (route_) end_.route = route_->path;
-  if (admitted.refusal) return refuse(std::move(*admitted.refusal), skips_body());
-  const auto length = parser_->content_length();
+  // If a part of the body is missing, the connection is closed: to read the rest would cost what the refusal saves.
+  if (admitted.refusal) return refuse(std::move(*admitted.refusal), parsed_.skip_body());
+  const auto length = parsed_.content_length();
   if (length && *length > static_cast<uint64_t>(limits().max_body))
     return refuse(413, concat("the body must have at most ", limits().max_body, " bytes: got ", *length));
-  if (parser_->is_done()) return dispatch();
-  parser_->eager(true);
+  if (parsed_.is_complete()) return dispatch();
+  parsed_.begin_body();
   clock_.enter(Phase::kBody);
   reader_ = server_.memory.begin();
   if (const std::string* expects = request.headers.find("Expect");
-      expects && same_name(*expects, "100-continue") && buffer_.size() == 0 && !parser_->is_http_1_0) {
+      expects && same_name(*expects, "100-continue") && parsed_.held() == 0 && !parsed_.is_http_1_0()) {
     writing_ = "HTTP/1.1 100 Continue\r\n\r\n";
     write();
   }
 }
 
-/// Removes the body of a request that is refused, if all of it is in the buffer. Returns false if it is not: then the
-/// connection is closed, because reading the rest would cost what the refusal saves.
-bool Connection::skips_body() {
-  if (parser_->is_done()) return true;
-  const auto length = parser_->content_length_remaining();
-  if (!length || *length > buffer_.size()) return false;
-  buffer_.consume(static_cast<size_t>(*length));
-  return true;
-}
-
 void Connection::begin_exchange(bool keep_alive) {
   AnswerForm form;
   form.id = end_.id.empty() ? request_id(nullptr) : end_.id;
-  form.is_head = parser_ && parser_->request.method == "HEAD";
-  form.is_http_1_0 = parser_ && parser_->is_http_1_0;
+  if (parsed_.has_header()) form.client = client_of(parsed_.request());
+  form.is_head = parsed_.is_head();
+  form.is_http_1_0 = parsed_.is_http_1_0();
   form.keep_alive = keep_alive && !server_.core.is_draining;
   end_.id = form.id;
   clock_.enter(Phase::kAnswer);
   sent_ = {};
   exchange_ =
-      std::make_shared<ExchangeState>(std::move(form), server_.core.tasks, [&io = server_.io, weak = weak_from_this()] {
+      std::make_shared<ExchangeState>(std::move(form), server_.core.pools, [&io = server_.io, weak = weak_from_this()] {
         asio::post(io, [weak] {
           const auto self = weak.lock();
           if (!self || self->is_closed_) return;
@@ -350,7 +265,7 @@ void Connection::refuse(Response response, bool can_keep_alive) {
     began_ = Clock::now();
     end_ = {.number = server_.next_number++, .remote_address = remote_address_};
   }
-  begin_exchange(can_keep_alive && parser_ && parser_->keep_alive());
+  begin_exchange(can_keep_alive && parsed_.keeps_alive());
   exchange_->answer(response);
 }
 
@@ -359,9 +274,10 @@ void Connection::refuse(int status, const std::string& message) {
 }
 
 void Connection::dispatch() {
-  begin_exchange(parser_->keep_alive());
+  begin_exchange(parsed_.keeps_alive());
   if (reader_ >= 0) server_.memory.end(std::exchange(reader_, -1));
-  auto request = std::make_shared<const Request>(std::move(parser_->request));
+  auto request = std::make_shared<const Request>(parsed_.take());
+  const TaskKind kind{.client = client_of(*request), .is_large = request->body.size() > kLargeBody};
   auto run = [&server = server_, route = route_, state = exchange_, request = std::move(request),
               handle = std::make_shared<ExchangeHandle>(exchange_), bytes = std::exchange(body_bytes_, 0)]() mutable {
     try {
@@ -378,7 +294,7 @@ void Connection::dispatch() {
       server.resume_bodies();
     });
   };
-  route_->is_quick ? run() : server_.core.handlers->post(std::move(run));
+  route_->is_quick ? run() : server_.core.pools.handlers->post(std::move(run), kind);
   server_.resume_bodies();  // the next reader may be the first one now
 }
 
@@ -408,12 +324,17 @@ void Connection::write() {
 
 void Connection::on_write(const ErrorCode& error, size_t bytes) {
   if (error) return give_up(Gone::kLeft);
-  clock_.progress();
   written_ += bytes;
   if (exchange_ && sent_.status != 0) exchange_->wrote(bytes);
-  if (written_ < writing_.size()) return write();
+  const bool is_all = written_ == writing_.size();
+  // A client that reads a few bytes at a time would else make the server hold a large answer for hours.
+  if (is_all || written_ - progress_ >= static_cast<size_t>(limits().max_unread)) {
+    clock_.progress();
+    progress_ = written_;
+  }
+  if (!is_all) return write();
   is_writing_ = false;
-  written_ = 0;
+  written_ = progress_ = 0;
   writing_.clear();
   flush();
   if (!is_closed_) update_timer();
@@ -423,7 +344,7 @@ void Connection::finish() {
   const bool keeps_alive = exchange_->keeps_alive() && !server_.core.is_draining;
   exchange_->detach();
   report(!sent_.is_broken);
-  parser_.reset();
+  parsed_.end();
   if (sent_.is_broken) return close();
   if (!keeps_alive) {
     // Closing now would reset the connection if the client still sends, and the client would lose the answer.
@@ -461,7 +382,7 @@ void Connection::release_body() {
   if (reader_ < 0) return;
   server_.memory.end(std::exchange(reader_, -1));
   server_.memory.release(std::exchange(body_bytes_, 0));
-  parser_->request.body = {};
+  parsed_.drop_body();
   asio::post(server_.io, [&server = server_] { server.resume_bodies(); });  // not from within one of its calls
 }
 

@@ -1,4 +1,5 @@
-// The part of a server that has the sockets, without the types of its networking library.
+// The part of a server that has the sockets, without the types of its networking library. Bytes become requests in
+// http/request_input.h.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/http/exchange_state.h"
 #include "colossal/http/server.h"
 #include "colossal/http/worker_pool.h"
 
@@ -18,8 +20,7 @@ struct ServerCore {
   ServerOptions options;
   std::vector<Route> routes;
   Admission admission;
-  std::shared_ptr<WorkerPool> handlers;  ///< calls the handlers of new requests
-  std::shared_ptr<WorkerPool> tasks;     ///< runs what exchanges post, so that streams do not wait for new requests
+  ExchangePools pools;
   std::atomic<bool> is_draining{false};
   std::atomic<int64_t> running{0}, connections{0};
   std::mutex mutex{};

@@ -57,14 +57,16 @@ enum class FinishReason {
   AtStop,       ///< a stop string, which the caller finds in the text (infer/prompts/answer_stream.h)
   Cancelled,    ///< a call of Engine::cancel()
   Failed,       ///< an error of the request's constraint or sampler (Event::error)
+  EngineEnded   ///< an error of weights or ranks, which ended all requests (Event::error). Engine::step() throws it;
+                ///< callers that pass it on as events use this value
 };
 
 /// One new token of a request, or the end of the request.
 struct Event {
-  int64_t id;                                           ///< id of the request
-  int64_t token;                                        ///< new token; -1 = the request ended without one
-  FinishReason finish_reason = FinishReason::None;      ///< FinishReason::None for all events of a request but the last
-  std::string error{};                                  ///< message for FinishReason::Failed
+  int64_t id;                                       ///< id of the request
+  int64_t token;                                    ///< new token; -1 = the request ended without one
+  FinishReason finish_reason = FinishReason::None;  ///< FinishReason::None for all events of a request but the last
+  std::string error{};                              ///< message for FinishReason::Failed and FinishReason::EngineEnded
   std::optional<LogProbabilities> log_probabilities{};  ///< for `token`, if GenerationOptions::logprobs is on
   /// Log-probabilities of the prompt's second to last tokens. They are in the first event of a request with
   /// GenerationOptions::prompt_logprobs.

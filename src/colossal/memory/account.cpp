@@ -168,11 +168,11 @@ class ReportingShapes final : public c10::Allocator {
   c10::Allocator* before_;
 };
 
-/// Installed before main(), because LibTorch's allocator may be exchanged only while no other thread allocates memory.
-/// The first account may belong to one rank among several threads.
-[[maybe_unused]] const bool reporting_installed = Reporting::install() && ReportingShapes::install();
-
 }  // namespace
+
+void track_host_memory() {
+  [[maybe_unused]] static const bool is_installed = Reporting::install() && ReportingShapes::install();
+}
 
 struct Account::Guard {
   Guard(Ledger* outer, Counted counted, std::function<int64_t()> now) {
@@ -195,6 +195,7 @@ Account::Account(Counted counted, std::function<int64_t()> now) {
   c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   auto* outer = dynamic_cast<Ledger*>(there);
   require(!there || outer, "memory", "an account needs a thread without an open profiler: got one; close it");
+  track_host_memory();
   guard_ = std::make_unique<Guard>(outer, counted, std::move(now));
 }
 

@@ -1,4 +1,9 @@
 // Counts the bytes that tensors occupy, by their purpose.
+//
+//   memory::track_host_memory();               // in main(), before other threads allocate tensors
+//   const memory::Account account;
+//   const at::Tensor x = at::zeros({1024});
+//   const int64_t bytes = account.usage().total;             // 4096
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,14 +31,24 @@ enum class Counted : uint8_t {
   MemoryAndShapes,  ///< both: a recorded run that stands for one on the CPU, whose small tensors are on the host
 };
 
+/// Puts an allocator in front of LibTorch's for CPU tensors and one in front of its for tensors on meta. They report to
+/// accounts. LibTorch has one table of allocators per process, so these two are global. They keep no counts: each
+/// thread reports to its own accounts, so ranks that are threads of one process do not mix.
+///
+/// Lifetime:      until the process ends, on all threads; existing tensors keep their memory. A second call does
+///                nothing.
+/// When:          at the start of main(), because LibTorch reads its table without a lock: no other thread may allocate
+///                tensors during the first call. cli::main() and cli::run_module() call it. A program with threads and
+///                a main() of its own calls it itself; in a program with one thread the first Account is soon enough.
+/// Cost:          an indirect call and a look-up in the thread's state per allocation.
+void track_host_memory();
+
 /// Counts what the allocators gave to a thread and have not taken back, while the account exists. Tensors from before
 /// do not count. Backward passes on other threads count, too. An account that is opened while another one is open
 /// counts in addition to it and must end first.
 ///
-/// A program that links this file has an additional allocator in front of the host's and in front of meta's, from
-/// before main() on. LibTorch has one table of allocators per process, so these two are global. They keep no counts:
-/// each thread reports to its own accounts, so ranks that are threads of one process do not mix. A tensor on meta has
-/// an address to be counted by only if an account of its thread counts shapes; otherwise nothing changes.
+/// An account calls track_host_memory() if the program has not, so its counts are right in any program. A tensor on
+/// meta has an address to be counted by only if an account of its thread counts shapes; otherwise nothing changes.
 /// Errors ("memory"): a profiler of LibTorch is open on this thread. Cost: one map entry per allocation.
 class Account {
  public:

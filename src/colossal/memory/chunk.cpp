@@ -1,7 +1,6 @@
 #include "colossal/memory/chunk.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StorageImpl.h>
 
 #include <algorithm>
 #include <limits>
@@ -28,6 +27,39 @@ c10::DataPtr loan_of(Chunk* chunk, const at::Tensor& memory, c10::Device device)
   return {memory.defined() ? memory.mutable_data_ptr() : nullptr, new Loan{chunk, memory}, &end_loan, device};
 }
 
+/// True if a storage that refuses access can allow it again, which LibTorch 2.11 cannot. There only parameters whose
+/// chunk is gone refuse it.
+template <class Storage>
+constexpr bool kCanAllow = requires(Storage& storage) { storage.clear_data_ptr_access_error_msg_(); };
+
+/// Allows access and returns the message of the refusal. Neither this nor refuse_access() allocates, because both run
+/// at every use.
+template <class Storage>
+std::optional<std::string> allow_access(Storage& storage) {
+  std::optional<std::string> message;
+  if constexpr (kCanAllow<Storage>) {
+    message = std::exchange(storage.get_extra_meta().custom_data_ptr_error_msg_, std::nullopt);
+    storage.clear_data_ptr_access_error_msg_();
+  }
+  return message;
+}
+
+template <class Storage>
+void refuse_access(Storage& storage, std::optional<std::string> message) {
+  if constexpr (kCanAllow<Storage>) storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
+}
+
+std::string refusal_of(bool trained, int sharers) {
+  return concat("[memory] the memory of a ", trained ? "trained" : "frozen", " parameter that ",
+                sharers > 1 ? concat("ZeRO 3 shards over ", sharers, " ranks") : "is offloaded between its uses",
+                " can be read directly only inside gathered(): got an access to its address (numpy, data_ptr, a kernel "
+                "of your own) outside; put it inside gathered(), or clone the parameter");
+}
+
+constexpr const char* kEnded =
+    "[memory] the values of a parameter end with the training that shards or offloads it: got an access to its address "
+    "after that; save them before, or clone the parameter inside gathered()";
+
 }  // namespace
 
 at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot) {
@@ -36,7 +68,7 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot) {
 
 Chunk* Chunk::of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  const c10::DataPtr& data = tensor.storage().data_ptr();
+  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   return data.get_deleter() == &end_loan ? static_cast<Loan*>(data.get_context())->chunk : nullptr;
 }
 
@@ -74,26 +106,30 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
   } while (first < part_length());
   if (!stays()) {  // the storage has the chunk's sizes, but no memory of its own at any time
     view_base_ = at::empty({0}, options_);
-    view_base_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
+    storage().set_nbytes(static_cast<size_t>(bytes()));
     view_base_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
   }
   for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : view_base_, slot));
   release();
+  if (!stays()) refuse_access(storage(), refusal_of(trained_, sharers.size()));
 }
 
 Chunk::~Chunk() {
   if (!view_base_.defined()) return;
-  // Parameters may outlive the chunk. They keep its current memory, and their storage no longer refers to the chunk.
-  const at::Tensor memory = whole_;
-  view_base_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
-      {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory),
-       [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
+  // Parameters may outlive the chunk. Their storage no longer refers to it. A gather in progress writes to the memory,
+  // which therefore lives as long as they do.
+  const at::Tensor memory = state_ == State::Gathering ? whole_ : at::Tensor();
+  storage().set_data_ptr_noswap(
+      {nullptr, new at::Tensor(memory), [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
+  storage().set_nbytes(0);
+  storage().release_data_and_set_meta_custom_data_ptr_error_msg_(kEnded);
 }
 
+c10::StorageImpl& Chunk::storage() const { return *view_base_.storage().unsafeGetStorageImpl(); }
+
 void Chunk::set_base_memory(const at::Tensor& whole) {
-  c10::StorageImpl* storage = view_base_.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(loan_of(this, whole, options_.device()));
-  storage->set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
+  storage().set_data_ptr_noswap(loan_of(this, whole, options_.device()));
+  storage().set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
 }
 
 comm::Work Chunk::gathered(const at::Tensor& part) {
@@ -184,12 +220,14 @@ void Chunk::ready() {
 
 void Chunk::begin_use() {
   ready();
-  ++users_;
+  if (++users_ == 1 && !stays()) refusal_ = allow_access(storage());
   state_ = State::Computing;
 }
 
 void Chunk::end_use() {
-  if (--users_ == 0) state_ = State::Gathered;
+  if (--users_ > 0) return;
+  state_ = State::Gathered;
+  if (!stays()) refuse_access(storage(), std::move(refusal_));
 }
 
 bool Chunk::release() {

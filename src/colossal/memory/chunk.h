@@ -1,11 +1,13 @@
 // Chunks: parameters in one contiguous range of memory, which a group of ranks either replicates or shards.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
 
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/comm/compressed_collectives.h"
@@ -40,6 +42,10 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 /// Parameters are views of one storage for the whole life of the chunk. Releasing the chunk empties that storage, and
 /// gathering fills it again. References to a parameter, such as autograd's saved tensors, therefore hold no memory of a
 /// released chunk and see the values again after the next gather.
+///
+/// Only operators and other code between begin_use() and end_use() may take the address of a parameter of a chunk that
+/// may be released: at all other times, and for good after the chunk's destruction, LibTorch's data_ptr() throws an
+/// error that names gathered(). (LibTorch 2.11 returns null instead while the chunk exists and is released.)
 ///
 /// A permanent chunk, for which stays() is true, is never released: its owned part is a slice of the gathered tensor.
 /// The part of any other chunk is stored in an OffloadStore, cut into segments. A segment is borrowed for the duration
@@ -119,6 +125,8 @@ class Chunk {
   /// Returns when the chunk is gathered and the part is returned to the store (unless it is read in place). Gathers the
   /// chunk first if it is Sharded. Errors: see gather() and Group::all_gather().
   void ready();
+  /// Begin and end a use, which may be inside of another one: calls ready(), and allows access to the memory until the
+  /// last use ends. Errors: see ready().
   void begin_use();
   void end_use();
   /// Frees the gathered chunk; what was written to it is lost. Returns false, and does nothing, if the chunk is in use,
@@ -132,6 +140,8 @@ class Chunk {
   void fill_with_nan();
 
  private:
+  /// Returns the storage of the parameters. Requires a chunk that may be released.
+  c10::StorageImpl& storage() const;
   void set_base_memory(const at::Tensor& whole);
   comm::Work gathered(const at::Tensor& part);
   bool is_alone() const { return sharers_->size() == 1; }
@@ -166,6 +176,7 @@ class Chunk {
   comm::Work work_;
   // Side stream for copies from a store on another device and for the gathers of them; else unused.
   StreamAside aside_;
+  std::optional<std::string> refusal_;  // message of refused accesses, while access is allowed; else the storage has it
 };
 
 }  // namespace colossal::memory

@@ -49,7 +49,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
     const at::Tensor values = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
       parameters.draw(*slot.parameter, values);
-    else
+    else if (!slot.parameter->is_empty)
       values.copy_(slot.parameter->value);
   }
   std::shared_ptr<OffloadStore> offload = options_.offload ? options_.offload : std::make_shared<InPlace>();
@@ -227,6 +227,7 @@ void ChunkStore::before_use(Chunk& chunk) {
     Plan plan;
     const bool changes = chunk.index() != timeline_.current() && takes_part_;
     if (changes) {
+      if (!is_in_pass() && before_pass_) before_pass_();
       timeline_.used(chunk.index());
       plan = placement_->before_use(situation());
     }
@@ -238,13 +239,34 @@ void ChunkStore::before_use(Chunk& chunk) {
     for (const size_t other : plan.gather) gather(*chunks_[other]);
     if (changes) placement_->settled(situation());
   } catch (...) {
-    keep_failure(std::current_exception(), /*takes_part=*/false);
-    if (chunk.state() != Chunk::State::Computing) {
-      if (std::erase(gathered_, chunk.index()) > 0) counts_.gathered -= chunk.bytes();
-      chunk.fill_with_nan();
-      chunk.begin_use();
-    }
+    begin_failed_use(chunk);
   }
+}
+
+void ChunkStore::begin_failed_use(Chunk& chunk) {
+  keep_failure(std::current_exception(), /*takes_part=*/false);
+  if (chunk.state() == Chunk::State::Computing) return;
+  if (std::erase(gathered_, chunk.index()) > 0) counts_.gathered -= chunk.bytes();
+  chunk.fill_with_nan();
+  chunk.begin_use();
+}
+
+void ChunkStore::hold(Chunk& chunk) {
+  if (chunk.stays()) return;
+  const at::NoGradGuard no_grad;
+  try {
+    if (!takes_part_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
+    gather(chunk);
+    chunk.begin_use();
+  } catch (...) {
+    begin_failed_use(chunk);
+  }
+}
+
+void ChunkStore::let_go(Chunk& chunk) {
+  if (chunk.stays()) return;
+  chunk.end_use();
+  attempt_together([&] { release(chunk); });
 }
 
 void ChunkStore::before_borrow(Chunk& chunk, size_t segment) {

@@ -125,6 +125,11 @@ class ChunkStore final : public Chunk::Watcher {
   /// Ends a pass as end_pass() does, but throws no errors. The caller calls rethrow() at a point where all ranks agree
   /// on errors.
   void close_pass();
+  /// Returns true if an operator has read a sharded parameter since the last pass ended.
+  bool is_in_pass() const { return timeline_.position() > 0; }
+  /// Sets a function that is called before the first use of a sharded parameter in a pass, within the operator that
+  /// reads it. It must not use parameters.
+  void set_before_pass(std::function<void()> function) { before_pass_ = std::move(function); }
   /// Throws the first error that occurred inside an operator, a gather or attempt() since the last call, once, and
   /// releases all chunks. Afterwards this rank takes part in all_gathers again. Does nothing without an error.
   void rethrow();
@@ -133,6 +138,12 @@ class ChunkStore final : public Chunk::Watcher {
   /// Returns false from a failed all_gather of this rank until rethrow(), which throws the reason. Further all_gathers
   /// are useless until then.
   bool takes_part() const { return takes_part_; }
+  /// Makes `chunk` whole until let_go(), so that any code may read it by address. This use is not part of a pass: it is
+  /// not predicted, releases no other chunk and ignores budgets. Does nothing for a permanent chunk.
+  /// Collective as Chunk::gather(). Errors: as in an operator, see ChunkStore.
+  void hold(Chunk& chunk);
+  /// Ends the use that hold() began, and releases the chunk if it was the last one.
+  void let_go(Chunk& chunk);
   /// Runs body(), which must not communicate. Its error, for example of this rank's disk, waits for rethrow().
   void attempt(const std::function<void()>& body);
 
@@ -151,6 +162,8 @@ class ChunkStore final : public Chunk::Watcher {
   void not_borrowed(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
+  /// Begins a use of `chunk` after an error, which is being handled: the chunk holds NaN if it is not gathered.
+  void begin_failed_use(Chunk& chunk);
   Situation situation() const;
   void keep_failure(std::exception_ptr error, bool takes_part);
   /// Runs body(), an all_gather. After an error of it this rank joins no further all_gathers.
@@ -175,6 +188,7 @@ class ChunkStore final : public Chunk::Watcher {
   int64_t padding_ = 0;
   std::exception_ptr failure_;  // first error that rethrow() has not thrown
   bool takes_part_ = true;
+  std::function<void()> before_pass_;  // null = none
   std::optional<UseObserver> observer_;
 };
 

@@ -31,6 +31,8 @@ bool DeviceTrace::raise(Moment& known, const Moment& measured) {
 void DeviceTrace::begin_step() {
   resident_ = peak_ = peak_model_ = *on_device_;
   measured_.clear();
+  rest_before_ = rest_;
+  had_news_ = has_news_;
   meter_->begin(resident_);
   in_step_ = in_passes_ = true;
   is_changing_ = false;
@@ -39,6 +41,16 @@ void DeviceTrace::begin_step() {
 
 void DeviceTrace::end_step() {
   end_moment();
+  meter_->end();
+  in_step_ = in_passes_ = false;
+}
+
+void DeviceTrace::abandon_step() {
+  if (!in_step_) return;
+  open_.reset();
+  measured_.clear();
+  rest_ = rest_before_;
+  has_news_ = had_news_;
   meter_->end();
   in_step_ = in_passes_ = false;
 }

@@ -44,6 +44,8 @@ class DeviceTrace {
   explicit DeviceTrace(std::unique_ptr<DeviceMeter> meter);
 
   void begin_step();
+  /// Ends a step before its first pass has ended, and forgets what was measured in it.
+  void abandon_step();
   /// Returns the counter of the bytes of shards on the device. MovableStore updates it.
   const std::shared_ptr<std::atomic<int64_t>>& on_device() const { return on_device_; }
   /// Sets the bytes of shards that may be on the device at any moment.
@@ -108,16 +110,16 @@ class DeviceTrace {
     Moment moment;
     int64_t gathered, on_device;  // on_device: when the moment started
   };
-  std::optional<Open> open_;      // the current moment
-  std::vector<Moment> measured_;  // moments of the current pass
-  std::vector<Moment> known_;     // moments of the order learnt last
-  Moment rest_;                   // outside of passes
-  int64_t min_before_ = 0;        // minimum bytes of earlier orders
-  uint64_t order_ = 0;            // order of known_: Timeline::orders()
-  bool has_news_ = false;
+  std::optional<Open> open_;                  // the current moment
+  std::vector<Moment> measured_;              // moments of the current pass
+  std::vector<Moment> known_;                 // moments of the order learnt last
+  Moment rest_, rest_before_;                 // outside of passes; when the step began
+  int64_t min_before_ = 0;                    // minimum bytes of earlier orders
+  uint64_t order_ = 0;                        // order of known_: Timeline::orders()
+  bool has_news_ = false, had_news_ = false;  // had_news_: when the step began
 
   bool is_agreed(const Timeline& timeline) const;
-  std::vector<Moment> agreed_;  // known_ when it is the same on all ranks that share chunks; else empty
+  std::vector<Moment> agreed_;           // known_ when it is the same on all ranks that share chunks; else empty
   int64_t worst_ = 0, agreed_rest_ = 0;  // bytes of others: maximum over all orders, and outside of passes
   bool has_agreed_ = false;
 };

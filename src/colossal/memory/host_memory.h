@@ -10,7 +10,8 @@ namespace colossal::memory {
 /// have huge pages if the system allows it. Smaller tensors use the C library as before.
 ///
 /// Lifetime:      until the process ends, on all threads; existing tensors keep their memory. A second call does
-///                nothing. Meant for main(): a library must not make this decision for its program.
+///                nothing. For main(), before other threads allocate tensors: a library must not make this decision
+///                for its program.
 /// Fit:           best fit; blocks are split and merged. A steady step takes no memory from the system.
 /// Accounts:      memory::Account and LibTorch's profiler count these tensors as they count others.
 /// Thread safety: full.

@@ -48,6 +48,16 @@ void Timeline::end_pass() {
   const bool is_equal = follows_ && is_exact_;
   if (!is_equal || !(pass_.empty() || pass_.size() == last_pass_.size())) ++revision_;
   if (!is_equal) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_), ++orders_;
+  begin_pass();
+}
+
+void Timeline::restart_pass() {
+  if (pass_.empty()) return;
+  ++revision_;  // next uses count from the beginning again
+  begin_pass();
+}
+
+void Timeline::begin_pass() {
   pass_.clear();
   uses_.clear();
   follows_ = is_exact_ = true;

@@ -21,6 +21,8 @@ class Timeline {
   /// Records a use of `chunk`, which differs from the chunk of the use before.
   void used(size_t chunk);
   void end_pass();
+  /// Forgets the uses of this pass, so that it begins again.
+  void restart_pass();
 
   /// Return the chunk in use, and the one used before it in this pass; none if there is none.
   std::optional<size_t> current() const { return back(1); }
@@ -51,6 +53,7 @@ class Timeline {
  private:
   std::optional<size_t> back(size_t steps) const;
   bool finds_place(size_t chunk);
+  void begin_pass();
 
   bool resumes_;
   std::vector<size_t> last_pass_, pass_;

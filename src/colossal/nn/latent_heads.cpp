@@ -9,6 +9,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/ops/products/grouped_matmul.h"
 #include "colossal/ops/rotary.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
 namespace {
@@ -23,6 +24,7 @@ at::Tensor by_head(const at::Tensor& x, const at::Tensor& matrices, const Multip
   const int64_t rows = x.size(0), tokens = x.size(1), heads = x.size(2);
   ops::GroupEnds ends;
   for (int64_t head = 1; head <= heads; ++head) ends.push_back(head * rows * tokens);
+  const tensor::ReadScope read({matrices});  // the kernels take addresses of a parameter
   return multiply(x.permute({2, 0, 1, 3}).flatten(0, 2), matrices, ends)
       .unflatten(0, {heads, rows, tokens})
       .permute({1, 2, 0, 3});

@@ -75,6 +75,9 @@ struct Parameter {
   /// True if a wrapper of a product declared it (Parameters::Options::products), such as a matrix of an adapter.
   /// Folders of other programs do not contain it
   bool is_added = false;
+  /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
+  /// sets the values afterwards
+  bool is_empty = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
   /// Returns its name within its model.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/ops/huge_pages.h"
@@ -29,17 +31,24 @@ class PrepackedProduct final : public DirectWrapper, public PackedWeight {
     require(!saved || keeps_values_, "prepacked",
             "packed weights without their values support forward only: got a pass that needs gradients; keep the "
             "values (WeightPacking::keeps_values), or run it without gradients");
-    if (keeps_values_ && (saved || !packed_->has_value())) return inner().local_y(x, weight, bias, out, saved);
-    require(packed_->has_value(), "prepacked", "a weight must be packed before its first product");
-    const at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, bias); }, **packed_);
+    const auto& packed = matrix();
+    if (keeps_values_ && (saved || !packed)) return inner().local_y(x, weight, bias, out, saved);
+    require(packed.has_value(), "prepacked", "a weight must be packed before its first product");
+    const at::Tensor y = std::visit([&](const auto& one) { return multiplied(one, x, bias); }, *packed);
     return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
   bool has_backward() const override { return keeps_values_ && inner().has_backward(); }
   const ops::PrepackedMatrix* panels() const override {
-    return packed_->has_value() ? std::get_if<ops::PrepackedMatrix>(&**packed_) : nullptr;
+    const auto& packed = matrix();
+    return packed ? std::get_if<ops::PrepackedMatrix>(&*packed) : nullptr;
   }
 
  private:
+  const decltype(PrepackedLayers::Packed::matrix)& matrix() const {
+    if (const std::function<void()> load = packed_->load) load();  // a copy: the call removes the member
+    return packed_->matrix;
+  }
+
   std::shared_ptr<const PrepackedLayers::Packed> packed_;
   bool keeps_values_;
 };
@@ -108,18 +117,66 @@ bool PrepackedLayers::takes_rows(const std::string& weight) const {
 bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& codes) {
   if (!takes_codes(weight)) return false;
   const Layer& layer = packed_.at(weight);
-  *layer.packed = ops::PrepackedMatrix(codes);
+  layer.packed->matrix = ops::PrepackedMatrix(codes);
   return !layer.parameter->looked_up && !packing_.keeps_values;
 }
 
 bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
   if (!takes_rows(weight)) return false;
   Layer& layer = packed_.at(weight);
-  if (*layer.packed) return true;  // taken as quantized values
+  if (layer.packed->matrix) return true;  // taken as quantized values
   for (const at::Tensor& part : rows)
     if (part.scalar_type() != at::kHalf && !has_panels(part)) return false;
   pack(layer, rows);
   return true;
+}
+
+bool PrepackedLayers::take_later(const std::string& parameter, std::function<void()> load) {
+  if (packing_.bits != 0 || packing_.keeps_values) return false;
+  const Parameter* found = nullptr;
+  for (const auto& [name, layer] : packed_)
+    if (layer.parameter->name == parameter) found = layer.parameter;
+  if (!found || found->looked_up) return false;
+  postponed_.emplace_back(found, std::move(load));
+  for (auto& [name, layer] : packed_)
+    if (layer.parameter == found) layer.packed->load = [this, found] { this->load(*found); };
+  return true;
+}
+
+bool PrepackedLayers::view(Parameter& parameter, const std::vector<at::Tensor>& rows) {
+  const at::Tensor& value = parameter.value;
+  if (packing_.bits != 0 || packing_.keeps_values || !parameter.looked_up || rows.size() != 1) return false;
+  const at::Tensor& table = rows.front();
+  if (!value.is_cpu() || table.scalar_type() != value.scalar_type() || !table.is_contiguous()) return false;
+  parameter.value.set_data(table);
+  postponed_.emplace_back(&parameter, [this, &parameter] {
+    const at::Tensor copy = ops::empty_in_huge_pages(parameter.value.sizes(), parameter.value.scalar_type());
+    copy.copy_(parameter.value.detach());
+    parameter.value.set_data(copy);
+    pack(parameter);
+  });
+  for (auto& [name, layer] : packed_)
+    if (layer.parameter == &parameter) layer.packed->load = [this, &parameter] { load(parameter); };
+  return true;
+}
+
+bool PrepackedLayers::load_next() {
+  if (postponed_.empty()) return false;
+  // A view may keep its part of the file in memory until the file is closed, so its copy is made when all others are.
+  const auto next =
+      std::find_if(postponed_.begin(), postponed_.end(), [](const auto& one) { return !one.first->looked_up; });
+  load(*(next == postponed_.end() ? postponed_.front() : *next).first);
+  return true;
+}
+
+void PrepackedLayers::load(const Parameter& parameter) {
+  const auto found =
+      std::find_if(postponed_.begin(), postponed_.end(), [&](const auto& one) { return one.first == &parameter; });
+  found->second();
+  finish();
+  postponed_.erase(found);
+  for (auto& [name, layer] : packed_)
+    if (layer.parameter == &parameter) layer.packed->load = nullptr;
 }
 
 void PrepackedLayers::finish() {
@@ -134,7 +191,7 @@ void PrepackedLayers::require_values() const {
 
 void PrepackedLayers::release() {
   require_values();
-  for (const auto& [name, layer] : packed_) layer.packed->reset();
+  for (const auto& [name, layer] : packed_) layer.packed->matrix.reset();
 }
 
 void PrepackedLayers::repack() {
@@ -154,7 +211,7 @@ void PrepackedLayers::pack(Parameter& parameter) {
   {
     const tensor::ReadScope read({parameter.value});
     for (auto& [name, layer] : packed_) {
-      if (layer.parameter != &parameter || *layer.packed) continue;
+      if (layer.parameter != &parameter || layer.packed->matrix) continue;
       pack(layer);
       packs = true;
     }
@@ -168,7 +225,7 @@ void PrepackedLayers::pack(Layer& layer) const { pack(layer, {layer.value().deta
 void PrepackedLayers::pack(Layer& layer, const std::vector<at::Tensor>& rows) const {
   const Parameter& parameter = *layer.parameter;
   const at::Tensor& model = parameter.value;  // for its dtype and device
-  Packed& packed = *layer.packed;
+  auto& packed = layer.packed->matrix;
   if (packing_.bits == 0) {
     packed = ops::PrepackedMatrix::of(rows, is_bf16(model) ? ops::PackedType::Bf16 : ops::PackedType::Float);
     return;
@@ -190,7 +247,8 @@ void PrepackedLayers::pack(Layer& layer, const std::vector<at::Tensor>& rows) co
 int64_t PrepackedLayers::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, layer] : packed_)
-    if (layer.packed->has_value()) sum += std::visit([](const auto& matrix) { return matrix.bytes(); }, **layer.packed);
+    if (const auto& packed = layer.packed->matrix)
+      sum += std::visit([](const auto& matrix) { return matrix.bytes(); }, *packed);
   return sum;
 }
 

@@ -19,10 +19,12 @@
 //   layers->release();                                       // train on ...
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -95,6 +97,20 @@ class PrepackedLayers {
   /// false, as above, if the weight is not packed, if rows of it are looked up, too, or if keeps_values is set. Devices
   /// and dtypes without panels return false as well.
   bool take(const std::string& weight, const std::vector<at::Tensor>& rows);
+  /// Postpones a parameter: `load` passes it to take() or fills loaded(), and is called before the first product with
+  /// one of its weights, or by load_next(). The first pass then takes as much longer as loading takes less time. Passes
+  /// and load_next() must be of one thread, and this object must exist during both.
+  /// Returns false if the caller must load the parameter now: it is not packed, rows of it are looked up, too, its
+  /// weights are quantized on loading, or keeps_values is set.
+  bool take_later(const std::string& parameter, std::function<void()> load);
+  /// Makes a parameter of which rows are looked up a view of `rows`, as take() has them. load_next(), or the first
+  /// product with it, copies the values and packs them. Until then the file of `rows` must not change. Returns false if
+  /// the caller must load the parameter now: rows of it are not looked up, there is more than one tensor or another
+  /// dtype, weights are quantized on loading, or keeps_values is set.
+  bool view(Parameter& parameter, const std::vector<at::Tensor>& rows);
+  /// Loads the parameter that was postponed first, views after all others. Returns false if there is none. Errors:
+  /// those of its `load`.
+  bool load_next();
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
   /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an
@@ -105,11 +121,14 @@ class PrepackedLayers {
   /// Frees the packed forms; all passes use the values until the next repack(). Call it before training continues,
   /// because recomputed blocks run forward without gradients. Errors: as repack().
   void release();
-  /// Returns the bytes of all packed weights.
+  /// Returns the bytes of all packed weights, without postponed ones.
   int64_t bytes() const;
 
-  /// The packed form of one weight; empty until it is packed.
-  using Packed = std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>>;
+  /// The packed form of one weight.
+  struct Packed {
+    std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>> matrix{};  ///< empty until it is packed
+    std::function<void()> load{};  ///< packs a weight that is postponed; empty = it is not
+  };
 
  private:
   struct Layer {
@@ -118,13 +137,16 @@ class PrepackedLayers {
     int64_t index;               // of that matrix; -1 = it is the whole parameter
     at::Tensor value() const { return index < 0 ? parameter->value : parameter->value[index]; }
   };
+  using Postponed = std::pair<const Parameter*, std::function<void()>>;
   void require_values() const;
+  void load(const Parameter& parameter);
   void pack(Parameter& parameter);
   void pack(Layer& layer) const;  // the caller has announced the read of the parameter
   void pack(Layer& layer, const std::vector<at::Tensor>& rows) const;
 
   WeightPacking packing_;
   std::map<std::string, Layer> packed_;  // packed weights by the names that wrap() was given
+  std::vector<Postponed> postponed_;     // in the order of take_later()
   Parameter* pending_ = nullptr;         // filled by loaded(), not packed so far; null = none
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/reduce.h"
@@ -72,6 +73,9 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::MeshC
   return sum.defined() ? pair_of(there, sum).sum() : there;
 }
 
+/// Returns `norm` without NaN, because backends differ in the result of Max with a NaN.
+double comparable(double norm) { return std::isnan(norm) ? std::numeric_limits<double>::infinity() : norm; }
+
 }  // namespace
 
 at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::MeshCoordinates& coordinates,
@@ -81,11 +85,26 @@ at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Mesh
 
 double joint_norm(double own, comm::Mesh& mesh, NormOrder order) {
   const bool is_max = order == NormOrder::Infinity;
-  // Replaces NaN, because backends differ in the result of Max with a NaN.
-  if (is_max && std::isnan(own)) own = std::numeric_limits<double>::infinity();
-  at::Tensor total = at::full({1}, own, at::kDouble);
+  at::Tensor total = at::full({1}, is_max ? comparable(own) : own, at::kDouble);
   mesh.all().all_reduce(total, is_max ? comm::Reduce::Max : comm::Reduce::Sum).wait();
   return is_max ? tensor::host_value(total) : std::sqrt(tensor::host_value(total));
+}
+
+NormAndSum joint_norm_and_sum(double own, double number, comm::Mesh& mesh, NormOrder order) {
+  comm::Group& ranks = mesh.all();
+  if (order == NormOrder::Two) {
+    at::Tensor sums = at::tensor({own, number}, at::kDouble);
+    ranks.all_reduce(sums, comm::Reduce::Sum).wait();
+    const std::vector<double> values = tensor::host_values(sums);
+    return {std::sqrt(values[0]), values[1]};
+  }
+  std::vector<double> mine(static_cast<size_t>(ranks.size()) + 1);  // each rank has a place, where others have 0
+  mine[0] = comparable(own);
+  mine[static_cast<size_t>(ranks.rank()) + 1] = number;
+  at::Tensor most = at::tensor(mine, at::kDouble);
+  ranks.all_reduce(most, comm::Reduce::Max).wait();
+  const std::vector<double> values = tensor::host_values(most);
+  return {values[0], std::accumulate(values.begin() + 1, values.end(), 0.0)};
 }
 
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order) {

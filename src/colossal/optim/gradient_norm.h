@@ -21,6 +21,16 @@ at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Mesh
 /// Communication: one all_reduce of one double over all ranks. Every rank must call it, with or without gradients.
 double joint_norm(double own, comm::Mesh& mesh, NormOrder order);
 
+/// The norm of the gradient, and the sum of a number over all ranks.
+struct NormAndSum {
+  double norm, sum;
+};
+/// Returns joint_norm() of `own` and the sum of `number` over all ranks, both by one message. Numbers must be 0 or
+/// more.
+/// Communication: one all_reduce over all ranks: of two doubles; with NormOrder::Infinity, whose maximum cannot add up,
+///                of one double and one for each rank. Every rank must call it.
+NormAndSum joint_norm_and_sum(double own, double number, comm::Mesh& mesh, NormOrder order);
+
 /// Returns joint_norm() of own_norm(): the norm of the logical gradient. Every element is counted once, by the rank
 /// that holds its first replica; padding counts as zero. A gradient with a NaN or an infinity has a norm that is not
 /// finite, on every rank. Gradients must already be summed over the ranks that hold partial sums of them.

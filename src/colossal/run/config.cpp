@@ -312,12 +312,14 @@ void Config::validate() const {
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {
-  const ConfigDocument file = path.empty() ? ConfigDocument() : ConfigDocument::load(path);
-  ConfigDocument document = file, on_top;
-  for (const std::string& flag : flags) {
-    document.set(flag);
-    on_top.set(flag);
-  }
+  ConfigDocument on_top;
+  for (const std::string& flag : flags) on_top.set(flag);
+  return read_given_config(path.empty() ? ConfigDocument() : ConfigDocument::load(path), on_top);
+}
+
+GivenConfig read_given_config(const ConfigDocument& file, const ConfigDocument& on_top) {
+  ConfigDocument document = file;
+  for (const auto& [key, value] : on_top.values()) document.put(key, value);
   GivenConfig given;
   given.notices = document.read(given.config);
   const int64_t steps = given.config.training.steps;

@@ -156,5 +156,7 @@ struct GivenConfig {
 /// file does and no flag sets training.steps.
 /// Errors: the errors of ConfigDocument.
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags);
+/// Reads the config from a document and one with flags or other values that override it.
+GivenConfig read_given_config(const ConfigDocument& file, const ConfigDocument& on_top);
 
 }  // namespace colossal::run

@@ -51,7 +51,7 @@ struct RunData {
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an
 /// accelerator.
-/// `builtin`: the folder that data.path = "builtin" stands for.
+/// `builtin`: path of the text that data.path = "builtin" stands for, a folder or a file of data::write_text_archive().
 /// `device`: the device that the batches are for; none = the device of [run].
 /// Errors: the errors of resolve_model(); data that are missing, damaged, too short, or not what the model reads.
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,

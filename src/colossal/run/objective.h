@@ -52,7 +52,7 @@ struct DataRequest {
   const Config& config;
   const models::ModelShape& shape;
   std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< null if the model reads no text
-  std::string builtin{};                               ///< the folder that data.path = "builtin" stands for
+  std::string builtin{};                               ///< path of the text of data.path = "builtin": see open_data()
   int replica = 0;                                     ///< index of the replica that reads (Config::replica_rows)
 };
 

@@ -142,27 +142,43 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
   return about;
 }
 
-/// Reads the weights of a Hugging Face folder into `tensors`. It does not communicate.
+/// Returns the parameter with this name if rows of it are looked up; null = it is another one, or a matrix of a stack.
+nn::Parameter* table_of(nn::Parameters& parameters, const std::string& name) {
+  for (nn::Parameter& parameter : parameters)
+    if (parameter.name == name) return parameter.looked_up ? &parameter : nullptr;
+  return nullptr;
+}
+
+/// Reads the weights of a Hugging Face folder into `tensors`; `packs_later`: packed weights at their first use. It does
+/// not communicate.
 void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
-                   std::vector<checkpoint::NamedTensor>& tensors) {
+                   std::vector<checkpoint::NamedTensor>& tensors, bool packs_later = false) {
   nn::Parameters& parameters = saved.model->parameters();
   checkpoint::TakeCodes take;
   checkpoint::TakeRows take_rows;
+  checkpoint::TakeLater take_later;
   if (saved.packed) {
     take = [&packed = *saved.packed](const std::string& name, const checkpoint::ReadCodes& read) {
       if (!packed.takes_codes(name)) return false;
       const auto codes = read();
       return codes && packed.take(name, *codes);
     };
-    take_rows = [&packed = *saved.packed](const std::string& name, const checkpoint::ReadRows& read) {
-      if (!packed.takes_rows(name)) return false;
+    take_rows = [&packed = *saved.packed, &parameters, packs_later](const std::string& name,
+                                                                    const checkpoint::ReadRows& read) {
+      nn::Parameter* table = packs_later ? table_of(parameters, name) : nullptr;
+      if (table ? read.dtype != table->value.scalar_type() : !packed.takes_rows(name)) return false;
       const auto rows = read();
-      return rows && packed.take(name, *rows);
+      return rows && (table ? packed.view(*table, *rows) : packed.take(name, *rows));
     };
+    if (packs_later)
+      take_later = [&packed = *saved.packed](const std::string& name, const std::function<void()>& load) {
+        return packed.take_later(name, load);
+      };
   }
   const std::vector<std::string> may_lack =
       loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
-  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take, take_rows);
+  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take, take_rows,
+                             take_later);
 }
 
 /// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them. It
@@ -244,7 +260,8 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
   add_buffers(parameters, tensors);
   if (about.checkpoint.empty()) {
-    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors); });
+    const bool packs_later = loading.packs_later && everyone.size() == 1;  // ranks must fail together
+    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors, packs_later); });
   } else {
     std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
     comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });

@@ -29,6 +29,9 @@ struct Loading {
   /// Packs the weights of linear layers while they are read, for callers that only run forward passes and do not read
   /// values of parameters. They are not packed if it is empty, or with tiers
   std::optional<nn::WeightPacking> packing{};
+  /// True = with packing, one rank and a folder or file whose weights are in memory already, they are packed at their
+  /// first use (nn::PrepackedLayers::take_later), so that loading takes less time
+  bool packs_later = false;
   /// True = the caller needs only the hidden states, of any model of text. Weights of the head that a Hugging Face
   /// folder lacks then have arbitrary values
   bool headless = false;

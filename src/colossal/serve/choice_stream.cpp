@@ -71,7 +71,7 @@ constexpr const char* kFailed = "error";
 const char* reason_of(const infer::Event& event, bool is_stopped, bool has_calls) {
   using infer::FinishReason;
   const FinishReason reason = is_stopped ? FinishReason::AtStop : event.finish_reason;
-  if (reason == FinishReason::Failed) return kFailed;
+  if (reason == FinishReason::Failed || reason == FinishReason::EngineEnded) return kFailed;
   if (reason == FinishReason::Cancelled) return "cancelled";
   if (reason == FinishReason::AtLength || reason == FinishReason::AtPositions) return "length";
   return has_calls ? "tool_calls" : "stop";

@@ -71,8 +71,9 @@ struct EngineLoop::State {
     while (!work.has_work() && next.is_empty()) {
       lock.unlock();
       poll();
+      const bool did_some = options.work_aside && options.work_aside();
       lock.lock();
-      wake.wait_for(lock, kPollInterval, [this] { return !next.is_empty(); });
+      if (!did_some) wake.wait_for(lock, kPollInterval, [this] { return !next.is_empty(); });
     }
     last_load.waiting += work_in(next);
     has_cancellations = false;
@@ -107,9 +108,11 @@ struct EngineLoop::State {
 
   void fail(const Changes& changes, const std::string& message) const {
     for (const NewGeneration& added : changes.generations)
-      if (!is_cancelled(added.ticket)) EngineWork::fail(added.generation.on_event, message);
+      if (!is_cancelled(added.ticket))
+        EngineWork::fail(added.generation.on_event, infer::FinishReason::EngineEnded, message);
     for (const NewEmbedding& added : changes.embeddings)
-      if (added.embedding.on_vectors && !is_cancelled(added.ticket)) added.embedding.on_vectors({.error = message});
+      if (added.embedding.on_vectors && !is_cancelled(added.ticket))
+        added.embedding.on_vectors({.error = message, .engine_has_ended = true});
   }
   /// Ends all work, begun or not, with an error, and accepts no more. The functions may call the loop.
   void fail_all(const std::string& message) {

@@ -20,15 +20,18 @@
 
 namespace colossal::serve {
 
-/// Text that rank 0 passes to World::busy while its loop has no work. Reports of stalls contain it.
+/// Text that rank 0 passes to World::busy while its loop has no work. Reports of stalls name it (Stall::busy_with).
 inline constexpr char kIdle[] = "waiting for requests";
 
 struct EngineLoopOptions {
   infer::Engine* engine = nullptr;        ///< nullptr = the model only embeds
   infer::Embedder* embedder = nullptr;    ///< nullptr = no embeddings
-  infer::SchemaCache* schemas = nullptr;  ///< the constraints of generations; nullptr without an engine
+  infer::SchemaCache* schemas = nullptr;  ///< nullptr = no json_schema is allowed
   std::vector<int64_t> end_ids{};         ///< tokens that end an answer
   int64_t max_waiting = 256;              ///< maximum number of generations and embeddings before their first step
+  int64_t prompt_end = -1;                ///< infer::Request::prompt_end of all generations; -1 = none
+  /// Does a piece of work that may wait, while rank 0 has no other. Returns false if none is left. It may be empty
+  std::function<bool()> work_aside{};
 };
 
 /// Before each step rank 0 broadcasts the changes since the last one: work to add and to cancel. While nothing runs,
@@ -39,7 +42,6 @@ struct EngineLoopOptions {
 /// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
 ///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
 /// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that they do not stop generations.
-///                Their tokens count as prompt tokens of load().
 class EngineLoop final : public Replica {
  public:
   /// `world` and `mesh` are those of this replica alone. All must outlive the loop.
@@ -53,7 +55,7 @@ class EngineLoop final : public Replica {
 
   /// Steps until rank 0 calls end(). `poll` is called on rank 0 between steps, and at least five times a second while
   /// the loop is idle. On an error of weights or ranks it calls the functions of all unfinished work with the message
-  /// (FinishReason::Failed, Vectors::error) and throws it.
+  /// (FinishReason::EngineEnded, Vectors::engine_has_ended) and throws it.
   void run(const std::function<void()>& poll);
   /// Makes run() return on all ranks before the next step. Unfinished work gets no event. Rank 0, any thread.
   void end();

@@ -30,8 +30,8 @@ std::optional<std::string> error_of_request(const Work& work) {
 
 }  // namespace
 
-void EngineWork::fail(const infer::OnEvent& on_event, const std::string& message) {
-  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = infer::FinishReason::Failed, .error = message});
+void EngineWork::fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message) {
+  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = reason, .error = message});
 }
 
 EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled)
@@ -57,12 +57,15 @@ void EngineWork::add(NewGeneration added) {
   Running& running =
       running_.try_emplace(added.ticket, Running{added.ticket, -1, std::move(own.on_event)}).first->second;
   const auto error = error_of_request([&] {
-    require(options_.engine && options_.schemas, "serve", "the model must continue text: got one that only embeds");
-    auto constraint = options_.schemas->constraint(own.options.json_schema);
+    require(options_.engine, "serve", "the model must continue text: got one that only embeds");
+    require(options_.schemas || own.options.json_schema.empty(), "serve",
+            "json_schema needs a tokenizer: got a model without one; leave out json_schema, or name a tokenizer");
+    auto constraint = options_.schemas ? options_.schemas->constraint(own.options.json_schema) : nullptr;
     running.id = options_.engine->add({.prompt = std::move(own.prompt),
                                        .end_ids = own.ignores_end ? std::vector<int64_t>() : options_.end_ids,
                                        .options = std::move(own.options),
                                        .constraint = std::move(constraint),
+                                       .prompt_end = options_.prompt_end,
                                        .client = std::move(own.client),
                                        .cache_key = std::move(own.cache_key),
                                        .after = first == running_.end() ? -1 : first->second.id},
@@ -70,11 +73,10 @@ void EngineWork::add(NewGeneration added) {
   });
   if (!error) return;
   const auto failed = running_.extract(added.ticket);
-  fail(failed.mapped().on_event, *error);
+  fail(failed.mapped().on_event, infer::FinishReason::Failed, *error);
 }
 
 void EngineWork::on_event(const Running& running, const infer::Event& event) {
-  generated_ += event.is_answer();
   const auto pass_on = [&](const Running& to) {
     if (to.on_event && !is_cancelled_(to.ticket)) to.on_event(event);
   };
@@ -110,10 +112,8 @@ void EngineWork::embed_row() {
   const at::Tensor rows = options_.embedder->embed_row(texts, first.done).contiguous();
   const auto count = static_cast<size_t>(rows.size(0)), size = static_cast<size_t>(rows.size(1));
   const float* values = rows.const_data_ptr<float>();
-  for (size_t i = 0; i < count; ++i, values += size) {
-    embedded_tokens_ += static_cast<int64_t>(texts[first.done + i].size());
-    if (first.embedding.on_vectors) first.vectors.rows.emplace_back(values, values + size);
-  }
+  for (size_t i = 0; i < count && first.embedding.on_vectors; ++i, values += size)
+    first.vectors.rows.emplace_back(values, values + size);
   first.done += count;
   Embedded own = std::move(first);
   embeddings_.pop_front();
@@ -124,14 +124,12 @@ void EngineWork::embed_row() {
 }
 
 ReplicaLoad EngineWork::load() const {
-  ReplicaLoad load{.prompt_tokens = embedded_tokens_, .generated_tokens = generated_};
+  ReplicaLoad load;
   for (const Embedded& embedded : embeddings_) ++(embedded.done == 0 ? load.waiting : load.running);
   if (!options_.engine) return load;
   const infer::Engine::Load of_engine = options_.engine->load();
   load.waiting += of_engine.waiting, load.running += of_engine.running;
   load.blocks = options_.engine->blocks(), load.blocks_used = of_engine.blocks_used;
-  load.prompt_tokens += options_.engine->counts().prompt_tokens;
-  load.found_tokens = options_.engine->counts().found_tokens;
   return load;
 }
 
@@ -143,8 +141,9 @@ void EngineWork::drop_all() {
 
 void EngineWork::fail_all(const std::string& message) {
   for (const auto& [ticket, running] : std::exchange(running_, {}))
-    if (!is_cancelled_(ticket)) fail(running.on_event, message);
-  for (const Embedded& embedded : std::exchange(embeddings_, {})) finish(embedded, {.error = message});
+    if (!is_cancelled_(ticket)) fail(running.on_event, infer::FinishReason::EngineEnded, message);
+  for (const Embedded& embedded : std::exchange(embeddings_, {}))
+    finish(embedded, {.error = message, .engine_has_ended = true});
 }
 
 }  // namespace colossal::serve

@@ -34,15 +34,16 @@ class EngineWork {
   /// Errors: those of Engine::step() and Embedder::embed_row(). Neither may be used afterwards.
   void step();
 
-  /// Returns the load between two steps. Embedded tokens count as prompt tokens.
+  /// Returns the load between two steps.
   ReplicaLoad load() const;
 
   /// Ends all work without calling its functions.
   void drop_all();
-  /// Calls the functions of all work with an error. The engine must not be used afterwards.
+  /// Calls the functions of all work with an error of the engine (FinishReason::EngineEnded). The engine must not be
+  /// used afterwards.
   void fail_all(const std::string& message);
-  /// Calls the function of a generation, if it has one, with FinishReason::Failed.
-  static void fail(const infer::OnEvent& on_event, const std::string& message);
+  /// Calls the function of a generation, if it has one, with the reason and the message of an error.
+  static void fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message);
 
  private:
   struct Running {
@@ -67,7 +68,6 @@ class EngineWork {
   const std::function<bool(Ticket)> is_cancelled_;
   std::map<Ticket, Running> running_;  // generations without their last event; the engine's functions point at these
   std::deque<Embedded> embeddings_;
-  int64_t generated_ = 0, embedded_tokens_ = 0;
 };
 
 }  // namespace colossal::serve

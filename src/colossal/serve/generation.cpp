@@ -22,11 +22,12 @@ int64_t random_seed() {
   return std::uniform_int_distribution<int64_t>(0, int64_t{1} << 53)(device);
 }
 
-/// The engine's thread compiles the same schema later and finds it in the cache.
-void compile_schema(const ServedModel& model, const GenerationJob& job) {
-  const std::string& schema = job.request.options.json_schema;
-  if (schema.empty()) return;
-  as_bad_request(job.schema_param, [&] { return model.schemas->compiled(schema, job.schema_param); });
+/// Returns the members of a request that the answer needs after the handler has returned.
+http::Request without_body(const http::Request& request) {
+  http::Request rest;
+  rest.id = request.id, rest.number = request.number;
+  rest.key = request.key, rest.remote_address = request.remote_address;
+  return rest;
 }
 
 /// Returns the choices of all prompts, in the order of their indices.
@@ -41,7 +42,7 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
     Generation first{.prompt = prompt,
                      .options = job.request.options,
                      .ignores_end = job.request.ignore_eos,
-                     .client = service.client_of(request),
+                     .client = http::client_of(request),
                      .cache_key = service.cache_key_of(request)};
     first.options.stop.clear();  // found in the text
     fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param);
@@ -77,6 +78,13 @@ void check_reported_values(const std::vector<Generation>& generations, bool is_s
                              "logprobs");
 }
 
+void begin_answer(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job) {
+  std::vector<Generation> generations = generations_of(service, request, job);
+  check_reported_values(generations, job.request.stream);
+  const auto answer = std::make_shared<GenerationAnswer>(service, request, std::move(exchange), std::move(job));
+  answer->begin(request, std::move(generations));
+}
+
 }  // namespace
 
 AnswerWriter completion_writer() { return {completion_json, completion_event_of, completion_usage_event}; }
@@ -95,11 +103,18 @@ void generate(Service& service, const http::Request& request, http::Exchange exc
                              concat("prompts times n must be at most ", max_waiting, ": got ", job.prompts.size(),
                                     " times ", job.request.n, "; send fewer at once, or raise --max-waiting"),
                              job.prompt_param);
-  compile_schema(service.model(), job);
-  std::vector<Generation> generations = generations_of(service, request, job);
-  check_reported_values(generations, job.request.stream);
-  const auto answer = std::make_shared<GenerationAnswer>(service, request, std::move(exchange), std::move(job));
-  answer->begin(request, std::move(generations));
+  const std::string& schema = job.request.options.json_schema;
+  infer::SchemaCache* const schemas = service.model().schemas;
+  if (schema.empty() || schemas->has(schema))
+    return begin_answer(service, request, std::move(exchange), std::move(job));
+  auto compile = [&service, schemas, request = without_body(request), exchange, job = std::move(job)]() mutable {
+    if (exchange.is_gone()) return;
+    // The engine's thread finds the schema in the cache.
+    as_bad_request(job.schema_param,
+                   [&] { return schemas->compiled(job.request.options.json_schema, job.schema_param); });
+    begin_answer(service, request, std::move(exchange), std::move(job));
+  };
+  exchange.post_long(std::move(compile));
 }
 
 }  // namespace colossal::serve

@@ -46,7 +46,9 @@ void require_continuation(const ServedModel& model);
 ///
 /// Errors: http::RequestError 400: no token in a prompt, a prompt that does not fit ("context_length_exceeded"), a
 ///         schema that does not compile, more choices than the queue ever takes, more than 4,000,000 log-probabilities
-///         to keep for an answer; 429: the queue is full.
+///         to keep for an answer; 429: the queue is full. Those that come after a new schema is compiled go to the
+///         exchange.
+/// Cost: a new schema is compiled later, in Exchange::post_long().
 void generate(Service& service, const http::Request& request, http::Exchange exchange, GenerationJob job);
 
 }  // namespace colossal::serve

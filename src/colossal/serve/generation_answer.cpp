@@ -20,11 +20,9 @@ const char* name_of_gone(http::Gone why) {
 /// Returns the answer to a request whose choice has failed.
 http::ErrorAnswer failure_of(const infer::Event& event, const infer::GenerationOptions& options) {
   if (event.finish_reason == FinishReason::Cancelled) return {.status = 503, .message = "the request was cancelled"};
-  // A schema can exceed limits, and some engines do not score prompts. An error of the engine itself, which ends all
-  // requests, begins with its component in brackets, or with the replica.
+  // A schema can exceed limits, and some engines do not score prompts.
   const bool may_be_at_fault = !options.json_schema.empty() || options.prompt_logprobs >= 0;
-  const bool is_of_engine = event.error.starts_with('[') || event.error.starts_with("replica ");
-  const bool is_at_fault = may_be_at_fault && !is_of_engine;
+  const bool is_at_fault = may_be_at_fault && event.finish_reason == FinishReason::Failed;
   return {.status = is_at_fault ? 400 : 500, .message = event.error};
 }
 
@@ -138,7 +136,7 @@ void GenerationAnswer::read(const Heard& heard) {
   Choice& choice = choices_[heard.index];
   if (has_ended_ || choice.has_ended) return;
   const FinishReason reason = heard.event.finish_reason;
-  if (reason == FinishReason::Failed || reason == FinishReason::Cancelled)
+  if (reason == FinishReason::Failed || reason == FinishReason::EngineEnded || reason == FinishReason::Cancelled)
     return fail(failure_of(heard.event, job_.request.options));
   ChoicePart part = choice.stream.hear(heard.event);
   if (part.is_empty()) return;

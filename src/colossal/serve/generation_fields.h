@@ -17,9 +17,8 @@ std::string read_model(const BodyFields& fields, const std::string& name);
 /// Reads all shared fields but max_tokens and logprobs.
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request);
 
-/// Checks that the schema can constrain an answer. Errors: http::RequestError 400 with `param` and the place in the
-/// schema.
-void check_schema(const std::string& schema, const std::string& param);
+/// Refuses a schema that is too long: http::RequestError 400 with `param`.
+void check_schema_size(const std::string& schema, const std::string& param);
 
 /// Reads messages, tools and chat_template_kwargs, which are added to the variables of the defaults.
 void read_chat_input(const BodyFields& fields, const ReaderOptions& reader, ChatRequest& request);

@@ -1,4 +1,4 @@
-// An engine that works for a server: the one of this process, or one behind a socket (serve/replica_link.h).
+// An engine that works for a server: the one of this process, or one behind a socket (serve/replicas/replica_link.h).
 //
 //   replica.add({{.prompt = ids, .options = options, .on_event = [](const infer::Event& event) { ... }}});
 //   replica.cancel(ticket);
@@ -26,8 +26,8 @@ struct Generation {
   /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
   int64_t after = -1;
   /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
-  /// meaning. If weights or ranks have failed, Event::error begins with the component or the replica: "[comm] ...",
-  /// "replica 1 (rank 1) ended". The function must be quick and must not throw.
+  /// meaning. If weights or ranks have failed, the reason is FinishReason::EngineEnded, and Event::error names the
+  /// component or the replica. The function must be quick and must not throw.
   infer::OnEvent on_event{};
 };
 
@@ -35,6 +35,7 @@ struct Generation {
 struct Vectors {
   std::vector<std::vector<float>> rows{};  ///< one vector per text
   std::string error{};                     ///< "" = none
+  bool engine_has_ended = false;           ///< the error is one of weights or ranks, which ended all work
 };
 
 /// Texts to embed.
@@ -44,13 +45,12 @@ struct Embedding {
   std::function<void(Vectors)> on_vectors{};
 };
 
-/// Load and totals of a replica, as of its last step.
+/// Load of a replica, as of its last step.
 struct ReplicaLoad {
   int64_t waiting = 0;      ///< accepted generations and embeddings before their first step
   int64_t running = 0;      ///< unfinished ones after their first step
   int64_t blocks = 0;       ///< blocks of the cache
   int64_t blocks_used = 0;  ///< blocks that requests hold; a free block that keeps a prefix counts as free
-  int64_t prompt_tokens = 0, found_tokens = 0, generated_tokens = 0;  ///< totals since the start
 };
 
 /// Takes work from any thread and runs it. Thread safety: any thread may call the members. None of them waits for a

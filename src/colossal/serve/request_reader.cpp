@@ -167,7 +167,7 @@ ChatRequest RequestReader::chat(std::string_view body) const {
   request.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
   if (request.tool_choice.is_forced()) {
     request.options.json_schema = forced_call_schema(request.tools, request.tool_choice);
-    check_schema(request.options.json_schema, "tools");
+    check_schema_size(request.options.json_schema, "tools");
   }
   return request;
 }
@@ -191,11 +191,12 @@ TokenizeRequest RequestReader::tokenize(std::string_view body) const {
   const ordered_json json = parsed_body(body, options_.limits);
   const BodyFields fields(json);
   read_model(fields, options_.name);
-  if (!fields.find("messages")) return {fields.required_text("prompt")};
+  const std::optional<bool> special = fields.flag("add_special_tokens");
+  if (!fields.find("messages")) return {fields.required_text("prompt"), special.value_or(true)};
   ChatRequest request;
   read_chat_input(fields, options_, request);
   if (!request.tools.is_null()) request.tool_choice.kind = ToolChoice::kAuto;
-  return {std::move(request)};
+  return {std::move(request), special.value_or(false)};
 }
 
 DetokenizeRequest RequestReader::detokenize(std::string_view body) const {

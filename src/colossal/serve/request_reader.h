@@ -46,7 +46,7 @@ struct GenerationRequest {
   bool has_seed = false;       ///< false: the caller draws options.sampling.seed
   bool ignore_eos = false;     ///< end tokens do not end the answer
   /// max_tokens may be kAsManyAsFit. logprobs and prompt_logprobs are -1 unless the request asks for them. json_schema
-  /// is checked; it has response_format, or the call that tool_choice demands.
+  /// is not checked yet; it has response_format, or the call that tool_choice demands.
   infer::GenerationOptions options{};
 };
 
@@ -86,6 +86,9 @@ struct EmbeddingRequest {
 /// A text to tokenize: a prompt, or the messages of a chat.
 struct TokenizeRequest {
   std::variant<std::string, ChatRequest> input{};
+  /// The tokenizer adds the special tokens that a model expects around a text. Default: true for a prompt, false for a
+  /// chat, whose template writes them.
+  bool add_special_tokens = true;
 };
 
 struct DetokenizeRequest {
@@ -97,7 +100,7 @@ struct DetokenizeRequest {
 /// Errors: http::RequestError, for every body that is not a request: not UTF-8, not JSON, not an object, too deep
 ///         (400); a field of a wrong type or out of range, or one that is not supported and would change the answer
 ///         (400, with `param`); another model (404). Nothing else is thrown, except std::bad_alloc.
-/// Cost: two passes over the body. Compiles the JSON schema of the request to check it.
+/// Cost: two passes over the body.
 /// Thread safety: const members may be called from several threads.
 class RequestReader {
  public:

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "colossal/base/error.h"
+#include "colossal/serve/generation.h"
+
 namespace colossal::serve {
 
 /// Answers a request. Errors: http::RequestError.
@@ -16,6 +19,7 @@ namespace {
 struct RouteRow {
   const char *method, *path;
   RouteHandler* handler;
+  bool continues_text = false;  // a model that only embeds gets 400
   bool needs_key = true;
   bool while_draining = false;
   bool while_loading = false;
@@ -23,16 +27,16 @@ struct RouteRow {
 };
 
 constexpr RouteRow kRoutes[] = {
-    {"POST", "/v1/completions", answer_completion},
-    {"POST", "/v1/chat/completions", answer_chat},
+    {"POST", "/v1/completions", answer_completion, true},
+    {"POST", "/v1/chat/completions", answer_chat, true},
     {"POST", "/v1/embeddings", embed_texts},
     {"GET", "/v1/models", list_models},
     {"GET", "/v1/models/*", show_model},
     {"POST", "/tokenize", tokenize},
     {"POST", "/detokenize", detokenize},
-    {"GET", "/health", show_health, false, true, true, true},
-    {"GET", "/metrics", show_metrics, true, true, true, true},
-    {"GET", "/", show_page, false, false, true},
+    {"GET", kHealthPath, show_health, false, false, true, true, true},
+    {"GET", "/metrics", show_metrics, false, true, true, true, true},
+    {"GET", "/", show_page, false, false, false, true},
 };
 
 }  // namespace
@@ -43,11 +47,19 @@ std::vector<http::Route> routes(Service& service) {
     const auto handler = [&service, &row](const http::Request& request, http::Exchange exchange) {
       if (!row.while_loading && !service.is_open())
         throw http::RequestError(503, "the model is not loaded yet: try again later");
+      if (row.continues_text) require_continuation(service.model());
       row.handler(service, request, std::move(exchange));
     };
     all.push_back({row.method, row.path, handler, row.needs_key, row.while_draining, row.is_quick});
   }
   return all;
+}
+
+std::string embedding_routes_text(const std::string& model_name) {
+  std::string text = concat(model_name, " embeds texts, so this server has no chat page. Its routes are:\n\n");
+  for (const RouteRow& row : kRoutes)
+    if (!row.continues_text && row.handler != show_page) text += concat(row.method, " ", row.path, "\n");
+  return text;
 }
 
 }  // namespace colossal::serve

@@ -1,5 +1,6 @@
 // The routes of a server. A new route is a file in serve/routes and a row in routes.cpp.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "colossal/http/routes.h"
@@ -10,5 +11,11 @@ namespace colossal::serve {
 /// Returns all routes. `service` must outlive them. Until Service::open() all of them but /health, /metrics and the
 /// page answer 503.
 std::vector<http::Route> routes(Service& service);
+
+/// Route of probes, which ask every few seconds. The log has no lines for it.
+inline constexpr char kHealthPath[] = "/health";
+
+/// Returns a plain text that lists the routes of a server whose model embeds texts and does not continue them.
+std::string embedding_routes_text(const std::string& model_name);
 
 }  // namespace colossal::serve

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/serve/routes.h"
 
 namespace colossal::serve {
 namespace {
@@ -28,10 +29,6 @@ void Service::open(ServedModel model, Replica& replica) {
   is_open_ = true;
 }
 
-std::string Service::client_of(const http::Request& request) const {
-  return options_.has_keys ? concat("key ", request.key) : request.remote_address;
-}
-
 std::string Service::cache_key_of(const http::Request& request) const {
   return options_.has_keys ? std::to_string(request.key) : "";
 }
@@ -42,10 +39,21 @@ http::RequestError Service::queue_is_full(int64_t choices) const {
                       "; try again later")};
 }
 
-std::shared_ptr<const void> Service::take_embedding_place() {
-  const auto give_back = [](Service* service) { --service->embeddings_; };
-  std::shared_ptr<Service> place(this, give_back);
-  return ++embeddings_ <= options_.limits.max_waiting ? place : nullptr;
+std::shared_ptr<const void> Service::take_embedding_place(int64_t tokens) {
+  const int64_t max_tokens = options_.max_embedding_tokens;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (embeddings_ >= options_.limits.max_waiting) throw queue_is_full(1);
+    if (embeddings_ > 0 && embedding_tokens_ + tokens > max_tokens)
+      throw http::RequestError(429, concat("the queue is full: embeddings may have ", max_tokens,
+                                           " tokens together, the unfinished ones have ", embedding_tokens_,
+                                           ", and this one adds ", tokens, "; try again later"));
+    ++embeddings_, embedding_tokens_ += tokens;
+  }
+  return std::shared_ptr<Service>(this, [tokens](Service* service) {
+    const std::scoped_lock lock(service->mutex_);
+    --service->embeddings_, service->embedding_tokens_ -= tokens;
+  });
 }
 
 void Service::begin_record(const http::Request& request, const http::Exchange& exchange) {
@@ -76,7 +84,7 @@ void Service::log_end(const http::RequestEnd& end) {
   if (record.reason.empty() && !end.is_complete) record.reason = "left";
   metrics_.count_request(end.route.empty() ? "-" : end.route, end.status);
   if (ran_model && end.status == 200) metrics_.request_seconds.observe(end.seconds);
-  if (options_.log) options_.log(log_line(record));
+  if (options_.log && end.route != kHealthPath) options_.log(log_line(record));
 }
 
 }  // namespace colossal::serve

@@ -48,6 +48,7 @@ struct ServiceOptions {
   RequestDefaults defaults{};
   http::ServerLimits limits{};
   bool has_keys = false;  ///< the server demands keys: prefixes are shared under the same key only
+  int64_t max_embedding_tokens = int64_t{16} << 20;    ///< tokens of all unfinished embeddings: 128 MiB of ids
   std::function<void(const std::string& line)> log{};  ///< called with each line of the log, from any thread
 };
 
@@ -72,24 +73,23 @@ class Service {
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
 
-  /// Returns the name of a request's client, for turns: the number of its key or, without keys, its remote address.
-  std::string client_of(const http::Request& request) const;
   /// Returns infer::Request::cache_key of a request: the number of the client's key, or "" without keys.
   std::string cache_key_of(const http::Request& request) const;
 
   /// Returns the error of a request whose `choices` pieces of work do not fit the queue (Replica::add()).
   http::RequestError queue_is_full(int64_t choices) const;
 
-  /// Returns the place of an embedding, for as long as it is unfinished. Returns nullptr if max_waiting embeddings have
-  /// one: they take turns, so those that have begun need memory, too.
-  std::shared_ptr<const void> take_embedding_place();
+  /// Returns the place of an embedding of that many tokens, for as long as it is unfinished: embeddings take turns, so
+  /// those that have begun need memory, too. Errors: http::RequestError 429, if max_waiting embeddings have a place, or
+  /// if they have more than ServiceOptions::max_embedding_tokens with this one. One alone always gets a place.
+  std::shared_ptr<const void> take_embedding_place(int64_t tokens);
 
   /// Begins the record of a request that runs the model. Call it before the answer begins.
   void begin_record(const http::Request& request, const http::Exchange& exchange);
   /// Changes the record of a request, which the log shows at its end. Does nothing without begin_record() or
   /// after the request's end.
   void note(uint64_t number, const std::function<void(RequestRecord&)>& change);
-  /// Writes the line of a request and counts it. ServerOptions::on_end calls it.
+  /// Writes the line of a request, unless its route is kHealthPath, and counts it. ServerOptions::on_end calls it.
   void log_end(const http::RequestEnd& end);
 
  private:
@@ -99,9 +99,9 @@ class Service {
   Replica* replica_ = nullptr;
   Metrics metrics_;
   std::atomic<bool> is_open_{false}, is_draining_{false};
-  std::atomic<int64_t> embeddings_{0};
-  std::mutex mutex_;
-  std::map<uint64_t, RequestRecord> records_;  // records of running requests, by Request::number
+  std::mutex mutex_;                               // guards the members below
+  std::map<uint64_t, RequestRecord> records_;      // records of running requests, by Request::number
+  int64_t embeddings_ = 0, embedding_tokens_ = 0;  // unfinished ones
 };
 
 }  // namespace colossal::serve

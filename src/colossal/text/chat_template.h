@@ -21,15 +21,14 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/text/jinja/budget.h"
+#include "colossal/text/template_limits.h"
 
 namespace colossal::text {
 
 namespace jinja {
+struct Failure;
 struct Tree;
-}
-
-using TemplateLimits = jinja::Limits;
+}  // namespace jinja
 
 /// An error of a template: it cannot be parsed, or does not fit its input. what() names the template, the line and the
 /// fix.

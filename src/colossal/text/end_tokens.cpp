@@ -47,13 +47,20 @@ std::set<int64_t> ids_of_model(const std::string& model) {
   return ids.empty() ? ids_of_file(model + "/config.json") : ids;
 }
 
+/// Returns the ids without -1, the id of an absent token.
+std::vector<int64_t> present(std::set<int64_t> ids) {
+  ids.erase(ids.begin(), ids.lower_bound(0));
+  return {ids.begin(), ids.end()};
+}
+
 }  // namespace
 
 std::vector<int64_t> end_ids(const std::string& model, const Tokenizer& tokenizer) {
   std::set<int64_t> ids = ids_of_model(model);
   ids.insert(tokenizer.end_id());
-  ids.erase(ids.begin(), ids.lower_bound(0));  // drops -1, the id of an absent token
-  return {ids.begin(), ids.end()};
+  return present(ids);
 }
+
+std::vector<int64_t> end_ids(const std::string& model) { return present(ids_of_model(model)); }
 
 }  // namespace colossal::text

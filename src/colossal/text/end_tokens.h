@@ -19,5 +19,7 @@ namespace colossal::text {
 ///
 /// Errors ("end tokens"): a file that cannot be read, or an eos_token_id that is neither a number nor a list.
 std::vector<int64_t> end_ids(const std::string& model, const Tokenizer& tokenizer);
+/// Returns the end tokens that `model` defines itself, for callers without a tokenizer. Errors: the same.
+std::vector<int64_t> end_ids(const std::string& model);
 
 }  // namespace colossal::text

@@ -1,4 +1,8 @@
 // The interface of tokenizers, which turn text into token ids and token ids into text.
+//
+//   const auto tokenizer = text::make_tokenizer("models/gpt2");      // a Hugging Face folder
+//   const std::vector<int64_t> ids = tokenizer->encode("To be");
+//   const std::string text = tokenizer->decode(ids);                 // "To be"
 #pragma once
 #include <cstdint>
 #include <functional>

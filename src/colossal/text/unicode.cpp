@@ -12,6 +12,7 @@ namespace colossal::text {
 namespace {
 
 constexpr uint32_t kCodePoints = 0x110000;
+constexpr uint32_t kTabled = 0x10000;  // the basic plane has almost all characters of texts
 constexpr uint32_t kReplacementCharacter = 0xFFFD;
 
 enum Class : uint8_t {
@@ -72,23 +73,27 @@ uint8_t classes_of_category(utf8proc_category_t category) {
   }
 }
 
-/// Returns the classes of every code point, one byte each, so that a look-up is a single load.
+uint8_t classes_of(uint32_t c) {
+  uint8_t classes = classes_of_category(utf8proc_category(static_cast<utf8proc_int32_t>(c)));
+  if (has_white_space(c)) classes |= kSpace;
+  if (is_alphabetic_symbol(c) || c == 0x200C || c == 0x200D) classes |= kWord;
+  const bool ascii_sign = c > 32 && c < 127 && !(classes & (kLetter | kNumber));
+  if (ascii_sign) classes |= kPunctuation;
+  return classes;
+}
+
+/// Returns the classes of the code points below kTabled, one byte each, so that a look-up is a single load. A table of
+/// all code points would take 10 ms at the start of a program.
 std::unique_ptr<const uint8_t[]> make_table() {
-  auto table = std::make_unique<uint8_t[]>(kCodePoints);
-  for (uint32_t c = 0; c < kCodePoints; ++c) {
-    uint8_t classes = classes_of_category(utf8proc_category(static_cast<utf8proc_int32_t>(c)));
-    if (has_white_space(c)) classes |= kSpace;
-    if (is_alphabetic_symbol(c) || c == 0x200C || c == 0x200D) classes |= kWord;
-    const bool ascii_sign = c > 32 && c < 127 && !(classes & (kLetter | kNumber));
-    if (ascii_sign) classes |= kPunctuation;
-    table[c] = classes;
-  }
+  auto table = std::make_unique<uint8_t[]>(kTabled);
+  for (uint32_t c = 0; c < kTabled; ++c) table[c] = classes_of(c);
   return table;
 }
 
 bool has(uint32_t c, uint8_t wanted) {
   static const std::unique_ptr<const uint8_t[]> table = make_table();
-  return c < kCodePoints && (table[c] & wanted);
+  if (c < kTabled) return (table[c] & wanted) != 0;
+  return c < kCodePoints && (classes_of(c) & wanted) != 0;
 }
 
 bool is_ascii(std::string_view text) {

@@ -8,7 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -31,6 +31,12 @@ class Resumable {
 
  protected:
   ~Resumable() = default;
+};
+
+/// The checkpoint from which a user-defined module continues.
+struct Resumed {
+  int64_t step = 0;
+  nlohmann::json extra{};  ///< the caller's value that was saved with it; null = none
 };
 
 /// Callbacks for state that a run saves in addition to its training. An empty function is not called.

@@ -31,14 +31,20 @@ bool LossScale::accepts(double norm) {
   return true;
 }
 
+void LossScale::set_mean_weight(double mean) {
+  if (active_) weight_unit_ = std::ldexp(1, std::ilogb(mean));
+}
+
 nlohmann::json LossScale::state() const {
   nlohmann::json state{{"good", good_}, {"skipped", skipped_}};
   if (active_) state["value"] = value_;
+  if (weight_unit_ != 1) state["weight_unit"] = weight_unit_;
   return state;
 }
 
 void LossScale::restore(const nlohmann::json& state) {
   if (active_ && state.contains("value")) value_ = state["value"];  // checkpoints of other precisions have no value
+  if (active_) weight_unit_ = state.value("weight_unit", 1.0);
   good_ = state.at("good");
   skipped_ = state.at("skipped");
 }

@@ -20,6 +20,12 @@ class LossScale {
   /// scale if the norm is not finite. If the scale is 1 already, it returns true, because the scale is not the cause.
   /// The caller must then report the norm.
   bool accepts(double norm);
+  /// Returns the unit in which the weights of losses are multiplied with them, so that large weights, for example
+  /// numbers of tokens, do not overflow in fp16. It is a power of two near the last mean weight, and 1 at first and in
+  /// other modes.
+  double weight_unit() const { return weight_unit_; }
+  /// Sets weight_unit() after a step. `mean`: mean weight of its losses, above 0.
+  void set_mean_weight(double mean);
   /// Returns the number of skipped steps.
   int64_t skipped() const { return skipped_; }
 
@@ -30,6 +36,7 @@ class LossScale {
   bool active_;
   int64_t growth_;
   double value_;
+  double weight_unit_ = 1;
   int64_t good_ = 0, skipped_ = 0;  // steps since the last change; skipped steps
 };
 

@@ -1,7 +1,7 @@
 #include "colossal/train/module_training.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -11,7 +11,9 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/tensor/accelerator.h"
-#include "colossal/train/engine.h"
+#include "colossal/train/fill_module.h"
+#include "colossal/train/micro_batches.h"
+#include "colossal/train/module_checkpoints.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -20,8 +22,6 @@ namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
-
-constexpr const char* kModel = "model.";  // prefix of the names of parameters and buffers in a checkpoint
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
@@ -43,17 +43,29 @@ void check(const comm::World& world, const run::Config& config) {
   config.validate();
 }
 
-using Named = torch::OrderedDict<std::string, at::Tensor>;
+using Named = ModuleTensors::Named;
+
+void check(const ModuleTensors& tensors) {
+  for (const auto* named : {&tensors.parameters, &tensors.buffers})
+    for (const auto& [name, value] : *named)
+      require(value.defined(), "model", "every tensor of a module must be defined: got none for ", name,
+              "; leave it out");
+  require(std::any_of(tensors.parameters.begin(), tensors.parameters.end(),
+                      [](const auto& p) { return p.second.requires_grad(); }),
+          "model",
+          "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
+          "with register_parameter");
+}
 
 /// Returns the indices of `parameters` in the order in which `first_pass` uses them on rank 0. Restores the buffers.
 std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, const std::function<void()>& first_pass,
                                  comm::Group& replicas) {
-  std::vector<at::Tensor> saved;
-  for (const auto& b : buffers) saved.push_back(b.value().defined() ? b.value().clone() : b.value());
-  const std::vector<size_t> mine = memory::order_of_first_use(parameters.values(), first_pass);
+  std::vector<at::Tensor> saved, used;
+  for (const auto& [name, value] : buffers) saved.push_back(value.clone());
+  for (const auto& [name, value] : parameters) used.push_back(value);
+  const std::vector<size_t> mine = memory::order_of_first_use(used, first_pass);
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < saved.size(); ++i)
-    if (saved[i].defined()) at::Tensor(buffers[i].value()).copy_(saved[i]);
+  for (size_t i = 0; i < saved.size(); ++i) buffers[i].second.copy_(saved[i]);
   at::Tensor order = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
   std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
   replicas.broadcast(order, 0).wait();  // chunks must be the same on all ranks
@@ -61,31 +73,34 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
   return {from, from + order.numel()};
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Config& config,
+/// Moves the tensor itself, so that all its handles see it.
+void move_to(const at::Tensor& tensor, const at::TensorOptions& options) {
+  const at::Tensor moved = tensor.detach().to(options);
+  if (!moved.is_alias_of(tensor)) tensor.set_data(moved);
+}
+
+void adopt(nn::Parameters& parameters, const ModuleTensors& tensors, const run::Config& config,
            const std::function<void()>& first_pass, comm::Group& replicas) {
-  const Named named = module.named_parameters();
-  require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
-          "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
-          "with register_parameter");
+  const Named& named = tensors.parameters;
   const auto declare = [&](nn::Parameters& to, size_t i) {
-    to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
+    to.adopt(named[i].first, named[i].second, named[i].second.dim() >= 2);
   };
   nn::Parameters registered(parameters.coordinates(), parameters.options());
   for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
   config.optimizer.groups.apply(registered);  // refuses invalid groups here, before any communication
   std::vector<size_t> order(named.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
+  if (first_pass) order = order_of_use(named, tensors.buffers, first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
-  // The module itself is checked separately, because modules() would need a shared_ptr of it, and its owner may hold it
-  // by value.
-  const auto leave_tables_out = [&](const torch::nn::Module& part) {
-    if (part.name() != "torch::nn::EmbeddingImpl") return;
-    for (const at::Tensor& table : part.parameters(/*recurse=*/false))
-      for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
-  };
-  leave_tables_out(module);
-  for (const auto& part : module.modules(/*include_self=*/false)) leave_tables_out(*part);
+  for (nn::Parameter& p : parameters)
+    for (const at::Tensor& table : tensors.tables) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
+}
+
+/// Marks the parameters that were on meta in `given` and have no values in `tensors`.
+void mark_empty(nn::Parameters& parameters, const ModuleTensors& given, const ModuleTensors& tensors) {
+  for (nn::Parameter& p : parameters)
+    for (size_t i = 0; i < given.parameters.size() && !p.is_empty; ++i)
+      p.is_empty = given.parameters[i].second.is_meta() && p.value.is_same(tensors.parameters[i].second);
 }
 
 /// Replicas that start with different values would stay different unnoticed, because their gradients are the same.
@@ -99,24 +114,31 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                               const std::function<void()>& first_pass, at::Device device)
+ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& given, const run::Config& config,
+                               const std::function<void()>& first_pass, at::Device device, const FirstValues& values)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}) {
+      parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}),
+      buffers_(given.buffers) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.coordinates().batch_axes());
-  module.to(device);
-  adopt(parameters_, module, config, first_pass, replicas);
-  for (const auto& b : module.named_buffers()) {
-    if (!b.value().defined()) continue;
-    if (b.value().is_floating_point())
-      b.value().set_data(b.value().to(dtype()));  // sets the module's own handle, so that all handles see it
-    buffers_.emplace_back(b.key(), b.value());
-  }
-  for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
-  for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
+  const bool lacks_values = has_empty(given, device);
+  ModuleTensors tensors = given;
+  if (lacks_values) comm::agree(mesh_.all(), at::kCPU, [&] { tensors = replaced(given, values, device); });
+  for (const auto* named : {&tensors.parameters, &tensors.buffers})
+    for (const auto& [name, value] : *named) move_to(value, at::device(device));
+  adopt(parameters_, tensors, config, first_pass, replicas);
+  if (lacks_values) mark_empty(parameters_, given, tensors);
+  for (const auto& [name, value] : buffers_)
+    if (value.is_floating_point()) move_to(value, at::dtype(dtype()));
+  for (const nn::Parameter& p : parameters_)
+    if (!p.is_empty) start_from_first(p.value, replicas);
   optimization_ = std::make_unique<Optimization>(parameters_, mesh_, config_);
+  if (lacks_values || values.weights) fill(given, values, buffers_, *optimization_, mesh_);
+  if (values.weights)
+    require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
+  for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
+  micro_batches_ = std::make_unique<MicroBatches>(*optimization_, world, config_.micro_batches(), LossOf::Rank);
   mesh_.connect(device);
 }
 
@@ -131,6 +153,8 @@ int64_t ModuleTraining::steps_done() const { return optimization_->steps_done();
 
 memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
 
+std::optional<DeviceUse> ModuleTraining::device_use() const { return optimization_->device_use(); }
+
 void ModuleTraining::end_pass() {
   // Without sharded parameters a rank may evaluate alone.
   if (config_.parallel.zero == 3)
@@ -139,41 +163,48 @@ void ModuleTraining::end_pass() {
     optimization_->close_pass();  // step() throws errors of the pass, on all ranks
 }
 
-void ModuleTraining::zero_grad() {
-  optimization_->zero_grad();
-  losses_.clear();
-}
+void ModuleTraining::zero_grad() { micro_batches_->zero_grad(); }
 
-void ModuleTraining::backward(const at::Tensor& loss) {
-  const int64_t parts = config_.micro_batches();
-  require(loss.numel() == 1 && loss.requires_grad(), "training",
-          "backward() needs a scalar loss that depends on parameters: got ", loss.numel(), " elements",
-          loss.requires_grad() ? "" : " without a gradient");
-  require(micro_batches_done() < parts, "training", "a step has training.accumulate micro-batches: got more than ",
-          parts, "; call step() and zero_grad() in between, or raise training.accumulate");
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Backward);
-  losses_.push_back(loss.detach());
-  const bool last = micro_batches_done() == parts;
-  optimization_->reducer().begin(last);
-  const double share =
-      optimization_->loss_scale() /
-      static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
-  // If fp16 cannot represent the scaled share, it must overflow in backward, where it is detected and skipped, and not
-  // here.
-  const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  wide.backward(at::full_like(wide, share));
-  if (last) optimization_->reducer().finish();
-  optimization_->close_pass();
-}
+void ModuleTraining::backward(const at::Tensor& loss, double weight) { micro_batches_->backward(loss, weight); }
 
 StepResult ModuleTraining::step() {
-  require(micro_batches_done() == config_.micro_batches(), "training",
-          "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done(),
-          " calls of backward() since zero_grad()");
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  const std::vector<double> losses = optimization_->read_before_step(losses_);
-  loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-  return optimization_->step();
+  require_no_scope("step()");
+  return micro_batches_->step();
+}
+
+double ModuleTraining::loss() const { return micro_batches_->loss(); }
+
+void ModuleTraining::require_no_scope(const char* function) const {
+  require(*open_scopes_ == 0, "training", function,
+          " must be called outside of gathered(), because it changes the values: got ", *open_scopes_,
+          " open scopes; end them first");
+}
+
+Gathered ModuleTraining::gathered(std::span<const at::Tensor> tensors) {
+  std::vector<const nn::Parameter*> chosen;
+  for (const nn::Parameter& p : parameters_)
+    if (tensors.empty()) chosen.push_back(&p);
+  for (const at::Tensor& tensor : tensors) {
+    const auto& all = parameters_.declared();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.value.is_same(tensor); });
+    require(found != all.end(), "training", "gathered() takes parameters of the module: got a tensor of shape ",
+            tensor.defined() ? concat(tensor.sizes()) : "none", " that is none of them; pass the module's own handle");
+    chosen.push_back(&*found);
+  }
+  const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
+  Gathered scope(std::move(chosen), optimization_->store(), open_scopes_);
+  optimization_->check_pass();
+  scope.begin_check();
+  return scope;
+}
+
+WholeTensors ModuleTraining::named_tensors() { return WholeTensors(*optimization_, mesh_, buffers_); }
+
+void ModuleTraining::save_pretrained(const std::string& folder,
+                                     const std::vector<std::pair<std::string, std::string>>& names,
+                                     std::optional<at::ScalarType> dtype, int64_t max_file_bytes) {
+  WholeTensors tensors = named_tensors();
+  save_weights(folder, tensors, mesh_.all(), names, dtype, max_file_bytes);
 }
 
 double ModuleTraining::mean(double value) {
@@ -181,82 +212,56 @@ double ModuleTraining::mean(double value) {
   return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
-/// The optimization's state, followed by copies of the buffers. They have the dtype of the parameters' exact values, so
-/// that they are the same in every precision with such values.
-class ModuleTraining::Saved : public Resumable {
- public:
-  explicit Saved(ModuleTraining& training) : training_(training) {}
-  int64_t steps_done() const override { return training_.steps_done(); }
-  checkpoint::TrainingState state() override {
-    checkpoint::TrainingState state = training_.optimization_->state();
-    for (const auto& [name, value] : training_.buffers_) {
-      const bool widens = value.is_floating_point() && training_.config_.precision.has_masters();
-      state.tensors.push_back(
-          {concat(kModel, name),
-           value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-           tensor::ShardSpec::whole(value.sizes().vec()),
-           {}});
-    }
-    return state;
-  }
-  void loaded(const checkpoint::TrainingState& filled) override {
-    const at::NoGradGuard no_grad;
-    NamedBuffers& buffers = training_.buffers_;
-    for (size_t i = 0; i < buffers.size(); ++i)
-      buffers[i].second.copy_(filled.tensors[filled.tensors.size() - buffers.size() + i].value.read().value);
-    training_.optimization_->loaded(filled);
-  }
-  void check_progress(const nlohmann::json& progress) const override {
-    training_.optimization_->check_progress(progress);
-  }
-
- private:
-  ModuleTraining& training_;
-};
-
-void ModuleTraining::save(const std::string& folder) {
-  Saved saved(*this);
-  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved);
+ModuleCheckpoints ModuleTraining::checkpoints_in(const std::string& folder, const ModuleTensors::Named& buffers) {
+  ModuleCheckpoints checkpoints(folder, mesh_, config_, *optimization_, device());
+  for (const auto& [name, value] : buffers)
+    checkpoints.add_buffer(name, value, tensor::ShardSpec::whole(value.sizes().vec()));
+  return checkpoints;
 }
 
-void ModuleTraining::load(const std::string& folder) {
-  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  load(checkpoints, checkpoints.steps());
+void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra) {
+  // Any replica may write a tensor, and replicas may have other statistics, so all of them offer those of rank 0.
+  ModuleTensors::Named buffers;
+  for (const auto& [name, value] : buffers_) {
+    buffers.emplace_back(name, value.detach().clone());
+    start_from_first(buffers.back().second, mesh_.group(mesh_.coordinates().batch_axes()));
+  }
+  checkpoints_in(folder, buffers).save(extra);
 }
 
-void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
-  // A newer step that is incomplete is not skipped silently, because there is no log here to report it.
-  comm::agree(mesh_.all(), at::kCPU, [&] {
-    const std::string skipped = steps.skipped_after(steps.newest());
-    require(steps.complete.empty() || skipped.empty(), "checkpoint",
-            "the newest step folder must be complete: ", skipped,
-            "; restore it, or move it away to continue from step ", steps.newest());
-  });
-  Saved saved(*this);
-  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
-  require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
+Resumed ModuleTraining::load(const std::string& folder) {
+  require_no_scope("load()");
+  Resumed resumed = checkpoints_in(folder, buffers_).load();
   zero_grad();
+  return resumed;
 }
 
-bool ModuleTraining::resume(const std::string& folder) {
-  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  const checkpoint::StepFolders steps = checkpoints.steps();
-  const bool has_any = !steps.complete.empty() || !steps.skipped.empty();
-  if (has_any) load(checkpoints, steps);
-  return has_any;
+std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
+  require_no_scope("resume()");
+  std::optional<Resumed> resumed = checkpoints_in(folder, buffers_).resume();
+  if (resumed) zero_grad();
+  return resumed;
 }
 
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                                           const std::function<void()>& first_pass, std::optional<at::Device> device) {
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
+                                           const std::function<void()>& first_pass, std::optional<at::Device> given,
+                                           const FirstValues& values) {
   // The inputs are compared before check(), because a rank with another config might pass check() and then wait for
   // ranks that do not.
   const auto everyone = group_of_all(world);
   require_same(*everyone, program_inputs());
   require_same(*everyone, config_inputs(config));
-  require_same(*everyone, module_inputs(module));
+  require_same(*everyone, module_inputs(tensors));
   check(world, config);
-  return std::make_unique<ModuleTraining>(
-      world, module, config, first_pass, device ? *device : comm::choose_device(config.run.device, world.local_rank()));
+  check(tensors);
+  const at::Device device = given ? *given : comm::choose_device(config.run.device, world.local_rank());
+  comm::agree(*everyone, at::kCPU, [&] { check_first_values(tensors, values, device, first_pass != nullptr); });
+  return std::make_unique<ModuleTraining>(world, tensors, config, first_pass, device, values);
+}
+
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
+                                           const std::function<void()>& first_pass, std::optional<at::Device> device) {
+  return initialize(world, tensors_of(module), config, first_pass, device);
 }
 
 }  // namespace colossal::train

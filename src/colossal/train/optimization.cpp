@@ -144,6 +144,21 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   // Inputs are offloaded only if the device has a budget or there is a disk; otherwise this would only copy them.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
     inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), needs_.of_gathers);
+  store_->set_before_pass([this] { begin_step(); });  // forward may come before zero_grad()
+}
+
+void Optimization::zero_grad() {
+  own_norm_.reset();
+  has_gradients_ = false;
+  if (!store_->is_in_pass()) in_step_ = false;  // what was used since the last step does not belong to the next one
+  begin_step();
+  reducer_.zero();
+}
+
+void Optimization::begin_step() {
+  if (std::exchange(in_step_, true)) return;
+  if (tiers_) tiers_->begin_step();
+  if (trace_) trace_->begin_step();
 }
 
 optim::NormOrder Optimization::norm_order() const {
@@ -172,13 +187,18 @@ void Optimization::agree(const std::function<void()>& work) {
 void Optimization::close_pass() {
   own_norm_.reset();
   has_agreed_ = false;
+  if (!has_gradients_) {
+    in_step_ = false;
+    if (tiers_) tiers_->abandon_step();
+    if (trace_) trace_->abandon_step();
+  }
   store_->close_pass();
   if (!store_->options().offload || !store_->takes_part()) store_->rethrow();
 }
 
 void Optimization::end_pass() {
   close_pass();
-  agree([] {});
+  check_pass();
 }
 
 std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
@@ -202,11 +222,11 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   return values;
 }
 
-StepResult Optimization::step() {
+StepResult Optimization::step(const std::optional<LossWeights>& weights) {
   end_passes();
   reducer_.complete();
-  const StepResult result = clip_and_update();
-  has_agreed_ = false;
+  const StepResult result = clip_and_update(weights);
+  has_agreed_ = has_gradients_ = in_step_ = false;
   if (trace_) trace_->end_step();
   if (tiers_) {
     // Gradients are not needed after the update, so they need not be written to the disk.
@@ -273,10 +293,24 @@ std::optional<DeviceUse> Optimization::device_use() const {
                    .states = *trace_->on_device()};
 }
 
-StepResult Optimization::clip_and_update() {
-  const double clip = config_.training.clip, scale = loss_scale_.value();
+/// Returns the norm of the gradients as they are, and what they must be divided by in addition to the loss scale.
+optim::NormAndSum Optimization::norm_of(const std::optional<LossWeights>& weights) {
   if (!own_norm_) read_before_step({});
-  const double norm = optim::joint_norm(*std::exchange(own_norm_, std::nullopt), mesh_, norm_order()) / scale;
+  const double own = *std::exchange(own_norm_, std::nullopt);
+  if (!weights) return {optim::joint_norm(own, mesh_, norm_order()), 1};
+  const auto [norm, sum] = optim::joint_norm_and_sum(own, weights->own, mesh_, norm_order());
+  require(std::isfinite(sum) && sum > 0, "training",
+          "the weights of a step's losses must have a finite sum above 0 over all ranks and micro-batches: got ", sum,
+          "; leave out a step without any token on all ranks");
+  const double mean = sum / static_cast<double>(weights->losses), unit = loss_scale_.weight_unit();
+  loss_scale_.set_mean_weight(mean);
+  return {norm, mean / unit};
+}
+
+StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weights) {
+  const double clip = config_.training.clip;
+  const auto [scaled_norm, weight] = norm_of(weights);
+  const double scale = loss_scale_.value() * weight, norm = scaled_norm / scale;
   const double rate =
       optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (!loss_scale_.accepts(norm)) {

@@ -26,6 +26,12 @@
 
 namespace colossal::train {
 
+/// The weights of the losses of a step. Gradients are divided by the sum of those of all ranks.
+struct LossWeights {
+  double own = 0;      ///< sum of the weights of this rank's losses
+  int64_t losses = 0;  ///< number of losses of all ranks
+};
+
 /// The parameters of one rank, in training. A step:
 ///
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
@@ -49,34 +55,40 @@ class Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::OffloadStore> offload = nullptr);
 
-  /// Sets all gradients to zero. Must be called before the first pass of each step.
-  void zero_grad() {
-    own_norm_.reset();
-    if (tiers_) tiers_->begin_step();
-    if (trace_) trace_->begin_step();
-    reducer_.zero();
-  }
+  /// Sets all gradients to zero. Must be called before the first backward pass of each step. A forward pass that is
+  /// under way belongs to the step. So the step begins here or with the first use of a sharded parameter after the last
+  /// step.
+  void zero_grad();
   /// Returns the factor by which losses must be multiplied before backward.
   double loss_scale() const { return loss_scale_.value(); }
+  /// Returns the factor for a loss of that weight in a step of `losses` losses, if step() is then given their weights.
+  double loss_scale(double weight, int64_t losses) const {
+    return loss_scale_.value() * (weight / loss_scale_.weight_unit()) / static_cast<double>(losses);
+  }
   /// Returns the values of all elements of `numbers`, in order. It also reads this rank's part of the gradient norm,
   /// which step() needs; gradients must be complete. So the host waits for the device here, and not in step(). Calls of
   /// store() or reducer() discard that part, because gradients may be changed through them.
   /// Collective if there is an offload store: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
-  /// Ends a pass of a step: see memory::ChunkStore::close_pass(). Throws errors of the pass if there is no offload
-  /// store. Otherwise read_before_step() or step() throws them.
+  /// Ends a pass: see memory::ChunkStore::close_pass(). A pass before the first backward pass of a step, for example an
+  /// evaluation, does not belong to the step: predictions and measurements leave it out. Throws errors of the pass if
+  /// there is no offload store. Otherwise read_before_step() or step() throws them.
   void close_pass();
   /// Ends a pass that no step follows, for example in evaluation. Collective if there is an offload store: an
   /// agreement.
   void end_pass();
-  /// Clips, updates, and counts the step.
-  /// Communication: one all_reduce of [1] over all ranks; as the optimizer and ChunkStore::updated(). With
-  ///                memory.device also as DeviceTrace::agree(), and if that returns true two more all_reduces over all
-  ///                ranks, of 16 and 8 bytes.
-  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause.
+  /// Throws errors of the pass so far. Collective if there is an offload store: an agreement.
+  void check_pass() { agree([] {}); }
+  /// Clips, updates, and counts the step. With `weights` it first divides gradients of weighted losses, made with
+  /// loss_scale(weight, losses), by the sum of the weights.
+  /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer
+  ///                and ChunkStore::updated(). With memory.device also as DeviceTrace::agree(), and if that returns
+  ///                true two more all_reduces over all ranks, of 16 and 8 bytes.
+  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause;
+  ///         weights whose sum is 0 or not finite.
   ///         "memory": a step needs more of the device than memory.device, with the smallest budget that works, on all
   ///         ranks.
-  StepResult step();
+  StepResult step(const std::optional<LossWeights>& weights = std::nullopt);
   int64_t steps_done() const { return steps_done_; }
   /// Returns the store of this rank's parameters, gradients and states; null without tiers.
   const memory::TieredStore* tiers() const { return tiers_.get(); }
@@ -92,6 +104,8 @@ class Optimization {
   }
   parallel::GradientReducer& reducer() {
     own_norm_.reset();
+    has_gradients_ = true;
+    begin_step();
     return reducer_;
   }
 
@@ -115,10 +129,13 @@ class Optimization {
   void agree(const std::function<void()>& work);
   void rethrow();
   optim::NormOrder norm_order() const;
-  StepResult clip_and_update();
+  StepResult clip_and_update(const std::optional<LossWeights>& weights);
+  optim::NormAndSum norm_of(const std::optional<LossWeights>& weights);
   void update(double rate, double scale);
   /// Returns the source of the values of parameters that are not saved.
   nlohmann::json origin() const;
+  /// Starts the step of tiers and trace, unless it has begun.
+  void begin_step();
   void end_passes();
   void settle_states();
 
@@ -133,6 +150,8 @@ class Optimization {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // optim::own_norm() of the current gradients, not unscaled; none = not read
+  bool in_step_ = false;            // true: tiers and trace are in a step
+  bool has_gradients_ = false;      // true: a backward pass of the step has begun
   bool has_agreed_ = false;         // true: the ranks agreed on the gradients as the passes left them
   int64_t steps_done_ = 0;
   bool leaves_out_;                    // true: some parameter of the whole model is not saved

@@ -1,7 +1,6 @@
 #include "colossal/train/rank_inputs.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -205,12 +204,12 @@ RankInputs data_inputs(const json& traits) {
   return inputs;
 }
 
-RankInputs module_inputs(const torch::nn::Module& module) {
+RankInputs module_inputs(const ModuleTensors& tensors) {
   RankInputs inputs{"model", {}, "build the same module on all ranks"};
-  for (const auto& p : module.named_parameters())
-    inputs.values.emplace_back(concat("the parameter ", p.key()), shape_of(p.value()));
-  for (const auto& b : module.named_buffers())
-    inputs.values.emplace_back(concat("the buffer ", b.key()), shape_of(b.value()));
+  for (const auto& [name, value] : tensors.parameters)
+    inputs.values.emplace_back(concat("the parameter ", name), shape_of(value));
+  for (const auto& [name, value] : tensors.buffers)
+    inputs.values.emplace_back(concat("the buffer ", name), shape_of(value));
   return inputs;
 }
 

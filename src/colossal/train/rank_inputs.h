@@ -18,10 +18,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/world.h"
 #include "colossal/run/config.h"
-
-namespace torch::nn {
-class Module;
-}
+#include "colossal/train/module_tensors.h"
 
 namespace colossal::train {
 
@@ -41,8 +38,8 @@ RankInputs program_inputs();
 RankInputs config_inputs(const run::Config& config);
 /// Returns the leaves of `traits` by their paths. `traits` has the members of data::Batches::state().
 RankInputs data_inputs(const nlohmann::json& traits);
-/// Returns the parameters and buffers of `module` by name, with their shapes.
-RankInputs module_inputs(const torch::nn::Module& module);
+/// Returns the parameters and buffers of a module by name, with their shapes.
+RankInputs module_inputs(const ModuleTensors& tensors);
 
 /// Compares the inputs of all ranks. Collective.
 /// Communication: as comm::find_difference().

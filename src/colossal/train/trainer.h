@@ -60,7 +60,8 @@ struct TrainerOptions {
   /// Prediction of a step (plan::to_json), which is written to prediction.json and makes each step measure memory.
   /// Empty: none. The same on all ranks.
   std::string prediction{};
-  std::string builtin_data;                              ///< path of the text that data.path = "builtin" selects
+  /// path of the text that data.path = "builtin" selects: a folder, or a file of data::write_text_archive()
+  std::string builtin_data;
   run::Program program = run::built_in();                ///< models and objectives that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start

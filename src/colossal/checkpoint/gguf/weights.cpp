@@ -12,6 +12,7 @@
 #include "colossal/checkpoint/gguf/codes.h"
 #include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/rotary.h"
+#include "colossal/ops/parallel.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -115,7 +116,11 @@ at::Tensor GgufWeights::read(const Place& place) const {
         const_cast<char*>(own), shape, [mapping = file_.mapping()](void*) {},
         at::TensorOptions().dtype(dtype_of(type)));
   const at::Tensor numbers = at::empty(shape, at::kFloat);
-  decode_gguf(type, own, numbers.numel(), numbers.mutable_data_ptr<float>());
+  auto* to = numbers.mutable_data_ptr<float>();
+  constexpr int64_t kAtOnce = 32768;  // elements that are worth a thread
+  ops::parallel_for(0, numbers.numel() / type.block, kAtOnce / type.block, [&](int64_t first, int64_t end) {
+    decode_gguf(type, own + first * type.bytes, (end - first) * type.block, to + first * type.block);
+  });
   return numbers;
 }
 
@@ -147,6 +152,11 @@ void GgufWeights::leave(const std::string& name) const {
   const Place& place = places_.at(name);
   file_.leave(*place.tensor);
   if (place.values) file_.leave(*place.values);
+}
+
+bool GgufWeights::can_wait(const std::string& name) const {
+  const Place& place = places_.at(name);
+  return file_.is_in_memory(*place.tensor) && (!place.values || file_.is_in_memory(*place.values));
 }
 
 const formats::GgufTensor* GgufWeights::raw(const std::string& name) const {

@@ -24,6 +24,7 @@ class GgufWeights final : public WeightSource {
   /// Returns the result of codes_of_gguf() with its rows in the order of the folder.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
+  bool can_wait(const std::string& name) const override;
 
   const formats::GgufFile& file() const { return file_; }
   /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes(). For

@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <filesystem>
-#include <regex>
 #include <set>
 
 #include "colossal/base/error.h"
@@ -9,15 +7,13 @@
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/gather.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/weight_files.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
 namespace {
-
-using nlohmann::json;
-namespace fs = std::filesystem;
 
 /// Returns the mesh coordinates of another rank: neighbours along the last axis have consecutive ranks.
 tensor::MeshCoordinates coordinates_of(int rank, const tensor::MeshCoordinates& mine) {
@@ -84,70 +80,19 @@ at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Gr
 
 namespace {
 
-struct Shard {
-  std::string file;
-  std::vector<TensorEntry> entries;  // in the order of the file
-};
-
-int64_t bytes_of(const TensorEntry& entry) {
-  return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
-}
-
-/// Assigns tensors to files in the order of the parts, each tensor once, so that a layer's tensors stay together.
-std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, at::ScalarType dtype, int64_t max_file_bytes) {
-  std::vector<Shard> shards(1);
-  int64_t bytes = 0;
+/// Returns the tensors of the folder in the order of the parts, each tensor once, so that a layer's tensors stay
+/// together.
+std::vector<TensorEntry> entries_of(const std::vector<ExternalPart>& parts, at::ScalarType dtype) {
+  std::vector<TensorEntry> entries;
   std::set<std::string> planned;
-  for (const ExternalPart& part : parts) {
-    if (!planned.insert(part.name).second) continue;
-    TensorEntry entry{part.name, dtype, part.external_shape()};
-    const int64_t size = bytes_of(entry);
-    if (!shards.back().entries.empty() && bytes + size > max_file_bytes) {
-      shards.emplace_back();
-      bytes = 0;
-    }
-    bytes += size;
-    shards.back().entries.push_back(std::move(entry));
-  }
-  for (size_t i = 0; i < shards.size(); ++i) {
-    char name[64] = "model.safetensors";
-    if (shards.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
-    shards[i].file = name;
-    sort_entries(shards[i].entries);
-  }
-  return shards;
-}
-
-/// Removes weight files of an earlier export, because readers would take them for a part of this one.
-void remove_stale(const std::string& folder, const std::vector<Shard>& shards) {
-  static const std::regex kWeights(R"(model(-\d{5,}-of-\d{5,})?\.safetensors)");
-  std::set<std::string> written;
-  for (const Shard& shard : shards) written.insert(shard.file);
-  std::vector<fs::path> stale;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (std::regex_match(name, kWeights) && written.count(name) == 0) stale.push_back(entry.path());
-    if (name == "model.safetensors.index.json" && shards.size() == 1) stale.push_back(entry.path());
-  }
-  for (const fs::path& path : stale) fs::remove(path);
-}
-
-void write_index(const std::string& folder, const std::vector<Shard>& shards) {
-  json map = json::object();
-  int64_t total = 0;
-  for (const Shard& shard : shards) {
-    for (const TensorEntry& entry : shard.entries) {
-      map[entry.name] = shard.file;
-      total += bytes_of(entry);
-    }
-  }
-  const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
+  for (const ExternalPart& part : parts)
+    if (planned.insert(part.name).second) entries.push_back({part.name, dtype, part.external_shape()});
+  return entries;
 }
 
 /// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is stored in `failure`, not
 /// thrown: the other ranks continue to send, so rank 0 must continue to receive.
-void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, Parts>& parts,
+void write_shard(const std::string& path, const WeightFile& shard, const std::map<std::string, Parts>& parts,
                  const nn::Parameters& parameters, comm::Group& world, std::exception_ptr& failure) {
   std::unique_ptr<SafetensorsWriter> writer;
   const auto attempt = [&](const auto& work) {
@@ -185,15 +130,16 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   });
   std::map<std::string, Parts> by_name;
   for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
-  const std::vector<Shard> shards = plan_shards(parts, dtype.value_or(parameters.options().dtype), max_file_bytes);
+  const std::vector<WeightFile> shards =
+      plan_weight_files(entries_of(parts, dtype.value_or(parameters.options().dtype)), max_file_bytes);
   std::exception_ptr failure;
-  for (const Shard& shard : shards) write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
+  for (const WeightFile& shard : shards)
+    write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
   comm::agree(world, device, [&] {
     if (failure) std::rethrow_exception(failure);
     if (!first) return;
-    if (shards.size() > 1) write_index(folder, shards);
     write_file(folder + "/config.json", config.dump(2) + "\n");
-    remove_stale(folder, shards);
+    finish_weight_files(folder, shards);
   });
 }
 

@@ -71,10 +71,18 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 using ReadCodes = std::function<std::optional<ops::GroupCodes>()>;
 using TakeCodes = std::function<bool(const std::string& parameter, const ReadCodes& read)>;
 /// Function that may take this rank's part of a parameter as the tensors [rows, in] that hold its rows, one after the
-/// other, in the dtypes of the folder. It calls `read` as TakeCodes does. The tensors may be views of the file, valid
-/// during the call. It returns true if the value is not needed then. Stacks are passed as for TakeCodes.
-using ReadRows = std::function<std::optional<std::vector<at::Tensor>>()>;
+/// other, in the dtypes of the folder. It calls `read` as TakeCodes does. The tensors may be views of the file, which
+/// is open as long as they exist. It returns true if the value is not needed then. Stacks are passed as for TakeCodes.
+struct ReadRows {
+  std::function<std::optional<std::vector<at::Tensor>>()> read;
+  std::optional<at::ScalarType> dtype;  ///< dtype of all of the tensors; none = they differ
+  std::optional<std::vector<at::Tensor>> operator()() const { return read(); }
+};
 using TakeRows = std::function<bool(const std::string& parameter, const ReadRows& read)>;
+/// Function that may postpone reading a parameter. `load` reads it as import_weights() would have done: it fills the
+/// value, unless TakeCodes or TakeRows take it. The caller that returns true calls it once, while `parameters` and what
+/// the other functions use exist. The files stay open until all of these functions are destroyed.
+using TakeLater = std::function<bool(const std::string& parameter, const std::function<void()>& load)>;
 /// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
 /// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
 /// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form
@@ -82,9 +90,11 @@ using TakeRows = std::function<bool(const std::string& parameter, const ReadRows
 /// it is.
 /// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows
 /// of it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
+/// `take_later` (empty = off) is called before both, for a parameter whose tensors WeightSource::can_wait().
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take = {}, const TakeRows& take_values = {});
+                                        const TakeCodes& take = {}, const TakeRows& take_values = {},
+                                        const TakeLater& take_later = {});
 
 /// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,

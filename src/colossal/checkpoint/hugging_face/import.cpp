@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -172,6 +174,14 @@ bool take_codes(const std::vector<const PartSource*>& sources, const WeightSourc
   });
 }
 
+/// Returns the dtype of the tensors that `sources` name; none = they differ.
+std::optional<at::ScalarType> dtype_of(const std::vector<const PartSource*>& sources, const WeightSource& files) {
+  const auto dtype = [&](const PartSource* source) { return files.entries().at(source->name)->dtype; };
+  const at::ScalarType first = dtype(sources.front());
+  const bool is_one = std::all_of(sources.begin(), sources.end(), [&](const auto* one) { return dtype(one) == first; });
+  return is_one ? std::optional(first) : std::nullopt;
+}
+
 /// Passes a value to `take` as the tensors that hold its rows. Returns true if it is not needed then.
 bool take_rows(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
                const tensor::MeshCoordinates& coordinates, const TakeRows& take) {
@@ -179,11 +189,12 @@ bool take_rows(const std::vector<const PartSource*>& sources, const WeightSource
   if (value.part) return false;
   return pass_matrices(value, is_stack, coordinates, [&](const std::string& name, int64_t entry) {
     bool were_read = false;
-    const bool taken = take(name, [&] {
+    const auto read = [&] {
       auto rows = local_rows(sources, files, value, coordinates, entry);
       were_read = rows.has_value();
       return rows;
-    });
+    };
+    const bool taken = take(name, {read, dtype_of(sources, files)});
     if (were_read)
       for (const PartSource* source : sources)
         if (entry < 0 || source->part->box.start[0] == entry) files.leave(source->name);
@@ -200,6 +211,60 @@ bool fill_all(const std::vector<const PartSource*>& sources, const NamedTensor& 
     for (const tensor::LocalBox& block : blocks)
       if (const auto common = intersect(source->part->box, {block.start, block.size})) filled += common->numel();
   return filled == value.value.numel();
+}
+
+/// The import of values from an open source.
+struct Import {
+  Import(std::shared_ptr<const WeightSource> source, const std::string& folder, const nn::Parameters& parameters,
+         const ExternalNames& external)
+      : files(std::move(source)),
+        coordinates(parameters.coordinates()),
+        parts(external_parts(parameters, names_in_form(*files, external), external.model)),
+        sources(match(parts, *files, external, folder)) {
+    for (const PartSource& one : sources) found[one.part->parameter->name].push_back(&one);
+  }
+
+  /// `held`: memory of a value, which the next one replaces; see Stored.
+  void load(const NamedTensor& value, tensor::Held& held) const {
+    const std::vector<const PartSource*>& own = found.at(value.name);
+    if (take && take_codes(own, *files, value, coordinates, take)) return;
+    if (take_values && take_rows(own, *files, value, coordinates, take_values)) return;
+    value.value.write_into(held);
+    if (!fill_all(own, value, coordinates)) held.value.detach().zero_();  // for padding
+    copy_parts(own, *files, value, held.value, coordinates);
+  }
+  bool can_wait(const NamedTensor& value) const {
+    const std::vector<const PartSource*>& own = found.at(value.name);
+    return std::all_of(own.begin(), own.end(), [&](const PartSource* one) { return files->can_wait(one->name); });
+  }
+
+  std::shared_ptr<const WeightSource> files;
+  tensor::MeshCoordinates coordinates;
+  std::vector<ExternalPart> parts;
+  std::vector<PartSource> sources;                              // sources of `parts`
+  std::map<std::string, std::vector<const PartSource*>> found;  // `sources` by the names of parameters
+  TakeCodes take{};
+  TakeRows take_values{};
+};
+
+/// Fills `values`. Returns the names of the parameters that the source lacks.
+std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const nn::Parameters& parameters,
+                              const std::vector<NamedTensor>& values, const std::string& model,
+                              const TakeLater& take_later) {
+  tensor::Held held;
+  for (const NamedTensor& value : values) {
+    if (!import->found.count(value.name)) continue;
+    const bool waits = take_later && import->can_wait(value) && take_later(value.name, [import, value] {
+                         tensor::Held own;
+                         import->load(value, own);
+                       });
+    if (!waits) import->load(value, held);
+  }
+  std::vector<std::string> lacking;
+  for (const nn::Parameter& parameter : parameters.declared())
+    if (!parameter.is_added && parameter.model == model && !import->found.count(parameter.name))
+      lacking.push_back(parameter.name);
+  return lacking;
 }
 
 }  // namespace
@@ -232,35 +297,25 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take, const TakeRows& take_values) {
+                                        const TakeCodes& take, const TakeRows& take_values,
+                                        const TakeLater& take_later) {
   // Names that do not fit the model are refused before the folder is opened.
   external_parts(parameters, external.names, external.model);
-  return import_weights(*open_weights(folder), folder, parameters, values, external, take, take_values);
+  const auto import = std::make_shared<Import>(open_weights(folder), folder, parameters, external);
+  import->take = take;
+  import->take_values = take_values;
+  return fill(import, parameters, values, external.model, take_later);
 }
 
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
                                         const ExternalNames& external, const TakeCodes& take,
                                         const TakeRows& take_values) {
-  const std::vector<ExternalPart> parts = external_parts(parameters, names_in_form(files, external), external.model);
-  const std::vector<PartSource> sources = match(parts, files, external, folder);
-  std::map<std::string, std::vector<const PartSource*>> found;
-  for (const PartSource& source : sources) found[source.part->parameter->name].push_back(&source);
-  tensor::Held held;  // the next tensor replaces it: see Stored
-  for (const NamedTensor& value : values) {
-    const auto own = found.find(value.name);
-    if (own == found.end()) continue;
-    if (take && take_codes(own->second, files, value, parameters.coordinates(), take)) continue;
-    if (take_values && take_rows(own->second, files, value, parameters.coordinates(), take_values)) continue;
-    value.value.write_into(held);
-    if (!fill_all(own->second, value, parameters.coordinates())) held.value.detach().zero_();  // for padding
-    copy_parts(own->second, files, value, held.value, parameters.coordinates());
-  }
-  std::vector<std::string> lacking;
-  for (const nn::Parameter& parameter : parameters.declared())
-    if (!parameter.is_added && parameter.model == external.model && !found.count(parameter.name))
-      lacking.push_back(parameter.name);
-  return lacking;
+  const std::shared_ptr<const WeightSource> open(std::shared_ptr<void>(), &files);  // does not own it
+  const auto import = std::make_shared<Import>(open, folder, parameters, external);
+  import->take = take;
+  import->take_values = take_values;
+  return fill(import, parameters, values, external.model, {});
 }
 
 }  // namespace colossal::checkpoint

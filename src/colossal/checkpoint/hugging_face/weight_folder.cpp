@@ -42,7 +42,9 @@ WeightFolder::WeightFolder(const std::string& folder) {
   namespace fs = std::filesystem;
   const std::string single = folder + "/model.safetensors", index = single + ".index.json";
   std::error_code none;
-  if (fs::exists(single, none)) {
+  if (fs::is_regular_file(folder, none)) {
+    open(folder);
+  } else if (fs::exists(single, none)) {
     open(single);
   } else {
     require(fs::exists(index, none), kFolderComponent, folder, ": has neither model.safetensors nor its index file",

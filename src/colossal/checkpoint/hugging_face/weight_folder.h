@@ -9,7 +9,8 @@
 
 namespace colossal::checkpoint {
 
-/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names.
+/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names. `folder` may
+/// also be the path of one safetensors file.
 ///
 /// Errors: throws Error("hugging face", ...) if both files are missing, if the index is malformed, and if two files
 ///         hold the same name. The index must not name a file outside the folder, or a tensor that its file does not
@@ -19,6 +20,7 @@ class WeightFolder final : public WeightSource {
   explicit WeightFolder(const std::string& folder);
   at::Tensor tensor(const std::string& name) const override { return owners_.at(name)->tensor(name); }
   void leave(const std::string& name) const override { owners_.at(name)->leave(name); }
+  bool can_wait(const std::string& name) const override { return owners_.at(name)->is_in_memory(name); }
 
  private:
   void open(const std::string& path);

@@ -58,6 +58,13 @@ std::vector<Piece> pieces_of(const Box& part, const std::vector<tensor::LocalBox
   return pieces;
 }
 
+/// Returns true if the tensor of a part is the whole matrix of this rank.
+bool is_whole(const ExternalPart& part, const std::vector<tensor::LocalBox>& blocks, at::IntArrayRef shape) {
+  if (part.stack != Stack::None || part.first != 0 || part.stride != 1 || part.box.size != part.shape()) return false;
+  const std::vector<Piece> pieces = pieces_of(part.box, blocks, false);
+  return pieces.size() == 1 && pieces[0].here.size == shape && pieces[0].common.size == part.box.size;
+}
+
 /// Reads the quantized values of a part's tensor. Errors: they have another shape than the part.
 std::optional<ops::GroupCodes> codes_of_part(const PartSource& source, const WeightSource& files) {
   const ExternalPart& part = *source.part;
@@ -86,6 +93,10 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
     if (!read.count(source->name)) {
       std::optional<ops::GroupCodes> codes = codes_of_part(*source, files);
       if (!codes || (local && !same_form(*codes, *local))) return {};
+      if (is_whole(part, blocks, shape)) {
+        files.leave(source->name);
+        return codes;
+      }
       if (!local) local = empty_codes(*codes, shape);
       read[source->name] = std::move(*codes);
     }

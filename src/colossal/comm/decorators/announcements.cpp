@@ -67,7 +67,8 @@ std::optional<Announcements::Busy> Announcements::busy(int rank) {
 bool Announcements::claim(const std::string& key) { return store_->add("claims/" + key, 1) == 1; }
 
 void Announcements::say(const Stall& stall) {
-  store_->set(stall_key(store_->add(kSaid, 1)), concat(stall.is_over ? 1 : 0, " ", stall.seconds, " ", stall.text));
+  store_->set(stall_key(store_->add(kSaid, 1)), concat(stall.is_over ? 1 : 0, " ", stall.seconds, " ",
+                                                       stall.busy_with.size(), " ", stall.busy_with, stall.text));
 }
 
 std::vector<Stall> Announcements::hear() {
@@ -77,8 +78,11 @@ std::vector<Stall> Announcements::hear() {
     std::istringstream in(*line);
     Stall stall;
     stall.seen_here = false;
-    in >> stall.is_over >> stall.seconds;
-    stall.text = rest_of(in);
+    size_t busy_bytes = 0;
+    in >> stall.is_over >> stall.seconds >> busy_bytes;
+    const std::string texts = rest_of(in);
+    stall.busy_with = texts.substr(0, busy_bytes);
+    stall.text = texts.substr(stall.busy_with.size());
     news.push_back(std::move(stall));
   }
   return news;

@@ -38,7 +38,7 @@ class Announcements {
   /// An activity of a rank outside of calls (World::busy). The beat changes as long as its process is alive.
   struct Busy {
     uint64_t beat = 0, episode = 0;  ///< counter of the process's signs of life; number of the activity
-    int64_t seconds = 0;  ///< seconds since it started
+    int64_t seconds = 0;             ///< seconds since it started
     std::string what;
   };
   /// Announces what a rank is busy with; nothing = it is no longer busy.

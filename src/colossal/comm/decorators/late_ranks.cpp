@@ -36,7 +36,7 @@ LateRanks::Excuse LateRanks::excuse(int rank, bool insist) {
 LateRanks::Finding LateRanks::excused(const Wait& wait, const Excuse& excuse) const {
   return {concat("rank ", excuse.busy_rank, " has been ", excuse.busy.what, " for ", excuse.busy.seconds,
                  " s; waiting for it: ", wait.text()),
-          excuse.busy_rank, excuse.busy.episode};
+          excuse.busy_rank, excuse.busy.episode, excuse.busy.what};
 }
 
 LateRanks::Finding LateRanks::find(const Wait& wait, bool is_final, bool insist) {

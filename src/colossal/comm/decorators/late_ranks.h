@@ -28,9 +28,10 @@ class LateRanks {
     std::string text() const;
   };
   struct Finding {
-    std::string text;    ///< result; empty if it is not known, because the late rank itself waits elsewhere
-    int busy_rank = -1;  ///< busy rank, still alive, that causes the delay, so that no rank is blamed; -1 = none
-    uint64_t episode = 0;  ///< number of the activity of `busy_rank` (Announcements::Busy)
+    std::string text;         ///< result; empty if it is not known, because the late rank itself waits elsewhere
+    int busy_rank = -1;       ///< busy rank, still alive, that causes the delay, so that no rank is blamed; -1 = none
+    uint64_t episode = 0;     ///< number of the activity of `busy_rank` (Announcements::Busy)
+    std::string busy_with{};  ///< that activity (Announcements::Busy::what)
   };
   /// A busy rank whose beat does not change for `limit` counts as dead.
   LateRanks(std::shared_ptr<Announcements> announcements, std::chrono::milliseconds limit)

@@ -245,7 +245,8 @@ void Watchdog::pass_on_news() {
       announced_stall_.reset();
       went_on_ = Clock::now();
       const double seconds = seconds_of(went_on_ - stall.start);
-      tell({concat("went on after ", static_cast<int64_t>(seconds + 0.5), " s: ", stall.call), true, true, seconds});
+      tell({concat("went on after ", static_cast<int64_t>(seconds + 0.5), " s: ", stall.call), true, true, seconds,
+            stall.busy_with});
     }
   }
   if (options_.world_rank != 0) return;
@@ -279,8 +280,8 @@ void Watchdog::notice() {
   } else if (!announcements_->claim(concat("busy/", finding.busy_rank, "/", finding.episode))) {
     return;  // one report for all ranks that wait for it
   }
-  announced_stall_ = {ticket, record.start, wait.text()};
-  tell({text, true, false, seconds_of(now - record.start)});
+  announced_stall_ = {ticket, record.start, wait.text(), finding.busy_with};
+  tell({text, true, false, seconds_of(now - record.start), finding.busy_with});
 }
 
 /// Ends all groups for a call that has been in progress for too long, if a rank is to blame.

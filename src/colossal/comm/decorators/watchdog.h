@@ -101,7 +101,7 @@ class Watchdog {
   struct Announced {  // a stall that this rank has reported and that is not over
     Ticket ticket = 0;
     Clock::time_point start;
-    std::string call;
+    std::string call, busy_with;
   };
   void run();
   bool look();

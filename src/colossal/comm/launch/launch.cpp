@@ -15,6 +15,7 @@
 #include "colossal/comm/decorators/host_staging.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/host.h"
+#include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/launch/transport_choice.h"
 #include "colossal/comm/rank_world.h"
@@ -235,6 +236,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options) {
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment) {
   exit_on_uncaught_error();
   check_backend(options.backend);
+  if (options.device == "cuda") set_device_connections();  // before the first use of a GPU
   require(options.backend != "nccl" || has_nccl(), "launch",
           "backend = \"nccl\": this build has no NCCL; use \"auto\"");
   RankWorld::Options world;

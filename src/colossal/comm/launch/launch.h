@@ -27,8 +27,8 @@ struct LaunchOptions {
   /// the rank's share consists of cores of that node. Ranks that their launcher has already bound (mpirun, srun) keep
   /// their cores
   bool bind_cores = true;
-  std::string device = "cpu";  ///< "cpu", or "cuda": launch() then makes choose_device()'s result the current device
-                               ///< of this thread
+  std::string device = "cpu";  ///< "cpu", or "cuda": launch() then calls set_device_connections(), and makes
+                               ///< choose_device()'s result the current device of this thread
   /// called, on any thread, with messages for the user that do not end the run: why GPUs work without nccl (on rank
   /// 0), or that a process without the run's secret wrote into its store. Empty = no messages
   std::function<void(const std::string&)> note = {};

@@ -16,6 +16,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/environment.h"
+#include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 
@@ -123,6 +124,7 @@ class LocalRun {
   void start(int r) {
     Variables variables = process_variables();
     for (const auto& [name, value] : options_.variables) variables[name] = value;
+    variables.merge(process_settings(variables));
     variables["COLOSSAL_RANK"] = std::to_string(r);
     variables["COLOSSAL_SIZE"] = std::to_string(options_.ranks);
     variables["COLOSSAL_STORE_HOST"] = "127.0.0.1";
@@ -144,7 +146,8 @@ class LocalRun {
       if (read(told[0], &failure, sizeof failure) != sizeof failure) failure = 0;
     }
     close(told[0]);
-    require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure));
+    require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure),
+            "; give the name of a program in PATH, or the path of an executable file");
   }
 
   /// Runs in the child and makes only calls that are safe between fork and exec.

@@ -1,4 +1,5 @@
-// Colossal's own launcher: starts copies of one command on this host, as the ranks of one run.
+// Colossal's own launcher: starts copies of one command on this host, as the ranks of one run. The command may be any
+// program; comm::launch() in it, in C++ or Python, finds the other ranks.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -11,9 +12,10 @@ namespace colossal::comm {
 struct LocalRanks {
   int ranks = 1;
   std::vector<std::string> command;  ///< file and arguments, the same for every rank; the file is searched in PATH
-  std::map<std::string, std::string> variables;  ///< added to this process's environment; they override it
-  std::chrono::milliseconds grace{5000};         ///< time between SIGTERM and SIGKILL for the other ranks after one
-                                                 ///< has died
+  /// added to this process's environment; they override it. The ranks also get process_settings()
+  std::map<std::string, std::string> variables;
+  std::chrono::milliseconds grace{5000};  ///< time between SIGTERM and SIGKILL for the other ranks after one
+                                          ///< has died
   /// called with the cause that ends the run, as it happens: "rank 1 of 4 (process 4242) was killed by SIGKILL; ending
   /// the other ranks". Empty = no reports
   std::function<void(const std::string&)> report;

@@ -15,6 +15,7 @@
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/texts/stored_tokens.h"
+#include "colossal/data/texts/text_archive.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/utf8.h"
 
@@ -57,6 +58,10 @@ std::string as_utf8(const std::string& name) {
     at += next.length;
   }
   return text;
+}
+
+bool is_of_bytes(const text::Tokenizer& tokenizer) {
+  return dynamic_cast<const text::ByteTokenizer*>(&tokenizer) != nullptr;
 }
 
 struct Sidecar {
@@ -135,24 +140,48 @@ Corpus Corpus::open_tokens(const std::string& path, int64_t vocabulary_size) {
 }
 
 void Corpus::add_text(const std::string& path, const std::string& name, const text::Tokenizer& tokenizer) {
+  if (is_of_bytes(tokenizer)) {
+    const auto stored = std::make_shared<const StoredTokens>(path, 1);
+    if (stored->count() > 0) add({name, stored, 0, stored->count(), end_id_ >= 0});
+    return;
+  }
+  const auto file = InputFile::open(path);
+  require(file->size() <= kMaxEncodedBytes, "data", path,
+          " is too large to encode at the start of a run: ", file->size(), " bytes, at most ", kMaxEncodedBytes,
+          "; encode it once and set data.path to the .bin file, or cut it into several");
+  add_text(path, name, file->content(), tokenizer);
+}
+
+void Corpus::add_text(const std::string& path, const std::string& name, std::string text,
+                      const text::Tokenizer& tokenizer) {
+  if (text.empty()) return;
   std::shared_ptr<const StoredTokens> stored;
-  if (dynamic_cast<const text::ByteTokenizer*>(&tokenizer)) {
-    stored = std::make_shared<const StoredTokens>(path, 1);
-    if (stored->count() == 0) return;
+  if (is_of_bytes(tokenizer)) {
+    stored = std::make_shared<const StoredTokens>(StoredTokens::of_text(path, std::move(text)));
   } else {
-    const auto file = InputFile::open(path);
-    if (file->size() == 0) return;
-    require(file->size() <= kMaxEncodedBytes, "data", path,
-            " is too large to encode at the start of a run: ", file->size(), " bytes, at most ", kMaxEncodedBytes,
-            "; encode it once and set data.path to the .bin file, or cut it into several");
     std::string bytes;
-    for (const int64_t id : tokenizer.encode(file->content())) {
+    for (const int64_t id : tokenizer.encode(text)) {
       const auto token = static_cast<uint32_t>(id);
       bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
     }
     stored = std::make_shared<const StoredTokens>(path, std::move(bytes), 4);
   }
   add({name, stored, 0, stored->count(), end_id_ >= 0});
+}
+
+void Corpus::check(const std::string& path) const {
+  require(size() > 0, "data", path, " is empty", left_out_ ? "; " + *left_out_ : "");
+  std::vector<int64_t> ids(std::min(size(), kChecked));
+  read(0, static_cast<int64_t>(ids.size()), ids.data());
+}
+
+Corpus Corpus::open_archive(const std::string& path, const text::Tokenizer& tokenizer) {
+  Corpus corpus(tokenizer.end_id(), tokenizer.vocabulary_size());
+  for (ArchivedText& file : read_text_archive(path))
+    if (!other_format(std::string_view(file.text).substr(0, kTextStart)))
+      corpus.add_text(path + "/" + file.name, file.name, std::move(file.text), tokenizer);
+  corpus.check(path);
+  return corpus;
 }
 
 Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
@@ -185,9 +214,7 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
     require_no_json(file->start(kJsonStart), file->size() <= kJsonStart, path);
     corpus.add_text(path, fs::path(path).filename().string(), tokenizer);
   }
-  require(corpus.size() > 0, "data", path, " is empty", corpus.left_out_ ? "; " + *corpus.left_out_ : "");
-  std::vector<int64_t> ids(std::min(corpus.size(), kChecked));
-  corpus.read(0, static_cast<int64_t>(ids.size()), ids.data());
+  corpus.check(path);
   return corpus;
 }
 

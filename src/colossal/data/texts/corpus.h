@@ -35,6 +35,10 @@ class Corpus {
   ///         (require_no_json()), for a folder without text files, and for a file above 16 GiB that must be encoded.
   static Corpus open(const std::string& path, const text::Tokenizer& tokenizer,
                      const std::vector<std::string>& excluded = {});
+  /// Opens the texts of a file that write_text_archive() wrote, as open() opens the folder that was archived: the same
+  /// documents and contents(). The texts are kept in memory. Errors: the same as read_text_archive(), and those of
+  /// open() for text.
+  static Corpus open_archive(const std::string& path, const text::Tokenizer& tokenizer);
   /// Returns a corpus of tokens in memory.
   static Corpus of(std::vector<uint32_t> tokens, int64_t end_id, int64_t vocabulary_size);
 
@@ -65,6 +69,10 @@ class Corpus {
   Corpus(int64_t end_id, int64_t vocabulary_size) : end_id_(end_id), vocabulary_size_(vocabulary_size) {}
   static Corpus open_tokens(const std::string& path, int64_t vocabulary_size);
   void add_text(const std::string& path, const std::string& name, const text::Tokenizer& tokenizer);
+  /// Adds a text that is in memory. `path`: the name of the text in messages.
+  void add_text(const std::string& path, const std::string& name, std::string text, const text::Tokenizer& tokenizer);
+  /// Checks that there are tokens, and the ids of the first ones.
+  void check(const std::string& path) const;
   void add(Run run);
 
   std::vector<std::shared_ptr<const Run>> runs_;

@@ -1,10 +1,14 @@
 #include "colossal/data/texts/files.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <system_error>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
+#include "colossal/data/texts/text_archive.h"
 
 namespace colossal::data {
 namespace {
@@ -20,7 +24,17 @@ bool is_text(const fs::path& path) {
 
 bool is_skipped_folder(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name == "build" || name == "runs" || fs::exists(path / "CMakeCache.txt") || fs::exists(path / "metrics.jsonl");
+  if (name == "build" || name == "runs") return true;
+  constexpr const char* kMarks[] = {"CMakeCache.txt", "metrics.jsonl", "pyvenv.cfg"};
+  return std::any_of(std::begin(kMarks), std::end(kMarks), [&](const char* mark) { return fs::exists(path / mark); });
+}
+
+/// Writes a file without flushing it to the disk: the caller renames the folder, not the file.
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw fs::filesystem_error("cannot write", path, std::error_code(errno, std::generic_category()));
 }
 
 bool is_excluded(const fs::path& path, const std::vector<fs::path>& excluded) {
@@ -66,7 +80,12 @@ std::vector<std::string> text_files(const std::string& folder, const std::vector
 }
 
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to) {
-  const std::vector<std::string> files = text_files(folder, excluded);
+  std::vector<std::string> files;
+  std::vector<ArchivedText> texts;
+  if (std::error_code none; fs::is_regular_file(folder, none))
+    texts = read_text_archive(folder);
+  else
+    files = text_files(folder, excluded);
   // The copy is made under another name, because a copy cut short by a kill or a full disk must not be read as the
   // text.
   const fs::path partial = to + ".partial";
@@ -77,6 +96,10 @@ void copy_text_files(const std::string& folder, const std::vector<std::string>& 
       const fs::path copy = partial / fs::path(file).lexically_relative(folder);
       fs::create_directories(copy.parent_path());
       fs::copy_file(file, copy);
+    }
+    for (const ArchivedText& text : texts) {
+      fs::create_directories((partial / text.name).parent_path());
+      write_text(partial / text.name, text.text);
     }
     fs::remove_all(to);
     fs::rename(partial, to);

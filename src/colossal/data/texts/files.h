@@ -11,15 +11,16 @@ namespace colossal::data {
 /// machine. The ending of the name, in upper or lower case, decides whether a file is text.
 ///
 /// The list has no hidden files. It has no files of these folders: hidden ones, build trees (CMakeCache.txt), run
-/// folders (metrics.jsonl), folders called `build` or `runs`. It has no paths at or under `excluded`. Links are not
-/// followed. If `left_out` is not null, it counts links to files, and files with other endings.
+/// folders (metrics.jsonl), virtual environments of Python (pyvenv.cfg), folders called `build` or `runs`. It has no
+/// paths at or under `excluded`. Links are not followed. If `left_out` is not null, it counts links to files, and files
+/// with other endings.
 /// Errors: throws Error("data", ...) if a folder cannot be read.
 std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded,
                                     LeftOut* left_out = nullptr);
 
 /// Copies the text_files() of `folder` to a new folder `to`, under the same names, so text_files() of `to` is the same
 /// list. The files are copied to `to`.partial first. An old `to` is removed after all files were copied, so `to` never
-/// holds only a part of them.
+/// holds only a part of them. `folder` may also be a file of write_text_archive(), whose texts are written.
 /// Errors: the same as text_files(); Error("data", ...) if a file cannot be copied.
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to);
 

@@ -35,7 +35,7 @@ StoredTokens::StoredTokens(const std::string& path, int width) : name_(path), wi
     memory_ = std::make_shared<const std::string>(file->content());
   else
     file_ = file;
-  describe();
+  describe(file_ != nullptr);
 }
 
 StoredTokens::StoredTokens(std::string name, std::string bytes, int width)
@@ -43,7 +43,13 @@ StoredTokens::StoredTokens(std::string name, std::string bytes, int width)
       width_(width),
       count_(static_cast<int64_t>(bytes.size()) / width),
       memory_(std::make_shared<const std::string>(std::move(bytes))) {
-  describe();
+  describe(false);
+}
+
+StoredTokens StoredTokens::of_text(std::string name, std::string text) {
+  StoredTokens stored(std::move(name), std::move(text), 1);
+  if (stored.count_ > kKept) stored.describe(true);
+  return stored;
 }
 
 void StoredTokens::read(int64_t begin, int64_t count, int64_t* out) const {
@@ -61,15 +67,20 @@ void StoredTokens::read(int64_t begin, int64_t count, int64_t* out) const {
     widen<uint32_t>(bytes, count, out);
 }
 
-void StoredTokens::describe() {
+void StoredTokens::describe(bool in_pieces) {
+  const int64_t size = count_ * width_;
   Checksum sum;
-  if (memory_) sum.update(memory_->data(), memory_->size());
+  if (!in_pieces) sum.update(memory_->data(), memory_->size());
   std::string piece(kPieceBytes, '\0');
-  for (int64_t i = 0; file_ && i < kPieces; ++i) {
-    file_->read((file_->size() - kPieceBytes) * i / (kPieces - 1), kPieceBytes, piece.data());
+  for (int64_t i = 0; in_pieces && i < kPieces; ++i) {
+    const int64_t begin = (size - kPieceBytes) * i / (kPieces - 1);
+    if (file_)
+      file_->read(begin, kPieceBytes, piece.data());
+    else
+      memory_->copy(piece.data(), kPieceBytes, static_cast<size_t>(begin));
     sum.update(piece.data(), piece.size());
   }
-  description_ = concat(count_ * width_, " bytes with checksum ", sum.hex().substr(0, 16));
+  description_ = concat(size, " bytes with checksum ", sum.hex().substr(0, 16));
 }
 
 }  // namespace colossal::data

@@ -21,6 +21,8 @@ class StoredTokens {
   StoredTokens(const std::string& path, int width);
   /// Holds tokens in memory. `name` is their name in messages.
   StoredTokens(std::string name, std::string bytes, int width);
+  /// Holds the bytes of a text in memory, one token each. The description is that of a file with these bytes.
+  static StoredTokens of_text(std::string name, std::string text);
 
   int64_t count() const { return count_; }
   const std::string& name() const { return name_; }
@@ -32,7 +34,8 @@ class StoredTokens {
   const std::string& description() const { return description_; }
 
  private:
-  void describe();
+  /// `in_pieces`: the checksum covers pieces only.
+  void describe(bool in_pieces);
   std::string name_, description_;
   int width_;
   int64_t count_ = 0;

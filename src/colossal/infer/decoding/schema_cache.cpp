@@ -74,6 +74,11 @@ std::shared_ptr<TokenConstraint> SchemaCache::constraint(const std::string& sche
   return schema.empty() ? nullptr : constraint(compiled(schema, name));
 }
 
+bool SchemaCache::has(const std::string& schema) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(compiled_.begin(), compiled_.end(), [&](const auto& kept) { return kept.first == schema; });
+}
+
 std::vector<std::string> SchemaCache::kept() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> schemas;

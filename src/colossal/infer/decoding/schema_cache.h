@@ -37,8 +37,8 @@ struct SchemaCacheOptions {
 ///
 /// Ranks:         all ranks of a layout must call constraint() for the same schemas in the same order. compiled() may
 ///                be called by one rank only, any number of times: it does not affect masks.
-/// Thread safety: compiled() and kept() may be called from several threads at once, also during constraint(). Only one
-///                thread, that of the engine, may call constraint() and use the constraints.
+/// Thread safety: compiled(), has() and kept() may be called from several threads at once, also during constraint().
+///                Only one thread, that of the engine, may call constraint() and use the constraints.
 class SchemaCache {
  public:
   /// `tokenizer` must outlive the cache. Constraints may outlive it. `end_ids` must be those of the requests.
@@ -48,7 +48,7 @@ class SchemaCache {
 
   /// Returns the grammar of a schema. `name` stands for the schema in messages.
   /// Errors: errors of text::json_grammar() and text::token_grammar(), before anything runs.
-  /// Cost: up to seconds for a schema at the limits of text::json_grammar(); a look-up if the schema is kept.
+  /// Cost: up to about two seconds for a schema at the limits of text::json_grammar(); a look-up if the schema is kept.
   std::shared_ptr<const CompiledSchema> compiled(const std::string& schema, const std::string& name = "the schema");
   /// Returns a constraint for one completion. If masks of the schema have reached a limit (text::MaskLimits), it makes
   /// new ones. Errors ("grammar"): end ids that text::TokenMasks refuses.
@@ -56,6 +56,8 @@ class SchemaCache {
   /// Returns the constraint of a schema; null if `schema` is empty. Errors: as compiled() and constraint().
   std::shared_ptr<TokenConstraint> constraint(const std::string& schema, const std::string& name = "the schema");
 
+  /// Returns true if compiled() needs only a look-up.
+  bool has(const std::string& schema) const;
   /// Returns the kept schemas, the last used one first.
   std::vector<std::string> kept() const;
 

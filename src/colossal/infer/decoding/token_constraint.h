@@ -1,4 +1,12 @@
 // Restricts the tokens of a completion, one after another.
+//
+//   class EvenTokens final : public infer::TokenConstraint {
+//     at::Tensor allowed(int64_t vocabulary) override { return at::arange(vocabulary).remainder(2).eq(0); }
+//     void accept(int64_t) override {}
+//     std::shared_ptr<infer::TokenConstraint> copy() const override { return std::make_shared<EvenTokens>(*this); }
+//   };
+//   infer::Request request;
+//   request.constraint = std::make_shared<EvenTokens>();
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,6 +15,8 @@
 
 namespace colossal::infer {
 
+/// A rule for the tokens of one completion. An error that a member throws ends the request with FinishReason::Failed.
+/// Thread safety: the thread that steps the engine calls the members.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;

@@ -20,6 +20,7 @@ const char* name_of(FinishReason finish_reason) {
     case FinishReason::AtStop:
       return "stop";
     case FinishReason::Failed:
+    case FinishReason::EngineEnded:
       return "error";
     default:
       return "length";

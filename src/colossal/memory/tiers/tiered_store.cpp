@@ -217,8 +217,13 @@ std::unique_ptr<OffloadedTensor> TieredStore::offload(const at::Tensor& tensor) 
 
 void TieredStore::begin_step() {
   const Turn turn(*state_);
-  if (state_->in_step) state_->end_step();  // the last step ended in an error
+  state_->abandon_step();
   state_->in_step = true;
+}
+
+void TieredStore::abandon_step() {
+  const Turn turn(*state_);
+  state_->abandon_step();
 }
 
 void TieredStore::end_step() {

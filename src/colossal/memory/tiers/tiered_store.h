@@ -71,9 +71,11 @@ class TieredStore final : public OffloadStore {
   at::Device borrow_device(at::Device device) const override { return device.is_meta() ? device : at::kCPU; }
 
   /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses
-  /// outside of steps predict nothing.
+  /// outside of steps predict nothing. abandon_step() ends a step whose uses so far predict nothing; so does a second
+  /// begin_step(), which then starts the step anew.
   void begin_step();
   void end_step();
+  void abandon_step();
 
   int64_t host_bytes() const;
 

@@ -48,6 +48,16 @@ void TieredStoreState::use(TieredTensor& stored) {
 void TieredStoreState::end_step() {
   in_step = false;
   timeline.end_pass();
+  free_numbers_again();
+}
+
+void TieredStoreState::abandon_step() {
+  in_step = false;
+  timeline.restart_pass();
+  free_numbers_again();
+}
+
+void TieredStoreState::free_numbers_again() {
   free_numbers.insert(freed_numbers.begin(), freed_numbers.end());
   freed_numbers.clear();
 }

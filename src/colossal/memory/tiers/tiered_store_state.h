@@ -59,6 +59,8 @@ struct TieredStoreState {
 
   void use(TieredTensor& stored);
   void end_step();
+  void abandon_step();
+  void free_numbers_again();
   std::optional<size_t> until(const TieredTensor& stored) const { return timeline.until(stored.number); }
 
   // ---- transfers

@@ -98,11 +98,13 @@ PlainText open_plain_text(const DataRequest& request) {
   const DataConfig& d = request.config.data;
   const std::string& builtin = request.builtin;
   std::error_code none;
-  require(d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
+  require(d.path != "builtin" || std::filesystem::exists(builtin, none), "data",
           "data.path = \"builtin\" needs the sources that this program was built from, but they are no longer at ",
-          builtin, "; name a text file or a folder with --data.path=PATH");
-  const auto corpus =
-      data::Corpus::open(d.path == "builtin" ? builtin : d.path, *request.tokenizer, {request.config.run.folder});
+          builtin, "; install the program again, or name a text file or a folder with --data.path=PATH");
+  const bool is_archive = d.path == "builtin" && std::filesystem::is_regular_file(builtin, none);
+  const auto corpus = is_archive ? data::Corpus::open_archive(builtin, *request.tokenizer)
+                                 : data::Corpus::open(d.path == "builtin" ? builtin : d.path, *request.tokenizer,
+                                                      {request.config.run.folder});
   auto [training, held_out] = corpus.split(d.held_out);
   PlainText text{std::move(training), std::move(held_out), {}};
   if (corpus.left_out() && d.path != "builtin") text.notices.push_back(*corpus.left_out());

@@ -26,8 +26,7 @@ struct PlainText {
   std::vector<std::string> notices;  ///< lines for the log about files of a folder that were not read
 };
 
-/// Opens data.path as plain text. Errors ("data"): a path without text; data.path = "builtin" if the sources that
-/// the program was built from are missing.
+/// Opens data.path as plain text. Errors ("data"): a path without text; data.path = "builtin" if its text is missing.
 PlainText open_plain_text(const DataRequest& request);
 
 /// Opens samples of data.sequence tokens, from plain text or a stream. With `masking`, labels are the tokens that it

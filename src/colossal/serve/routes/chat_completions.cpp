@@ -9,7 +9,6 @@ namespace colossal::serve {
 
 void answer_chat(Service& service, const http::Request& request, http::Exchange exchange) {
   const ServedModel& model = service.model();
-  require_continuation(model);
   const ChatRequest wanted = service.reader().chat(request.body);
   const std::string text = chat_prompt(wanted, model.chat_template, service.options().defaults.system);
   GenerationJob job{.request = wanted, .writer = chat_writer(), .prompt_param = "messages"};

@@ -9,7 +9,6 @@ namespace colossal::serve {
 
 void answer_completion(Service& service, const http::Request& request, http::Exchange exchange) {
   const ServedModel& model = service.model();
-  require_continuation(model);
   const CompletionRequest wanted = service.reader().completion(request.body);
   GenerationJob job{.request = wanted, .writer = completion_writer()};
   for (const Prompt& prompt : wanted.prompts) {

@@ -52,8 +52,7 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
     work.texts.push_back(checked_ids(model, input, param));
     form.prompt_tokens += static_cast<int64_t>(work.texts.back().size());
   }
-  const auto place = service.take_embedding_place();
-  if (!place) throw service.queue_is_full(1);
+  const auto place = service.take_embedding_place(form.prompt_tokens);
   work.on_vectors = [&service, exchange, form, place](Vectors vectors) mutable {
     exchange.post(
         [&service, exchange, form, vectors = std::move(vectors)] { answer_vectors(service, exchange, form, vectors); });

@@ -11,16 +11,13 @@ namespace colossal::serve {
 void tokenize(Service& service, const http::Request& request, http::Exchange exchange) {
   const ServedModel& model = service.model();
   const TokenizeRequest wanted = service.reader().tokenize(request.body);
-  std::vector<int64_t> ids;
-  if (const auto* chat = std::get_if<ChatRequest>(&wanted.input)) {
-    const std::string text = chat_prompt(*chat, model.chat_template, service.options().defaults.system);
-    ids = as_bad_request("messages", [&] { return model.tokenizer->encode(text); });
-  } else {
-    const auto& text = std::get<std::string>(wanted.input);
-    ids = as_bad_request("prompt", [&] {
-      return model.continues ? model.tokenizer->encode_prompt(text) : model.tokenizer->encode_whole(text).ids;
-    });
-  }
+  const auto* chat = std::get_if<ChatRequest>(&wanted.input);
+  const std::string text = chat ? chat_prompt(*chat, model.chat_template, service.options().defaults.system)
+                                : std::get<std::string>(wanted.input);
+  const std::vector<int64_t> ids = as_bad_request(chat ? "messages" : "prompt", [&] {
+    if (!wanted.add_special_tokens) return model.tokenizer->encode(text);
+    return model.continues ? model.tokenizer->encode_prompt(text) : model.tokenizer->encode_whole(text).ids;
+  });
   exchange.answer({.body = tokenize_json(ids, model.max_length)});
 }
 

@@ -171,7 +171,7 @@ class Compiler {
     const int end = Grammar::kReturn;
     if (form.patterns.empty() && form.forbidden_patterns.empty() && form.forbidden_texts.empty())
       return json_.string(form.min_size, form.max_size, end);
-    TextAutomaton texts;
+    TextAutomaton texts(forms_.automaton_budget());
     std::vector<int> wanted, unwanted;
     if (form.min_size > 0 || form.max_size)
       wanted.push_back(texts.add_lengths(form.min_size, form.max_size.value_or(-1)));
@@ -258,7 +258,7 @@ class Compiler {
       grammar_.set(extra, json_.string(0, {}, member(extra_literals(form, {}, patterns))));
       return extra;
     }
-    TextAutomaton names;
+    TextAutomaton names(forms_.automaton_budget());
     std::vector<int> sets;  // numbers of the patterns' sets in `names`
     for (const std::string& pattern : patterns) sets.push_back(names.add_pattern(pattern));
     int first_name = sets.empty() ? -1 : sets.back() + 1;

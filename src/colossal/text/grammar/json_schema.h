@@ -33,6 +33,7 @@ struct JsonGrammar {
 /// levels; a keyword that is not supported or has a wrong value, with its path; too many choices; a schema without any
 /// finite value ({"$ref": "#"}), with the path of the one that excludes it.
 /// Errors ("grammar"): counts that make the grammar too large.
+/// Cost: up to about two seconds, which AutomatonBudget and the size of a grammar bound; milliseconds for most schemas.
 JsonGrammar json_grammar(std::string_view schema, const std::string& name = "the schema");
 
 }  // namespace colossal::text

@@ -54,6 +54,9 @@ class SchemaForms {
   Literals item(const Form& form, size_t index);
   Literals member(const Form& form, const std::string& name);
 
+  /// Returns the budget of all automata for the document.
+  AutomatonBudget& automaton_budget() { return automaton_budget_; }
+
  private:
   /// One way to meet a condition: literals that must all hold, and forms of which one must hold.
   struct Choice {
@@ -96,6 +99,7 @@ class SchemaForms {
   std::map<std::pair<int, int>, bool> disjoint_;
   /// Types and constants of each schema; the list is empty if they are not known completely.
   std::map<int, std::vector<std::pair<JsonType, std::set<std::string>>>> plain_;
+  AutomatonBudget automaton_budget_;
   std::map<std::string, std::unique_ptr<TextAutomaton>> matchers_;
   int ways_ = 0;             // number of choices examined so far
   int nested_ = 0;           // depth of nested searches for overlaps

@@ -71,7 +71,7 @@ Literals SchemaForms::member(const Form& form, const std::string& name) {
 bool SchemaForms::matches(const std::string& pattern, const std::string& text) {
   std::unique_ptr<TextAutomaton>& matcher = matchers_[pattern];
   if (!matcher) {
-    matcher = std::make_unique<TextAutomaton>();
+    matcher = std::make_unique<TextAutomaton>(automaton_budget_);
     matcher->add_pattern(pattern);
     matcher->build();
   }

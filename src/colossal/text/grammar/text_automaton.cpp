@@ -8,7 +8,7 @@
 
 namespace colossal::text {
 
-TextAutomaton::TextAutomaton() : valid_(add_lengths(0, -1)) {}
+TextAutomaton::TextAutomaton(AutomatonBudget& budget) : budget_(budget), valid_(add_lengths(0, -1)) {}
 
 int TextAutomaton::add_pattern(const std::string& pattern) {
   const int before = nfa_.add(), after = nfa_.add();
@@ -72,6 +72,11 @@ int TextAutomaton::state_of(std::vector<int> open, bool is_start) {
   require(made_.size() < static_cast<size_t>(kMaxStates) && work_ < kMaxWork, "json schema",
           "patterns, lengths and names of one object or string must be simpler: together they need more than ",
           kMaxStates, " states");
+  require(budget_.states > 0 && budget_.work >= members.size(), "json schema",
+          "patterns of a schema must be simpler, or fewer: with lengths and names they need more than ",
+          AutomatonBudget().states, " states in all");
+  --budget_.states;
+  budget_.work -= members.size();
   Made made{{}, {}, false};
   made.next.fill(kDead);
   for (const int member : closed(members, is_start, true))

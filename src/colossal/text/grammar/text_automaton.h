@@ -27,6 +27,12 @@ struct PatternStates {
   }
 };
 
+/// What the automata of one schema may still use together. They take about a second at the bound.
+struct AutomatonBudget {
+  size_t states = 50000;
+  size_t work = 5000000;  ///< total number of pattern states in all states
+};
+
 /// Several numbered sets of texts as one automaton. Each state knows which sets contain the text so far.
 class TextAutomaton {
  public:
@@ -35,7 +41,8 @@ class TextAutomaton {
                                                ///< automaton
   static constexpr int kDead = -1;
 
-  TextAutomaton();
+  /// build() takes from the budget, which must outlive the automaton.
+  explicit TextAutomaton(AutomatonBudget& budget);
   /// Adds the texts in which an ECMA-262 regular expression (with the flag u) finds a match. Returns the set's number.
   /// Errors ("json schema"): an expression that is malformed or has lookaround, references, \b or \p.
   int add_pattern(const std::string& pattern);
@@ -45,7 +52,7 @@ class TextAutomaton {
   int add_lengths(int64_t min, int64_t max);
 
   /// Builds the automaton after all sets were added.
-  /// Errors ("json schema"): more than kMaxStates states or kMaxWork.
+  /// Errors ("json schema"): more than kMaxStates states or kMaxWork, or more than the budget has.
   void build();
   size_t states() const { return made_.size(); }
   /// Returns the state after a byte, or kDead if no text of a set continues so. The first state is 0.
@@ -66,6 +73,7 @@ class TextAutomaton {
   std::vector<int> closed(std::vector<int> open, bool is_start, bool is_end) const;
   int state_of(std::vector<int> open, bool is_start);
 
+  AutomatonBudget& budget_;
   PatternStates nfa_;
   int sets_ = 0, valid_;
   size_t work_ = 0;

@@ -8,20 +8,11 @@
 #include <string>
 
 #include "colossal/base/error.h"
+#include "colossal/text/template_limits.h"
 
 namespace colossal::text::jinja {
 
-/// The limits of a template and of one rendering.
-struct Limits {
-  int64_t template_bytes = int64_t{1} << 20;  ///< maximum size of the template
-  int64_t steps = 8'000'000;                  ///< maximum number of nodes evaluated and items walked in one rendering:
-                                              ///< about a second
-  int64_t bytes = int64_t{128} << 20;         ///< maximum size of all texts and lists that one rendering creates, freed
-                                              ///< ones included
-  int64_t output_bytes = int64_t{64} << 20;   ///< maximum size of the rendered text
-  int nesting = 250;                          ///< maximum nesting of expressions and blocks in the template
-  int depth = 1200;                           ///< maximum nesting during evaluation, calls of macros included
-};
+using Limits = TemplateLimits;
 
 /// The reason why a template cannot be read or rendered. The names are Python's exceptions, as jinja2 raises them.
 enum class Cause {

@@ -1,0 +1,81 @@
+// The engine of this process and its requests. Python reads parts of answers without the GIL.
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/cli/local_engine.h"
+#include "parts.h"
+#include "text.h"
+
+namespace colossal::binding {
+namespace {
+
+using cli::AnswerPart;
+using cli::LocalEngine;
+using cli::LocalRequest;
+
+/// Returns the name of a finish reason, as `colossal generate` prints it; None while the answer goes on.
+py::object finish_name(infer::FinishReason reason) {
+  switch (reason) {
+    case infer::FinishReason::None:
+      return py::none();
+    case infer::FinishReason::AtEnd:
+      return py::str("end");
+    case infer::FinishReason::AtLength:
+      return py::str("length");
+    case infer::FinishReason::AtPositions:
+      return py::str("positions");
+    case infer::FinishReason::AtStop:
+      return py::str("stop");
+    case infer::FinishReason::Cancelled:
+      return py::str("cancelled");
+    case infer::FinishReason::Failed:
+      break;
+  }
+  return py::str("error");
+}
+
+/// (text, ids, log-probabilities as [(own, [(id, value)])], why the answer ended or None)
+py::tuple next_part(LocalRequest& request, double seconds) {
+  AnswerPart part;
+  {
+    const py::gil_scoped_release released;
+    part = request.next(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+  }
+  py::list scores;
+  for (const infer::LogProbabilities& score : part.log_probabilities)
+    scores.append(py::make_tuple(score.own, py::cast(score.best)));
+  return py::make_tuple(part.text, part.ids, scores, finish_name(part.finish_reason));
+}
+
+}  // namespace
+
+void bind_engine(py::module_& module) {
+  py::class_<LocalRequest, Held<LocalRequest>>(module, "Request")
+      .def("next", &next_part, py::arg("seconds"))
+      .def("descriptor", &LocalRequest::descriptor)
+      .def("cancel", &LocalRequest::cancel, WithoutGil());
+  py::class_<LocalEngine, Held<LocalEngine>>(module, "Engine")
+      .def(py::init<const cli::Arguments&>(), py::arg("arguments"), WithoutGil())
+      .def(
+          "submit",
+          [](LocalEngine& engine, std::vector<int64_t> prompt, const std::string& json, int64_t index) {
+            infer::GenerationOptions options = engine.options(json);
+            options.sampling.seed += index;
+            return Held<LocalRequest>(engine.submit(std::move(prompt), std::move(options)).release());
+          },
+          py::arg("prompt"), py::arg("options"), py::arg("index"), WithoutGil())
+      .def("prompt_ids", &LocalEngine::prompt_ids, py::arg("text"), WithoutGil())
+      .def("close", &LocalEngine::close, WithoutGil())
+      .def("tokenizer",
+           [](const LocalEngine& engine) -> std::unique_ptr<Tokenizer> {
+             return engine.tokenizer() ? std::make_unique<Tokenizer>(engine.tokenizer()) : nullptr;
+           })
+      .def("max_length", &LocalEngine::max_length)
+      .def("notices", &LocalEngine::notices);
+}
+
+}  // namespace colossal::binding

@@ -1,0 +1,115 @@
+"""Commands of the program as functions: plans of runs, pipeline schedules, embeddings."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import program
+from .config import Source
+from .run import command_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+def plan(
+    config: Source,
+    changes: Mapping[str, object] = {},
+    *,
+    ranks: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    check: bool = False,
+    search: bool = False,
+    keep: Sequence[str] = (),
+    report: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Predicts a training step without training, as `colossal plan --json` does, and returns its JSON.
+
+    `config` and `changes` are those of `train`. The keys of the result include `fits`, `step_seconds`, `peak_bytes`,
+    `mfu` and `remedies`; times are in seconds. `ranks` changes `parallel.data`. `cluster` is a profile of hardware: a
+    name, a file, or `this` machine, the default. With `check`, two steps are trained on local ranks and compared. With
+    `search`, layouts other than the keys in `keep` are tried. `report` is the file for a page that draws the step.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+    words = ["plan", *command_of(config, changes), "--json"]
+    words += ["--check"] * check + ["--search"] * search + [f"--keep={','.join(keep)}"] * bool(keep)
+    result: dict[str, Any] = json.loads(program.run(words + _flags(ranks=ranks, cluster=cluster, report=report)))
+    return result
+
+
+def schedule(
+    name: str | None = None,
+    *,
+    stages: int = 4,
+    micro_batches: int = 8,
+    chunks: int | None = None,
+    costs: Sequence[float] | None = None,
+    memory_limit: float | None = None,
+    width: int | None = None,
+    svg: str | os.PathLike[str] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> str:
+    """Returns the drawing of a pipeline schedule, with its bubble, activations and messages.
+
+    Without a name it returns a table of all schedules, the shortest first. `costs` are those of forward, backward for
+    the input, backward for the weights and, optionally, a transfer. `svg` and `trace` are files for a picture and for
+    Perfetto.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+    given = {"chunks": chunks, "memory_limit": memory_limit, "width": width, "svg": svg, "trace": trace}
+    words = ["schedule", "--compare"] if name is None else ["schedule", f"--name={name}"]
+    words += [f"--costs={','.join(map(str, costs))}"] if costs is not None else []
+    return program.run(words + _flags(stages=stages, micro_batches=micro_batches, **given))
+
+
+def embed(
+    folder: str | os.PathLike[str],
+    texts: str | Sequence[str],
+    *,
+    pooling: str | None = None,
+    normalize: bool = False,
+    max_tokens: int | None = None,
+    prompt_name: str | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    precision: str | None = None,
+    device: str | None = None,
+) -> torch.Tensor:
+    """Returns a vector for each text, fp32 [texts, hidden] on the CPU, from the hidden states of a model.
+
+    `folder` is a run folder, a Hugging Face folder or a sentence-transformers folder. `pooling` is cls, mean, max, last
+    or pooler; None = the folder's, or mean. Longer texts than `max_tokens` are truncated; None = the folder's limit, or
+    the model's positions. `prompt_name` is one of the folder's prompts, put in front of each text. The model is loaded
+    by each call, so pass many texts at once.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+    import torch
+
+    every = [texts] if isinstance(texts, str) else list(texts)
+    given = {"pooling": pooling, "max_tokens": max_tokens, "prompt_name": prompt_name, "tokenizer": tokenizer}
+    with tempfile.TemporaryDirectory() as name:
+        lines, vectors = pathlib.Path(name, "texts.jsonl"), pathlib.Path(name, "vectors.npy")
+        lines.write_text("".join(json.dumps(text) + "\n" for text in every), encoding="ascii")
+        words = ["embed", f"--from={os.fspath(folder)}", f"--input={lines}", "--json", f"--output={vectors}"]
+        words += ["--normalize"] * normalize + ([f"--run.device={device}"] if device is not None else [])
+        program.run(words + _flags(precision=precision, **given))
+        data = bytearray(vectors.read_bytes())
+    # The file has numpy's format, version 1.0, which needs no numpy to read.
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    shape = ast.literal_eval(data[10:begin].decode("ascii"))["shape"]
+    if len(data) == begin:
+        return torch.empty(shape)
+    return torch.frombuffer(data, dtype=torch.float32, offset=begin).view(shape)
+
+
+def _flags(**given: object) -> list[str]:
+    """Returns the options that are not None as words of a command."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]

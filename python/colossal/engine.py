@@ -1,0 +1,324 @@
+"""Generation in this process: an engine that answers many requests at a time."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from . import _binding
+from .error import Error
+from .text import ChatTemplate, Tokenizer
+
+Prompt = str | Sequence[int]
+"""A text, or a list of token ids."""
+
+_WAIT = 0.1  # seconds between two looks for Ctrl-C
+_FLAGS = {"device": "--run.device", "memory_device": "--memory.device", "memory_host": "--memory.host",
+          "memory_disk": "--memory.disk"}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are sampled. None = what the model's folder recommends (generation_config.json).
+
+    The names are those of the options of `colossal generate`, and their help describes them.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    seed: int | None = None  #: prompt i of `Engine.generate` uses seed + i
+
+
+class LogProbabilities(NamedTuple):
+    """Natural logarithms of probabilities at one position, before temperature, penalties and filters."""
+
+    own: float  #: of the token of the answer
+    best: list[tuple[int, float]]  #: ids and values of the most probable tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The answer to one prompt."""
+
+    text: str  #: without the prompt; "" for a model without a tokenizer
+    ids: list[int]  #: new tokens without the end token
+    ended: str  #: "end" (token), "length", "positions" (no more room), "stop" (text) or "cancelled"
+    log_probabilities: list[LogProbabilities] | None = None  #: one per id, if they were asked for
+
+
+class Request:
+    """A request that runs, from `Engine.submit`.
+
+    Iterate it (``for`` or ``async for``) for pieces of text, ``await`` it or call `result` for the whole answer. All of
+    these may be combined: each iteration begins at the first piece. A request that is not read runs to its end; one
+    that is no longer referenced is cancelled. Any thread may call the methods.
+    """
+
+    def __init__(self, handle: _binding.Request, with_scores: bool) -> None:
+        self._handle = handle
+        self._lock = threading.Lock()  # guards the order of what is taken
+        self._pieces: list[str] = []
+        self._ids: list[int] = []
+        self._scores: list[LogProbabilities] | None = [] if with_scores else None
+        self._ended: str | None = None
+
+    def cancel(self) -> None:
+        """Ends the request; the answer keeps what arrived before. Does nothing after the end."""
+        self._handle.cancel()
+
+    def result(self, timeout: float | None = None) -> Answer:
+        """Waits for the answer. Raises TimeoutError after `timeout` seconds; the request goes on then."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._ended is None:
+            wait = _WAIT if end is None else min(_WAIT, end - time.monotonic())
+            self._take(max(wait, 0))
+            if self._ended is None and end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"the request did not end within {timeout} s")
+        return self._answer()
+
+    def __iter__(self) -> Iterator[str]:
+        shown = 0
+        while True:
+            while shown < len(self._pieces):
+                shown += 1
+                yield self._pieces[shown - 1]
+            if self._ended is not None and shown == len(self._pieces):
+                return
+            self._take(_WAIT)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        shown = 0
+        while True:
+            while shown < len(self._pieces):
+                shown += 1
+                yield self._pieces[shown - 1]
+            if self._ended is not None and shown == len(self._pieces):
+                return
+            await self._take_soon()
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self._result_soon().__await__()
+
+    async def _result_soon(self) -> Answer:
+        while self._ended is None:
+            await self._take_soon()
+        return self._answer()
+
+    def _answer(self) -> Answer:
+        return Answer("".join(self._pieces), list(self._ids), self._ended or "", self._scores)
+
+    def _take(self, seconds: float) -> None:
+        """Waits at most `seconds` for the next part and keeps it."""
+        with self._lock:
+            if self._ended is not None:
+                return
+            text, ids, scores, ended = self._handle.next(seconds)
+            if text:
+                self._pieces.append(text)
+            self._ids += ids
+            if self._scores is not None:
+                self._scores += [LogProbabilities(own, best) for own, best in scores]
+            self._ended = ended
+
+    async def _take_soon(self) -> None:
+        """Takes the next part once there is one. If the waiting task is cancelled, so is the request."""
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        descriptor = os.dup(self._handle.descriptor())  # a loop has one reader per descriptor, tasks may be several
+        loop.add_reader(descriptor, ready.set)
+        try:
+            await ready.wait()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        self._take(0)
+
+
+class Engine:
+    """A model of a run folder, a Hugging Face folder or a GGUF file that generates text in this process.
+
+    One thread of the engine's own runs the model. Requests of all threads and tasks share its steps, and an answer does
+    not depend on other requests. `close`, or the end of a ``with`` block, frees the model.
+
+    The options are those of `colossal generate`: `precision` is the dtype of weights and activations, `quantize` is
+    int8, int4 or fp8, `kv_cache` the size of the cache of keys and values, `draft` a smaller model that drafts tokens.
+
+    Errors: `colossal.Error` with the command's message.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        precision: str | None = None,
+        quantize: str | None = None,
+        group_size: int | None = None,
+        kv_cache: str | int = "1GiB",
+        kv_cache_dtype: str | None = None,
+        step_tokens: int | None = None,
+        draft: str | os.PathLike[str] | None = None,
+        draft_tokens: int | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        memory_device: str | int | None = None,
+        memory_host: str | int | None = None,
+        memory_disk: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = dict(locals())
+        del given["self"], given["folder"]
+        self._folder = os.fspath(folder)
+        words = ["--from", self._folder]
+        for name, value in given.items():
+            if value is not None:
+                words += [_FLAGS.get(name, "--" + name.replace("_", "-")), str(value)]
+        self._handle = _binding.Engine(words)
+        weakref.finalize(self, self._handle.close)  # also before the interpreter ends
+        for notice in self._handle.notices():
+            logging.getLogger("colossal").warning(notice)
+        held = self._handle.tokenizer()
+        self._tokenizer = None if held is None else Tokenizer._of(held)
+        self._template: ChatTemplate | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer; None for a folder without one, whose prompts are ids."""
+        return self._tokenizer
+
+    @property
+    def max_length(self) -> int:
+        """The maximum number of tokens of a prompt and its answer."""
+        return self._handle.max_length()
+
+    def generate(
+        self,
+        prompts: str | Sequence[Prompt],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 100,
+        stop: str | Sequence[str] = (),
+        json_schema: Mapping[str, Any] | None = None,
+        log_probabilities: int | None = None,
+    ) -> list[Answer]:
+        """Returns the answer to each prompt, in order. One text is one prompt.
+
+        `log_probabilities` is the number of most probable tokens to report at each position. With `json_schema` every
+        answer is JSON of that schema. Ctrl-C ends all requests of the call.
+        """
+        every = [prompts] if isinstance(prompts, str) else prompts
+        options = _options(sampling, max_tokens, stop, json_schema, log_probabilities)
+        requests: list[Request] = []
+        try:
+            for index, prompt in enumerate(every):
+                requests.append(self._submit(prompt, options, index))
+            return [request.result() for request in requests]
+        finally:
+            for request in requests:
+                request.cancel()
+
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 100,
+        stop: str | Sequence[str] = (),
+        json_schema: Mapping[str, Any] | None = None,
+        log_probabilities: int | None = None,
+    ) -> Request:
+        """Starts a request and returns at once. The options are those of `generate`."""
+        return self._submit(prompt, _options(sampling, max_tokens, stop, json_schema, log_probabilities), 0)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 1024,
+        stop: str | Sequence[str] = (),
+        json_schema: Mapping[str, Any] | None = None,
+        log_probabilities: int | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Returns the assistant's answer to the messages, such as ``[{"role": "user", "content": "Hello"}]``.
+
+        For pieces of the answer, pass `chat_prompt` to `submit`.
+        """
+        prompt = self.chat_prompt(messages, tools=tools, variables=variables)
+        return self.generate(
+            [prompt],
+            sampling,
+            max_tokens=max_tokens,
+            stop=stop,
+            json_schema=json_schema,
+            log_probabilities=log_probabilities,
+        )[0]
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Returns the tokens of a chat up to the assistant's answer, by the template of the folder."""
+        if self._tokenizer is None:
+            raise Error("engine", f"{self._folder} holds no tokenizer, which a chat needs; name one with tokenizer=")
+        if self._template is None:
+            self._template = ChatTemplate(self._folder)
+        text = self._template.render(messages, tools=tools, add_generation_prompt=True, variables=variables)
+        return self._tokenizer.encode(text)
+
+    def close(self) -> None:
+        """Ends unfinished requests as cancelled and frees the model."""
+        self._handle.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _submit(self, prompt: Prompt, options: dict[str, Any], index: int) -> Request:
+        if isinstance(prompt, int):
+            raise TypeError(f"a prompt must be a text or a list of ids: got {prompt}; pass a list of prompts")
+        ids = self._handle.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
+        return Request(self._handle.submit(ids, json.dumps(options), index), "logprobs" in options)
+
+
+def _options(
+    sampling: Sampling | None,
+    max_tokens: int,
+    stop: str | Sequence[str],
+    json_schema: Mapping[str, Any] | None,
+    log_probabilities: int | None,
+) -> dict[str, Any]:
+    """Returns the options as a line of `colossal generate --prompts` has them."""
+    options: dict[str, Any] = {"max_tokens": max_tokens}
+    if sampling is not None:
+        options.update((key, value) for key, value in vars(sampling).items() if value is not None)
+    if stop:
+        options["stop"] = [stop] if isinstance(stop, str) else list(stop)
+    if json_schema is not None:
+        options["json_schema"] = json_schema
+    if log_probabilities is not None:
+        options["logprobs"] = log_probabilities
+    return options

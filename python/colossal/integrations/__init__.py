@@ -1,0 +1,1 @@
+"""Colossal in other libraries. Import the module of the library: `colossal.integrations.lightning`."""

@@ -1,0 +1,262 @@
+"""Training of a torch module, which stays as it is."""
+
+import json
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import torch
+
+from . import _binding, config as configs, module as modules
+from .empty import Filling, Init, Weights
+from .error import Error
+from .pretrained import write_config
+from .world import World, _log
+
+StepResult = _binding.StepResult
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The checkpoint that `Training.resume()` has found."""
+
+    step: int
+    """The number of finished steps."""
+    extra: Any
+    """The value that `Training.save()` was given."""
+
+
+class Training:
+    """One rank's replica of a module in training. Made by `initialize()`. A step:
+
+        training.zero_grad()
+        for batch in micro_batches:                       # training.accumulate of them, this rank's rows
+            training.backward(loss_of(model(training.input(batch))))
+        training.step()
+
+    All ranks must call the same operators on parameters in the same order. Do not use an optimizer of torch,
+    `loss.backward()` or `model.zero_grad()`. Under ZeRO 3 and with tiers of [memory] the memory of a parameter exists
+    only while an operator reads it: code that reads memory directly needs `gathered()`. After the training has ended,
+    parameters keep their values, except in these two cases.
+
+    A training stays alive until nothing refers to it or it is closed, at the latest until the interpreter exits. Ctrl-C
+    raises KeyboardInterrupt once the call in progress returns.
+    """
+
+    def __init__(self, world: World, module: torch.nn.Module, native: _binding.Training, settings: _binding.Config,
+                 unchanged: modules.Unchanged) -> None:
+        self.world = world
+        self.module = module
+        self._held = [native]
+        self._unchanged = unchanged
+        self._close = weakref.finalize(self, _end, self._held, _without_weight_cache(settings))
+
+    @property
+    def _native(self) -> _binding.Training:
+        if not self._held:
+            raise Error("training", "a training must be open: got one that was closed; call initialize() again")
+        return self._held[0]
+
+    @property
+    def steps_done(self) -> int:
+        """The number of finished steps, those before a resume included."""
+        return self._native.steps_done
+
+    @property
+    def loss(self) -> float:
+        """This rank's loss of the last `step()`: the weighted mean of those given to `backward()`. See `mean()`."""
+        return self._native.loss
+
+    def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns the tensor on the run's device, with floating-point values in the compute dtype."""
+        return self._native.input(tensor)
+
+    def zero_grad(self) -> None:
+        """Clears gradients and the count of micro-batches. Call it before the first `backward()` of a step. The first
+        forward pass may precede it."""
+        self._native.zero_grad()
+
+    def backward(self, loss: torch.Tensor, weight: float = 1.0) -> None:
+        """Runs backward from the loss of a micro-batch, a scalar. Collective.
+
+        Gradients are those of sum(weight * loss) / sum(weight) over all ranks and micro-batches of the step. With the
+        number of tokens as weight, uneven batches have the right mean.
+
+        Errors ("training"): a loss that is no scalar or has no gradient; more calls than `training.accumulate`.
+        ("model"): a parameter whose requires_grad, dtype or device has changed, or that got a hook of
+        `register_post_accumulate_grad_hook()`.
+        """
+        self._unchanged.require()
+        self._native.backward(loss, float(weight))
+
+    def step(self) -> StepResult:
+        """Clips gradients, updates parameters and counts the step. Returns `learning_rate`, `gradient_norm` (before
+        clipping) and `skipped` (True if gradients overflowed in fp16). Collective.
+
+        Errors ("training"): fewer calls of `backward()` than `training.accumulate`; gradients that are not finite.
+        """
+        return self._native.step()
+
+    def mean(self, number: float) -> float:
+        """Returns the mean of every rank's number, the same on all ranks. Collective."""
+        return self._native.mean(float(number))
+
+    def end_pass(self) -> None:
+        """Releases gathered parameters. Call it after a forward pass without a backward pass; `evaluate()` does."""
+        self._native.end_pass()
+
+    @contextmanager
+    def evaluate(self) -> Iterator[None]:
+        """Evaluation mode without gradients inside. Afterwards every submodule has the mode from before, and gathered
+        parameters are released. Collective."""
+        modes = [(part, part.training) for part in self.module.modules()]
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for part, mode in modes:
+                part.training = mode
+            self.end_pass()
+
+    @contextmanager
+    def gathered(self, *parameters: torch.Tensor) -> Iterator[None]:
+        """Parameters (default: all) are whole inside, for code that reads their memory directly: `numpy()`,
+        `data_ptr()`, kernels of your own. Collective.
+
+        Values must stay as they are, and `step()` and `resume()` must be called outside. Errors ("training"): a tensor
+        that is no parameter of the module; values that changed.
+        """
+        scope = self._native.gathered(list(parameters))
+        try:
+            yield
+        except BaseException:
+            del scope
+            raise
+        scope.end()
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields name and value of each parameter and then of each persistent buffer, whole, on the CPU, one at a time.
+        Values are exact: those of master weights, if there are any, and rank 0's of buffers. Collective: every rank
+        must iterate equally far."""
+        tensors = self._native.named_tensors()
+        while (found := tensors.next()) is not None:
+            yield found
+
+    def save(self, folder: Path, extra: object = None) -> None:
+        """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. The
+        `training.keep_last` newest are kept. Collective.
+
+        It holds parameters (master weights, if there are any), persistent buffers (those of rank 0), optimizer states
+        and the state of torch's random generators on every rank. `extra` is a value of JSON, for example the epoch;
+        that of rank 0 is saved.
+        """
+        try:
+            text = json.dumps(extra, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise Error("checkpoint", f"extra must be a value of JSON: got {type(extra).__name__}: {error}") from None
+        self._native.save(os.fspath(folder), text)
+
+    def resume(self, folder: Path) -> Optional["Resumed"]:
+        """Continues from the newest checkpoint in `folder`. Returns its step and the `extra` of `save()`, or None if
+        the folder holds none. Collective. With the number of ranks that saved it, torch's random generators continue,
+        too. Errors ("checkpoint"): a damaged or incomplete checkpoint, or one of another module or optimizer."""
+        found = self._native.resume(os.fspath(folder))
+        return None if found is None else Resumed(found[0], json.loads(found[1]))
+
+    def save_pretrained(self, folder: Path, dtype: Optional[torch.dtype] = None) -> None:
+        """Writes a folder of Hugging Face: the weights and, for a module of transformers, its config. Floating-point
+        values are written in `dtype`, by default the compute dtype. Collective. A rank holds one whole tensor at a
+        time."""
+        dtype = dtype or next(self.module.parameters()).dtype
+        self._native.save_pretrained(os.fspath(folder), dtype)
+        failure: Optional[Exception] = None
+        if self.world.rank == 0:
+            try:
+                write_config(os.fspath(folder), modules.unwrapped(self.module), dtype)
+            except Exception as error:  # the other ranks learn of it below
+                failure = error
+        failed = self.mean(0.0 if failure is None else 1.0)
+        if failure is not None:
+            raise failure
+        if failed > 0:
+            raise Error("checkpoint", f"rank 0 must be able to write the config in {os.fspath(folder)}: got an error "
+                        "there, which it reports")
+
+    def close(self) -> None:
+        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing."""
+        self._close()
+
+
+def _end(held: list[_binding.Training], restore_cache: Callable[[], None]) -> None:
+    held.clear()
+    restore_cache()
+
+
+def _releases_parameters(settings: _binding.Config) -> bool:
+    return settings.zero == 3 or settings.has_tiers
+
+
+def _without_weight_cache(settings: _binding.Config) -> Callable[[], None]:
+    """Switches torch.autocast's cache of cast weights off, where it would keep the model whole. Returns a function that
+    restores it."""
+    if not _releases_parameters(settings) or not torch.is_autocast_cache_enabled():
+        return lambda: None
+    torch.set_autocast_cache_enabled(False)
+    return lambda: torch.set_autocast_cache_enabled(True)
+
+
+def initialize(world: World, module: torch.nn.Module, config: configs.Source,
+               changes: Mapping[str, object] = {}, *, first_pass: Optional[Callable[[], object]] = None,
+               weights: Optional[Weights] = None, init: Optional[Init] = None) -> Training:
+    """Prepares a module for training, without changing it. Collective among all ranks, each with the same module.
+
+    config: the path of a TOML file, or a mapping with dotted or nested keys. `colossal help config` lists the keys.
+        Read are [parallel] data and zero, [precision], [memory], [optimizer] and [training].
+    changes: a mapping over it.
+    first_pass: runs forward once. Parameters are then packed in the order of their first use, otherwise in that of
+        their registration.
+    weights: values by name: a folder of Hugging Face, a file of safetensors, or a mapping of tensors.
+    init: function that sets the parameters of a submodule in place. It is called for each submodule that has some, and
+        then for those around it, as by `Module.apply()`; parameters of other submodules are on meta meanwhile.
+
+    Parameters that `empty_parameters()` left without memory get values from weights, from init, or, without both, from
+    the `reset_parameters()` of their submodule, one chunk after another, so that the module never exists whole.
+
+    Parameters and buffers start with rank 0's values and move to the device of `world`. Floating-point parameters and
+    persistent buffers get the compute dtype of [precision] mode. `parallel.data` defaults to `world.size`.
+
+    Errors ("config"): unknown keys, wrong types, values out of range. ("training"): no `training.steps`, unless the
+    schedule is constant. ("model"): a module of DDP, FSDP or DeepSpeed; DTensors and quantized parameters; hooks of
+    `register_post_accumulate_grad_hook()` on trained parameters; `torch.compile()` under ZeRO 3 or with tiers.
+    ("parallel"), ("precision"), ("memory"): axes and modes that need layers of this library.
+    """
+    settings, notices = configs.read(config, changes, world.size)
+    for notice in notices:
+        _log.warning(notice)
+    modules.refuse_wrappers(module)
+    parameters = modules.named_parameters(module)
+    modules.refuse_parameters(parameters)
+    if _releases_parameters(settings) and modules.is_compiled(module):
+        raise Error("model", "a module must not be compiled under parallel.zero = 3 or with tiers of [memory], because "
+                    "compiled code reads the memory of parameters that are released: got torch.compile(); leave it "
+                    "out, or set parallel.zero = 2 without [memory]")
+    if weights is not None and init is not None:
+        raise Error("model", "initialize() takes either weights or init: got both; leave one of them out")
+    module._apply(  # type: ignore[no-untyped-call]
+        lambda tensor: tensor if tensor.is_meta else tensor.to(world.device))
+    filling = Filling(module, weights, init) if weights is not None or modules.has_empty(module) else None
+    try:
+        native = _binding.Training(world._joined, modules.tensors_of(module), settings, first_pass,
+                                   None if filling is None else filling.native)
+    except Error as error:
+        if filling is None or filling.failure is None:
+            raise
+        raise filling.failure from error  # an exception of init, on the rank that has it
+    if filling is not None:
+        filling.finish()
+    return Training(world, module, native, settings, modules.Unchanged(module))

@@ -1,0 +1,325 @@
+#include "colossal/cli/local_engine.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
+#include "colossal/base/json_fields.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/cli/model_options.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/infer/generation_defaults.h"
+#include "colossal/infer/prompts/answer_stream.h"
+#include "colossal/serve/engine_loop.h"
+#include "colossal/text/end_tokens.h"
+
+namespace colossal::cli {
+namespace {
+
+/// Options of the model and of the engine, as LocalEngine takes them.
+struct LocalEngineOptions {
+  ModelOptions model;
+  infer::EngineOptions engine;
+};
+
+/// Returns true for a Hugging Face folder without a tokenizer: it takes and returns ids.
+bool lacks_tokenizer(const ModelOptions& model) {
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::exists(model.from + "/config.json", ignored) &&
+                         !std::filesystem::exists(RunFolder(model.from).config(), ignored);
+  return is_folder && model.tokenizer.empty() && !text::has_tokenizer(model.from);
+}
+
+LocalEngineOptions read_local_engine_options(const Arguments& arguments) {
+  LocalEngineOptions options;
+  CLI::App app("Generates text in this process.", "colossal generate");
+  add_model_options(app, options.model);
+  add_engine_options(app, options.model, options.engine);
+  try {
+    parse(app, arguments);
+    check_text_model_options(app, options.model, "engine");
+  } catch (const UsageError& error) {
+    throw Error("engine", error.what());
+  }
+  const int64_t ranks = options.model.layout.ranks();
+  require(ranks == 1, "engine", "an engine in this process must have one rank: got ", ranks,
+          "; use `colossal serve` for several");
+  if (lacks_tokenizer(options.model)) options.model.tokenizer = "none";
+  return options;
+}
+
+/// Makes the error of a request from the message of its last event, which may begin with a component.
+Error error_of_event(const std::string& message) {
+  const size_t end = message.starts_with('[') ? message.find("] ") : std::string::npos;
+  if (end == std::string::npos) return Error("engine", message);
+  return Error(message.substr(1, end - 1), message.substr(end + 2));
+}
+
+}  // namespace
+
+struct LocalEngine::Host {
+  explicit Host(const Arguments& arguments) : options(read_local_engine_options(arguments)) {}
+
+  const LocalEngineOptions options;
+  std::thread thread;
+  // Set by the thread before the constructor of LocalEngine returns.
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::vector<std::string> notices;
+  int64_t max_length = 0;
+  infer::SamplingOptions sampling;
+
+  std::mutex mutex;  // guards the members below
+  std::condition_variable changed;
+  serve::EngineLoop* loop = nullptr;  // null = the model is not loaded yet, or the loop has ended
+  bool has_ended = false;
+  std::exception_ptr error;
+
+  void run(comm::World& world);
+  void serve_requests(serve::EngineLoop& own);
+  void cancel(serve::Ticket ticket) {
+    const std::lock_guard lock(mutex);
+    if (loop) loop->cancel(ticket);
+  }
+  void close() {
+    {
+      const std::lock_guard lock(mutex);
+      if (loop) loop->end();
+    }
+    if (thread.joinable()) thread.join();
+  }
+};
+
+/// What the engine's thread and the readers of a request share.
+struct LocalRequest::State {
+  State(std::shared_ptr<LocalEngine::Host> host_, std::vector<std::string> stop) : host(std::move(host_)) {
+    if (host->tokenizer) stream.emplace(*host->tokenizer, std::move(stop));
+  }
+  ~State() {
+    if (wake >= 0) ::close(wake);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  const std::shared_ptr<LocalEngine::Host> host;
+  std::mutex mutex;  // guards the members below
+  std::condition_variable changed;
+  serve::Ticket ticket = 0;  // 0 = not added to the loop yet
+  std::optional<infer::AnswerStream> stream;
+  AnswerPart part;
+  bool has_ended = false;
+  std::string error;  // "" = none
+  int wake = -1;      // descriptor of LocalRequest::descriptor(); -1 = none yet
+
+  bool is_readable() const { return has_ended || !part.is_empty(); }
+  void tell() {
+    changed.notify_all();
+    if (wake >= 0) ::eventfd_write(wake, 1);
+  }
+  /// Ends the answer unless it has ended. The caller holds the lock.
+  void end(infer::FinishReason reason, const std::string& message = "") {
+    if (has_ended) return;
+    const bool is_whole = reason != infer::FinishReason::Failed && reason != infer::FinishReason::Cancelled;
+    if (stream && is_whole) part.text += stream->finish();
+    part.finish_reason = stream && is_whole && stream->is_stopped() ? infer::FinishReason::AtStop : reason;
+    error = message;
+    has_ended = true;
+    tell();
+  }
+  void on_event(const infer::Event& event);
+};
+
+void LocalRequest::State::on_event(const infer::Event& event) {
+  serve::Ticket stopped = 0;
+  {
+    const std::lock_guard lock(mutex);
+    if (has_ended) return;
+    if (event.is_answer()) {
+      part.ids.push_back(event.token);
+      if (event.log_probabilities) part.log_probabilities.push_back(*event.log_probabilities);
+      if (stream) part.text += stream->push(event.token);
+    }
+    if (stream && stream->is_stopped()) {
+      stopped = ticket;  // 0: submit() cancels it
+      end(infer::FinishReason::AtStop);
+    } else if (event.finish_reason != infer::FinishReason::None) {
+      end(event.finish_reason, event.error);
+    } else {
+      tell();
+    }
+  }
+  if (stopped > 0) host->cancel(stopped);
+}
+
+LocalRequest::LocalRequest(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+LocalRequest::~LocalRequest() { cancel(); }
+
+AnswerPart LocalRequest::next(std::chrono::milliseconds timeout) {
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  s.changed.wait_for(lock, timeout, [&] { return s.is_readable(); });
+  const bool fails = s.part.finish_reason == infer::FinishReason::Failed;
+  if (fails && s.part.is_empty()) throw error_of_event(s.error);
+  AnswerPart taken = std::exchange(s.part, {});
+  if (s.has_ended) s.part.finish_reason = taken.finish_reason;  // for the next calls, and the descriptor stays readable
+  if (fails) taken.finish_reason = infer::FinishReason::None;
+  if (eventfd_t count = 0; s.wake >= 0 && !s.has_ended) ::eventfd_read(s.wake, &count);
+  return taken;
+}
+
+int LocalRequest::descriptor() {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (s.wake < 0) {
+    s.wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    require(s.wake >= 0, "engine", "no descriptor is free; raise `ulimit -n`, or run fewer requests at a time");
+    if (s.is_readable()) ::eventfd_write(s.wake, 1);
+  }
+  return s.wake;
+}
+
+void LocalRequest::cancel() {
+  serve::Ticket ticket = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->has_ended) return;
+    state_->end(infer::FinishReason::Cancelled);
+    ticket = state_->ticket;
+  }
+  state_->host->cancel(ticket);
+}
+
+void LocalEngine::Host::serve_requests(serve::EngineLoop& own) {
+  struct Opened {  // while the loop takes requests
+    Opened(Host& host_, serve::EngineLoop& own_) : host(host_) { set(&own_); }
+    ~Opened() { set(nullptr); }
+    void set(serve::EngineLoop* loop) {
+      const std::lock_guard lock(host.mutex);
+      host.loop = loop;
+      host.changed.notify_all();
+    }
+    Host& host;
+  } const opened(*this, own);
+  own.run({});
+}
+
+void LocalEngine::Host::run(comm::World& world) {
+  comm::Mesh mesh(world, options.model.layout.axes());
+  ModelAndDraft loaded = load_with_draft(options.model, loading_of(options.model), mesh, nullptr);
+  tokenizer = std::move(loaded.model.tokenizer);  // readers decode with it after the model is gone
+  if (!tokenizer) loaded.model.end_ids = text::end_ids(options.model.from);
+  notices = loaded.model.notices;
+  const infer::GenerationDefaults defaults = infer::read_generation_defaults(options.model.from);
+  sampling = defaults.sampling;
+  if (!defaults.ignored.empty())
+    notices.push_back(subject_of(defaults.ignored) + " no effect here (generation_config.json)");
+  infer::EngineOptions engine_options =
+      LoadedModel{world, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr}.engine(options.engine);
+  engine_options.alone = loaded.model.model->decoding_model().shape.task().answers();
+  infer::Engine engine(*loaded.model.model, engine_options);
+  max_length = engine.max_length();
+  std::optional<infer::SchemaCache> schemas;
+  if (tokenizer) schemas.emplace(*tokenizer, loaded.model.end_ids);
+  serve::EngineLoop own(world, mesh,
+                        {.engine = &engine,
+                         .schemas = schemas ? &*schemas : nullptr,
+                         .end_ids = loaded.model.end_ids,
+                         .max_waiting = std::numeric_limits<int64_t>::max() / 2,
+                         .prompt_end = tokenizer ? tokenizer->end_id() : -1});
+  serve_requests(own);
+}
+
+LocalEngine::LocalEngine(const Arguments& arguments) : host_(std::make_shared<Host>(arguments)) {
+  Host& host = *host_;
+  host.thread = std::thread([&host] {
+    std::exception_ptr error;
+    try {
+      comm::run_ranks(1, [&host](comm::World& world) { host.run(world); });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(host.mutex);
+    host.error = error;
+    host.has_ended = true;
+    host.changed.notify_all();
+  });
+  std::unique_lock lock(host.mutex);
+  host.changed.wait(lock, [&host] { return host.loop || host.has_ended; });
+  if (host.loop) return;
+  const std::exception_ptr error = host.error;
+  lock.unlock();
+  host.thread.join();
+  std::rethrow_exception(error);
+}
+
+LocalEngine::~LocalEngine() { close(); }
+
+void LocalEngine::close() { host_->close(); }
+
+std::unique_ptr<LocalRequest> LocalEngine::submit(std::vector<int64_t> prompt, infer::GenerationOptions options) {
+  require(options.stop.empty() || host_->tokenizer, "engine",
+          "stop strings need a tokenizer: got a model without one; leave out stop, or name a tokenizer");
+  const auto state = std::make_shared<LocalRequest::State>(host_, options.stop);
+  // The loop destroys the function without a last event if the request was cancelled or the engine is closed.
+  const std::shared_ptr<void> ending(nullptr, [state](void*) {
+    const std::lock_guard lock(state->mutex);
+    state->end(infer::FinishReason::Cancelled);
+  });
+  std::vector<serve::Generation> generations(1);
+  generations[0] = {.prompt = std::move(prompt), .options = std::move(options)};
+  generations[0].on_event = [state, ending](const infer::Event& event) { state->on_event(event); };
+  std::optional<serve::Ticket> ticket;
+  {
+    const std::lock_guard lock(host_->mutex);
+    if (host_->loop) ticket = host_->loop->add(std::move(generations));
+    if (!ticket && host_->error) std::rethrow_exception(host_->error);
+  }
+  require(ticket.has_value(), "engine", "the engine must be open: got a request after close()");
+  auto request = std::make_unique<LocalRequest>(state);
+  bool has_ended = false;
+  {
+    const std::lock_guard lock(state->mutex);
+    state->ticket = *ticket;
+    has_ended = state->has_ended;
+  }
+  if (has_ended) host_->cancel(*ticket);  // a stop string came before the ticket was known
+  return request;
+}
+
+infer::GenerationOptions LocalEngine::options(const std::string& json) const {
+  infer::GenerationOptions options{.sampling = host_->sampling};
+  const nlohmann::ordered_json object = parse_ordered_json(json, "the options", "generate");
+  const std::vector<std::string> given = read_json(object, options, "generate");
+  options.check();
+  if (options.sampling.temperature > 0) return options;
+  for (const char* name : {"top_k", "top_p", "min_p", "seed"})
+    require(std::find(given.begin(), given.end(), name) == given.end(), "sampling", name,
+            " has no effect at temperature 0, which always takes the most probable token; set temperature");
+  return options;
+}
+
+std::vector<int64_t> LocalEngine::prompt_ids(const std::string& text) const {
+  require(host_->tokenizer != nullptr, "engine", host_->options.model.from,
+          " holds no tokenizer, so a prompt must be a list of token ids: got a text; name a tokenizer, or pass ids");
+  return host_->tokenizer->encode_prompt(text);
+}
+
+std::shared_ptr<const text::Tokenizer> LocalEngine::tokenizer() const { return host_->tokenizer; }
+int64_t LocalEngine::max_length() const { return host_->max_length; }
+const std::vector<std::string>& LocalEngine::notices() const { return host_->notices; }
+
+}  // namespace colossal::cli

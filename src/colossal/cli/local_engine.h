@@ -1,0 +1,85 @@
+// An engine in this process, on a thread of its own, for programs that call it from any thread.
+//
+//   cli::LocalEngine engine({"--from", "models/gpt2"});
+//   const auto request = engine.submit(engine.prompt_ids("To be"), engine.options(R"({"max_tokens": 20})"));
+//   for (cli::AnswerPart part; !part.is_last();) show((part = request->next(std::chrono::seconds(1))).text);
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/cli/arguments.h"
+#include "colossal/infer/generation_options.h"
+#include "colossal/infer/request.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::cli {
+
+/// What a request has produced since the last call of LocalRequest::next().
+struct AnswerPart {
+  std::string text{};          ///< whole characters, without any part of a stop string; "" without a tokenizer
+  std::vector<int64_t> ids{};  ///< new tokens without the end token
+  std::vector<infer::LogProbabilities> log_probabilities{};       ///< one per id, with GenerationOptions::logprobs
+  infer::FinishReason finish_reason = infer::FinishReason::None;  ///< of the last part: why the answer ended
+
+  bool is_empty() const { return text.empty() && ids.empty(); }
+  bool is_last() const { return finish_reason != infer::FinishReason::None; }
+};
+
+/// A request that runs. Thread safety: any thread may call the members.
+class LocalRequest {
+ public:
+  struct State;
+  explicit LocalRequest(std::shared_ptr<State> state);
+  ~LocalRequest();  ///< calls cancel()
+  LocalRequest(const LocalRequest&) = delete;
+  LocalRequest& operator=(const LocalRequest&) = delete;
+
+  /// Waits at most `timeout` for a part, and returns an empty one if there is none. After the last part it returns an
+  /// empty last part. Errors: errors of Engine::add() and of the engine's steps, after the parts before them were
+  /// taken.
+  AnswerPart next(std::chrono::milliseconds timeout);
+  /// Returns a descriptor that is readable if next() has a part, or if the answer has ended. The request owns it.
+  /// Errors ("engine"): the process has no free descriptor.
+  int descriptor();
+  /// Ends the answer, if it has not ended, with FinishReason::Cancelled. Tokens that arrived before stay.
+  void cancel();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Loads a model on one rank and answers requests: all requests at a time share the engine's steps (infer/engine.h).
+/// Thread safety: any thread may call the members. None of them waits for a step, except close().
+class LocalEngine {
+ public:
+  /// `arguments` are options of `colossal generate` for the model and the engine: "--from", "models/gpt2",
+  /// "--kv-cache", "2GiB". Waits until the model is loaded. A Hugging Face folder without a tokenizer is allowed.
+  /// Errors: ("engine") an unknown option, several ranks; errors of run::load_model() and of infer::Engine.
+  explicit LocalEngine(const Arguments& arguments);
+  ~LocalEngine();  ///< calls close()
+
+  /// Starts a request. Errors ("engine"): the engine is closed or has failed; stop strings without a tokenizer. Errors
+  /// that depend on the model, such as a prompt that is too long, are errors of LocalRequest::next().
+  std::unique_ptr<LocalRequest> submit(std::vector<int64_t> prompt, infer::GenerationOptions options);
+  /// Returns the sampling options that the folder recommends, changed by the members of a JSON object.
+  /// Errors ("generate", "sampling"): an unknown option, a wrong value; one that has no effect at temperature 0.
+  infer::GenerationOptions options(const std::string& json) const;
+  /// Returns the tokens of a prompt. Errors ("engine"): a model without a tokenizer.
+  std::vector<int64_t> prompt_ids(const std::string& text) const;
+  /// Ends unfinished requests as cancelled, frees the model and waits until the thread has ended.
+  void close();
+
+  std::shared_ptr<const text::Tokenizer> tokenizer() const;  ///< null = the model has none
+  int64_t max_length() const;                                ///< infer::Engine::max_length()
+  const std::vector<std::string>& notices() const;           ///< lines for the user about what was loaded
+
+  struct Host;
+
+ private:
+  std::shared_ptr<Host> host_;
+};
+
+}  // namespace colossal::cli

@@ -1,0 +1,56 @@
+// Distributes the work of a server among its replicas.
+//
+//   serve::Replicas replicas({&own_loop, &remote}, {.max_waiting = 256});
+//   replicas.add({{.prompt = ids, .options = options, .on_event = on_event}});
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "colossal/serve/replica.h"
+#include "colossal/serve/replicas/sent_prefixes.h"
+
+namespace colossal::serve {
+
+struct ReplicasOptions {
+  int64_t max_waiting = 256;            ///< maximum of waiting generations and embeddings of all replicas together
+  size_t max_blocks = size_t{1} << 16;  ///< remembered blocks of 64 tokens per replica: about 6 MiB
+};
+
+/// Several replicas as one. All generations of a request go to the replica that was sent the longest prefix of its
+/// prompts under the same cache key, counted in blocks of 64 tokens; of equal ones to the least loaded. If that replica
+/// has at least four more generations and embeddings, waiting and running, than the least loaded replica, they go to
+/// the least loaded one. Requests that share no block, and all embeddings, go there too. Of several least loaded
+/// replicas the first one gets them.
+///
+/// Tickets: replica k's ticket t is t + k * kTicketsPerReplica here, so tickets of different replicas differ.
+/// load():  the sum over all replicas.
+class Replicas final : public Replica {
+ public:
+  static constexpr Ticket kTicketsPerReplica = Ticket{1} << 48;
+  /// How many more pieces of work than the least loaded replica end the preference for a shared prefix.
+  static constexpr int64_t kMaxLead = 4;
+
+  /// `replicas` has at least one; they must outlive this object and get work from it alone. Each must take
+  /// `max_waiting` waiting generations.
+  explicit Replicas(std::vector<Replica*> replicas, const ReplicasOptions& options = {});
+
+  std::optional<Ticket> add(std::vector<Generation> generations) override;
+  std::optional<Ticket> add(Embedding embedding) override;
+  void cancel(Ticket ticket) override;
+  ReplicaLoad load() const override;
+
+ private:
+  std::vector<int64_t> work_of_each() const;
+  bool has_room(int64_t more) const;
+
+  const std::vector<Replica*> replicas_;
+  const int64_t max_waiting_;
+  const PrefixHasher hasher_;
+  std::mutex mutex_;  // held from the choice of a replica until it has the work
+  std::vector<SentPrefixes> sent_;
+};
+
+}  // namespace colossal::serve

@@ -1,0 +1,135 @@
+// An engine on a thread of its own: answers in parts, cancellations, errors, descriptors.
+#include "colossal/cli/local_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <thread>
+
+#include "base/complaint.h"
+#include "support/generated_text.h"
+
+namespace colossal::cli::local_engine_test {
+namespace {
+
+using infer::FinishReason;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+constexpr std::chrono::seconds kLong{60};
+
+class LocalEngineTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder = std::make_unique<test::TemporaryFolder>();
+    test::write_model(*folder, "llama-tiny");
+  }
+  static void TearDownTestSuite() { folder.reset(); }
+
+  static Arguments words(const Arguments& more = {}) {
+    Arguments all{"--from", *folder / "hf", "--kv-cache", "4MiB"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static inline std::unique_ptr<test::TemporaryFolder> folder;
+};
+
+/// Reads a request to its end.
+AnswerPart whole(LocalRequest& request) {
+  AnswerPart all;
+  while (!all.is_last()) {
+    const AnswerPart part = request.next(kLong);
+    all.text += part.text;
+    all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+    all.finish_reason = part.finish_reason;
+  }
+  return all;
+}
+
+TEST_F(LocalEngineTest, AnswersAllThreads) {
+  LocalEngine engine(words({"--tokenizer", "bytes"}));
+  const auto answer = [&engine] {
+    return whole(*engine.submit(engine.prompt_ids("Hello"), engine.options(R"({"max_tokens": 12})")));
+  };
+  const AnswerPart wanted = answer();
+  EXPECT_EQ(wanted.ids.size(), 12U);
+  EXPECT_EQ(wanted.finish_reason, FinishReason::AtLength);
+  EXPECT_EQ(wanted.text, text::valid_utf8(engine.tokenizer()->decode(wanted.ids)));
+  std::vector<AnswerPart> found(4);
+  std::vector<std::thread> threads;
+  for (AnswerPart& one : found) threads.emplace_back([&one, &answer] { one = answer(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const AnswerPart& one : found) EXPECT_EQ(one.ids, wanted.ids);
+}
+
+TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {
+  LocalEngine engine(words());
+  EXPECT_EQ(engine.tokenizer(), nullptr);
+  const AnswerPart answer = whole(*engine.submit({5, 6}, engine.options(R"({"max_tokens": 3})")));
+  EXPECT_EQ(answer.ids.size(), 3U);
+  EXPECT_THAT(answer.text, IsEmpty());
+  EXPECT_THAT(test::complaint([&] { engine.prompt_ids("a"); }), HasSubstr("must be a list of token ids"));
+  EXPECT_THAT(test::complaint([&] { engine.submit({5}, engine.options(R"({"stop": ["a"]})")); }),
+              HasSubstr("stop strings need a tokenizer"));
+  const auto request = engine.submit({5}, engine.options(R"({"json_schema": {"enum": [1]}})"));
+  for (int reader = 0; reader < 2; ++reader)
+    EXPECT_THAT(test::complaint([&] { whole(*request); }), HasSubstr("json_schema needs a tokenizer"));
+}
+
+TEST_F(LocalEngineTest, EndsAtStopStrings) {
+  LocalEngine engine(words({"--tokenizer", "bytes"}));
+  const std::string text =
+      whole(*engine.submit(engine.prompt_ids("Hello"), engine.options(R"({"max_tokens": 30})"))).text;
+  infer::GenerationOptions options = engine.options(R"({"max_tokens": 30})");
+  size_t middle = text.size() / 2;
+  while ((text[middle] & 0xC0) == 0x80) ++middle;  // within a character
+  options.stop = {text.substr(middle)};
+  const AnswerPart answer = whole(*engine.submit(engine.prompt_ids("Hello"), options));
+  EXPECT_EQ(answer.finish_reason, FinishReason::AtStop);
+  EXPECT_EQ(answer.text, text.substr(0, text.find(text.substr(middle))));
+}
+
+TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
+  LocalEngine engine(words());
+  const infer::GenerationOptions long_one = engine.options(R"({"max_tokens": 200})");
+  const auto cancelled = engine.submit({5}, long_one), left = engine.submit({6}, long_one);
+  engine.submit({7}, long_one);  // destroyed, so cancelled
+  cancelled->cancel();
+  EXPECT_EQ(whole(*cancelled).finish_reason, FinishReason::Cancelled);
+  EXPECT_EQ(cancelled->next(kLong).finish_reason, FinishReason::Cancelled);
+  engine.close();
+  EXPECT_EQ(whole(*left).finish_reason, FinishReason::Cancelled);
+  EXPECT_THAT(test::complaint([&] { engine.submit({5}, long_one); }), HasSubstr("the engine must be open"));
+}
+
+TEST_F(LocalEngineTest, MakesDescriptorsReadable) {
+  LocalEngine engine(words());
+  const auto request = engine.submit({5}, engine.options(R"({"max_tokens": 20})"));
+  pollfd descriptor{.fd = request->descriptor(), .events = POLLIN, .revents = 0};
+  size_t ids = 0;
+  for (AnswerPart part; !part.is_last(); ids += part.ids.size()) {
+    ASSERT_EQ(::poll(&descriptor, 1, 60000), 1);
+    part = request->next(std::chrono::seconds(0));
+    EXPECT_TRUE(part.is_last() || !part.is_empty());
+  }
+  EXPECT_EQ(ids, 20U);
+  EXPECT_EQ(::poll(&descriptor, 1, 0), 1);  // for further readers
+}
+
+TEST_F(LocalEngineTest, RefusesWrongOptions) {
+  const auto refusal = [](const Arguments& arguments) {
+    return test::complaint([&] { LocalEngine engine(arguments); });
+  };
+  EXPECT_THAT(refusal({"--from", "/nowhere"}), HasSubstr("/nowhere"));
+  EXPECT_THAT(refusal(words({"--quantize", "int3"})), StartsWith("[engine] colossal generate: --quantize"));
+  EXPECT_THAT(refusal(words({"--parallel.tensor", "2"})), HasSubstr("must have one rank: got 2"));
+  LocalEngine engine(words());
+  EXPECT_THAT(test::complaint([&] { engine.options(R"({"top_k": 3})"); }), HasSubstr("no effect at temperature 0"));
+  EXPECT_THAT(test::complaint([&] { engine.options(R"({"topk": 3})"); }), HasSubstr("topk"));
+}
+
+}  // namespace
+}  // namespace colossal::cli::local_engine_test
