@@ -33,6 +33,7 @@ py::object finish_name(infer::FinishReason reason) {
     case infer::FinishReason::Cancelled:
       return py::str("cancelled");
     case infer::FinishReason::Failed:
+    case infer::FinishReason::EngineEnded:
       break;
   }
   return py::str("error");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "colossal/base/error.h"
 #include "colossal/train/first_values.h"
 #include "colossal/train/gathered.h"
 #include "colossal/train/module_training.h"
@@ -74,7 +75,11 @@ void bind_training(py::module_& module) {
   py::class_<train::StepResult>(module, "StepResult", "The results of a training step, the same on all ranks.")
       .def_readonly("learning_rate", &train::StepResult::learning_rate)
       .def_readonly("gradient_norm", &train::StepResult::gradient_norm)
-      .def_readonly("skipped", &train::StepResult::skipped);
+      .def_readonly("skipped", &train::StepResult::skipped)
+      .def("__repr__", [](const train::StepResult& result) {
+        return concat("StepResult(learning_rate=", result.learning_rate, ", gradient_norm=", result.gradient_norm,
+                      ", skipped=", result.skipped ? "True" : "False", ")");
+      });
 
   py::class_<train::Gathered, Held<train::Gathered>>(module, "Gathered", "A scope in which parameters are whole.")
       .def("end", &train::Gathered::end, WithoutGil());

@@ -156,7 +156,9 @@ void LocalRequest::State::on_event(const infer::Event& event) {
       stopped = ticket;  // 0: submit() cancels it
       end(infer::FinishReason::AtStop);
     } else if (event.finish_reason != infer::FinishReason::None) {
-      end(event.finish_reason, event.error);
+      // Who calls next() needs an error, whether the request or the engine has failed.
+      const bool has_failed = event.finish_reason == infer::FinishReason::EngineEnded;
+      end(has_failed ? infer::FinishReason::Failed : event.finish_reason, event.error);
     } else {
       tell();
     }
