@@ -103,7 +103,7 @@ struct LocalEngine::Host {
   }
 };
 
-/// What the engine's thread and the readers of a request share.
+/// The state that the engine's thread and the readers of a request share.
 struct LocalRequest::State {
   State(std::shared_ptr<LocalEngine::Host> host_, std::vector<std::string> stop) : host(std::move(host_)) {
     if (host->tokenizer) stream.emplace(*host->tokenizer, std::move(stop));

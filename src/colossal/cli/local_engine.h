@@ -17,12 +17,12 @@
 
 namespace colossal::cli {
 
-/// What a request has produced since the last call of LocalRequest::next().
+/// A part of an answer: everything that came since the last call of LocalRequest::next().
 struct AnswerPart {
   std::string text{};          ///< whole characters, without any part of a stop string; "" without a tokenizer
   std::vector<int64_t> ids{};  ///< new tokens without the end token
   std::vector<infer::LogProbabilities> log_probabilities{};       ///< one per id, with GenerationOptions::logprobs
-  infer::FinishReason finish_reason = infer::FinishReason::None;  ///< of the last part: why the answer ended
+  infer::FinishReason finish_reason = infer::FinishReason::None;  ///< why the answer ended; None before its last part
 
   bool is_empty() const { return text.empty() && ids.empty(); }
   bool is_last() const { return finish_reason != infer::FinishReason::None; }

@@ -35,7 +35,7 @@ namespace {
 
 constexpr double kProductPart = 0.55, kElementwisePart = 0.1, kMessagePart = 0.2;  // of the time
 constexpr double kAttentionPart = 0.06, kBlockPart = 0.04;
-constexpr int kAttentionRows = 6;       // of 512 to 16384 tokens, by default
+constexpr int kAttentionRows = 6;       // their lengths are 512 to 16384 tokens by default
 constexpr double kReservedPart = 0.05;  // of the memory: the system, or a device's context and fragments
 constexpr int64_t kMaxRepeats = 1000;
 constexpr double kElementBytes = 12;  // a = b + c in fp32: two reads and a write
