@@ -416,9 +416,14 @@ can_build_module() {
     [ "${found#* }" -ef "$LIBTORCH_ROOT" ]
 }
 
+# AUTO: an earlier configuration may have left the module out, such as before python3-dev was installed.
+has_wanted_module() {  # ON, OFF or AUTO
+  [ "$1" = OFF ] || has_module || { [ "$1" = AUTO ] && ! can_build_module; }
+}
+
 # The program alone needs none of the packages of tests, benchmarks and the Python module.
 configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if it can be built): with the Python module
-  is_configured && { [ "$1" = OFF ] || has_tests; } && { [ "$2" != ON ] || has_module; } && has_suffix && return
+  is_configured && { [ "$1" = OFF ] || has_tests; } && has_wanted_module "$2" && has_suffix && return
   local tests=$1 module=$2 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
   mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
@@ -577,7 +582,7 @@ case "${1:-}" in
     jobs
     ;;
   sanitize)
-    configure ON OFF
+    configure ON AUTO
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
     server=
