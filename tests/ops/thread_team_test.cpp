@@ -128,7 +128,7 @@ TEST(ThreadTeam, SurvivesFreedStreamedMemory) {
     std::vector<char> first(1000), second(size_t{3} << 20);
     for (const std::vector<char>& of : {std::cref(first), std::cref(second)}) {
       std::atomic<int> calls{0};
-      ThreadTeam::of_this_thread().run(10, [&](int64_t) { ++calls; }, {of.data(), static_cast<int64_t>(of.size())});
+      ThreadTeam::of_this_thread().run(10, [&](int64_t) { ++calls; }, {{of.data(), static_cast<int64_t>(of.size())}});
       EXPECT_EQ(calls, 10);
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }

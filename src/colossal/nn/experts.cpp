@@ -15,7 +15,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/local_route.h"
-#include "colossal/ops/products/grouped_matmul.h"
+#include "colossal/ops/products/dot_products.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/host_value.h"
 
@@ -29,18 +29,17 @@ at::ScalarType logits_type(const at::Tensor& x) { return x.scalar_type() == at::
 /// The product of a router: logits are fp32 (fp64 in fp64) for any dtype of tokens and weight, because a rounding step
 /// would change choices.
 ///
-/// `by_blocks`: computes logits on a CPU in blocks, whose sums do not depend on the number of rows. A library would
-/// also wake all threads for the few rows of a decoded token. Training uses the library in all passes, so that
+/// `by_rows`: computes the logits of each row by itself, so that they do not depend on the number of rows. A library
+/// would also wake all threads for the few rows of a decoded token. Training uses the library in all passes, so that
 /// recomputed blocks make the same choices.
 class RouterProduct final : public Product {
  public:
-  explicit RouterProduct(bool by_blocks) : by_blocks_(by_blocks) {}
+  explicit RouterProduct(bool by_rows) : by_rows_(by_rows) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, int64_t out,
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
-    const at::Tensor rows = x.to(logits_type(x)), matrix = weight.to(logits_type(x));
-    if (!by_blocks_ || !x.is_cpu()) return ops::matmul_nt(rows, matrix);
-    return ops::grouped_nt(rows, matrix.unsqueeze(0), {rows.size(0)});
+    if (by_rows_ && x.is_cpu() && x.scalar_type() == weight.scalar_type()) return ops::dot_products(x, weight);
+    return ops::matmul_nt(x.to(logits_type(x)), weight.to(logits_type(x)));
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     Gradients d;
@@ -54,11 +53,11 @@ class RouterProduct final : public Product {
   }
 
  private:
-  bool by_blocks_;
+  bool by_rows_;
 };
 
 const Product& router_product(bool is_training) {
-  static const RouterProduct training(/*by_blocks=*/false), inference(/*by_blocks=*/true);
+  static const RouterProduct training(/*by_rows=*/false), inference(/*by_rows=*/true);
   return is_training ? training : inference;
 }
 

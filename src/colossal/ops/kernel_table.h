@@ -5,6 +5,7 @@
 #include "colossal/ops/attention/paged_kernel.h"
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/products/block_kernel.h"
+#include "colossal/ops/products/dot_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
@@ -60,6 +61,7 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .encode_block = encode_block,
     .decode_block = decode_block,
     .multiply_block = multiply_block<T>,
+    .dot_products = dot_products<T>,
 });
 
 }  // namespace

@@ -266,6 +266,15 @@ struct BlockProduct {
   const T* next_b;  ///< operand of the next block of this thread, with the same strides, to prefetch; null = none
 };
 
+/// Arguments of y = x wt for a matrix w of few rows, all contiguous.
+template <class T>
+struct DotProducts {
+  int64_t depth, columns;
+  const T* x;    ///< [rows, depth]
+  const T* w;    ///< [columns, depth]
+  WideOf<T>* y;  ///< [rows, columns]
+};
+
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
@@ -333,6 +342,7 @@ struct Kernels {
   void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
   /// `scratch` has kBlockScratch elements.
   void (*multiply_block)(const BlockProduct<T>&, W* scratch);
+  void (*dot_products)(const DotProducts<T>&, int64_t begin, int64_t end);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <exception>
 #include <system_error>
@@ -20,7 +21,8 @@ namespace {
 constexpr int64_t kFetched = int64_t{1} << 20;  // bytes, about a core's private cache
 constexpr int64_t kLine = 64, kLinesAtOnce = 32;
 constexpr int kTurns = 2000;              // spins before a thread sleeps
-constexpr size_t kMaxRemembered = 16384;  // loops: more than the layers of any model
+constexpr size_t kMaxRemembered = 16384;  // pieces: more than the matrices of most models
+constexpr size_t kMaxPieces = 16;         // of one prefetch: more than the experts that a token goes through
 
 thread_local bool inside_team = false;
 thread_local bool team_loops = false;
@@ -44,15 +46,20 @@ struct ThreadTeam::Shared {
   std::atomic<int64_t> done{0};
   const std::function<void(int64_t)>* body = nullptr;
   InstructionSet set = InstructionSet::Portable;  // of the calling thread; read and written as `body` is
-  std::atomic<uint32_t> loops{0};  // number of loops started; sleeping threads wait on it
+  std::atomic<uint32_t> loops{0};                 // number of loops started; sleeping threads wait on it
   std::atomic<bool> ending{false};
-  std::atomic<const char*> fetch_begin{nullptr};
-  std::atomic<int64_t> fetch_bytes{0};
+  // What the next loop streams. A thread may read pieces of two loops at once, and then prefetches what nobody needs.
+  struct Piece {
+    std::atomic<const char*> begin{nullptr};
+    std::atomic<int64_t> bytes{0};
+  };
+  std::array<Piece, kMaxPieces> pieces;
+  std::atomic<size_t> piece_count{0};
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   std::exception_ptr error;
   // Used by the calling thread only.
   std::unordered_map<const char*, Streamed> behind;
-  Streamed last;
+  std::vector<Streamed> last;
   std::vector<std::thread> threads;
 
   bool take(bool from_front) {
@@ -76,11 +83,17 @@ struct ThreadTeam::Shared {
 
   // Prefetches the end of the next loop's memory, a share per thread, until that loop starts.
   void fetch(int64_t share, uint32_t loop) const {
-    const char* begin = fetch_begin.load(std::memory_order_relaxed);
-    const int64_t end = fetch_bytes.load(std::memory_order_relaxed) - share * kFetched;
-    for (int64_t at = end; at > std::max<int64_t>(0, end - kFetched); at -= kLinesAtOnce * kLine) {
-      if (loops.load(std::memory_order_relaxed) != loop) return;
-      for (int64_t line = 1; line <= kLinesAtOnce; ++line) __builtin_prefetch(begin + at - line * kLine, 0, 2);
+    int64_t before = share * kFetched, left = kFetched;  // bytes of other threads behind this one's share, and of it
+    for (size_t i = piece_count.load(std::memory_order_relaxed); i-- > 0 && left > 0;) {
+      const char* begin = pieces[i].begin.load(std::memory_order_relaxed);
+      const int64_t bytes = pieces[i].bytes.load(std::memory_order_relaxed), end = bytes - std::min(bytes, before);
+      before -= bytes - end;
+      const int64_t first = std::max<int64_t>(0, end - left);
+      left -= end - first;
+      for (int64_t at = end; at > first; at -= kLinesAtOnce * kLine) {
+        if (loops.load(std::memory_order_relaxed) != loop) return;
+        for (int64_t line = 1; line <= kLinesAtOnce; ++line) __builtin_prefetch(begin + at - line * kLine, 0, 2);
+      }
     }
   }
 
@@ -94,6 +107,33 @@ struct ThreadTeam::Shared {
       for (int turn = 0; turn < kTurns && loops.load(std::memory_order_relaxed) == loop; ++turn) rest();
       loops.wait(loop, std::memory_order_acquire);
     }
+  }
+
+  // Says what idle threads prefetch.
+  void hint(const std::vector<Streamed>& next) {
+    const size_t count = std::min(next.size(), kMaxPieces);
+    for (size_t i = 0; i < count; ++i) {
+      pieces[i].begin.store(next[i].begin, std::memory_order_relaxed);
+      pieces[i].bytes.store(next[i].bytes, std::memory_order_relaxed);
+    }
+    piece_count.store(count, std::memory_order_relaxed);  // the start of the loop publishes it
+  }
+
+  // Remembers that these pieces follow those of the last loop: each behind its counterpart, or one matrix behind all
+  // experts of a token. Which experts follow one matrix is different for each token.
+  void remember(const std::vector<Streamed>& streamed) {
+    if (behind.size() > kMaxRemembered) behind.clear();
+    if (streamed.size() <= last.size())
+      for (size_t i = 0; i < last.size(); ++i) behind[last[i].begin] = streamed[std::min(i, streamed.size() - 1)];
+    last = streamed;
+  }
+
+  std::vector<Streamed> behind_all(const std::vector<Streamed>& streamed) const {
+    std::vector<Streamed> next;
+    for (const Streamed& piece : streamed)
+      if (const auto found = behind.find(piece.begin); found != behind.end())
+        if (next.empty() || next.back() != found->second) next.push_back(found->second);
+    return next;
   }
 
   void wake() {
@@ -128,21 +168,16 @@ ThreadTeam& ThreadTeam::of_this_thread() {
 
 bool ThreadTeam::is_inside() { return inside_team; }
 
-void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, Streamed streamed) {
+void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, const std::vector<Streamed>& streamed) {
   Shared& shared = *shared_;
   if (shared.threads.empty() || inside_team || at::in_parallel_region() || items <= 1) {
     for (int64_t index = 0; index < items; ++index) body(index);
     return;
   }
   require(items <= int64_t{0xFFFFFFFF}, "threads", "a loop has at most 2^32 - 1 items: got ", items);
-  if (streamed.begin) {
-    if (shared.behind.size() > kMaxRemembered) shared.behind.clear();
-    if (shared.last.begin) shared.behind[shared.last.begin] = streamed;
-    shared.last = streamed;
-    const auto next = shared.behind.find(streamed.begin);
-    const Streamed what = next == shared.behind.end() ? Streamed{} : next->second;
-    shared.fetch_bytes.store(what.bytes, std::memory_order_relaxed);
-    shared.fetch_begin.store(what.begin, std::memory_order_relaxed);
+  if (!streamed.empty()) {
+    shared.remember(streamed);
+    shared.hint(shared.behind_all(streamed));
   }
   shared.body = &body;
   shared.set = instruction_set();

@@ -3,18 +3,20 @@
 // take items one by one, and never wait for a thread that sleeps or does not run. Between two loops they prefetch the
 // weights of the next loop into the cache.
 //
-//   ops::ThreadTeam::of_this_thread().run(panels, [&](int64_t index) { multiply(index); }, {weights, bytes});
+//   ops::ThreadTeam::of_this_thread().run(panels, [&](int64_t index) { multiply(index); }, {{weights, bytes}});
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace colossal::ops {
 
-/// Memory that a loop reads from its beginning to its end. A null `begin` = unknown: nothing is prefetched.
+/// A piece of memory that a loop reads from its beginning to its end.
 struct Streamed {
   const char* begin = nullptr;
   int64_t bytes = 0;
+  friend bool operator==(const Streamed&, const Streamed&) = default;
 };
 
 class ThreadTeam {
@@ -33,15 +35,16 @@ class ThreadTeam {
 
   /// Calls body(index) once for each index of [0, items), in any order and on any thread of the team.
   ///
-  /// `streamed`:    memory that the items read, in their order. The team remembers which loop followed which. While the
-  ///                calling thread works elsewhere, the others prefetch the end of the next loop's memory, up to 1 MiB
-  ///                per thread. It is a hint: addresses that are no longer valid do no harm.
+  /// `streamed`:    pieces of memory that the items read, in their order; empty = unknown. The team remembers which
+  ///                piece followed which. While the calling thread works elsewhere, the others prefetch the end of the
+  ///                next loop's memory, up to 1 MiB per thread. It is a hint: addresses that are no longer valid do no
+  ///                harm.
   /// Threads:       serial inside another loop of a team or of parallel_for. The body must call no operator of LibTorch
   ///                with loops of its own, and no parallel_for, because each thread would start a pool for it.
   /// Errors:        rethrows one of the exceptions of the body after all items are done. A serial loop stops at the
   ///                first one. Errors ("threads"): more than 2^32 - 1 items in a loop that is not serial.
   /// Cost:          an idle thread of the team sleeps after about 50 microseconds.
-  void run(int64_t items, const std::function<void(int64_t index)>& body, Streamed streamed = {});
+  void run(int64_t items, const std::function<void(int64_t index)>& body, const std::vector<Streamed>& streamed = {});
 
  private:
   explicit ThreadTeam(int threads);

@@ -33,10 +33,10 @@ namespace {
 constexpr int64_t kWordsAtOnce = 256;
 
 /// Returns the first index of the largest logit, or of the first NaN. LibTorch's argmax on the CPU compares one number
-/// at a time, which takes a twentieth of a small model's token.
+/// at a time, which takes a twentieth of a small model's token. Narrow logits keep their order in fp32.
 at::Tensor largest(const at::Tensor& logits) {
-  if (!logits.is_cpu() || logits.scalar_type() != at::kFloat || logits.numel() == 0) return logits.argmax();
-  const at::Tensor dense = logits.contiguous();
+  if (!logits.is_cpu() || logits.scalar_type() == at::kDouble || logits.numel() == 0) return logits.argmax();
+  const at::Tensor dense = logits.to(at::kFloat).contiguous();
   const float most = dense.amax().item<float>();
   if (std::isnan(most)) return logits.argmax();
   const std::span<const float> words(dense.const_data_ptr<float>(), static_cast<size_t>(dense.numel()));

@@ -19,8 +19,17 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kOutputs = kPanelOutputs;
+constexpr int64_t kShortLayout = int64_t{1} << 14;  // numbers of x that take no longer to lay out than to wake a thread
+constexpr int64_t kShortProduct = int64_t{1} << 15;  // bytes of weights times blocks of rows, likewise
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// Calls body(index) for all items: on the team of this thread, or in this thread if that is shorter.
+void run_items(bool is_short, int64_t items, const std::function<void(int64_t)>& body,
+               const std::vector<Streamed>& streamed = {}) {
+  if (!is_short) return ThreadTeam::of_this_thread().run(items, body, streamed);
+  for (int64_t index = 0; index < items; ++index) body(index);
+}
 
 /// Calls panel(index) for all panels, over threads.
 template <class Panel>
@@ -245,16 +254,19 @@ void PrepackedMatrix::run(const std::vector<Work>& all, const PrepackedKernels& 
   std::vector<std::pair<const PrepackedRows*, int64_t>> blocks;
   for (const Work& work : all)
     for (int64_t b = 0; b < work.rows.blocks(); ++b) blocks.emplace_back(&work.rows, b);
-  ThreadTeam& team = ThreadTeam::of_this_thread();
-  team.run(static_cast<int64_t>(blocks.size()), [&](int64_t i) { blocks[i].first->lay_out(blocks[i].second); });
   const PrepackedMatrix& first = *all.front().matrix;
+  int64_t rows = 0;
+  for (const Work& work : all) rows += work.rows.rows();
+  const auto lay_out = [&](int64_t i) { blocks[static_cast<size_t>(i)].first->lay_out(blocks[i].second); };
+  run_items(rows * first.padded_ < kShortLayout, static_cast<int64_t>(blocks.size()), lay_out);
   const int64_t panels = first.panels(), items = static_cast<int64_t>(all.size()) * panels;
   const auto multiply_one = [&](int64_t index) {
     const Work& work = all[static_cast<size_t>(index / panels)];
     work.matrix->multiply_panel(index % panels, kernels, work);
   };
-  // Which of several matrices follow one another depends on the rows, so the team has nothing to prefetch.
-  team.run(items, multiply_one, all.size() == 1 ? Streamed{first.panel(0), first.bytes()} : Streamed{});
+  std::vector<Streamed> streamed;
+  for (const Work& work : all) streamed.push_back({work.matrix->panel(0), work.matrix->bytes()});
+  run_items(static_cast<int64_t>(blocks.size()) * first.bytes() < kShortProduct, items, multiply_one, streamed);
 }
 
 at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,

@@ -28,6 +28,7 @@ class PrepackedRows {
   /// `factor`.
   PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
+  int64_t rows() const { return rows_; }
   int64_t blocks() const { return (rows_ + layout_.rows - 1) / layout_.rows; }
   /// Returns the first row of a block.
   int64_t first_of(int64_t block) const { return block * layout_.rows; }
