@@ -117,6 +117,7 @@ def main():
     parser.add_argument("--many", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kernels", default="auto", help="of colossal")
     parser.add_argument("--folder", action="store_true", help="ours rounds the folder instead of reading the GGUF file")
     parser.add_argument("--only-ours", action="store_true", help="without llama.cpp and its file; no ratios")
     options = parser.parse_args()
