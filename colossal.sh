@@ -473,7 +473,7 @@ build_target() {  # target, what
 install_interop() {
   local wanted=$root/tests/interop/requirements.txt seen=$root/.venv/.interop-requirements
   [ -f "$wanted" ] || return 0
-  cmp -s "$wanted" "$seen" && return
+  cat "$wanted" "$root/docs/requirements.txt" | cmp -s - "$seen" && return
   need_venv
   local began=$SECONDS torch found version packages=(-r "$wanted")
   # Python imports a CPU build of torch once its dependencies are there. Those of a CUDA build are gigabytes, and are left to the user.
@@ -484,7 +484,7 @@ install_interop() {
   fi
   printf 'installing the Python packages of the interop tests ... ' >&2
   if "$root/.venv/bin/python" -m pip install "${packages[@]}" >>"$log" 2>&1; then
-    cp "$wanted" "$seen"
+    cat "$wanted" "$root/docs/requirements.txt" >"$seen"
     echo "$((SECONDS - began)) s" >&2
   else
     echo "failed after $((SECONDS - began)) s (see $log); the tests that need them will be skipped" >&2

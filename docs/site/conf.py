@@ -5,12 +5,14 @@ of the repository, and files that pages link are copied into the site.
 """
 
 import __future__
+import importlib.metadata
 import inspect
 import re
 import shutil
 import sys
 import types
 from pathlib import Path
+from unittest.mock import patch
 
 from sphinx.ext.autodoc.mock import mock
 
@@ -89,6 +91,8 @@ def layers():
         for header in (f"colossal/{layer}/{name}.h" for name in names.split()):
             lines.append(f"- `{header}`: {described(header)}")
         namespace = "colossal" if layer == "base" else f"colossal::{layer}"
+        if tags.has("without_cpp"):  # noqa: F821 -- Sphinx defines `tags`
+            continue
         if (ROOT / f"build/docs/xml/namespace{namespace.replace('_', '__').replace('::', '_1_1')}.xml").exists():
             lines += ["", "```{eval-rst}", f".. doxygennamespace:: {namespace}", "   :content-only:", "   :members:",
                       "```"]
@@ -98,8 +102,12 @@ def layers():
 # The reference of Python. Docstrings are plain text with the marks of Markdown for code.
 
 def import_package():
-    """Imports what the package offers, with stubs in the place of compiled and generated modules: it needs no build."""
-    with mock(autodoc_mock_imports):
+    """Imports what the package offers, with stubs in the place of compiled and generated modules: it needs no build.
+
+    A torch of the environment is not looked at: the stubs were built for none.
+    """
+    no_torch = patch("importlib.metadata.version", side_effect=importlib.metadata.PackageNotFoundError)
+    with mock(autodoc_mock_imports), no_torch:
         for name in ("_build", "_binding"):
             stub = ROOT / f"python/colossal/{name}.pyi"
             module = sys.modules[f"colossal.{name}"] = types.ModuleType(f"colossal.{name}")
