@@ -8,32 +8,80 @@ With a heading, only the blocks below it (to the next heading of the same level)
     <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under build/
     <!-- test: prints REGEX -->          expects that the block prints a line with this regular expression
     <!-- test: skip, REASON -->          skips the block
+    <!-- test: file NAME -->             writes a block of any language to this file, before the commands that follow it;
+                                         "also file NAME": tests/python/test_documents.py runs it as a block of its page, too
 
 The commands run in an empty folder with links to the contents of the repository, so that runs, outputs and builds of examples are written
-there. The folder is temporary, unless --folder names one to keep. In it, `./colossal.sh` is the program that was built; bare.first_command
-tests the script itself.
+there. The folder is temporary, unless --folder names one to keep. What would take minutes or needs a terminal of its own has a stand-in:
+
+- `./colossal.sh` is the program that was built; bare.first_command tests the script itself
+- `python`, `pip` and `torchrun`, also in an environment that `python3 -m venv` makes, are those of $COLOSSAL_PYTHON, which finds the package of
+  the build; `pip install .` does nothing more
+- `colossal serve` runs in the background, on a free port that takes the place of 8000, until the next one or the end of the page
+
+Ends with status 77, which ctest reports as skipped, where the page needs curl and there is none, or Python and $COLOSSAL_PYTHON cannot import
+what the page's scripts import.
 """
 import argparse
 import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
 
 TRAINS = re.compile(r"^(colossal|\./colossal\.sh) train\b|^build/(?!release/)\S+")
 
 
+PYTHON = re.compile(r"(?:^|[\s/])(?:python3? (?:-m venv|\S+\.py\b)|pip |torchrun )", re.MULTILINE)
+
+MAKE_OR_RUN = '''if [ "$1 $2" = "-m venv" ]; then
+  mkdir -p "$3/bin"
+  cp "$(dirname "$0")"/* "$3/bin"
+  echo "PATH=$PWD/$3/bin:\\$PATH" > "$3/bin/activate"
+  exit
+fi
+exec "$COLOSSAL_PYTHON" "$@"'''
+
+STAND_INS = {
+    "python": MAKE_OR_RUN,
+    "python3": MAKE_OR_RUN,
+    "pip": '''[ "$*" = "install ." ] || { echo "only \\`pip install .\\` has a stand-in: got pip $*" >&2; exit 1; }
+echo "the Python package of this build stands in for the one that pip would build"''',
+    "torchrun": 'exec "$COLOSSAL_PYTHON" -m torch.distributed.run "$@"',
+    "colossal": 'exec "$COLOSSAL_BINARY" "$@"',
+}
+
+PROLOGUE = '''set -euo pipefail
+served=
+stop_serving() { if [ -n "$served" ]; then kill "$served"; wait "$served" || true; fi; served=; }
+serve() {
+  stop_serving
+  "$@" --port "$COLOSSAL_PORT" >.served 2>&1 & served=$!
+  until grep "ready at" .served; do kill -0 "$served" || { cat .served; exit 1; }; sleep 0.1; done
+}
+trap stop_serving EXIT'''
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    text: str
+    directive: str
+
+
 def blocks_of(text, heading=None):
-    """Yields (line number, commands, flags) for each block to run, and ("skip", line number, reason) for others."""
-    fence, body, begun, directive, level, inside = None, [], 0, None, 0, heading is None
+    """Yields each fenced block, with the comment above it."""
+    fence, body, begun, directive, level, inside = None, [], 0, "", 0, heading is None
     for number, line in enumerate(text.splitlines(), 1):
         if fence is not None:
             if line.strip() == "```":
-                if fence == "sh" and inside:
-                    yield begun, "\n".join(body), directive
-                fence, directive = None, None
+                if inside:
+                    yield Block(begun, fence, "\n".join(body), directive)
+                fence, directive = None, ""
             else:
                 body.append(line)
             continue
@@ -50,7 +98,23 @@ def blocks_of(text, heading=None):
         elif comment:
             directive = comment[1]
         elif line.strip():
-            directive = None
+            directive = ""
+
+
+def reason_to_skip(page, block):
+    """Returns the reason that the comment of a block gives to leave it out, or None. A comment without a reason ends the test."""
+    if not block.directive.startswith("skip"):
+        return None
+    reason = block.directive[len("skip"):].strip(", ")
+    if not reason:
+        sys.exit(f"{page}:{block.line}: a block that is left out must state a reason: <!-- test: skip, REASON -->")
+    return reason
+
+
+def file_of(block):
+    """Returns the name of the file that a block is written to, or None."""
+    found = re.fullmatch(r"(?:also )?file (\S+)", block.directive)
+    return found and found[1]
 
 
 def with_flags(commands, flags):
@@ -65,27 +129,37 @@ def with_flags(commands, flags):
     return "\n".join(lines)
 
 
-def script_of(page, heading):
-    with open(page, encoding="utf-8") as file:
-        text = file.read()
-    parts, ran = ["set -euo pipefail"], 0
-    for number, commands, directive in blocks_of(text, heading):
-        if directive and directive.startswith("skip"):
-            reason = directive[len("skip"):].strip(", ")
-            if not reason:
-                sys.exit(f"{page}:{number}: a block that is left out must state a reason: <!-- test: skip, REASON -->")
-            print(f"{page}:{number}: left out: {reason}")
+def script_of(page, blocks):
+    """Returns the commands of a page as one script of bash."""
+    parts, ran = [PROLOGUE], 0
+    for block in blocks:
+        name = file_of(block)
+        if name:
+            parts.append(f"cat > {shlex.quote(name)} <<'END_OF_FILE'\n{block.text}\nEND_OF_FILE")
             continue
-        parts.append(f"echo '## {os.path.basename(page)}:{number}'")
-        if directive and directive.startswith("prints "):
-            parts.append("{\n" + commands + "\n} | tee .printed\ngrep -E " + shlex.quote(directive[len("prints "):]) + " .printed >/dev/null"
-                         f" || {{ echo 'FAILED: line {number} must print:' " + shlex.quote(directive[len("prints "):]) + "; exit 1; }")
+        if block.language != "sh":
+            continue
+        if reason := reason_to_skip(page, block):
+            print(f"{page}:{block.line}: left out: {reason}")
+            continue
+        parts.append(f"echo '## {os.path.basename(page)}:{block.line}'")
+        if block.directive.startswith("prints "):
+            wanted = shlex.quote(block.directive[len("prints "):])
+            parts.append(f"{{\n{block.text}\n}} | tee .printed\ngrep -E -- {wanted} .printed >/dev/null"
+                         f" || {{ echo 'FAILED: line {block.line} must print:' {wanted}; exit 1; }}")
         else:
-            parts.append(with_flags(commands, directive))
+            parts.append(with_flags(block.text, block.directive))
         ran += 1
     if ran == 0:
-        sys.exit(f"{page}: no block sh to run" + (f" below the heading {heading!r}" if heading else ""))
-    return "\n".join(parts) + "\n"
+        sys.exit(f"{page}: no block sh to run")
+    script = re.sub(r"^((?:\./colossal\.sh|colossal) serve )", r"serve \1", "\n".join(parts), flags=re.MULTILINE)
+    return script.replace(":8000", ":$COLOSSAL_PORT") + "\n"
+
+
+def write_program(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text + "\n")
+    os.chmod(path, 0o755)
 
 
 def prepare(folder, source, binary):
@@ -95,9 +169,27 @@ def prepare(folder, source, binary):
             os.symlink(os.path.join(source, name), os.path.join(folder, name))
     os.mkdir(os.path.join(folder, "build"))
     os.symlink(os.path.dirname(binary), os.path.join(folder, "build", "release"))
-    with open(os.path.join(folder, "colossal.sh"), "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\nexec "{binary}" "$@"\n')
-    os.chmod(os.path.join(folder, "colossal.sh"), 0o755)
+    write_program(os.path.join(folder, "colossal.sh"), f'exec "{binary}" "$@"')
+
+
+def need_python(page, blocks):
+    """Ends the test as skipped if $COLOSSAL_PYTHON cannot import what the page's scripts import."""
+    python = os.environ.get("COLOSSAL_PYTHON")
+    if not python:
+        print(f"skipped: {page} needs the Python package, which was not built")
+        sys.exit(77)
+    scripts = "\n".join(block.text for block in blocks if block.language == "python" and file_of(block))
+    packages = sorted({"torch", *re.findall(r"^(?:import|from) (\w+)", scripts, re.MULTILINE)} - {"colossal"})
+    tried = subprocess.run([python, "-c", "import " + ", ".join(packages)], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        print(f"skipped: {python} cannot import what {page} needs: {tried.stderr.splitlines()[-1]}")
+        sys.exit(77)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def main():
@@ -107,14 +199,27 @@ def main():
     parser.add_argument("--folder")
     options = parser.parse_args()
     source, binary = os.path.abspath(os.environ["COLOSSAL_SOURCE_DIR"]), os.path.abspath(os.environ["COLOSSAL_BINARY"])
-    script = script_of(options.page, options.heading)
-    environment = dict(os.environ, PATH=os.path.dirname(binary) + os.pathsep + os.environ["PATH"])
-    with tempfile.TemporaryDirectory(prefix="colossal-docs-") as folder:
+    with open(options.page, encoding="utf-8") as file:
+        blocks = list(blocks_of(file.read(), options.heading))
+    script = script_of(options.page, blocks)
+    if re.search(r"^curl ", script, re.MULTILINE) and not shutil.which("curl"):
+        print(f"skipped: {options.page} needs curl; run apt-get install curl")
+        sys.exit(77)
+    needs_python = any(PYTHON.search(block.text) for block in blocks if block.language == "sh" and not block.directive.startswith("skip"))
+    if needs_python:
+        need_python(options.page, blocks)
+    with tempfile.TemporaryDirectory(prefix="colossal-docs-") as folder, tempfile.TemporaryDirectory(prefix="colossal-bin-") as programs:
         if options.folder:
             folder = os.path.abspath(options.folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.makedirs(folder)
         prepare(folder, source, binary)
+        if needs_python:
+            for name, text in STAND_INS.items():
+                write_program(os.path.join(programs, name), text)
+        # PET_STANDALONE: torchrun takes a free port, because other tests may have its own.
+        environment = dict(os.environ, COLOSSAL_BINARY=binary, COLOSSAL_PORT=str(free_port()), PET_STANDALONE="1",
+                           PATH=os.pathsep.join([programs, os.path.dirname(binary), os.environ["PATH"]]))
         shell = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=False)
     sys.exit(shell.returncode)
 
