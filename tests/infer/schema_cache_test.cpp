@@ -71,6 +71,29 @@ TEST(SchemaCache, CompilesInSeveralThreads) {
   EXPECT_EQ(schemas.kept().size(), 3U);
 }
 
+TEST(SchemaCache, CompilesAside) {
+  const text::ByteTokenizer tokenizer;
+  SchemaCache schemas(tokenizer, {256});
+  schemas.compile_aside(R"({"$ref": "#"})");  // no finite value
+  for (int i = 0; i < 3; ++i) schemas.compile_aside(constant(i));
+  while (!schemas.has(constant(2))) std::this_thread::yield();
+  EXPECT_EQ(schemas.kept(), (std::vector<std::string>{constant(2), constant(1), constant(0)}));
+  EXPECT_THAT(test::complaint([&] { schemas.compiled(R"({"$ref": "#"})"); }), HasSubstr("finite"));
+}
+
+TEST(SchemaCache, CompilesASchemaOnceForSeveralThreads) {
+  const text::ByteTokenizer tokenizer;
+  SchemaCache schemas(tokenizer, {256});
+  std::string slow = R"({"enum": [0)";
+  for (int i = 1; i < 20000; ++i) slow += "," + std::to_string(i);
+  slow += "]}";
+  std::vector<std::shared_ptr<const CompiledSchema>> compiled(4);
+  std::vector<std::thread> threads;
+  for (auto& own : compiled) threads.emplace_back([&] { own = schemas.compiled(slow); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& own : compiled) EXPECT_EQ(own, compiled[0]);
+}
+
 TEST(SchemaCache, MakesNewMasksAfterALimit) {
   const text::ByteTokenizer tokenizer;
   SchemaCache schemas(tokenizer, {256}, {.limits = {.bytes = 100000}});

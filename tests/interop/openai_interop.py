@@ -205,6 +205,23 @@ def check_logprobs(server, tokenizer, judge, known_prompt):
     print("log-probabilities agree within", max(worst, off), "of", max(limit, bound))
 
 
+def check_scores(server, tokenizer, judge):
+    """The requests of lm-evaluation-harness (local-completions), which drops the one generated token from the lists: they must have it,
+    also if it ends the answer."""
+    begin = chat_folder.prompt_ids(tokenizer, chat_folder.HELLO)
+    rest = tokenizer(chat_folder.HELLO_ANSWER, add_special_tokens=False).input_ids
+    status, _, made = server.ask("POST", "/v1/completions", {"model": MODEL, "prompt": [begin + rest, begin + rest[:-2]], "temperature": 0,
+                                                             "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True})
+    assert status == 200, made
+    for choice, count in zip(made["choices"], (len(rest), len(rest) - 2), strict=True):
+        lists = [choice["logprobs"][name][len(begin):-1] for name in ("tokens", "token_logprobs", "top_logprobs")]
+        assert len(lists[0]) == count, (choice, count)
+        judge.check(begin + rest[:count], list(zip(*lists, strict=True)), 1)
+        assert all(logprob == max(best.values()) for logprob, best in zip(*lists[1:])), choice  # learned by heart
+    assert made["choices"][0]["logprobs"]["tokens"][-1] == "<|im_end|>" and made["choices"][0]["finish_reason"] == "stop", made
+    print("scores of lm-evaluation-harness agree")
+
+
 # --- chats
 
 
@@ -366,6 +383,32 @@ def check_streams(server):
     server.wait_for_metrics(lambda found: found["colossal_requests_running"] == found["colossal_cache_blocks_used"] == 0)
 
 
+def check_open_webui(server):
+    """The requests of Open WebUI 0.6: models, a streamed chat with calls and fields of its own, and a title."""
+    own = {"Authorization": "Bearer ", "X_OpenWebUI_User_Name": "Ann%20B", "X_OpenWebUI_User_Role": "admin", "X_OpenWebUI_Chat_Id": "c-1"}
+    status, _, models = server.ask("GET", "/v1/models", None, **own)
+    assert status == 200 and models["data"][0]["id"] == MODEL and models["object"] == "list", models
+    fields = {"model": MODEL, "chat_id": "c-1", "session_id": "s-1", "id": "m-1", "features": {"web_search": False}, "params": {},
+              "variables": {"{{USER_NAME}}": "Ann"}, "background_tasks": {"title_generation": True}, "logit_bias": {}, "stop": [],
+              "reasoning": {"effort": "low"}, "metadata": {"task": "title_generation", "chat_id": "c-1"}}
+    cached = [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]
+    called = {"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {
+        "name": "weather", "arguments": json.dumps(chat_folder.RAIN_CALL["arguments"])}}]}
+    rained = [*chat_folder.RAIN, called, {"role": "tool", "tool_call_id": "call_1", "content": "no rain"}]
+    for messages, tools, answer in [([chat_folder.HELLO[0], {"role": "user", "content": cached}], {}, chat_folder.HELLO_ANSWER),
+                                    (rained, {"tools": TOOLS}, chat_folder.RAINED_ANSWER)]:
+        body = fields | tools | {"messages": messages, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+        status, headers, text = server.ask("POST", "/v1/chat/completions", body, **own)
+        assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), (status, text)
+        events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+        assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"]) == answer, text
+        assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] > 0 and text.endswith("data: [DONE]\n\n"), text
+    body = fields | {"messages": chat_folder.HELLO, "stream": False, "max_completion_tokens": 1000, "temperature": 0}
+    status, _, made = server.ask("POST", "/v1/chat/completions", body, **own)
+    assert status == 200 and made["choices"][0]["message"]["content"] == chat_folder.HELLO_ANSWER, made
+    print("requests of Open WebUI are answered")
+
+
 def check_metrics(server, asked):
     found = server.wait_for_metrics(lambda found: found["colossal_requests_running"] == 0)
     for name in "requests_waiting", "cache_blocks_used":
@@ -477,16 +520,20 @@ def main():
         check_completions(server, tokenizer)
         check_clients(server, folder)
         known_prompt = check_prefixes(server)
-        check_logprobs(server, tokenizer, Judge(tokenizer, model), known_prompt)
+        judge = Judge(tokenizer, model)
+        check_logprobs(server, tokenizer, judge, known_prompt)
+        check_scores(server, tokenizer, judge)
         check_chats(server, tokenizer)
         check_schemas(server)
         check_tools(server)
         check_embeddings(server, folder, tokenizer, model)
         check_streams(server)
+        check_open_webui(server)
         check_bad_requests(server)
         check_metrics(server, ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/health"])
     times.append(time.monotonic())
-    for flags in ["--parallel.tensor=2"], ["--replicas", 2], ["--draft-tokens", 4]:
+    for flags in (["--parallel.tensor=2"], ["--replicas", 2], ["--draft-tokens", 4], ["--draft", folder, "--parallel.tensor=2"],
+                  ["--memory.disk", interop.temp_dir / "disk"]):
         with Server("--from", folder, *flags) as server:
             check_clients(server, folder)
     check_limits_and_keys(folder)

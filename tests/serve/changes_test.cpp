@@ -32,6 +32,7 @@ Changes all_kinds() {
   changes.generations = {{.ticket = 4, .generation = generation}, {.ticket = 6, .after = 4}};
   changes.embeddings = {{.ticket = 8, .embedding = {.texts = {{1, 2}, {}, {3}}}}};
   changes.cancelled = {1, int64_t{1} << 40};
+  changes.schemas = {"{}", R"({"const": 1})"};
   changes.ends = true;
   return changes;
 }
@@ -63,6 +64,7 @@ TEST(Changes, KeepAllValuesAsBytes) {
   EXPECT_EQ(got.embeddings[0].ticket, 8);
   EXPECT_EQ(got.embeddings[0].embedding.texts, want.embeddings[0].embedding.texts);
   EXPECT_EQ(got.cancelled, want.cancelled);
+  EXPECT_EQ(got.schemas, want.schemas);
   EXPECT_TRUE(got.ends);
 }
 

@@ -96,6 +96,21 @@ TEST(ChoiceStream, ReportsTokensOfAnIncompleteEnd) {
   EXPECT_THAT(bytes_of_tokens(part), ElementsAre("a", "\xc3"));
 }
 
+// Clients that score a text with `echo` drop the last token of the lists, which is the one generated token.
+TEST(ChoiceStream, ReportsTheEndTokenWhereWanted) {
+  std::vector<Event> events = events_of("ab", FinishReason::AtEnd, true);
+  events.back().log_probabilities = LogProbabilities{-7, {{kBytes.kEnd, -7}}};
+  EXPECT_THAT(bytes_of_tokens(whole({}, events)), ElementsAre("a", "b"));
+  const ChoicePart part = whole({.reports_end = true}, events);
+  EXPECT_EQ(part.text, "ab");
+  ASSERT_THAT(bytes_of_tokens(part), ElementsAre("a", "b", kBytes.spelling(kBytes.kEnd)));
+  EXPECT_EQ(part.tokens[2].logprob, -7);
+  EXPECT_EQ(part.tokens[2].offset, 2);
+  EXPECT_EQ(part.finish_reason, "stop");
+  events.erase(events.begin(), events.end() - 1);
+  EXPECT_EQ(whole({.reports_end = true}, events).tokens.size(), 1u);
+}
+
 TEST(ChoiceStream, StopsAtAStopStringAndIgnoresLaterEvents) {
   ChoiceStream stream(kBytes, {.stop = {"b"}});
   for (const Event& event : events_of("ab")) stream.hear(event);

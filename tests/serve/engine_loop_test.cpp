@@ -100,6 +100,19 @@ TEST_P(EngineLoopOn, ReadsThePromptOfChoicesOnce) {
   });
 }
 
+TEST_P(EngineLoopOn, CompilesSchemasAsideOnAllRanks) {
+  on_ranks([](Rank& rank) {
+    infer::Engine engine(*rank.saved.model, kSmall);
+    EngineLoop loop(rank.world, rank.mesh, rank.options(engine));
+    const std::string schema = R"({"const": "aside"})";
+    if (rank.is_first()) loop.prepare(schema);
+    loop.run([&] {
+      if (rank.schemas.has(schema)) loop.end();
+    });
+    while (!rank.schemas.has(schema)) std::this_thread::yield();  // the limit of tests ends it
+  });
+}
+
 TEST_P(EngineLoopOn, WorksAsideWhileItHasNoRequests) {
   on_ranks([](Rank& rank) {
     const Tokens want = want_of(rank, generation_of(60, 5));

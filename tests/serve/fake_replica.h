@@ -97,6 +97,10 @@ class FakeReplica final : public serve::Replica {
     const std::scoped_lock lock(mutex_);
     return embedded_;
   }
+  std::vector<std::string> prepared() const {
+    const std::scoped_lock lock(mutex_);
+    return prepared_;
+  }
   std::set<Ticket> cancelled() const {
     const std::scoped_lock lock(mutex_);
     return cancelled_;
@@ -122,6 +126,10 @@ class FakeReplica final : public serve::Replica {
     running_[next_] = {.on_vectors = std::move(embedding.on_vectors)};
     wake_.notify_all();
     return next_++;
+  }
+  void prepare(const std::string& schema) override {
+    const std::scoped_lock lock(mutex_);
+    prepared_.push_back(schema);
   }
   void cancel(Ticket ticket) override {
     Running dropped;
@@ -182,6 +190,7 @@ class FakeReplica final : public serve::Replica {
   std::map<Ticket, Running> running_;
   std::vector<serve::Generation> added_;
   std::vector<std::vector<int64_t>> embedded_;
+  std::vector<std::string> prepared_;
   std::set<Ticket> cancelled_;
   Ticket next_ = 1;
   int64_t steps_ = -1;

@@ -84,6 +84,7 @@ class ObservedReplica final : public serve::Replica {
     return replica_.add(std::move(generations));
   }
   std::optional<serve::Ticket> add(serve::Embedding embedding) override { return replica_.add(std::move(embedding)); }
+  void prepare(const std::string& schema) override { replica_.prepare(schema); }
   void cancel(serve::Ticket ticket) override {
     replica_.cancel(ticket);
     ++cancellations_;

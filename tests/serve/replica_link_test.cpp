@@ -113,6 +113,11 @@ TEST_F(Linked, PassesGenerationsOn) {
   EXPECT_EQ(fake.generation(103).after, -1);
 }
 
+TEST_F(Linked, PassesSchemasOn) {
+  remote->prepare(R"({"const": 1})"), remote->prepare("{}");
+  EXPECT_THAT(fake.prepared(2), ElementsAre(R"({"const": 1})", "{}"));
+}
+
 TEST_F(Linked, ReturnsEventsInOrder) {
   Listener first, second;
   std::vector<Generation> two(2);

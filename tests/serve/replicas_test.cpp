@@ -114,6 +114,11 @@ TEST_F(ReplicasOfThree, SendsEmbeddingsToTheLeastLoaded) {
   EXPECT_EQ(added([&] { return replicas.add(Embedding{.texts = {{1, 2}}}).has_value(); }), 1U);
 }
 
+TEST_F(ReplicasOfThree, PreparesSchemasEverywhere) {
+  replicas.prepare("{}");
+  for (StandInReplica& replica : all) EXPECT_THAT(replica.prepared(1), ElementsAre("{}"));
+}
+
 TEST_F(ReplicasOfThree, CancelsAtTheReplicaOfTheTicket) {
   std::vector<Generation> two(2);
   const auto first = replicas.add(two);

@@ -72,15 +72,20 @@ TEST(Service, ServesThePageUnderItsPolicy) {
 TEST(Service, ListsItsRoutesIfItsModelOnlyEmbeds) {
   TestOptions options;
   options.opens = false;
+  options.service.only_embeds = true;
   TestService test(options);
-  serve::ServedModel model = test.model();
-  model.continues = false;
-  test.service.open(model, test.replica);
-  const http::Reply reply = test.get("/");
-  EXPECT_EQ(reply.status, 200);
-  EXPECT_EQ(*reply.headers.find("Content-Type"), "text/plain; charset=utf-8");
-  EXPECT_THAT(reply.body, AllOf(HasSubstr("tiny embeds texts"), HasSubstr("\nPOST /v1/embeddings\n"),
-                                HasSubstr("\nGET /health\n"), Not(HasSubstr("completions"))));
+  for (const bool is_loaded : {false, true}) {
+    if (is_loaded) {
+      serve::ServedModel model = test.model();
+      model.continues = false;
+      test.service.open(model, test.replica);
+    }
+    const http::Reply reply = test.get("/");
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(*reply.headers.find("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_THAT(reply.body, AllOf(HasSubstr("The model embeds texts"), HasSubstr("\nPOST /v1/embeddings\n"),
+                                  HasSubstr("\nGET /health\n"), Not(HasSubstr("completions"))));
+  }
   EXPECT_EQ(test.post(kCompletions, R"({"prompt": "x"})").status, 400);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,11 @@ class StandInReplica final : public Replica {
     changed_.notify_all();
     return next_ticket_++;
   }
+  void prepare(const std::string& schema) override {
+    const std::lock_guard lock(mutex_);
+    prepared_.push_back(schema);
+    changed_.notify_all();
+  }
   void cancel(Ticket ticket) override {
     const std::lock_guard lock(mutex_);
     cancelled_.push_back(ticket);
@@ -50,13 +56,19 @@ class StandInReplica final : public Replica {
     refuses_ = true;
   }
 
-  /// Each waits for work or for a number of cancellations, and returns it. After a long time it returns what there is.
+  /// Each waits for work, or for a number of cancellations or schemas, and returns it. After a long time it returns
+  /// what there is.
   Generation generation(Ticket ticket) { return wait_for(generations_, ticket); }
   Embedding embedding(Ticket ticket) { return wait_for(embeddings_, ticket); }
   std::vector<Ticket> cancelled(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return cancelled_.size() >= count; });
     return cancelled_;
+  }
+  std::vector<std::string> prepared(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return prepared_.size() >= count; });
+    return prepared_;
   }
 
   size_t count() const {
@@ -79,6 +91,7 @@ class StandInReplica final : public Replica {
   std::map<Ticket, Generation> generations_;
   std::map<Ticket, Embedding> embeddings_;
   std::vector<Ticket> cancelled_;
+  std::vector<std::string> prepared_;
   ReplicaLoad load_;
   Ticket next_ticket_;
   bool refuses_ = false;

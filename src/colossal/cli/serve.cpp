@@ -32,6 +32,7 @@ struct HttpFront {
       : service({.defaults = options.defaults,
                  .limits = options.limits,
                  .has_keys = !options.keys.is_empty(),
+                 .only_embeds = !options.task.continues(),
                  .log = [](const std::string& line) { say(line); }}),
         server({.host = options.host,
                 .port = options.port,

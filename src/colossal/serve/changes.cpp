@@ -40,6 +40,7 @@ template <class Bytes, class Values>
 void pass_changes(Bytes& bytes, Values& changes) {
   bytes(changes.ends);
   bytes(changes.cancelled);
+  bytes(changes.schemas);
   bytes.each(changes.generations, [&bytes](auto& added) {
     bytes(added.ticket), bytes(added.after);
     auto& generation = added.generation;

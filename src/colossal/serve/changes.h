@@ -28,9 +28,12 @@ struct Changes {
   std::vector<NewGeneration> generations{};
   std::vector<NewEmbedding> embeddings{};
   std::vector<Ticket> cancelled{};
+  std::vector<std::string> schemas{};  ///< JSON schemas to compile aside (Replica::prepare)
   bool ends = false;  ///< the loops of all ranks return
 
-  bool is_empty() const { return generations.empty() && embeddings.empty() && cancelled.empty() && !ends; }
+  bool is_empty() const {
+    return generations.empty() && embeddings.empty() && cancelled.empty() && schemas.empty() && !ends;
+  }
 };
 
 /// Returns the changes as bytes for ranks of the same program, without the functions. "" = no changes.

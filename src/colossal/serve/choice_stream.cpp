@@ -97,18 +97,21 @@ struct ChoiceStream::State {
         shown(tokenizer, options.tools ? call_tokens(tokenizer) : std::vector<int64_t>()),
         stream(shown, std::move(options.stop)),
         decoder(shown),
+        reports_end(options.reports_end),
         echo(std::move(options.echo)) {
     if (options.tools) calls.emplace(std::move(*options.tools));
   }
 
   void repeat_prompt(const infer::Event& event, ChoicePart& part);
   std::string decode(const infer::Event& event);
+  void report(const infer::Event& event, int64_t end);
   void release(bool is_end);
 
   const text::Tokenizer& tokenizer;
   SpelledTokens shown;
   infer::AnswerStream stream;
   text::TextStream decoder;  // the same text without waiting for stop strings, to know where tokens begin
+  const bool reports_end;
   std::optional<ToolCallReader> calls;
   std::optional<Echo> echo;
   std::deque<Waiting> waiting;
@@ -132,13 +135,18 @@ void ChoiceStream::State::repeat_prompt(const infer::Event& event, ChoicePart& p
   echo.reset();
 }
 
+// Adds the token of an event whose text ends at `end`, if it has log-probabilities.
+void ChoiceStream::State::report(const infer::Event& event, int64_t end) {
+  if (!event.log_probabilities) return;
+  waiting.push_back(
+      {reported(tokenizer, event.token, &*event.log_probabilities, decoded_characters), decoded_bytes, end});
+}
+
 // Adds the token of an event and returns the text that can be shown.
 std::string ChoiceStream::State::decode(const infer::Event& event) {
   const std::string text = decoder.push(event.token);
   const auto end = decoded_bytes + static_cast<int64_t>(text.size());
-  if (event.log_probabilities)
-    waiting.push_back(
-        {reported(tokenizer, event.token, &*event.log_probabilities, decoded_characters), decoded_bytes, end});
+  report(event, end);
   decoded_bytes = end;
   decoded_characters += characters_of(text);
   return stream.push(event.token);
@@ -168,7 +176,10 @@ ChoicePart ChoiceStream::hear(const infer::Event& event) {
   if (s.has_ended) return part;
   if (s.echo) s.repeat_prompt(event, part);
   std::string text;
-  if (event.is_answer()) ++tokens_, text = s.decode(event);
+  if (event.is_answer())
+    ++tokens_, text = s.decode(event);
+  else if (event.token >= 0 && s.reports_end)
+    s.report(event, s.decoded_bytes);
   if (event.finish_reason != FinishReason::None) text += s.stream.finish();
   s.has_ended = event.finish_reason != FinishReason::None || s.stream.is_stopped();
   s.emitted_bytes += static_cast<int64_t>(text.size());

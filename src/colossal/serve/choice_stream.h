@@ -53,6 +53,7 @@ struct ChoiceOptions {
   std::vector<std::string> stop{};
   std::optional<Echo> echo{};              ///< the first part begins with this prompt
   std::optional<ToolCallOptions> tools{};  ///< reads calls from the text
+  bool reports_end = false;                ///< an end token, which has no text, is reported, too
 };
 
 /// The answer of one request. Text that may begin a stop string or a call, and bytes of an incomplete character, wait

@@ -156,6 +156,14 @@ std::optional<Ticket> EngineLoop::add(Embedding embedding) {
   return ticket;
 }
 
+void EngineLoop::prepare(const std::string& schema) {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (s.has_ended || !s.options.schemas) return;
+  s.next.schemas.push_back(schema);
+  s.wake.notify_one();
+}
+
 void EngineLoop::cancel(Ticket ticket) {
   State& s = *state_;
   // Destroyed after the lock, because the caller's functions may own objects that call the loop.

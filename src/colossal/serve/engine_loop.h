@@ -50,6 +50,7 @@ class EngineLoop final : public Replica {
 
   std::optional<Ticket> add(std::vector<Generation> generations) override;
   std::optional<Ticket> add(Embedding embedding) override;
+  void prepare(const std::string& schema) override;
   void cancel(Ticket ticket) override;
   ReplicaLoad load() const override;
 

@@ -38,6 +38,7 @@ EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Tick
     : options_(options), is_cancelled_(std::move(is_cancelled)) {}
 
 void EngineWork::apply(Changes changes) {
+  for (const std::string& schema : changes.schemas) options_.schemas->compile_aside(schema);
   for (const Ticket ticket : changes.cancelled) cancel(ticket);
   for (NewGeneration& added : changes.generations) add(std::move(added));
   for (NewEmbedding& added : changes.embeddings) add(std::move(added));

@@ -26,8 +26,9 @@ class EngineWork {
   EngineWork(const EngineWork&) = delete;
   EngineWork& operator=(const EngineWork&) = delete;
 
-  /// Cancels and adds work. An error of one request (Engine::add, SchemaCache::constraint, Embedder::check) is the same
-  /// on all ranks: it ends that request, with FinishReason::Failed or Vectors::error.
+  /// Begins to compile schemas, and cancels and adds work. An error of one request (Engine::add,
+  /// SchemaCache::constraint, Embedder::check) is the same on all ranks: it ends that request, with
+  /// FinishReason::Failed or Vectors::error.
   void apply(Changes changes);
   bool has_work() const { return !embeddings_.empty() || (options_.engine && options_.engine->has_work()); }
   /// Runs one step of the engine and one row of embeddings, if there are some. Unfinished embeddings take turns.

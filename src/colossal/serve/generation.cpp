@@ -87,7 +87,9 @@ void begin_answer(Service& service, const http::Request& request, http::Exchange
 
 }  // namespace
 
-AnswerWriter completion_writer() { return {completion_json, completion_event_of, completion_usage_event}; }
+AnswerWriter completion_writer() {
+  return {completion_json, completion_event_of, completion_usage_event, nullptr, /*reports_end=*/true};
+}
 AnswerWriter chat_writer() { return {chat_json, chat_event, chat_usage_event, chat_role_event}; }
 
 void require_continuation(const ServedModel& model) {
@@ -109,7 +111,9 @@ void generate(Service& service, const http::Request& request, http::Exchange exc
     return begin_answer(service, request, std::move(exchange), std::move(job));
   auto compile = [&service, schemas, request = without_body(request), exchange, job = std::move(job)]() mutable {
     if (exchange.is_gone()) return;
-    // The engine's thread finds the schema in the cache.
+    // The engine's thread finds the schema in the cache. Those of other ranks, which have caches of their own, find
+    // there what they have compiled at the same time.
+    service.replica().prepare(job.request.options.json_schema);
     as_bad_request(job.schema_param,
                    [&] { return schemas->compiled(job.request.options.json_schema, job.schema_param); });
     begin_answer(service, request, std::move(exchange), std::move(job));

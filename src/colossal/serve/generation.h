@@ -20,6 +20,7 @@ struct AnswerWriter {
   std::string (*event)(const AnswerHead&, int64_t index, const ChoicePart&, int64_t first_call) = nullptr;
   std::string (*usage_event)(const AnswerHead&, const Usage&) = nullptr;
   std::string (*opening_event)(const AnswerHead&, int64_t index) = nullptr;  ///< nullptr = choices have none
+  bool reports_end = false;                                                  ///< ChoiceOptions::reports_end
 };
 
 AnswerWriter completion_writer();

@@ -64,6 +64,9 @@ class Replica {
   virtual std::optional<Ticket> add(std::vector<Generation> generations) = 0;
   /// Takes an embedding. Returns nothing if the queue has no room; it counts as one waiting request.
   virtual std::optional<Ticket> add(Embedding embedding) = 0;
+  /// Compiles a JSON schema beside the engine, on all of its ranks, for generations that may follow. They need no call
+  /// of this function, but with it the engine does not wait for the whole compilation.
+  virtual void prepare(const std::string& schema) = 0;
   /// Ends a piece of work before the next step, without another event. Ignores work that has ended.
   virtual void cancel(Ticket ticket) = 0;
   virtual ReplicaLoad load() const = 0;

@@ -55,8 +55,8 @@ std::vector<http::Route> routes(Service& service) {
   return all;
 }
 
-std::string embedding_routes_text(const std::string& model_name) {
-  std::string text = concat(model_name, " embeds texts, so this server has no chat page. Its routes are:\n\n");
+std::string embedding_routes_text() {
+  std::string text = "The model embeds texts, so this server has no chat page. Its routes are:\n\n";
   for (const RouteRow& row : kRoutes)
     if (!row.continues_text && row.handler != show_page) text += concat(row.method, " ", row.path, "\n");
   return text;

@@ -16,6 +16,6 @@ std::vector<http::Route> routes(Service& service);
 inline constexpr char kHealthPath[] = "/health";
 
 /// Returns a plain text that lists the routes of a server whose model embeds texts and does not continue them.
-std::string embedding_routes_text(const std::string& model_name);
+std::string embedding_routes_text();
 
 }  // namespace colossal::serve

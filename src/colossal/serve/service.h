@@ -48,6 +48,7 @@ struct ServiceOptions {
   RequestDefaults defaults{};
   http::ServerLimits limits{};
   bool has_keys = false;  ///< the server demands keys: prefixes are shared under the same key only
+  bool only_embeds = false;  ///< the model that will be loaded only embeds: GET / has no chat page
   int64_t max_embedding_tokens = int64_t{16} << 20;    ///< tokens of all unfinished embeddings: 128 MiB of ids
   std::function<void(const std::string& line)> log{};  ///< called with each line of the log, from any thread
 };
@@ -64,6 +65,8 @@ class Service {
   /// The server drains: /health answers 503. Called together with http::Server::drain().
   void drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
+  /// Returns true if GET / is the chat page. Also before open().
+  bool has_chat_page() const { return is_open_ ? model_.continues : !options_.only_embeds; }
 
   // After open():
   const ServedModel& model() const { return model_; }

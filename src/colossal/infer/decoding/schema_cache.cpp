@@ -35,28 +35,77 @@ SchemaCache::SchemaCache(const text::Tokenizer& tokenizer, std::vector<int64_t> 
                          const SchemaCacheOptions& options)
     : tokenizer_(tokenizer), end_ids_(std::move(end_ids)), options_(options) {}
 
+SchemaCache::~SchemaCache() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
 std::shared_ptr<const text::TokenTrie> SchemaCache::trie() {
   std::call_once(trie_is_built_, [&] { trie_ = std::make_shared<const text::TokenTrie>(tokenizer_); });
   return trie_;
 }
 
-// The schema is compiled without the lock, so that a large one does not make other threads wait. If two threads compile
-// the same schema, both get the grammar of the first one that ends.
-std::shared_ptr<const CompiledSchema> SchemaCache::compiled(const std::string& schema, const std::string& name) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto* known = recent_value(compiled_, schema)) return *known;
-  }
+std::shared_ptr<const CompiledSchema> SchemaCache::compile(const std::string& schema, const std::string& name) {
   text::JsonGrammar made = text::json_grammar(schema, name);
-  auto own = std::make_shared<const CompiledSchema>(
+  return std::make_shared<const CompiledSchema>(
       CompiledSchema{schema, text::token_grammar(std::move(made.grammar), made.rule, trie())});
-  const std::lock_guard lock(mutex_);
-  if (const auto* known = recent_value(compiled_, schema)) return *known;
+}
+
+// The schema is compiled without the lock, so that a large one does not make other threads wait.
+std::shared_ptr<const CompiledSchema> SchemaCache::compiled(const std::string& schema, const std::string& name) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (const auto* known = recent_value(compiled_, schema)) return *known;
+    if (in_progress_.insert(schema).second) break;
+    changed_.wait(lock);
+  }
+  lock.unlock();
+  struct Progress {
+    ~Progress() {
+      const std::lock_guard ending(cache.mutex_);
+      cache.in_progress_.erase(schema);
+      cache.changed_.notify_all();
+    }
+    SchemaCache& cache;
+    const std::string& schema;
+  } const progress{*this, schema};  // ends after the schema is kept
+  auto own = compile(schema, name);
+  const std::lock_guard keeping(mutex_);
   compiled_.emplace_front(schema, own);
   drop_oldest(compiled_, options_.max_schemas, options_.max_bytes, [](const CompiledSchema& kept) {
     return kept.grammar.grammar->bytes() + static_cast<int64_t>(kept.schema.size());
   });
   return own;
+}
+
+void SchemaCache::compile_aside(const std::string& schema) {
+  constexpr size_t kMostAside = 64;
+  const std::lock_guard lock(mutex_);
+  if (recent_value(compiled_, schema) || in_progress_.contains(schema)) return;
+  if (aside_.size() == kMostAside) aside_.pop_front();
+  aside_.push_back(schema);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run_aside(); });
+  changed_.notify_all();
+}
+
+void SchemaCache::run_aside() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_ending_ || !aside_.empty(); });
+    if (is_ending_) return;
+    const std::string schema = std::move(aside_.front());
+    aside_.pop_front();
+    lock.unlock();
+    try {
+      compiled(schema);
+    } catch (const std::exception&) {  // whoever needs the schema gets the same error
+    }
+    lock.lock();
+  }
 }
 
 std::shared_ptr<TokenConstraint> SchemaCache::constraint(const std::shared_ptr<const CompiledSchema>& compiled) {

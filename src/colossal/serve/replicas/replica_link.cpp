@@ -63,6 +63,12 @@ std::optional<Ticket> RemoteReplica::add(Embedding embedding) {
   return ticket;
 }
 
+void RemoteReplica::prepare(const std::string& schema) {
+  Changes changes;
+  changes.schemas.push_back(schema);
+  socket_.send(message_bytes(std::move(changes)));
+}
+
 void RemoteReplica::cancel(Ticket ticket) {
   if (!find(ticket, true)) return;
   Changes changes;
@@ -193,6 +199,7 @@ void ReplicaLink::apply(Changes changes) {
     for (const Ticket ticket : answers_->ended) tickets_.erase(ticket);
     answers_->ended.clear();
   }
+  for (const std::string& schema : changes.schemas) replica_.prepare(schema);
   for (const Ticket ticket : changes.cancelled) {
     const auto found = tickets_.find(ticket);
     if (found == tickets_.end()) continue;

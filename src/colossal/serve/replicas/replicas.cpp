@@ -59,6 +59,10 @@ std::optional<Ticket> Replicas::add(Embedding embedding) {
   return outer_ticket(replicas_[chosen]->add(std::move(embedding)), chosen);
 }
 
+void Replicas::prepare(const std::string& schema) {
+  for (Replica* replica : replicas_) replica->prepare(schema);
+}
+
 void Replicas::cancel(Ticket ticket) {
   const auto replica = static_cast<size_t>(ticket / kTicketsPerReplica);
   if (ticket > 0 && replica < replicas_.size()) replicas_[replica]->cancel(ticket % kTicketsPerReplica);

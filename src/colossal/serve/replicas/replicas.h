@@ -39,6 +39,7 @@ class Replicas final : public Replica {
 
   std::optional<Ticket> add(std::vector<Generation> generations) override;
   std::optional<Ticket> add(Embedding embedding) override;
+  void prepare(const std::string& schema) override;  ///< in all replicas: any of them may get the generation
   void cancel(Ticket ticket) override;
   ReplicaLoad load() const override;
 

@@ -1,4 +1,4 @@
-// GET /: the chat page, or the routes of a model that only embeds. While the model loads it is the chat page.
+// GET /: the chat page, or the routes of a model that only embeds.
 #include <utility>
 
 #include "colossal/serve/page.h"
@@ -7,9 +7,8 @@
 namespace colossal::serve {
 
 void show_page(Service& service, const http::Request&, http::Exchange exchange) {
-  if (service.is_open() && !service.model().continues)
-    return exchange.answer(
-        {.body = embedding_routes_text(service.model().name), .content_type = "text/plain; charset=utf-8"});
+  if (!service.has_chat_page())
+    return exchange.answer({.body = embedding_routes_text(), .content_type = "text/plain; charset=utf-8"});
   http::Response response{.body = std::string(page_html()), .content_type = kPageType};
   response.headers.add("Content-Security-Policy", page_policy());
   response.headers.add("Cache-Control", "no-cache");
