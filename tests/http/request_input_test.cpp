@@ -81,6 +81,9 @@ TEST(RequestInput, RefusesBytesBeyondTheLimits) {
   EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nA: b\r\n\r\n").status, 200);
   EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nA: " + std::string(64, 'b') + "\r\n\r\n").status, 431);
   EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n123456789\r\n0\r\n\r\n").status, 413);
+  const std::string chunked = "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* size : {"9", "ffffffffffffffff"})  // before the bytes arrive
+    EXPECT_EQ(refusal_of(chunked + size + "\r\n1").status, 413);
   EXPECT_THAT(refusal_of("not HTTP\r\n\r\n").message, HasSubstr("the request must be HTTP/1.1 or HTTP/1.0"));
 }
 

@@ -169,6 +169,25 @@ TEST(Server, RefusesBodiesOfUnknownLength) {
   }
 }
 
+TEST(Server, RefusesCompressedTransfers) {
+  TestServer server;
+  EXPECT_THAT(server.answer_to("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                               "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+              AllOf(HasSubstr("400 "), HasSubstr("Transfer-Encoding")));
+}
+
+TEST(Server, TakesTargetsInAbsoluteForm) {
+  TestServer server;
+  const auto answer_to = [&](const std::string& target) {
+    return server.answer_to("GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  };
+  EXPECT_THAT(answer_to("http://localhost:80/name/a"), AllOf(HasSubstr("200 OK"), EndsWith("\r\n\r\na")));
+  EXPECT_THAT(answer_to("HTTP://[::1]/health?x=/"), HasSubstr("200 OK"));
+  EXPECT_THAT(answer_to("http://localhost"), HasSubstr("there is no route \\\"/\\\""));
+  EXPECT_THAT(answer_to("http://evil.example/health"), AllOf(HasSubstr("403 "), HasSubstr("evil.example")));
+  EXPECT_THAT(answer_to("https://localhost/health"), HasSubstr("400 "));
+}
+
 TEST(Server, EndsSlowHeadersBodiesAndIdleConnections) {
   ServerOptions options;
   options.limits.header_timeout = 0.05;

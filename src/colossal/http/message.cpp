@@ -27,6 +27,19 @@ std::string client_of(const Request& request) {
 }
 
 void set_target(Request& request, std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (same_name(target.substr(0, kScheme.size()), kScheme)) {
+    target.remove_prefix(kScheme.size());
+    const size_t end = std::min(target.find_first_of("/?"), target.size());
+    for (auto& [name, value] : request.headers.fields)
+      if (same_name(name, "Host")) value = target.substr(0, end);
+    target.remove_prefix(end);
+    if (!target.starts_with('/')) {
+      request.path = "/";
+      if (!target.empty()) request.query = target.substr(1);
+      return;
+    }
+  }
   const size_t mark = target.find('?');
   request.path = target.substr(0, mark);
   if (mark != std::string_view::npos) request.query = target.substr(mark + 1);

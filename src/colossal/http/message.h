@@ -44,7 +44,8 @@ struct Response {
 /// Returns the name of a request's client, for turns: the number of its key or, without keys, its remote address.
 std::string client_of(const Request& request);
 
-/// Sets path and query from the target of a request.
+/// Sets path and query from the target of a request. The host of a target in absolute form, as clients send it to
+/// proxies (http://localhost:8000/health), replaces that of the Host header.
 void set_target(Request& request, std::string_view target);
 
 /// Returns the phrase of a status: "Not Found" for 404, "Status" for one that this library does not send.

@@ -54,7 +54,10 @@ class RequestInput::Parser final : public beast::http::basic_parser<true> {
     body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  void on_chunk_header_impl(uint64_t, beast::string_view ext, ErrorCode& error) override { count(ext.size(), error); }
+  void on_chunk_header_impl(uint64_t size, beast::string_view ext, ErrorCode& error) override {
+    count(ext.size(), error);
+    if (size > static_cast<uint64_t>(max_body_) - request.body.size()) error = beast::http::error::body_limit;
+  }
   size_t on_chunk_body_impl(uint64_t, beast::string_view bytes, ErrorCode& error) override {
     return on_body_impl(bytes, error);
   }

@@ -213,8 +213,10 @@ void Connection::on_header() {
   began_ = Clock::now();
   end_ = {.number = request.number, .id = request.id, .method = request.method, .remote_address = remote_address_};
   if (!request.path.starts_with('/')) return refuse(400, "the target of a request must be a path that begins with /");
-  if (request.headers.count("Transfer-Encoding") > 0 && (!parsed_.is_chunked() || parsed_.is_http_1_0()))
-    return refuse(400, "the last Transfer-Encoding of a request must be chunked, in HTTP/1.1");  // where does it end?
+  // With another one the end of the body is unknown, or the body is compressed.
+  if (const std::string* encoding = request.headers.find("Transfer-Encoding");
+      encoding && (!same_name(*encoding, "chunked") || parsed_.is_http_1_0()))
+    return refuse(400, "the Transfer-Encoding of a request must be chunked, in HTTP/1.1");
   const ServerCore& core = server_.core;
   Admitted admitted = admit(request, parsed_.is_http_1_0(), core.is_draining, core.routes, core.admission);
   request.key = end_.key = admitted.key;
