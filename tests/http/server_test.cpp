@@ -160,10 +160,10 @@ TEST(Server, RefusesBodiesOfUnknownLength) {
   TestServer server;
   const std::string hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
   for (const std::string coding : {"gzip", "xchunked", "chunked, identity", "identity"}) {
-    const std::string answer =
-        server.answer_to("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                         "Transfer-Encoding: " +
-                         coding + "\r\n\r\n" + hidden);
+    const std::string answer = server.answer_to(
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Transfer-Encoding: " +
+        coding + "\r\n\r\n" + hidden);
     EXPECT_THAT(answer, HasSubstr("400 ")) << coding;
     EXPECT_THAT(answer, Not(HasSubstr("200 "))) << coding;
   }

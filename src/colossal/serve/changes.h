@@ -29,7 +29,7 @@ struct Changes {
   std::vector<NewEmbedding> embeddings{};
   std::vector<Ticket> cancelled{};
   std::vector<std::string> schemas{};  ///< JSON schemas to compile aside (Replica::prepare)
-  bool ends = false;  ///< the loops of all ranks return
+  bool ends = false;                   ///< the loops of all ranks return
 
   bool is_empty() const {
     return generations.empty() && embeddings.empty() && cancelled.empty() && schemas.empty() && !ends;

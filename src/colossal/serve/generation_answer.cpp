@@ -46,8 +46,7 @@ GenerationAnswer::GenerationAnswer(Service& service, const http::Request& reques
       .with_usage = wanted.include_usage};
   for (size_t p = 0; p < job_.prompts.size(); ++p) {
     prompt_tokens_ += static_cast<int64_t>(job_.prompts[p].size());
-    ChoiceOptions options{
-        .stop = wanted.options.stop, .tools = job_.tools, .reports_end = job_.writer.reports_end};
+    ChoiceOptions options{.stop = wanted.options.stop, .tools = job_.tools, .reports_end = job_.writer.reports_end};
     if (!job_.echoes.empty()) options.echo = job_.echoes[p];
     for (int64_t i = 0; i < wanted.n; ++i) choices_.push_back({ChoiceStream(*service.model().tokenizer, options)});
   }

@@ -47,7 +47,7 @@ struct ServedModel {
 struct ServiceOptions {
   RequestDefaults defaults{};
   http::ServerLimits limits{};
-  bool has_keys = false;  ///< the server demands keys: prefixes are shared under the same key only
+  bool has_keys = false;     ///< the server demands keys: prefixes are shared under the same key only
   bool only_embeds = false;  ///< the model that will be loaded only embeds: GET / has no chat page
   int64_t max_embedding_tokens = int64_t{16} << 20;    ///< tokens of all unfinished embeddings: 128 MiB of ids
   std::function<void(const std::string& line)> log{};  ///< called with each line of the log, from any thread

@@ -90,7 +90,7 @@ class SchemaCache {
   std::deque<std::string> aside_;      // schemas that wait for thread_
   std::condition_variable changed_;
   bool is_ending_ = false;
-  std::thread thread_;  // none before the first compile_aside()
+  std::thread thread_;                               // none before the first compile_aside()
   Recent<std::shared_ptr<text::TokenMasks>> masks_;  // used by the engine's thread only
 };
 
