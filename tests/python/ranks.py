@@ -27,26 +27,41 @@ def variables(rank: int, size: int, port: int) -> dict[str, str]:
             "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
 
 
-def start(command: list[str], size: int) -> list[str]:
-    """Runs a command on `size` ranks and returns what each has printed. Fails if a rank fails."""
+def begin(command: list[str], size: int) -> list["subprocess.Popen[str]"]:
+    """Starts a command on `size` ranks, which the caller must wait for."""
     port = _free_port()
-    processes = [
+    return [
         subprocess.Popen(command, env=variables(rank, size, port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          text=True) for rank in range(size)
     ]
+
+
+def end(processes: list["subprocess.Popen[str]"]) -> list[str]:
+    """Waits for ranks and returns what each has printed. Kills those that hang."""
     try:
-        printed = [process.communicate(timeout=_LIMIT)[0] for process in processes]
+        return [process.communicate(timeout=_LIMIT)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
+
+
+def start(command: list[str], size: int) -> list[str]:
+    """Runs a command on `size` ranks and returns what each has printed. Fails if a rank fails."""
+    processes = begin(command, size)
+    printed = end(processes)
     states = [process.returncode for process in processes]
     assert not any(states), f"ranks ended with {states}:\n" + "\n".join(printed)
     return printed
 
 
+def call_of(function: Callable[..., None], *arguments: object) -> list[str]:
+    """Returns the command that calls function(world, *arguments) on a rank."""
+    return [sys.executable, __file__, function.__module__, function.__name__, json.dumps(arguments)]
+
+
 def run(function: Callable[..., None], size: int, *arguments: object) -> list[str]:
     """Calls function(world, *arguments) on `size` ranks. See start()."""
-    return start([sys.executable, __file__, function.__module__, function.__name__, json.dumps(arguments)], size)
+    return start(call_of(function, *arguments), size)
 
 
 def _main() -> None:
