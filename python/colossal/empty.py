@@ -1,8 +1,11 @@
 """Modules larger than memory: parameters without memory, and their first values."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Optional, Union
 
 import torch
@@ -116,6 +119,28 @@ class Filling:
         finally:
             for slots, name, p in self._slots:
                 slots[name] = p
+
+    @contextmanager
+    def noting_interrupts(self) -> Iterator[None]:
+        """Keeps what Ctrl-C raises inside as the failure. Python may raise it before the first line of a function that
+        the compiled part calls, where the function cannot catch it."""
+        usual = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(usual):
+            yield
+            return
+
+        def note(number: int, frame: Optional[FrameType]) -> None:
+            try:
+                usual(number, frame)
+            except BaseException as error:
+                self.failure = error
+                raise
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, usual)
 
     def finish(self) -> None:
         """Puts the parameters that were made into the module, under every name."""

@@ -4,7 +4,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
@@ -44,7 +44,8 @@ class Training:
     parameters keep their values, except in these two cases.
 
     A training stays alive until nothing refers to it or it is closed, at the latest until the interpreter exits. Ctrl-C
-    raises KeyboardInterrupt once the call in progress returns.
+    raises KeyboardInterrupt once the call in progress returns. The call has then done its work on all ranks, and its
+    result is lost: the script may go on.
     """
 
     def __init__(self, world: World, module: torch.nn.Module, native: _binding.Training, settings: _binding.Config,
@@ -230,6 +231,9 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
     Parameters and buffers start with rank 0's values and move to the device of `world`. Floating-point parameters and
     persistent buffers get the compute dtype of [precision] mode. `parallel.data` defaults to `world.size`.
 
+    Ctrl-C raises KeyboardInterrupt. Empty parameters then stay empty, and other ranks may raise `Error`; other
+    parameters are as after `Training.close()`.
+
     Errors ("config"): unknown keys, wrong types, values out of range. ("training"): no `training.steps`, unless the
     schedule is constant. ("model"): a module of DDP, FSDP or DeepSpeed; DTensors and quantized parameters; hooks of
     `register_post_accumulate_grad_hook()` on trained parameters; `torch.compile()` under ZeRO 3 or with tiers.
@@ -251,12 +255,13 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
         lambda tensor: tensor if tensor.is_meta else tensor.to(world.device))
     filling = Filling(module, weights, init) if weights is not None or modules.has_empty(module) else None
     try:
-        native = _binding.Training(world._joined, modules.tensors_of(module), settings, first_pass,
-                                   None if filling is None else filling.native)
+        with nullcontext() if filling is None else filling.noting_interrupts():
+            native = _binding.Training(world._joined, modules.tensors_of(module), settings, first_pass,
+                                       None if filling is None else filling.native)
     except Error as error:
         if filling is None or filling.failure is None:
             raise
-        raise filling.failure from error  # an exception of init, on the rank that has it
+        raise filling.failure from error  # an exception of init, or of Ctrl-C, on the rank that has it
     if filling is not None:
         filling.finish()
     return Training(world, module, native, settings, modules.Unchanged(module))

@@ -88,7 +88,8 @@ def launch(backend: str = "auto", device: str = "auto", timeout: float = 300, *,
     backend: transport between ranks: "shm", "gloo" or "nccl"; "auto" is nccl with one GPU per rank, shm on one host,
         else gloo.
     device: "cpu" or "cuda"; "auto" is cuda if there is a GPU that this build can use.
-    timeout: seconds that ranks wait for one another, at the start and in each collective, before the run ends.
+    timeout: seconds that ranks wait for one another, at the start and in each collective, before the run ends. Ctrl-C
+        is answered when the wait is over.
     keep_memory: keeps freed memory of large CPU tensors for reuse by this process, which saves page faults, and lets
         Colossal count the memory of tensors. It exchanges torch's CPU allocator; False leaves torch's own.
 
