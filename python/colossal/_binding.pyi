@@ -5,7 +5,10 @@ import torch
 _Named = Sequence[tuple[str, torch.Tensor]]
 _Scalar = bool | int | float | str
 
-class Config:
+class _Pybind11Type(type): ...  # the metaclass of pybind11's classes, which has no name in the module
+
+class Config(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     @property
     def device(self) -> str: ...
     @property
@@ -23,7 +26,8 @@ class Config:
 
 def read_config(path: str, values: dict[str, _Scalar | list[_Scalar]]) -> tuple[Config, set[str], list[str]]: ...
 
-class World:
+class World(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     @property
     def rank(self) -> int: ...
     @property
@@ -41,10 +45,10 @@ class World:
 
 def launch(backend: str, device: str, timeout: float, keep_memory: bool, say: Callable[[str], None]) -> World: ...
 
-class ModuleTensors:
+class ModuleTensors(metaclass=_Pybind11Type):
     def __init__(self, parameters: _Named, buffers: _Named, tables: list[torch.Tensor]) -> None: ...
 
-class FirstValues:
+class FirstValues(metaclass=_Pybind11Type):
     def __init__(
         self,
         replace: Callable[[int, torch.Tensor], torch.Tensor],
@@ -56,7 +60,8 @@ class FirstValues:
         submodules: list[tuple[str, list[str]]],
     ) -> None: ...
 
-class StepResult:
+class StepResult(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     @property
     def learning_rate(self) -> float: ...
     @property
@@ -64,13 +69,15 @@ class StepResult:
     @property
     def skipped(self) -> bool: ...
 
-class Gathered:
+class Gathered(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     def end(self) -> None: ...
 
-class WholeTensors:
+class WholeTensors(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     def next(self) -> tuple[str, torch.Tensor] | None: ...
 
-class Training:
+class Training(metaclass=_Pybind11Type):
     def __init__(
         self,
         world: World,
@@ -95,13 +102,13 @@ class Training:
     @property
     def steps_done(self) -> int: ...
 
-class Request:
-    def __init__(self, *args: object, **kwargs: object) -> None: ...
+class Request(metaclass=_Pybind11Type):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...  # raises TypeError
     def next(self, seconds: float) -> tuple[str, list[int], list[tuple[float, list[tuple[int, float]]]], str | None]: ...
     def descriptor(self) -> int: ...
     def cancel(self) -> None: ...
 
-class Engine:
+class Engine(metaclass=_Pybind11Type):
     def __init__(self, arguments: list[str]) -> None: ...
     def submit(self, prompt: list[int], options: str, index: int) -> Request: ...
     def prompt_ids(self, text: str) -> list[int]: ...
@@ -110,7 +117,7 @@ class Engine:
     def max_length(self) -> int: ...
     def notices(self) -> list[str]: ...
 
-class Tokenizer:
+class Tokenizer(metaclass=_Pybind11Type):
     def __init__(self, name: str) -> None: ...
     def encode(self, text: str) -> list[int]: ...
     def encode_prompt(self, text: str) -> list[int]: ...
@@ -124,7 +131,7 @@ class Tokenizer:
     def end_id(self) -> int: ...
     def mask_id(self) -> int: ...
 
-class ChatTemplate:
+class ChatTemplate(metaclass=_Pybind11Type):
     def __init__(self, folder: str) -> None: ...
     def render(self, chat: str, name: str) -> str: ...
     def names(self) -> list[str]: ...
