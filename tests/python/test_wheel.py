@@ -78,6 +78,24 @@ def files_of(folder):
     return {path.relative_to(folder) for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
+def own_tests_pass(environment, folder):
+    """Runs tests of the package on what the wheel has installed, with the pytest of this Python."""
+    (folder / "is_installed.py").write_text(
+        "import colossal, torch\n"
+        "from colossal import _binding\n"
+        "for module in (colossal, _binding):\n"
+        f"    assert module.__file__.startswith({str(environment)!r}), module.__file__\n"
+    )
+    chosen = ["build.py", "checkpoint.py", "text.py", "training.py::test_checkpoints_resume_bitwise"]
+    files = [f"{ROOT}/tests/python/test_{name}" for name in chosen]
+    command = [environment / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "is_installed"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("COLOSSAL_")}
+    variables |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    words = [str(word) for word in [*command, *files]]
+    tested = subprocess.run(words, env=variables, capture_output=True, text=True, cwd=folder)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
 def test_installs_and_uninstalls_without_a_trace(wheel, environment, tmp_path):
     before = files_of(environment)
     installed = run(environment / "bin" / "pip", "install", "--no-index", "--no-deps", wheel)
@@ -88,6 +106,7 @@ def test_installs_and_uninstalls_without_a_trace(wheel, environment, tmp_path):
     assert info.returncode == 0, info.stderr
     imported = run(environment / "bin" / "python", "-c", "import colossal; print(colossal.__file__)", cwd=tmp_path)
     assert imported.stdout.startswith(str(environment)), imported.stderr
+    own_tests_pass(environment, tmp_path)
     removed = run(environment / "bin" / "pip", "uninstall", "-y", "pycolossal")
     assert removed.returncode == 0, removed.stderr
     assert files_of(environment) == before
