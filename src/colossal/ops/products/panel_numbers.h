@@ -7,7 +7,7 @@ namespace {
 
 // Each of these types describes how a kind of panel is multiplied. A unit of a panel has kInputs elements of an output,
 // which kSteps steps multiply with as many units of a row. A part of a block of rows has at most kSums sums. If
-// kScales is set, 32 scales in fp32 follow the numbers of a panel.
+// kScales is set, 32 scales in fp32 follow the numbers of a panel, and sums are multiplied by them and by kFactor.
 
 // One element per lane.
 struct Single {
@@ -38,9 +38,10 @@ inline Ints widened(const int8_t* p) {
 #endif
 }
 
-// One element per lane, of a weight in e4m3. Its exponent and mantissa are moved to their position in fp32; a factor
-// then corrects the different exponent bias. Subnormal e4m3 values are subnormal in between, which is slow; few weights
-// are that small.
+// One element per lane, of a weight in e4m3. Its exponent and mantissa are moved to their position in fp32, which makes
+// it 2^120 times too small, as the exponent biases differ. The factor of the rows, and kFactor, make up for that
+// without a multiplication for each weight. Subnormal e4m3 values are subnormal in fp32, too, which is slow; few
+// weights are that small.
 struct SingleFp8 {
   using Stored = float;
   using Weight = int8_t;
@@ -48,9 +49,10 @@ struct SingleFp8 {
   static constexpr int64_t kInputs = 1;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = true;
+  static constexpr float kFactor = 0x1p120f / kFp8RowFactor;
   Vec<float> value;
   static SingleFp8 weights(const int8_t* p, int) {
-    return {(Vec<float>)((widened(p) << 20) & static_cast<int32_t>(0x87F00000u)) * 0x1p120f};
+    return {(Vec<float>)((widened(p) << 20) & static_cast<int32_t>(0x87F00000u))};
   }
   static SingleFp8 number(const float* p) { return {splat<float>(*p)}; }
   static void add(Vec<float>& sum, SingleFp8 a, SingleFp8 b) { sum = multiply_add(a.value, b.value, sum); }
@@ -116,6 +118,7 @@ struct PairsFp8 {
   static constexpr int64_t kInputs = 2;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = true;
+  static constexpr float kFactor = 1;
   __m512bh bits;
   template <int Vectors>
   static void load_weights(PairsFp8 (&weights)[Vectors], const uint16_t* p, int) {
@@ -169,16 +172,29 @@ inline void load_weights(Number (&weights)[Vectors], const typename Number::Weig
   }
 }
 
+/// Bytes between the weights that are multiplied and those that are prefetched, where one part reads a panel.
+constexpr int64_t kAhead = 2048;
+
+/// Prefetches the cache lines that begin in `Bytes` bytes.
+template <int64_t Bytes>
+inline void prefetch_lines(const char* p) {
+  constexpr int64_t kLine = 64;
+#pragma GCC unroll 4
+  for (int64_t byte = 0; byte < Bytes; byte += kLine) __builtin_prefetch(p + byte);
+}
+
 // Adds the products with `count` units of the panel's vectors from `w` on to the sums of the rows from `x` on.
+// Prefetches the weights that are `ahead` bytes further on; 0 = none.
 template <class Number, int Rows, int Vectors>
 inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const typename Number::Weight* w,
-                         int64_t count, float (*out)[kOutputs]) {
+                         int64_t count, int64_t ahead, float (*out)[kOutputs]) {
   Vec<float> sums[Rows][Vectors];
 #pragma GCC unroll 12
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) sums[i][v] = load(out[i] + v * kLanes<float>, Whole{});
-  for (int64_t k = 0; k < count; ++k, w += kOutputs)
+  for (int64_t k = 0; k < count; ++k, w += kOutputs) {
+    if (ahead != 0) prefetch_lines<Vectors * kLanes<float> * sizeof(*w)>(reinterpret_cast<const char*>(w) + ahead);
 #pragma GCC unroll 2
     for (int step = 0; step < Number::kSteps; ++step, x += pitch) {
       Number weights[Vectors];
@@ -190,6 +206,7 @@ inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const 
         for (int v = 0; v < Vectors; ++v) Number::add(sums[i][v], weights[v], number);
       }
     }
+  }
 #pragma GCC unroll 12
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
@@ -206,15 +223,16 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
     const auto* x = static_cast<const typename Number::Stored*>(p.block) + unit * Number::kSteps * rows;
     const auto* w = static_cast<const typename Number::Weight*>(p.panel) + unit * kOutputs;
     for_parts<Number::kSums>(rows, [&](int64_t row, auto count, int first, auto vectors) {
+      const int64_t ahead = row > 0 ? 0 : at_a_time < p.inputs ? (end - unit) * kOutputs * sizeof(*w) : kAhead;
       numbers_part<Number, decltype(count)::value, decltype(vectors)::value>(
-          x + row, rows, w + first * kLanes<float>, end - unit,
+          x + row, rows, w + first * kLanes<float>, end - unit, ahead,
           reinterpret_cast<float(*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
     });
   }
   if constexpr (Number::kScales) {
     const auto* scales = reinterpret_cast<const float*>(static_cast<const char*>(p.panel) + p.inputs * kOutputs);
     for (int64_t i = 0; i < rows; ++i)
-      for (int j = 0; j < kOutputs; ++j) sums.of[i][j] *= scales[j];
+      for (int j = 0; j < kOutputs; ++j) sums.of[i][j] *= scales[j] * Number::kFactor;
   }
   write_panel(p, rows, sums);
 }

@@ -49,6 +49,9 @@ struct PanelProduct {
   bool narrow = false;              ///< true: y is Bf16, else float
 };
 
+/// Factor of rows in fp32 that are multiplied with fp8 weights: see SingleFp8. Rows of 2^63 and more overflow.
+constexpr float kFp8RowFactor = 0x1p64f;
+
 /// Rows to write in the layout of a block of rows, or in that of a panel.
 struct RowsToLayOut {
   const void* x = nullptr;     ///< the first row
@@ -60,7 +63,7 @@ struct RowsToLayOut {
   int64_t pitch = 0;               ///< rows of the layout, of which these are some; `rows` if by_row
   bool by_row = false;             ///< as RowLayout::by_row
   int64_t group = 0;               ///< lay_out_codes: inputs that share a scale
-  float factor = 1;                ///< lay_out_codes: factor of the scales
+  float factor = 1;                ///< lay_out_float: factor of the numbers; lay_out_codes: factor of the scales
   float* scales = nullptr;         ///< lay_out_codes: [groups][pitch], place of the first row
   int32_t* sums = nullptr;         ///< lay_out_codes: the same, for the sums of codes
 };

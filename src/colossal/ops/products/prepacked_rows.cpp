@@ -49,6 +49,10 @@ PrepackedKernels::LayOut lay_out_of(Stored stored, const PrepackedKernels& kerne
   }
 }
 
+bool is_fp8_in_fp32(const PackedInputs& inputs, const PrepackedKernels& kernels) {
+  return inputs.type == PackedType::Fp8 && stored_as(inputs, kernels) == Stored::Float;
+}
+
 }  // namespace
 
 PrepackedRows::PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor,
@@ -65,7 +69,7 @@ PrepackedRows::PrepackedRows(const void* x, int64_t rows, const PackedInputs& in
            .padded = inputs.padded,
            .by_row = layout_.by_row,
            .group = inputs.group,
-           .factor = factor} {
+           .factor = is_fp8_in_fp32(inputs, kernels) ? kFp8RowFactor : factor} {
   constexpr int64_t kLine = 64;
   const int64_t lines = (rows_ * row_bytes_ + kLine - 1) / kLine * kLine, groups = rows_ * inputs_.groups();
   const auto size_of_group = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));

@@ -148,7 +148,7 @@ inline __attribute__((always_inline)) void with_type(Narrow type, const Body& bo
 void lay_out_float(const RowsToLayOut& p) {
   with_type(p.type, [&](auto* type) {
     put_all(p, p.padded, [&](const char* row, int64_t k) {
-      return (Words)numbers_of(reinterpret_cast<decltype(type)>(row), k, p.inputs);
+      return (Words)(numbers_of(reinterpret_cast<decltype(type)>(row), k, p.inputs) * p.factor);
     });
   });
 }
