@@ -22,7 +22,7 @@ constexpr int64_t kFetched = int64_t{1} << 20;  // bytes, about a core's private
 constexpr int64_t kLine = 64, kLinesAtOnce = 32;
 constexpr int kTurns = 2000;              // spins before a thread sleeps
 constexpr size_t kMaxRemembered = 16384;  // pieces: more than the matrices of most models
-constexpr size_t kMaxPieces = 16;         // of one prefetch: more than the experts that a token goes through
+constexpr size_t kMaxPieces = 16;         // pieces of one prefetch: more than the experts of most tokens
 
 thread_local bool inside_team = false;
 thread_local bool team_loops = false;
@@ -48,7 +48,8 @@ struct ThreadTeam::Shared {
   InstructionSet set = InstructionSet::Portable;  // of the calling thread; read and written as `body` is
   std::atomic<uint32_t> loops{0};                 // number of loops started; sleeping threads wait on it
   std::atomic<bool> ending{false};
-  // What the next loop streams. A thread may read pieces of two loops at once, and then prefetches what nobody needs.
+  // These pieces are the memory that the next loop streams. A thread may read pieces of two loops at once. It then
+  // prefetches memory that no loop needs, which does no harm.
   struct Piece {
     std::atomic<const char*> begin{nullptr};
     std::atomic<int64_t> bytes{0};

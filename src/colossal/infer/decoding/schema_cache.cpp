@@ -102,7 +102,7 @@ void SchemaCache::run_aside() {
     lock.unlock();
     try {
       compiled(schema);
-    } catch (const std::exception&) {  // whoever needs the schema gets the same error
+    } catch (const std::exception&) {  // the request that needs the schema compiles it and gets the error
     }
     lock.lock();
   }

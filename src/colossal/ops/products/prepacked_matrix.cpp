@@ -19,8 +19,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kOutputs = kPanelOutputs;
-constexpr int64_t kShortLayout = int64_t{1} << 14;  // numbers of x that take no longer to lay out than to wake a thread
-constexpr int64_t kShortProduct = int64_t{1} << 15;  // bytes of weights times blocks of rows, likewise
+// Below these sizes a loop takes no longer than it takes to wake a thread.
+constexpr int64_t kShortLayout = int64_t{1} << 14;   // numbers of x
+constexpr int64_t kShortProduct = int64_t{1} << 15;  // bytes of weights times blocks of rows
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

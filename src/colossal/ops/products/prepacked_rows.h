@@ -25,7 +25,7 @@ struct PackedInputs {
 class PrepackedRows {
  public:
   /// Takes dense rows [rows, inputs], which must outlive the calls of lay_out(). The scales of codes are multiplied by
-  /// `factor`.
+  /// `factor`, and rows in fp32 for fp8 weights by kFp8RowFactor.
   PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
   int64_t rows() const { return rows_; }
