@@ -4,7 +4,7 @@
 #   ./colossal.sh train examples/quickstart.toml     any command of `colossal`; builds that program alone
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
-#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: not the server's
+#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: of layers without LibTorch
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
 #   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
 #   ./colossal.sh docs                               writes the documentation site into build/site
@@ -471,7 +471,7 @@ build_target() {  # target, what
 
 # The Python packages against which the interop tests compare. Without them those tests are skipped and say why.
 install_interop() {
-  local wanted=$root/tests/interop/requirements.txt seen=$root/.venv/.interop-requirements
+  local wanted=$root/tests/interop/requirements.txt seen=$root/.venv/.interop-requirements said=$root/build/interop.log
   [ -f "$wanted" ] || return 0
   cat "$wanted" "$root/docs/requirements.txt" | cmp -s - "$seen" && return
   need_venv
@@ -482,12 +482,11 @@ install_interop() {
     version=${found%% *}
     packages+=("torch==${version%%+*}")
   fi
-  printf 'installing the Python packages of the interop tests ... ' >&2
-  if "$root/.venv/bin/python" -m pip install "${packages[@]}" >>"$log" 2>&1; then
+  if "$root/.venv/bin/python" -m pip install "${packages[@]}" >"$said" 2>&1; then
     cat "$wanted" "$root/docs/requirements.txt" >"$seen"
-    echo "$((SECONDS - began)) s" >&2
+    echo "installed the Python packages of the interop tests in $((SECONDS - began)) s" >&2
   else
-    echo "failed after $((SECONDS - began)) s (see $log); the tests that need them will be skipped" >&2
+    echo "the Python packages of the interop tests could not be installed (see $said); the tests that need them will be skipped" >&2
   fi
 }
 
@@ -553,8 +552,9 @@ case "${1:-}" in
   test)
     shift
     configure ON AUTO
-    install_interop
+    install_interop &  # half of its minutes are waiting, which the compiler fills
     build_target all "everything"
+    wait
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
@@ -585,12 +585,12 @@ case "${1:-}" in
     configure ON AUTO
     read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
-    server=
+    part=
     # Two tests send as many requests with faults, one of them to a server over a model.
-    if [ "${2:-}" != --quick ]; then server=_and_server; export COLOSSAL_MUTATED_REQUESTS=50000; fi
-    sanitize asan "sanitized_tests$server" "the tests of raw memory, threads and untrusted input under AddressSanitizer and UBSan"
+    if [ "${2:-}" = --quick ]; then part=_quick; else export COLOSSAL_MUTATED_REQUESTS=50000; fi
+    sanitize asan "sanitized_tests$part" "the tests of raw memory and untrusted input under AddressSanitizer and UBSan"
     unset COLOSSAL_MUTATED_REQUESTS
-    sanitize tsan "thread_sanitized_tests$server" "the tests of ranks, workers and servers under ThreadSanitizer"
+    sanitize tsan "thread_sanitized_tests$part" "the tests of threads under ThreadSanitizer"
     ;;
   *)
     configure OFF OFF
