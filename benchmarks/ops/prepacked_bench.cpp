@@ -1,13 +1,14 @@
 // Products with prepacked weights compared with LibTorch's, at the sizes of all linear layers of a LLaMA of 551 million
 // parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
 //
-// Usage: colossal_prepacked_bench [threads] [rounds] [kernels]. `kernels` is portable, avx2, avxvnni, avx512,
-//        avx512vnni, avx512bf16, amx or auto, the best ones of this machine. Prints a row per type of weights and
-//        number of rows of x, from the best time of a pass over all layers: operations and bytes of weights per
-//        second, the time of LibTorch divided by ours, and our operations per second divided by those of LibTorch for
-//        2048 x 2048 matrices. LibTorch and ours run alternately. LibTorch multiplies in fp32 (also fp8), in bf16,
-//        and for 8 and 4 bits by `_int_mm`, which does not quantize x. GOMP_SPINCOUNT=1000, as `colossal` sets it,
-//        keeps LibTorch's threads from spinning while ours need the core.
+// Usage: colossal_prepacked_bench [threads] [rounds] [kernels] [weights]. `kernels` is portable, avx2, avxvnni, avx512,
+//        avx512vnni, avx512bf16, amx or auto, the best ones of this machine. `weights` is one type of the first column;
+//        by default all run. Prints a row per type of weights and number of rows of x, from the best time of a pass
+//        over all layers: operations and bytes of weights per second, the time of LibTorch divided by ours, and our
+//        operations per second divided by those of LibTorch for 2048 x 2048 matrices. LibTorch and ours run
+//        alternately. LibTorch multiplies in fp32 (also fp8), in bf16, and for 8 and 4 bits by `_int_mm`, which does
+//        not quantize x. GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps LibTorch's threads from spinning while ours
+//        need the core.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -18,6 +19,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "colossal/ops/cpu.h"
@@ -132,7 +134,8 @@ int main(int argc, char** argv) {
     std::printf("kernels %s, %d threads\n\n", ops::prepacked_kernels().name.data(), at::get_num_threads());
     std::printf("%-10s %5s %10s %10s %8s %13s %9s %13s\n", "weights", "rows", "ms", "GFLOP/s", "GB/s", "LibTorch, ms",
                 "ratio", "of 2048^2");
-    for (const Kind& kind : kinds()) measure(kind, rounds);
+    for (const Kind& kind : kinds())
+      if (argc <= 4 || kind.name == std::string_view(argv[4])) measure(kind, rounds);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "colossal_prepacked_bench: %s\n", error.what());
     return 1;
