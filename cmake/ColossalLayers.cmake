@@ -277,9 +277,6 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   endif()
   # A third off the time to compile; what tests spend their time in is the libraries. It goes with the shared header, as -O0 does not.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
-  if(COLOSSAL_UNITY AND NOT COLOSSAL_SANITIZE)  # lines of tests in a debugger: the presets `develop` and `debug`
-    target_compile_options(${target} PRIVATE -g0)
-  endif()
   set(properties LABELS ${arg_LABEL})
   if(folder STREQUAL "ops")  # these tests have threads, which wait for one another many times longer beside another test
     list(APPEND properties PROCESSORS 2)

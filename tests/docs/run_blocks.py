@@ -17,6 +17,7 @@ there. The folder is temporary, unless --folder names one to keep. What would ta
 - `./colossal.sh` is the program that was built; bare.first_command tests the script itself
 - `python`, `pip` and `torchrun`, also in an environment that `python3 -m venv` makes, are those of $COLOSSAL_PYTHON, which finds the package of
   the build; `pip install .` does nothing more
+- `cmake --build build/NAME` links the program that the build of the tests made of examples/NAME, if it did; other examples are compiled
 - `colossal serve` runs in the background, on a free port that takes the place of 8000, until the next one or the end of the page
 
 Ends with status 77, which ctest reports as skipped, where the page needs curl and there is none, or Python and $COLOSSAL_PYTHON cannot import
@@ -45,6 +46,12 @@ MAKE_OR_RUN = '''if [ "$1 $2" = "-m venv" ]; then
   exit
 fi
 exec "$COLOSSAL_PYTHON" "$@"'''
+
+BUILD_OR_LINK = '''built=$(dirname "$COLOSSAL_BINARY")/tests/colossal_${2#build/}
+if [ "$1" = --build ] && [ -d "examples/${2#build/}" ] && [ -x "$built" ]; then
+  exec ln -sf "$built" "$2/${2#build/}"
+fi
+exec %s "$@"'''
 
 STAND_INS = {
     "python": MAKE_OR_RUN,
@@ -163,7 +170,7 @@ def write_program(path, text):
 
 
 def prepare(folder, source, binary):
-    """Links the repository's files in the folder and stands the built program in for ./colossal.sh."""
+    """Links the repository's files in the folder, and puts the built program in the place of ./colossal.sh."""
     for name in os.listdir(source):
         if name not in ("build", "runs", "out", "colossal.sh"):
             os.symlink(os.path.join(source, name), os.path.join(folder, name))
@@ -214,6 +221,7 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
             os.makedirs(folder)
         prepare(folder, source, binary)
+        write_program(os.path.join(programs, "cmake"), BUILD_OR_LINK % shutil.which("cmake"))
         if needs_python:
             for name, text in STAND_INS.items():
                 write_program(os.path.join(programs, name), text)
