@@ -4,7 +4,7 @@
 #   ./colossal.sh train examples/quickstart.toml     any command of `colossal`; builds that program alone
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
-#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: of layers without LibTorch
+#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: of files and HTTP alone
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
 #   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
 #   ./colossal.sh docs                               writes the documentation site into build/site
