@@ -8,13 +8,15 @@ namespace {
 // Each of these types describes how a kind of panel is multiplied. A unit of a panel has kInputs elements of an output,
 // which kSteps steps multiply with as many units of a row. A part of a block of rows has at most kSums sums. If
 // kScales is set, 32 scales in fp32 follow the numbers of a panel, and sums are multiplied by them and by kFactor.
+// Where one part reads a panel, it prefetches the weights that are kAhead bytes further on. 0 leaves that to the
+// processor, which is faster where memory alone sets the pace.
 
 // One element per lane.
 struct Single {
   using Stored = float;
   using Weight = float;
   static constexpr RowLayout kLayout{};
-  static constexpr int64_t kInputs = 1;
+  static constexpr int64_t kInputs = 1, kAhead = 0;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = false;
   Vec<float> value;
@@ -46,7 +48,7 @@ struct SingleFp8 {
   using Stored = float;
   using Weight = int8_t;
   static constexpr RowLayout kLayout{};
-  static constexpr int64_t kInputs = 1;
+  static constexpr int64_t kInputs = 1, kAhead = 2048;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = true;
   static constexpr float kFactor = 0x1p120f / kFp8RowFactor;
@@ -64,7 +66,7 @@ struct Pairs {
   using Stored = uint32_t;
   using Weight = uint32_t;
   static constexpr RowLayout kLayout{};
-  static constexpr int64_t kInputs = 2;
+  static constexpr int64_t kInputs = 2, kAhead = 0;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = false;
   __m512bh bits;
@@ -115,7 +117,7 @@ alignas(64) constexpr PairBytes kPairBytes = pair_bytes();
 struct PairsFp8 {
   using Stored = uint32_t;
   using Weight = uint16_t;
-  static constexpr int64_t kInputs = 2;
+  static constexpr int64_t kInputs = 2, kAhead = 0;
   static constexpr int kSteps = 1, kSums = kMaxSums;
   static constexpr bool kScales = true;
   static constexpr float kFactor = 1;
@@ -144,7 +146,7 @@ struct Pairs {
   using Stored = float;
   using Weight = uint32_t;
   static constexpr RowLayout kLayout{.widened = true};
-  static constexpr int64_t kInputs = 2;
+  static constexpr int64_t kInputs = 2, kAhead = 1024;
   static constexpr int kSteps = 2, kSums = kFewerSums;
   static constexpr bool kScales = false;
   Vec<float> value;
@@ -171,9 +173,6 @@ inline void load_weights(Number (&weights)[Vectors], const typename Number::Weig
     }
   }
 }
-
-/// Bytes between the weights that are multiplied and those that are prefetched, where one part reads a panel.
-constexpr int64_t kAhead = 2048;
 
 /// Prefetches the cache lines that begin in `Bytes` bytes.
 template <int64_t Bytes>
@@ -223,7 +222,7 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
     const auto* x = static_cast<const typename Number::Stored*>(p.block) + unit * Number::kSteps * rows;
     const auto* w = static_cast<const typename Number::Weight*>(p.panel) + unit * kOutputs;
     for_parts<Number::kSums>(rows, [&](int64_t row, auto count, int first, auto vectors) {
-      const int64_t ahead = row > 0 ? 0 : at_a_time < p.inputs ? (end - unit) * kOutputs * sizeof(*w) : kAhead;
+      const int64_t ahead = row > 0 ? 0 : at_a_time < p.inputs ? (end - unit) * kOutputs * sizeof(*w) : Number::kAhead;
       numbers_part<Number, decltype(count)::value, decltype(vectors)::value>(
           x + row, rows, w + first * kLanes<float>, end - unit, ahead,
           reinterpret_cast<float(*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
