@@ -1,6 +1,6 @@
 """The largest GPT-2 of `transformers` that trains a step in fp32 with AdamW under a limit of memory, from Python.
 
-    python benchmarks/python_largest_model.py FOLDER [--limit-gib 2] [--host 1GiB] [--length 64] [--hidden 768]
+    python benchmarks/python_largest_model.py FOLDER [--limit-gib 2] [--host 256MiB] [--length 64] [--hidden 768]
         [--vocabulary 50257] [--first LAYERS] [--most LAYERS] [--rounds 1]
 
 colossal.initialize() with a module of empty_parameters() and a scratch file in FOLDER, against PyTorch eager. The limit
@@ -55,7 +55,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--limit-gib", type=float, default=2)
-    parser.add_argument("--host", default="1GiB", help="our budget for parameters, gradients and states")
+    parser.add_argument("--host", default="256MiB", help="our budget for parameters, gradients and states")
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--vocabulary", type=int, default=50257)
