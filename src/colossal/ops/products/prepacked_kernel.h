@@ -31,7 +31,9 @@ constexpr PrepackedKernels kVectorKernels{.name = COLOSSAL_PREPACKED_NAME,
                                           .lay_out_bf16 = lay_out_bf16,
                                           .lay_out_codes = lay_out_codes,
                                           .lay_out_bytes = lay_out_bytes,
-                                          .lay_out_halves = lay_out_halves};
+                                          .lay_out_halves = lay_out_halves,
+                                          .encode_int8 = encode_int8,
+                                          .encode_e4m3 = encode_e4m3};
 
 #if defined(COLOSSAL_PREPACKED_BY_TILES)
 constexpr PrepackedKernels with_tiles(PrepackedKernels table) {

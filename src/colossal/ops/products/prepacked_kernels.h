@@ -64,8 +64,9 @@ struct RowsToLayOut {
   bool by_row = false;             ///< as RowLayout::by_row
   int64_t group = 0;               ///< lay_out_codes: inputs that share a scale
   float factor = 1;                ///< lay_out_float: factor of the numbers; lay_out_codes: factor of the scales
-  float* scales = nullptr;         ///< lay_out_codes: [groups][pitch], place of the first row
-  int32_t* sums = nullptr;         ///< lay_out_codes: the same, for the sums of codes
+  /// lay_out_codes: [groups][pitch], place of the first row. encode_int8 and encode_e4m3: [rows].
+  float* scales = nullptr;
+  int32_t* sums = nullptr;  ///< lay_out_codes: as scales, for the sums of codes
 };
 
 struct PrepackedKernels {
@@ -81,6 +82,8 @@ struct PrepackedKernels {
   LayOut lay_out_float, lay_out_widened, lay_out_bf16, lay_out_codes;
   /// Write codes of a weight for a panel: those of Int8, and those of Int4.
   LayOut lay_out_bytes, lay_out_halves;
+  /// Write rows of numbers as codes [rows][inputs] of int8 or e4m3, with a scale per row: see row_codes.h.
+  LayOut encode_int8, encode_e4m3;
 };
 
 /// Multiplies bf16 numbers and codes by AMX tiles. Requires the system's permission (ops/tile_permission.h).
