@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kFetched = int64_t{1} << 20;  // bytes, about a core's private cache
 constexpr int64_t kLine = 64, kLinesAtOnce = 32;
-constexpr int kTurns = 8000;              // spins before a thread sleeps, longer than a small model takes between products
+constexpr int kTurns = 8000;              // spins before a thread sleeps; small models take less between products
 constexpr size_t kMaxRemembered = 16384;  // pieces: more than the matrices of most models
 constexpr size_t kMaxPieces = 16;         // pieces of one prefetch: more than the experts of most tokens
 

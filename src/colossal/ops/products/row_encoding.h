@@ -17,7 +17,7 @@ inline float largest_magnitude(const T* x, int64_t count) {
   return max_of<float>(largest) + sum_of<float>(not_finite);
 }
 
-/// Returns the codes of 4 kUnits numbers from `first` on, one a byte. `code_of` computes them in the low byte of a lane.
+/// Returns the codes of 4 kUnits numbers from `first` on, one a byte. `code_of` leaves them in the low bytes of lanes.
 template <class T, class CodeOf>
 inline Words bytes_of(const T* x, int64_t first, int64_t count, const CodeOf& code_of) {
   Words codes[4];
