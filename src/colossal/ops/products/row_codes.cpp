@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/products/fp8.h"
 #include "colossal/ops/products/prepacked_kernels.h"
@@ -26,9 +27,7 @@ RowCodes encode_by_kernel(const at::Tensor& x, at::ScalarType dtype) {
   const RowCodes coded{at::empty(x.sizes(), options.dtype(dtype)),
                        at::empty(x.sizes().slice(0, x.dim() - 1), options.dtype(at::kFloat))};
   const RowsToLayOut all{.x = rows.const_data_ptr(),
-                         .type = x.scalar_type() == at::kFloat      ? Narrow::None
-                                 : x.scalar_type() == at::kBFloat16 ? Narrow::Bf16
-                                                                    : Narrow::Half,
+                         .type = narrow_type(x),
                          .stride = size * item,
                          .inputs = size,
                          .out = coded.codes.mutable_data_ptr(),
