@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/dispatch.h"
 #include "colossal/ops/huge_pages.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/products/prepacked_kernels.h"
@@ -38,10 +39,6 @@ void for_panels(int64_t outputs, const Panel& panel) {
   parallel_for(0, rounded_up(outputs, kOutputs) / kOutputs, 1, [&](int64_t from, int64_t to) {
     for (int64_t index = from; index < to; ++index) panel(index);
   });
-}
-
-Narrow narrow_of(at::ScalarType type) {
-  return type == at::kFloat ? Narrow::None : type == at::kBFloat16 ? Narrow::Bf16 : Narrow::Half;
 }
 
 PrepackedKernels::Multiply fp8_product(const PrepackedKernels& kernels, bool is_bf16) {
@@ -134,7 +131,7 @@ PrepackedMatrix PrepackedMatrix::of(const std::vector<at::Tensor>& parts, Packed
     // A unit is one fp32 or two bf16 elements; the units of all outputs are stored side by side.
     weight.for_rows(first, count, [&](const at::Tensor& rows, int64_t before) {
       lay_out({.x = rows.const_data_ptr(),
-               .type = narrow_of(rows.scalar_type()),
+               .type = narrow_type(rows),
                .stride = rows.stride(0) * static_cast<int64_t>(rows.itemsize()),
                .rows = rows.size(0),
                .inputs = packed.inputs_,
