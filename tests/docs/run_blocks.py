@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the commands of a page as a reader would: every fenced block `sh`, in order, in one shell, from the repository's root.
 
-    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/run_blocks.py docs/tutorials/quickstart.md [--heading H] [--folder F]
+    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/run_blocks.py docs/tutorials/quickstart.md [--flags=FLAGS] [--folder F]
 
-With a heading, only the blocks below it (to the next heading of the same level) run. A comment on the line above a block changes it:
+Every command that trains gets the flags. A comment on the line above a block changes it:
 
     <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under build/
     <!-- test: prints REGEX -->          expects that the block prints a line with this regular expression
@@ -14,10 +14,11 @@ With a heading, only the blocks below it (to the next heading of the same level)
 The commands run in an empty folder with links to the contents of the repository, so that runs, outputs and builds of examples are written
 there. The folder is temporary, unless --folder names one to keep. What would take minutes or needs a terminal of its own has a stand-in:
 
-- `./colossal.sh` is the program that was built; bare.first_command tests the script itself
+- `./colossal.sh` is the program that was built, and `./colossal.sh packages` does nothing; bare.first_command tests the script itself
 - `python`, `pip` and `torchrun`, also in an environment that `python3 -m venv` makes, are those of $COLOSSAL_PYTHON, which finds the package of
   the build; `pip install .` does nothing more
 - `cmake --build build/NAME` links the program that the build of the tests made of examples/NAME, if it did; other examples are compiled
+- `hf download` exports the run of the page's first block that trains, runs/quickstart
 - `colossal serve` runs in the background, on a free port that takes the place of 8000, until the next one or the end of the page
 
 Ends with status 77, which ctest reports as skipped, where the page needs curl and there is none, or Python and $COLOSSAL_PYTHON cannot import
@@ -34,7 +35,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-TRAINS = re.compile(r"^(colossal|\./colossal\.sh) train\b|^build/(?!release/)\S+")
+TRAINS = re.compile(r"^(?:torchrun .*/)?(?:colossal|\./colossal\.sh) train\b|^build/(?!release/)\S+")
 
 
 PYTHON = re.compile(r"(?:^|[\s/])(?:python3? (?:-m venv|\S+\.py\b)|pip |torchrun )", re.MULTILINE)
@@ -59,6 +60,10 @@ STAND_INS = {
     "pip": '''[ "$*" = "install ." ] || { echo "only \\`pip install .\\` has a stand-in: got pip $*" >&2; exit 1; }
 echo "the Python package of this build stands in for the one that pip would build"''',
     "torchrun": 'exec "$COLOSSAL_PYTHON" -m torch.distributed.run "$@"',
+    # By way of GGUF, whose files have a tokenizer of bytes, too. A chat is the text of its messages.
+    "hf": '''"$COLOSSAL_BINARY" export --from runs/quickstart --to "$4.gguf" --tokenizer bytes
+"$COLOSSAL_BINARY" export --from "$4.gguf" --to "$4"
+sed -i '1s/{/{ "chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",/' "$4/tokenizer_config.json"''',
     "colossal": 'exec "$COLOSSAL_BINARY" "$@"',
 }
 
@@ -80,24 +85,17 @@ class Block(NamedTuple):
     directive: str
 
 
-def blocks_of(text, heading=None):
+def blocks_of(text):
     """Yields each fenced block, with the comment above it."""
-    fence, body, begun, directive, level, inside = None, [], 0, "", 0, heading is None
+    fence, body, begun, directive = None, [], 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if fence is not None:
             if line.strip() == "```":
-                if inside:
-                    yield Block(begun, fence, "\n".join(body), directive)
+                yield Block(begun, fence, "\n".join(body), directive)
                 fence, directive = None, ""
             else:
                 body.append(line)
             continue
-        title = re.match(r"(#+) (.*)", line)
-        if title and heading is not None:
-            if title[2].strip() == heading:
-                inside, level = True, len(title[1])
-            elif inside and len(title[1]) <= level:
-                inside = False
         comment = re.match(r"<!-- test: (.*) -->$", line.strip())
         opening = re.match(r"```(\w*)", line.strip())
         if opening:
@@ -136,8 +134,8 @@ def with_flags(commands, flags):
     return "\n".join(lines)
 
 
-def script_of(page, blocks):
-    """Returns the commands of a page as one script of bash."""
+def script_of(page, blocks, flags):
+    """Returns the commands of a page as one script of bash. Commands that train get the flags."""
     parts, ran = [PROLOGUE], 0
     for block in blocks:
         name = file_of(block)
@@ -152,10 +150,10 @@ def script_of(page, blocks):
         parts.append(f"echo '## {os.path.basename(page)}:{block.line}'")
         if block.directive.startswith("prints "):
             wanted = shlex.quote(block.directive[len("prints "):])
-            parts.append(f"{{\n{block.text}\n}} | tee .printed\ngrep -E -- {wanted} .printed >/dev/null"
+            parts.append(f"{{\n{with_flags(block.text, flags)}\n}} | tee .printed\ngrep -E -- {wanted} .printed >/dev/null"
                          f" || {{ echo 'FAILED: line {block.line} must print:' {wanted}; exit 1; }}")
         else:
-            parts.append(with_flags(block.text, block.directive))
+            parts.append(with_flags(block.text, f"{flags} {block.directive}".strip()))
         ran += 1
     if ran == 0:
         sys.exit(f"{page}: no block sh to run")
@@ -176,7 +174,7 @@ def prepare(folder, source, binary):
             os.symlink(os.path.join(source, name), os.path.join(folder, name))
     os.mkdir(os.path.join(folder, "build"))
     os.symlink(os.path.dirname(binary), os.path.join(folder, "build", "release"))
-    write_program(os.path.join(folder, "colossal.sh"), f'exec "{binary}" "$@"')
+    write_program(os.path.join(folder, "colossal.sh"), f'[ "$1" = packages ] || exec "{binary}" "$@"')
 
 
 def need_python(page, blocks):
@@ -202,13 +200,13 @@ def free_port():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page")
-    parser.add_argument("--heading")
+    parser.add_argument("--flags", default="")
     parser.add_argument("--folder")
     options = parser.parse_args()
     source, binary = os.path.abspath(os.environ["COLOSSAL_SOURCE_DIR"]), os.path.abspath(os.environ["COLOSSAL_BINARY"])
     with open(options.page, encoding="utf-8") as file:
-        blocks = list(blocks_of(file.read(), options.heading))
-    script = script_of(options.page, blocks)
+        blocks = list(blocks_of(file.read()))
+    script = script_of(options.page, blocks, options.flags)
     if re.search(r"^curl ", script, re.MULTILINE) and not shutil.which("curl"):
         print(f"skipped: {options.page} needs curl; run apt-get install curl")
         sys.exit(77)
