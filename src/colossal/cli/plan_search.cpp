@@ -27,11 +27,14 @@ std::string in_one_line(const std::string& table) {
 std::string to_text(const predict::SearchResult& found) {
   std::string text = concat("layouts that fit, the fastest first (", found.tried, " are legal, ", found.recorded,
                             " were simulated)\n\n  seconds      memory  layout\n");
+  std::string above;  // what was said of the layout above, such as that data parallelism alone is not legal
   for (const predict::FoundLayout& layout : found.best) {
     char numbers[64];
     std::snprintf(numbers, sizeof numbers, "%9.4g  %10s  ", layout.prediction.step_seconds,
                   readable_bytes(layout.prediction.peak_bytes).c_str());
-    text += concat(numbers, in_one_line(layout.table), "\n", std::string(23, ' '), layout.why, "\n");
+    text += concat(numbers, in_one_line(layout.table), "\n");
+    if (layout.why != above) text += concat(std::string(23, ' '), layout.why, "\n");
+    above = layout.why;
   }
   return text + "\n" + found.best.front().table;
 }
