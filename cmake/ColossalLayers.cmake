@@ -293,11 +293,15 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
     gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${arg_TIMEOUT} ${properties})
     return()
   endif()
+  set(seconds 900)
+  if(COLOSSAL_SANITIZE)  # tens of thousands of mutated requests to a server take 13 minutes on slow cores
+    set(seconds 2700)
+  endif()
   # One test of ctest a suite of gtest: see the script.
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${suites} VERBATIM COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}>
-    -D FOLDER=${folder} -D OUT=${suites} -D "PROPERTIES=TIMEOUT;900;${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
+    -D FOLDER=${folder} -D OUT=${suites} -D "PROPERTIES=TIMEOUT;${seconds};${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
     "if(EXISTS [[${suites}]])\n  include([[${suites}]])\nelse()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
