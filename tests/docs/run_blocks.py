@@ -60,7 +60,7 @@ STAND_INS = {
     "pip": '''[ "$*" = "install ." ] || { echo "only \\`pip install .\\` has a stand-in: got pip $*" >&2; exit 1; }
 echo "the Python package of this build stands in for the one that pip would build"''',
     "torchrun": 'exec "$COLOSSAL_PYTHON" -m torch.distributed.run "$@"',
-    # By way of GGUF, whose files have a tokenizer of bytes, too. A chat is the text of its messages.
+    # A GGUF file gets a tokenizer of bytes, which a folder does not. The template of chats joins the texts of all messages.
     "hf": '''"$COLOSSAL_BINARY" export --from runs/quickstart --to "$4.gguf" --tokenizer bytes
 "$COLOSSAL_BINARY" export --from "$4.gguf" --to "$4"
 sed -i '1s/{/{ "chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",/' "$4/tokenizer_config.json"''',

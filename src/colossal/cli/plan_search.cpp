@@ -27,7 +27,7 @@ std::string in_one_line(const std::string& table) {
 std::string to_text(const predict::SearchResult& found) {
   std::string text = concat("layouts that fit, the fastest first (", found.tried, " are legal, ", found.recorded,
                             " were simulated)\n\n  seconds      memory  layout\n");
-  std::string above;  // what was said of the layout above, such as that data parallelism alone is not legal
+  std::string above;  // the comparison of the layout above, which is not repeated
   for (const predict::FoundLayout& layout : found.best) {
     char numbers[64];
     std::snprintf(numbers, sizeof numbers, "%9.4g  %10s  ", layout.prediction.step_seconds,
