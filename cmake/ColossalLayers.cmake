@@ -294,7 +294,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
     return()
   endif()
   set(seconds 900)
-  if(COLOSSAL_SANITIZE)  # tens of thousands of mutated requests to a server take 13 minutes on slow cores
+  if(COLOSSAL_SANITIZE)  # tens of thousands of mutated requests to a server took 17 minutes on busy cores
     set(seconds 2700)
   endif()
   # One test of ctest a suite of gtest: see the script.
