@@ -50,6 +50,15 @@ TEST(PlanSearch, ListsLayoutsAsText) {
   EXPECT_THAT(text, HasSubstr("\n\n[parallel]\ndata = 2\n"));
 }
 
+TEST(PlanSearch, PrintsTheSameComparisonOnce) {
+  predict::SearchResult found = two_layouts();
+  const std::string first = "MiB  [parallel]  data = 2\n" + std::string(23, ' ') + "2.0 times as fast as data = 2\n";
+  const std::string second = "      0.5     3.0 MiB  [parallel]  data = 1  tensor.size = 2\n";
+  EXPECT_THAT(to_text(found), HasSubstr(first + second + "\n[parallel]"));
+  found.best.back().why = "as fast as data = 2";
+  EXPECT_THAT(to_text(found), HasSubstr(first + second + std::string(23, ' ') + "as fast as data = 2\n\n[parallel]"));
+}
+
 TEST(AutoLayout, PassesThroughAFile) {
   ChosenLayout layout{.table = "[parallel]\ndata = 2\nzero = 1\n", .why = "a \"reason\"", .prediction = std::nullopt};
   layout.prediction.emplace().step_seconds = 0.5;
