@@ -12,10 +12,11 @@ namespace colossal::report {
 namespace {
 
 // The layout of one plot in drawing units: margins around the frame hold the title and the labels.
-constexpr double kWidth = 380, kHeight = 220, kLeft = 58, kRight = 14, kTop = 46, kBottom = 30;
+constexpr double kCurveWidth = 380, kCurveHeight = 220, kCurveLeft = 58, kCurveRight = 14, kCurveTop = 46,
+                 kCurveBottom = 30;
 constexpr double kCurveFont = 11;
 constexpr size_t kMaxCurvePoints = 400;
-constexpr const char* kStyle =
+constexpr const char* kCurveStyle =
     "text{font:11px "
     "system-ui,sans-serif;fill:#555}.title{font-size:13px;font-weight:600;fill:#222}.end{text-anchor:end}.mid{text-"
     "anchor:middle}"
@@ -48,17 +49,21 @@ std::string draw_plot(const Curve& curve, double top) {
   for (size_t i = 0; i < curve.values.size(); ++i) series.x.push_back(static_cast<double>(i + 1));
   series = thin(series, kMaxCurvePoints);
   const double last = std::max<double>(2, static_cast<double>(curve.values.size()));
-  const auto x = [&](double step) { return kLeft + (step - 1) / (last - 1) * (kWidth - kLeft - kRight); };
-  const auto y = [&](double value) { return kHeight - kBottom - value / (1.04 * top) * (kHeight - kTop - kBottom); };
-  std::string out = text("title", kLeft, 18, curve.title) + text("", kLeft, 33, curve.note);
+  const auto x = [&](double step) {
+    return kCurveLeft + (step - 1) / (last - 1) * (kCurveWidth - kCurveLeft - kCurveRight);
+  };
+  const auto y = [&](double value) {
+    return kCurveHeight - kCurveBottom - value / (1.04 * top) * (kCurveHeight - kCurveTop - kCurveBottom);
+  };
+  std::string out = text("title", kCurveLeft, 18, curve.title) + text("", kCurveLeft, 33, curve.note);
   for (const double tick : round_ticks(0, top, 4))
-    out += line("grid", kLeft, y(tick), kWidth - kRight, y(tick)) +
-           text("end", kLeft - 6, y(tick) + 4, short_number(tick));
+    out += line("grid", kCurveLeft, y(tick), kCurveWidth - kCurveRight, y(tick)) +
+           text("end", kCurveLeft - 6, y(tick) + 4, short_number(tick));
   for (const double tick : round_ticks(1, last, 4))
     if (tick == std::floor(tick))
-      out += text("mid", label_middle(x(tick), short_number(tick), kCurveFont, kWidth), kHeight - kBottom + 16,
-                  short_number(tick));
-  out += line("axis", kLeft, y(0), kWidth - kRight, y(0)) + "<path class='line' d='";
+      out += text("mid", label_middle(x(tick), short_number(tick), kCurveFont, kCurveWidth),
+                  kCurveHeight - kCurveBottom + 16, short_number(tick));
+  out += line("axis", kCurveLeft, y(0), kCurveWidth - kCurveRight, y(0)) + "<path class='line' d='";
   for (size_t i = 0; i < series.x.size(); ++i)
     out += concat(i ? "L" : "M", at(x(series.x[i])), " ", at(y(series.y[i])));
   return out + "'/>";
@@ -95,14 +100,14 @@ std::vector<std::string> draw_text(const Curve& curve, int width, int height, do
 std::string draw_svg(const std::vector<Curve>& curves, int columns) {
   const int across = std::min<int>(columns, static_cast<int>(curves.size())),
             down = (static_cast<int>(curves.size()) + across - 1) / across;
-  const double width = across * kWidth, height = down * kHeight, top = top_of(curves);
+  const double width = across * kCurveWidth, height = down * kCurveHeight, top = top_of(curves);
   std::string out =
       concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", width, " ", height, "' width='", width,
-             "' height='", height, "'><style>", kStyle, "</style><rect width='100%' height='100%' fill='#fff'/>");
+             "' height='", height, "'><style>", kCurveStyle, "</style><rect width='100%' height='100%' fill='#fff'/>");
   for (size_t i = 0; i < curves.size(); ++i) {
     const auto column = static_cast<int>(i) % across, row = static_cast<int>(i) / across;
-    out += concat("<g transform='translate(", column * kWidth, " ", row * kHeight, ")'>", draw_plot(curves[i], top),
-                  "</g>\n");
+    out += concat("<g transform='translate(", column * kCurveWidth, " ", row * kCurveHeight, ")'>",
+                  draw_plot(curves[i], top), "</g>\n");
   }
   return out + "</svg>\n";
 }

@@ -5,7 +5,7 @@
 namespace colossal::report {
 namespace {
 
-const char* const kStyle = R"css(
+const char* const kPageStyle = R"css(
 :root { color-scheme: light dark; --page: #f4f5f7; --card: #ffffff; --edge: #e1e4e9; --ink: #1b2230; --soft: #5b6577;
   --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --sixth: #0b7a8c; --seventh: #77712a; --bad: #c81e3a;
   --c1: #3033e8; --c2: #bc8217; --c3: #16583a; --c4: #e25f83; --c5: #0a8bbe; --c6: #5919a0; --c7: #66520a; --c8: #6c1060;
@@ -145,8 +145,8 @@ std::string render_page(const std::string& kind, const std::string& title, const
   return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
          "content='width=device-width,initial-scale=1'><meta http-equiv='Content-Security-Policy' "
          "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>" +
-         html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) +
-         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" +
+         html_text(title) + "</title>\n<style>" + kPageStyle + "</style></head><body>\n<header><span>" +
+         html_text(kind) + "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" +
          (script ? script : kScript) + "</script></body></html>\n";
 }
 

@@ -8,7 +8,7 @@
 namespace colossal::schedule {
 namespace {
 
-std::string fault(const Options& options) {
+std::string chimera_fault(const Options& options) {
   const int p = options.stages, m = options.micro_batches;
   if (p == 1) return "";
   if (p % 2 != 0) return concat("chimera needs an even number of ranks: got ", p, "; nearest ", p - 1, " or ", p + 1);
@@ -23,11 +23,11 @@ std::string fault(const Options& options) {
 }
 
 /// A single rank has no opposite direction, so it gets one plain pipe.
-Placement place(const Options& options) {
+Placement chimera_placement(const Options& options) {
   return options.stages == 1 ? Placement::looped(1, 1) : Placement::opposed(options.stages);
 }
 
-Lists order(const Options& options, const Placement& placement) {
+Lists chimera_order(const Options& options, const Placement& placement) {
   const int p = options.stages;
   const int in_flight =
       options.memory_limit > 0 ? static_cast<int>(options.memory_limit) / placement.pipes() : std::max(1, p / 2);
@@ -43,9 +43,14 @@ Lists order(const Options& options, const Placement& placement) {
 }  // namespace
 
 Family chimera() {
-  return {
-      "chimera", "two pipelines in opposite directions, each with a copy of the weights", 2, false, false, fault, place,
-      order};
+  return {"chimera",
+          "two pipelines in opposite directions, each with a copy of the weights",
+          2,
+          false,
+          false,
+          chimera_fault,
+          chimera_placement,
+          chimera_order};
 }
 
 }  // namespace colossal::schedule

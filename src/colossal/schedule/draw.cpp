@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "colossal/base/json.h"
 
 namespace colossal::schedule {
 namespace {

@@ -5,7 +5,7 @@
 namespace colossal::schedule {
 namespace {
 
-std::string fault(const Options& options) {
+std::string gpipe_fault(const Options& options) {
   if (options.memory_limit > 0 && options.memory_limit < options.micro_batches) {
     return concat("gpipe keeps the activations of every micro-batch: got memory_limit ", options.memory_limit, " for ",
                   options.micro_batches, " micro_batches; use 1f1b");
@@ -13,9 +13,9 @@ std::string fault(const Options& options) {
   return "";
 }
 
-Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
+Placement gpipe_placement(const Options& options) { return Placement::looped(options.stages, 1); }
 
-Lists order(const Options& options, const Placement& placement) {
+Lists gpipe_order(const Options& options, const Placement& placement) {
   std::vector<PipelineOp> steps;
   for (int i = 0; i < options.micro_batches; ++i) steps.push_back({Action::Forward, i, 0});
   for (int i = 0; i < options.micro_batches; ++i) steps.push_back({Action::Backward, i, 0});
@@ -24,6 +24,8 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family gpipe() { return {"gpipe", "all forwards, then all backwards", 1, false, false, fault, place, order}; }
+Family gpipe() {
+  return {"gpipe", "all forwards, then all backwards", 1, false, false, gpipe_fault, gpipe_placement, gpipe_order};
+}
 
 }  // namespace colossal::schedule

@@ -12,7 +12,7 @@ int warm_up_of(const Options& options, int rank) {
   return m == p ? m * v : std::min(2 * (p - 1 - rank) + (v - 1) * p, m * v);
 }
 
-std::string fault(const Options& options) {
+std::string interleaved_fault(const Options& options) {
   const int p = options.stages, m = options.micro_batches;
   if (m % p != 0) {
     const int below = m / p * p;
@@ -27,11 +27,11 @@ std::string fault(const Options& options) {
   return "";
 }
 
-Placement place(const Options& options) { return Placement::looped(options.stages, options.chunks); }
+Placement interleaved_placement(const Options& options) { return Placement::looped(options.stages, options.chunks); }
 
 /// Groups of p micro-batches pass one chunk after the other, so the k-th forward and the k-th backward are known
 /// without a search.
-Lists order(const Options& options, const Placement& placement) {
+Lists interleaved_order(const Options& options, const Placement& placement) {
   const int p = options.stages, v = options.chunks, total = options.micro_batches * v;
   const auto micro_batch_of = [&](int k) { return k / (p * v) * p + k % p; };
   const auto chunk_of = [&](int k) { return k % (p * v) / p; };
@@ -53,7 +53,9 @@ Lists order(const Options& options, const Placement& placement) {
 }  // namespace
 
 Family interleaved() {
-  return {"interleaved", "1f1b with several chunks per rank", 2, true, false, fault, place, order};
+  return {
+      "interleaved",    "1f1b with several chunks per rank", 2, true, false, interleaved_fault, interleaved_placement,
+      interleaved_order};
 }
 
 }  // namespace colossal::schedule

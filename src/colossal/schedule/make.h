@@ -36,7 +36,7 @@ struct Family {
   bool takes_chunks;     ///< true if `chunks` may differ from the default
   bool splits_backward;  ///< true if backward is split into BackwardInput and BackwardWeight
   /// Returns an empty string, or the error: rule, value and nearest legal values. `chunks` is filled in, sizes are
-  /// positive.
+  /// positive. null = no further rules.
   std::string (*fault)(const Options& options);
   Placement (*placement)(const Options& options);
   /// Returns the compute steps of every rank, without transfers. The options must have no fault.

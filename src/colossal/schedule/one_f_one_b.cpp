@@ -5,12 +5,10 @@
 namespace colossal::schedule {
 namespace {
 
-std::string no_fault(const Options&) { return ""; }
-
-Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
+Placement one_f_one_b_placement(const Options& options) { return Placement::looped(options.stages, 1); }
 
 /// Makes warm-up forwards until the first gradient can return, then pairs, then the remaining backwards.
-Lists order(const Options& options, const Placement& placement) {
+Lists one_f_one_b_order(const Options& options, const Placement& placement) {
   Lists lists;
   const int m = options.micro_batches;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
@@ -29,6 +27,9 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family one_f_one_b() { return {"1f1b", "one forward, one backward in turn", 1, false, false, no_fault, place, order}; }
+Family one_f_one_b() {
+  return {"1f1b",           "one forward, one backward in turn", 1, false, false, nullptr, one_f_one_b_placement,
+          one_f_one_b_order};
+}
 
 }  // namespace colossal::schedule

@@ -9,7 +9,7 @@
 namespace colossal::schedule {
 namespace {
 
-constexpr double kSlack = 1e-9;  // relative difference below which values count as equal
+constexpr double kEqual = 1e-9;  // relative difference below which values count as equal
 
 }  // namespace
 
@@ -36,9 +36,9 @@ void Search::propose(Lists lists) {
   } catch (const Error&) {
     return;  // the proposal has a deadlock
   }
-  if (limit_ > 0 && *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()) > limit_ + kSlack) return;
+  if (limit_ > 0 && *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()) > limit_ + kEqual) return;
   const double span = *std::max_element(timeline.span.begin(), timeline.span.end()), end = timeline.makespan,
-               slack = kSlack * end;
+               slack = kEqual * end;
   const bool better =
       best_.empty() || span < best_span_ - slack || (span <= best_span_ + slack && end < best_end_ - slack);
   if (!better) return;

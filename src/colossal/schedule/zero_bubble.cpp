@@ -7,8 +7,7 @@
 namespace colossal::schedule {
 namespace {
 
-std::string no_fault(const Options&) { return ""; }
-Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
+Placement zero_bubble_placement(const Options& options) { return Placement::looped(options.stages, 1); }
 
 /// Makes 1F1B in which rank s computes the weight gradients of a micro-batch s backwards later, which fills the idle
 /// time at the end.
@@ -31,7 +30,7 @@ Lists delayed_weights(int ranks, int micro_batches) {
 /// At equal costs the first proposal is nearly always as good as any other. At unequal costs its weight gradients and
 /// too many early forwards delay backwards for which other ranks wait. 1F1B's bound on micro-batches in flight (or
 /// twice it) and a little patience prevent that.
-Lists plan(const Options& options, const Placement& placement, double limit) {
+Lists zero_bubble_plan(const Options& options, const Placement& placement, double limit) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});
   for (const int per_rank : {0, 1, 2}) {
@@ -52,19 +51,33 @@ Lists plan(const Options& options, const Placement& placement, double limit) {
   return std::move(search).best();
 }
 
-Lists h1_order(const Options& options, const Placement& placement) { return plan(options, placement, options.stages); }
+Lists h1_order(const Options& options, const Placement& placement) {
+  return zero_bubble_plan(options, placement, options.stages);
+}
 Lists h2_order(const Options& options, const Placement& placement) {
-  return plan(options, placement, 2 * options.stages - 1);
+  return zero_bubble_plan(options, placement, 2 * options.stages - 1);
 }
 
 }  // namespace
 
 Family zero_bubble_h1() {
-  return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, false, true, no_fault, place,
+  return {"zero-bubble-h1",
+          "weight gradients fill idle time, memory of 1f1b",
+          1,
+          false,
+          true,
+          nullptr,
+          zero_bubble_placement,
           h1_order};
 }
 Family zero_bubble_h2() {
-  return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, false, true, no_fault, place,
+  return {"zero-bubble-h2",
+          "no idle time at equal costs, twice the memory of 1f1b",
+          1,
+          false,
+          true,
+          nullptr,
+          zero_bubble_placement,
           h2_order};
 }
 

@@ -80,7 +80,7 @@ CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameter
 }
 
 /// Assembles one tensor of the folder from rows of the parameters' quantized values.
-at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::*field) {
+at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::* field) {
   at::Tensor whole;
   for (const ExternalPart* part : parts) {
     const size_t d = part->stack == Stack::None ? 0 : 1;  // the dimension of outputs
@@ -118,7 +118,7 @@ json with_format(json config, const CommonForm& form, bool head) {
 }
 
 /// A tensor to write. Quantized tensors are computed only when they are written.
-struct Planned {
+struct PlannedTensor {
   Parts parts;
   std::string base;  ///< for a quantized tensor the name without ".weight"; "" = not quantized
 };
@@ -128,8 +128,7 @@ bool has_codes(const std::string& name, const Parts& parts, const CodesByName& c
   for (const ExternalPart* part : parts) with += codes.count(matrix_of(*part));
   require(with == 0 || with == parts.size(), kExport, "rows of ", name, " must be all quantized or none");
   const bool is_matrix = parts.front()->leading_ones == 0 && parts.front()->stack != Stack::Joint;
-  require(with == 0 || (name.ends_with(".weight") && is_matrix), kExport, name,
-          " cannot be quantized in a folder");
+  require(with == 0 || (name.ends_with(".weight") && is_matrix), kExport, name, " cannot be quantized in a folder");
   return with > 0;
 }
 
@@ -164,7 +163,7 @@ void export_gptq(const std::string& folder, const nn::Parameters& parameters, co
   create_folder(folder);
   require(!std::filesystem::exists(folder + "/model.safetensors.index.json"), kExport, folder,
           " holds weights in several files already; choose an empty folder");
-  std::map<std::string, Planned> planned;  // keyed by the written names
+  std::map<std::string, PlannedTensor> planned;  // keyed by the written names
   std::vector<TensorEntry> entries;
   for (const auto& [name, own] : by_name) {
     if (!has_codes(name, own, codes)) {

@@ -23,7 +23,7 @@ at::Tensor padded_rows(const at::Tensor& x, int64_t rows) {
 }
 
 /// Returns the run of `rows` that each rank has. The first runs are as long as possible.
-std::vector<nn::Range> runs_of(int64_t rows, const comm::Group& ranks) {
+std::vector<nn::Range> row_ranges_of(int64_t rows, const comm::Group& ranks) {
   const int64_t each = padded_size(rows, ranks.size()) / ranks.size();
   std::vector<nn::Range> runs;
   for (int64_t r = 0; r < ranks.size(); ++r) {
@@ -36,7 +36,7 @@ std::vector<nn::Range> runs_of(int64_t rows, const comm::Group& ranks) {
 /// Returns the number of rows of each rank's run.
 std::vector<int64_t> run_sizes(int64_t rows, const comm::Group& ranks) {
   std::vector<int64_t> sizes;
-  for (const nn::Range& run : runs_of(rows, ranks)) sizes.push_back(run.size);
+  for (const nn::Range& run : row_ranges_of(rows, ranks)) sizes.push_back(run.size);
   return sizes;
 }
 
@@ -45,7 +45,7 @@ at::Tensor own_run(const at::Tensor& x, comm::Group& ranks) {
   if (ranks.size() == 1) return x;
   const int64_t rows = x.size(0);
   const at::Tensor own = comm::split_to(padded_rows(x, padded_size(rows, ranks.size())), 0, ranks);
-  return own.narrow(0, 0, runs_of(rows, ranks)[ranks.rank()].size);
+  return own.narrow(0, 0, row_ranges_of(rows, ranks)[ranks.rank()].size);
 }
 
 /// Returns all `rows` rows from the runs of own_run().
@@ -181,11 +181,11 @@ at::Tensor MeshExpertRanks::positions(const at::Tensor& x, const nn::ForwardCont
                 replicas = layout_->mesh->coordinates().size(layout_->mesh->coordinates().row_axes()),
                 replica = layout_->mesh->coordinates().index(layout_->mesh->coordinates().row_axes());
   tokens = replicas * rows * columns;
-  const at::Tensor all = at::arange(replica * rows * columns, (replica + 1) * rows * columns,
-                                    x.options().dtype(at::kLong));
+  const at::Tensor all =
+      at::arange(replica * rows * columns, (replica + 1) * rows * columns, x.options().dtype(at::kLong));
   at::Tensor here = own.of(all.view({rows, columns})).reshape({-1});
   const auto run = [](const at::Tensor& of, const comm::Group& ranks) {
-    const nn::Range range = runs_of(of.size(0), ranks)[ranks.rank()];
+    const nn::Range range = row_ranges_of(of.size(0), ranks)[ranks.rank()];
     return of.narrow(0, range.first, range.size);
   };
   if (gathers_) here = comm::all_gather(here, 0, *features_);

@@ -12,13 +12,14 @@
 namespace colossal::text {
 namespace {
 
-using Pair = uint64_t;  // the id of the left symbol in the upper half and of the right one in the lower: pairs sort by
-                        // id
+using SymbolPair =
+    uint64_t;  // the id of the left symbol in the upper half and of the right one in the lower: pairs sort by
+               // id
 
-Pair pair_of(uint32_t left, uint32_t right) { return Pair{left} << 32 | right; }
+SymbolPair pair_of(uint32_t left, uint32_t right) { return SymbolPair{left} << 32 | right; }
 
-struct PairHash {
-  size_t operator()(Pair pair) const {
+struct SymbolPairHash {
+  size_t operator()(SymbolPair pair) const {
     pair *= 0x9E3779B97F4A7C15u;
     return static_cast<size_t>(pair ^ pair >> 32);
   }
@@ -32,7 +33,7 @@ struct TrainedSymbol {
 /// A pair with its count at the time when it was queued; the count may have changed since.
 struct MergeCandidate {
   int64_t count;
-  Pair pair;
+  SymbolPair pair;
   std::vector<uint32_t> words;  // words in which the pair was new at that time
   bool operator<(const MergeCandidate& other) const {
     return count != other.count ? count < other.count : pair > other.pair;
@@ -52,7 +53,7 @@ class BpeTrainer {
   }
 
   TrainedBpe trained() {
-    std::vector<Pair> joined;
+    std::vector<SymbolPair> joined;
     while (static_cast<int64_t>(tokens_.size()) < training_.vocabulary && !queue_.empty()) {
       MergeCandidate best = queue_.top();
       queue_.pop();
@@ -123,7 +124,7 @@ class BpeTrainer {
     }
   }
 
-  void touch(Pair pair, uint32_t word) {
+  void touch(SymbolPair pair, uint32_t word) {
     counts_[pair] += words_[word].count;
     std::vector<uint32_t>& where = touched_[pair];
     if (where.empty() || where.back() != word) where.push_back(word);
@@ -135,7 +136,7 @@ class BpeTrainer {
     touched_.clear();
   }
 
-  std::string spelled(Pair pair) const {
+  std::string spelled(SymbolPair pair) const {
     const std::string& right = tokens_[static_cast<uint32_t>(pair)];
     const bool has_prefix = !training_.prefix.empty() && right.starts_with(training_.prefix);
     return tokens_[pair >> 32] + (has_prefix ? right.substr(training_.prefix.size()) : right);
@@ -147,7 +148,7 @@ class BpeTrainer {
 
   /// Replaces each occurrence of the pair in the word by one symbol. Uncounts the pairs of its old symbols with their
   /// neighbours and counts the pairs of the new one.
-  void join(Pair pair, uint32_t id, uint32_t word) {
+  void join(SymbolPair pair, uint32_t id, uint32_t word) {
     std::vector<TrainedSymbol>& symbols = words_[word].symbols;
     const int64_t times = words_[word].count;
     const auto left = static_cast<uint32_t>(pair >> 32), right = static_cast<uint32_t>(pair);
@@ -173,8 +174,8 @@ class BpeTrainer {
 
   /// Two merges may produce the same token from different pairs, after which the pairs of that token may be joined
   /// again. The last rank of a pair counts.
-  Bpe::Merges merges_of(const std::vector<Pair>& joined) const {
-    std::unordered_map<Pair, size_t, PairHash> last;
+  Bpe::Merges merges_of(const std::vector<SymbolPair>& joined) const {
+    std::unordered_map<SymbolPair, size_t, SymbolPairHash> last;
     for (size_t i = 0; i < joined.size(); ++i) last[joined[i]] = i;
     Bpe::Merges merges;
     for (size_t i = 0; i < joined.size(); ++i)
@@ -191,10 +192,11 @@ class BpeTrainer {
   StringIds ids_;
   std::vector<std::string> tokens_;
   std::vector<TrainedWord> words_;
-  std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> touched_;  // pairs that are new since the last call of
-                                                                       // queue_touched(), and the words that contain
-                                                                       // them
+  std::unordered_map<SymbolPair, int64_t, SymbolPairHash> counts_;
+  std::unordered_map<SymbolPair, std::vector<uint32_t>, SymbolPairHash>
+      touched_;  // pairs that are new since the last call of
+                 // queue_touched(), and the words that contain
+                 // them
   std::priority_queue<MergeCandidate> queue_;
 };
 
