@@ -2,8 +2,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace colossal::test {
 
@@ -15,6 +17,15 @@ struct ParityError : std::runtime_error {
 
 /// Returns 4 * eps(dtype) * sqrt(terms) * max|want|, a bound of the rounding of a sum of `terms` products.
 double tolerance(const at::Tensor& want, int64_t terms);
+
+/// Returns the largest change of an element of `result()` if each element of `factors` changes by a relative unit of
+/// random sign: the largest of `draws` draws, divided by the unit. The factors are restored, bit for bit.
+///
+/// A product of rounded sums of K terms is the exact product of factors that are off by at most K * eps (backward
+/// error: Higham, "Accuracy and Stability of Numerical Algorithms", chapter 3), and by about sqrt(K) * eps if rounding
+/// is random. So 4 * eps * sqrt(K) * sensitivity() bounds the difference of two orders of the sums in a deep network,
+/// where layers amplify what the layers before them rounded.
+double sensitivity(const std::function<at::Tensor()>& result, const std::vector<at::Tensor>& factors, int draws = 3);
 
 /// Throws a ParityError that names `what` if the shapes differ or an element is off by more than `limit`.
 void expect_within(const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what);
