@@ -5,6 +5,7 @@
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
 #   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: of files and HTTP alone
+#   ./colossal.sh test-long                          runs what takes too long for continuous integration, and says what failed
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
 #   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
 #   ./colossal.sh docs                               writes the documentation site into build/site
@@ -13,6 +14,7 @@
 #
 # LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
 # COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
+# COLOSSAL_CCACHE=off: compiles without ccache, which is used if it is on the path.
 set -euo pipefail
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -38,6 +40,9 @@ extra_packages=(liburing-dev=liburing.h)
 extra_test_packages=(lld=:ld.lld python3-dev=@header)
 docs_packages=(doxygen=:doxygen python3=:python3 python3-venv=@venv)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
+
+# ON or OFF, for CMake: whether ccache is used.
+case ${COLOSSAL_CCACHE:-on} in off | OFF | no | 0) ccache=OFF ;; *) ccache=ON ;; esac
 
 die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
 
@@ -396,6 +401,7 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null; }  # n
 has_tests() { [ "$(cached COLOSSAL_TESTS)" = ON ]; }
 has_module() { [ "$(cached COLOSSAL_PYTHON)" = ON ]; }
 has_suffix() { [ "$(cached COLOSSAL_VERSION_SUFFIX)" = "${COLOSSAL_VERSION_SUFFIX:-}" ]; }
+has_ccache() { [ "$(cached COLOSSAL_CCACHE)" = "$ccache" ]; }
 is_configured() {
   [ -f "$stamp" ] && [ -f "$build/build.ninja" ] && is_of_this_checkout || return 1
   local known='' choice=''
@@ -423,7 +429,7 @@ has_wanted_module() {  # ON, OFF or AUTO
 
 # The program alone needs none of the packages of tests, benchmarks and the Python module.
 configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if it can be built): with the Python module
-  is_configured && { [ "$1" = OFF ] || has_tests; } && has_wanted_module "$2" && has_suffix && return
+  is_configured && { [ "$1" = OFF ] || has_tests; } && has_wanted_module "$2" && has_suffix && has_ccache && return
   local tests=$1 module=$2 fresh=() cuda=AUTO extra=("${extra_packages[@]}")
   mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
@@ -440,7 +446,7 @@ configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if i
   cd "$root"
   step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
     -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests" -DCOLOSSAL_PYTHON="$module" \
-    -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}"
+    -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}" -DCOLOSSAL_CCACHE=$ccache
   printf '%s\n%s\n' "$LIBTORCH_ROOT" "${COLOSSAL_TORCH:-auto}" >"$stamp"
 }
 
@@ -538,10 +544,30 @@ sanitize() {  # preset, target, what
   cd "$root"
   local fresh=()
   if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
-  step "configuring $1" cmake --preset "$1" "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT"
+  step "configuring $1" cmake --preset "$1" "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CCACHE=$ccache
   build_target "$2" "$3"
   cd "$build"
   ctest --output-on-failure --parallel "$(jobs)" -L 'pure|unit'
+}
+
+# What continuous integration leaves out, one part after the other: a part that fails does not end the others.
+test_long() {
+  local failed=()
+  part() {  # name, command...
+    local name=$1 began=$SECONDS
+    shift
+    echo "== $name" >&2
+    "$@" || failed+=("$name")
+    echo "== $name took $((SECONDS - began)) s" >&2
+  }
+  part "sanitizers" "$root/colossal.sh" sanitize
+  part "mutated input" env COLOSSAL_MUTATED_FILES=20000 COLOSSAL_MUTATED_REQUESTS=100000 COLOSSAL_TOKENIZER_TEXTS=20000 \
+    "$root/colossal.sh" test --timeout 7200 -R 'Mutated|GgufFile|GgufVocabulary|tokenizers_interop'
+  part "bare root" env COLOSSAL_BARE_ROOT=1 "$root/colossal.sh" test -L bare
+  if [ ${#failed[@]} -gt 0 ]; then
+    printf 'colossal.sh: failed: %s\n' "${failed[@]}" >&2
+    exit 1
+  fi
 }
 
 case "${1:-}" in
@@ -591,6 +617,9 @@ case "${1:-}" in
     sanitize asan "sanitized_tests$part" "the tests of raw memory and untrusted input under AddressSanitizer and UBSan"
     unset COLOSSAL_MUTATED_REQUESTS
     sanitize tsan "thread_sanitized_tests$part" "the tests of threads under ThreadSanitizer"
+    ;;
+  test-long)
+    test_long
     ;;
   *)
     configure OFF OFF

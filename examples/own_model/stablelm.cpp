@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
+#include "colossal/base/json.h"
 
 namespace models = colossal::models;
 namespace nn = colossal::nn;

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "colossal/base/json.h"
 
 namespace tensor = colossal::tensor;
 using colossal::concat;

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "bind.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/train/first_values.h"
 #include "colossal/train/gathered.h"
 #include "colossal/train/module_training.h"

@@ -2,7 +2,8 @@
 
 #include <filesystem>
 #include <new>
-#include <nlohmann/json.hpp>
+
+#include "colossal/base/json.h"
 
 namespace colossal {
 

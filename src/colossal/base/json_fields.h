@@ -6,11 +6,11 @@
 //   // options.max_tokens is 5, every other option is that of defaults, and given is {"max_tokens"}
 #pragma once
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "colossal/base/fields.h"
+#include "colossal/base/json.h"
 
 namespace colossal {
 
@@ -33,8 +33,7 @@ std::vector<std::string> read_json_fields(const nlohmann::ordered_json& object,
 ///                          with Fields::section() or Fields::rest() is an error, because the object must be flat.
 template <class Config>
 std::vector<std::string> read_json(const nlohmann::ordered_json& object, Config& config, const char* component) {
-  return read_json_fields(
-      object, [&config](Fields& f) { config.fields(f); }, component);
+  return read_json_fields(object, [&config](Fields& f) { config.fields(f); }, component);
 }
 
 }  // namespace colossal

@@ -1,10 +1,11 @@
 // A parser for JSON from untrusted sources, with limits on size and depth.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "colossal/base/json.h"
 
 namespace colossal {
 

@@ -1,6 +1,6 @@
 #include "colossal/base/json_text.h"
 
-#include <nlohmann/json.hpp>
+#include "colossal/base/json.h"
 
 namespace colossal {
 namespace {

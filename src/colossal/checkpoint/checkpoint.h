@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/folder.h"  // step_path, complete_steps
 #include "colossal/tensor/flat_part.h"
 #include "colossal/tensor/mesh_coordinates.h"

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/box.h"
 #include "colossal/tensor/mesh_coordinates.h"
 

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"

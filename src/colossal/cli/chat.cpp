@@ -4,9 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/chat_options.h"
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/input_lines.h"

@@ -6,10 +6,10 @@
 //   const auto variables = template_variables(options, "chat");
 //   const std::optional<text::ChatTemplate> chat_template = find_template(options, from);
 #pragma once
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "colossal/base/json.h"
 #include "colossal/cli/arguments.h"
 #include "colossal/text/chat_template.h"
 

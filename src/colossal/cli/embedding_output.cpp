@@ -3,11 +3,11 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/standard_output.h"
 #include "colossal/text/tokenizer.h"
 

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"

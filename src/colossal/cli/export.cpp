@@ -5,11 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"

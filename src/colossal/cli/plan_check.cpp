@@ -1,13 +1,13 @@
 #include "colossal/cli/plan_check.h"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
@@ -97,8 +97,8 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("opening the data");
     const at::Device device = comm::choose_device(config.run.device, world->local_rank());
-    data = run::open_data(config, program, builtin_text(),
-                          static_cast<int>(config.parallel.replica_of(world->rank())), device);
+    data = run::open_data(config, program, builtin_text(), static_cast<int>(config.parallel.replica_of(world->rank())),
+                          device);
     config.model = data.model;
     config.tables = data.objective.tables;
     planned.model = {.shape = data.shape, .objective = data.objective.objective, .adapter = data.adapter};

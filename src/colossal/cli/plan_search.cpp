@@ -1,10 +1,10 @@
 #include "colossal/cli/plan_search.h"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/planned_run.h"

@@ -1,8 +1,9 @@
 // Parses lines that hold texts or token ids as JSON, for commands.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "colossal/base/json.h"
 
 namespace colossal::cli {
 

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/standard_output.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/chat_template.h"

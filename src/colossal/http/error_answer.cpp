@@ -1,6 +1,6 @@
 #include "colossal/http/error_answer.h"
 
-#include <nlohmann/json.hpp>
+#include "colossal/base/json.h"
 
 namespace colossal::http {
 

@@ -1,10 +1,10 @@
 #include "colossal/infer/generation_defaults.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::infer {

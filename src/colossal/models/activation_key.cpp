@@ -1,8 +1,8 @@
 #include "colossal/models/activation_key.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
 

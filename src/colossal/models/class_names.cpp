@@ -1,9 +1,9 @@
 #include "colossal/models/class_names.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::models {

@@ -1,10 +1,10 @@
 #include "colossal/models/expert_folder.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {
@@ -19,10 +19,7 @@ std::vector<nn::ExternalName> expert_names(const std::string& layer, const char*
            .parts = {of(gate), of(up)},
            .stacked = true,
            .joint = "mlp.experts.gate_up_proj"},
-          {.ours = "mlp.experts.down.weight",
-           .parts = {of(down)},
-           .stacked = true,
-           .joint = "mlp.experts.down_proj"}};
+          {.ours = "mlp.experts.down.weight", .parts = {of(down)}, .stacked = true, .joint = "mlp.experts.down_proj"}};
 }
 
 /// Returns the number of experts, which has a name in published folders and another in some that transformers 5 writes.

@@ -10,9 +10,10 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "colossal/base/json.h"
 
 namespace colossal::models {
 

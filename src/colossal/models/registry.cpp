@@ -1,9 +1,9 @@
 #include "colossal/models/registry.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
 #include "colossal/models/own_ranges.h"
@@ -129,9 +129,9 @@ void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
     if (parameter.model != parameters.options().model) continue;
     const std::string name(parameter.own_name());
     const bool in_block = block_of(name, shape.layers).has_value();
-    require(in_block || !behind_blocks || name.starts_with("norm.") || name.starts_with("head."),
-            "model", "parameters made after the blocks must have names that begin with `norm.` or `head.`: got ",
-            parameter.name, "; rename it, or make it before the blocks if the first part of the model uses it");
+    require(in_block || !behind_blocks || name.starts_with("norm.") || name.starts_with("head."), "model",
+            "parameters made after the blocks must have names that begin with `norm.` or `head.`: got ", parameter.name,
+            "; rename it, or make it before the blocks if the first part of the model uses it");
     behind_blocks = behind_blocks || in_block;
   }
 }

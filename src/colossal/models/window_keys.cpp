@@ -1,9 +1,9 @@
 #include "colossal/models/window_keys.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/shape.h"

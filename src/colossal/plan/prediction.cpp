@@ -1,9 +1,9 @@
 #include "colossal/plan/prediction.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::plan {

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/call.h"
@@ -30,7 +30,7 @@ using KindBytes = StepMemory::Kinds;
 
 struct CheckedKind {
   const char* name;
-  int64_t KindBytes::*bytes;
+  int64_t KindBytes::* bytes;
 };
 constexpr std::array<CheckedKind, 6> kCheckedKinds{{{"parameters", &KindBytes::parameters},
                                                     {"gradients", &KindBytes::gradients},

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/report/charts.h"
 #include "colossal/report/plot.h"
 
@@ -124,7 +124,7 @@ Series values_of(const RecordedSteps& steps, const std::string& name) {
 
 /// Returns the curves of one measurement of the ranks: one per rank, or the lowest, median and highest value.
 template <class Number>
-std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number> RankMetrics::*member, size_t ranks,
+std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number> RankMetrics::* member, size_t ranks,
                                      ChartRows& rows) {
   const bool each = ranks <= kDrawnRanks;
   const std::vector<int64_t>& numbers = run.steps.numbers();

@@ -1,8 +1,7 @@
 #include "colossal/report/metric_names.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/known_metrics.h"
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::report {

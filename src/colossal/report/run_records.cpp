@@ -4,11 +4,11 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::report {
@@ -81,9 +81,9 @@ std::string to_json_line(const StartRecord& start) {
   RecordJson mesh = RecordJson::array(), facts = RecordJson::array();
   for (const MeshAxis& axis : start.mesh) mesh.push_back({{"name", axis.name}, {"size", axis.size}});
   for (const auto& [name, value] : start.facts) facts.push_back({{"name", name}, {"value", value}});
-  RecordJson object = {{"kind", start.kind},       {"after", start.after},     {"time", start.time},
-                       {"command", start.command}, {"version", start.version}, {"mesh", mesh},
-                       {"facts", facts}};
+  RecordJson object = {
+      {"kind", start.kind},       {"after", start.after}, {"time", start.time}, {"command", start.command},
+      {"version", start.version}, {"mesh", mesh},         {"facts", facts}};
   if (!start.revision.empty()) object["revision"] = start.revision;
   return dumped({{"start", object}});
 }

@@ -1,9 +1,9 @@
 #include "colossal/run/external_names.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_names.h"
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/number.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/utf8.h"

@@ -1,11 +1,11 @@
 // Reads the members of a JSON object of a request, with the messages that clients get.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/http/error_answer.h"
 
 namespace colossal::serve {

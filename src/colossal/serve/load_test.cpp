@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/seed.h"
 #include "colossal/http/client.h"
 

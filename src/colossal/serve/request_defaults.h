@@ -3,11 +3,11 @@
 //   const auto defaults = serve::request_defaults(command_line, given, serve::read_folder_options(folder));
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/infer/generation_options.h"
 
 namespace colossal::serve {

@@ -5,12 +5,12 @@
 //   request.options.max_tokens;   // 5
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/http/error_answer.h"
 #include "colossal/infer/generation_options.h"
 #include "colossal/serve/request_defaults.h"

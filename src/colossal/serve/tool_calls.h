@@ -7,11 +7,11 @@
 // Models write calls in the form that they were trained on. Each form is a row in tool_calls.cpp.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/serve/request_reader.h"
 #include "colossal/text/tokenizer.h"
 

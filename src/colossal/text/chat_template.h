@@ -14,13 +14,13 @@
 #include <ctime>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/template_limits.h"
 
 namespace colossal::text {

@@ -1,10 +1,10 @@
 #include "colossal/text/end_tokens.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/formats/gguf_file.h"
 

@@ -1,8 +1,8 @@
 #include "colossal/train/checkpoints.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/agreement.h"
 
 namespace colossal::train {

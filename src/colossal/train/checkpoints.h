@@ -8,10 +8,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/mesh.h"
 

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/foreign_error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "colossal/base/json.h"
 
 namespace colossal::train {
 namespace {

@@ -8,11 +8,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/run/config.h"
 #include "colossal/tensor/shard_spec.h"

@@ -15,13 +15,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
@@ -195,8 +195,7 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module
 /// Errors: those of train/fill_module.h.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,
                                            const std::function<void()>& first_pass = {},
-                                           std::optional<at::Device> device = {},
-                                           const FirstValues& values = {});
+                                           std::optional<at::Device> device = {}, const FirstValues& values = {});
 
 }  // namespace colossal::train
 

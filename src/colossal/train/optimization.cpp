@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/foreign_error.h"
+#include "colossal/base/json.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_placement.h"

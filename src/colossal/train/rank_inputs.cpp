@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/version.h"
 #include "colossal/comm/agreement.h"

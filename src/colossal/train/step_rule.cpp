@@ -1,7 +1,6 @@
 #include "colossal/train/step_rule.h"
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {

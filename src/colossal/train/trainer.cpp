@@ -6,13 +6,13 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/version.h"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <exception>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/gguf/latent.h"

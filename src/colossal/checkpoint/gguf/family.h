@@ -5,12 +5,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {

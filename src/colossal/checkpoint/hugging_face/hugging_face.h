@@ -3,11 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"

@@ -2,11 +2,11 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/box.h"
 
 namespace colossal::checkpoint {

@@ -2,10 +2,10 @@
 // generate --from` reads the same quantized values back.
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/ops/products/group_codes.h"
 

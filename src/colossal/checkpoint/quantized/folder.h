@@ -10,9 +10,9 @@
 // https://github.com/casper-hansen/AutoAWQ.
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
 
 namespace colossal::checkpoint {

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/infer/decoding/model_runner.h"

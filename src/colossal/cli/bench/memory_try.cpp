@@ -3,10 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/machine.h"
 #include "colossal/comm/run_ranks.h"

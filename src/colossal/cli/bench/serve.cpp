@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/served_load.h"
 #include "colossal/report/html.h"
@@ -26,7 +26,7 @@ using serve::LoadResult;
 /// A duration that is measured many times.
 struct MeasuredLatency {
   const char *name, *key;
-  std::vector<double> LoadResult::*seconds;
+  std::vector<double> LoadResult::* seconds;
 };
 
 const MeasuredLatency kMeasuredLatencies[] = {

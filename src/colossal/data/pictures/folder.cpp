@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/input_file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/pictures/picture.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/position_number.h"
 #include "colossal/data/streams/json_lines.h"

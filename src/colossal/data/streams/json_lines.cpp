@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/json_text.h"
 #include "colossal/data/texts/files.h"

@@ -1,9 +1,9 @@
 #include "colossal/data/streams/record_source.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
 #include "colossal/data/position_number.h"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/base/text_start.h"

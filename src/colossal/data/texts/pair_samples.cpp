@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/seed.h"
 #include "colossal/base/text_start.h"
 #include "colossal/data/streams/json_lines.h"

@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 
 namespace colossal::data {
 

@@ -1,12 +1,12 @@
 #include "colossal/infer/embeddings/sentence_folder.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::infer {

@@ -5,10 +5,10 @@
 //   for (const infer::PromptLine& line : infer::read_prompts("prompts.jsonl", defaults))
 //     engine.add({.prompt = tokenizer.encode_prompt(line.prompt), .options = line.options}, on_event);
 #pragma once
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/infer/generation_options.h"
 
 namespace colossal::infer {

@@ -1,9 +1,9 @@
 #include "colossal/models/families/deepseek.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {
@@ -43,10 +43,8 @@ double score_scale(const DeepseekSizes& own, int64_t head_dim) {
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<DeepseekSizes>();
   BlockVariant block = llama_block(s, own.layout, own.rope_dim);
-  block.latent = {.q_rank = own.q_rank,
-                  .kv_rank = own.kv_rank,
-                  .rope_dim = own.rope_dim,
-                  .interleaved = own.rope_interleave};
+  block.latent = {
+      .q_rank = own.q_rank, .kv_rank = own.kv_rank, .rope_dim = own.rope_dim, .interleaved = own.rope_interleave};
   block.v_head_dim = own.v_dim;
   block.attention.scale = score_scale(own, s.head_dim);
   return make_decoder(s,
@@ -85,9 +83,9 @@ ModelShape sized(LlamaLayoutSizes sizes, const DeepseekSizes& own) {
 
 /// Returns rotary positions that were extended from 4,096 tokens 40 times.
 LlamaLayoutKeys extended(double mscale) {
-  return {.rotary = {
-              .type = "yarn",
-              .scaling = {.factor = 40, .original_positions = 4096, .mscale = mscale, .mscale_all_dim = mscale}}};
+  return {
+      .rotary = {.type = "yarn",
+                 .scaling = {.factor = 40, .original_positions = 4096, .mscale = mscale, .mscale_all_dim = mscale}}};
 }
 
 std::vector<Preset> presets() {
@@ -120,8 +118,8 @@ std::vector<Preset> presets() {
                  {.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16, .experts = tiny})},
           {"deepseek-v2-lite",
            sized({102400, 2048, 27, 16, 16, 10944, 163840}, {.layout = extended(0.707), .experts = lite})},
-          {"deepseek-v3", sized({129280, 7168, 61, 128, 128, 18432, 163840},
-                                {.layout = extended(1), .q_rank = 1536, .experts = v3})}};
+          {"deepseek-v3",
+           sized({129280, 7168, 61, 128, 128, 18432, 163840}, {.layout = extended(1), .q_rank = 1536, .experts = v3})}};
 }
 
 /// Returns the names of a mixture in a block.
@@ -228,8 +226,10 @@ LlamaLayoutKeys read_layout(const FolderConfig& c) {
   const char* object = rotary_object(c);
   const double all_dim = c.object(object).value("mscale_all_dim", 0.0);
   require(all_dim == 0 || keys.rotary.type == "default" || keys.rotary.scaling.mscale_all_dim == all_dim, "model",
-          object, ".mscale_all_dim of a DeepSeek must be 0, or stand beside an mscale and no attention_factor, of type "
-          "yarn: got ", all_dim, ", type ", keys.rotary.type);
+          object,
+          ".mscale_all_dim of a DeepSeek must be 0, or stand beside an mscale and no attention_factor, of type "
+          "yarn: got ",
+          all_dim, ", type ", keys.rotary.type);
   return keys;
 }
 
@@ -282,7 +282,9 @@ void write_experts(const ExpertKeys& e, const ModelShape& s, bool is_v2, nlohman
             {"routed_scaling_factor", keys.scale},
             {"norm_topk_prob", !is_v2 && keys.normalize},
             {"scoring_func", is_v2 ? "softmax" : "sigmoid"},
-            {"topk_method", !is_v2 ? "noaux_tc" : keys.groups > 1 ? "group_limited_greedy" : "greedy"},
+            {"topk_method", !is_v2            ? "noaux_tc"
+                            : keys.groups > 1 ? "group_limited_greedy"
+                                              : "greedy"},
             {"n_group", keys.groups},
             {"topk_group", keys.groups_used}});
 }
@@ -296,8 +298,8 @@ nlohmann::json to_json(const ModelShape& s) {
           ", because its config.json has no key for it: got false");
   require(!is_v2 || own.multi_token_layers == 0, "model", "multi_token_layers must be 0 for a folder of ", kV2,
           ", because its config.json has no key for it: got ", own.multi_token_layers);
-  nlohmann::json j = write_llama_layout(s, own.layout, is_v2 ? kV2 : kV3,
-                                        is_v2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM");
+  nlohmann::json j =
+      write_llama_layout(s, own.layout, is_v2 ? kV2 : kV3, is_v2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM");
   j.update({{"kv_lora_rank", own.kv_rank},
             {"qk_nope_head_dim", own.nope_dim},
             {"qk_rope_head_dim", own.rope_dim},

@@ -1,9 +1,9 @@
 #include "colossal/models/families/falcon.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"

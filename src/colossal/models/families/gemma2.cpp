@@ -1,8 +1,8 @@
 #include "colossal/models/families/gemma2.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {

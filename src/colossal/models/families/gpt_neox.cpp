@@ -1,8 +1,7 @@
 #include "colossal/models/families/gpt_neox.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
@@ -151,14 +150,14 @@ Architecture gpt_neox_architecture() {
           .presets = presets(),
           .make = make,
           .settle = settle,
-          .hugging_face = {.model_type = "gpt_neox",
-                           .names = external_names,
-                           .from_json = from_json,
-                           .to_json = to_json,
-                           .prefix = "gpt_neox.",
-                           .head = "embed_out.weight",
-                           .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"),
-                                   rotary_table()}}};
+          .hugging_face = {
+              .model_type = "gpt_neox",
+              .names = external_names,
+              .from_json = from_json,
+              .to_json = to_json,
+              .prefix = "gpt_neox.",
+              .head = "embed_out.weight",
+              .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"), rotary_table()}}};
 }
 
 }  // namespace colossal::models

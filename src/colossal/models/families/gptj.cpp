@@ -1,9 +1,9 @@
 #include "colossal/models/families/gptj.h"
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
@@ -121,7 +121,7 @@ Architecture gptj_architecture() {
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
                            .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias"),
-                                   rotary_table("*.attn.embed_positions")}}};
+                                       rotary_table("*.attn.embed_positions")}}};
 }
 
 }  // namespace colossal::models

@@ -1,8 +1,7 @@
 #include "colossal/models/families/llama.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 

@@ -1,8 +1,7 @@
 #include "colossal/models/families/opt.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"

@@ -1,8 +1,7 @@
 #include "colossal/models/families/phi3.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {

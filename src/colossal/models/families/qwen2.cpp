@@ -1,7 +1,6 @@
 #include "colossal/models/families/qwen2.h"
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 
 namespace colossal::models {

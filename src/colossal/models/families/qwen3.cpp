@@ -1,9 +1,9 @@
 #include "colossal/models/families/qwen3.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/families/t5_folder.h"
 #include "colossal/models/transformer_block.h"

@@ -1,9 +1,9 @@
 #include "colossal/models/families/t5_folder.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/families/t5_sizes.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/folder_config.h"

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
+
+#include "colossal/base/json.h"
 
 namespace colossal::text {
 namespace {

@@ -1,7 +1,6 @@
 // A JSON Schema file: its schemas with their paths, and the targets of its references.
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/grammar/json_decimal.h"
 
 namespace colossal::text {

@@ -1,7 +1,7 @@
 // Conversion of JSON to template values.
 #pragma once
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/text/jinja/value.h"
 
 namespace colossal::text::jinja {

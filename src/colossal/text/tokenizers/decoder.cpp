@@ -1,10 +1,10 @@
 #include "colossal/text/tokenizers/decoder.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/json_section.h"

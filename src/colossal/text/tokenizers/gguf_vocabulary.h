@@ -2,9 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "colossal/base/json.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizer.h"
 

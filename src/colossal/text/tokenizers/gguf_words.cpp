@@ -1,9 +1,9 @@
 #include "colossal/text/tokenizers/gguf_words.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/word_patterns.h"

@@ -1,8 +1,8 @@
 // Helpers to read the sections of a tokenizer.json: each section names its type, and many contain a pattern.
 #pragma once
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/regex.h"
 
 namespace colossal::text {

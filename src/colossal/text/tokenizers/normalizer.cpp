@@ -1,8 +1,7 @@
 #include "colossal/text/tokenizers/normalizer.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/charsmap.h"
 #include "colossal/text/tokenizers/json_section.h"

@@ -1,8 +1,7 @@
 #include "colossal/text/tokenizers/post_processor.h"
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/vocabulary.h"
 

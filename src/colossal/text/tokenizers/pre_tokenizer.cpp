@@ -1,9 +1,9 @@
 #include "colossal/text/tokenizers/pre_tokenizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/normalizer.h"

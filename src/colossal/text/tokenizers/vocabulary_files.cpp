@@ -2,11 +2,11 @@
 
 #include <cctype>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
 

@@ -5,11 +5,11 @@
 //   std::ofstream("tokenizer.json") << std::move(trainer).trained().dump();
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/text/training/word_counts.h"
 
 namespace colossal::text {

@@ -1,8 +1,8 @@
 #include "colossal/text/training/word_counts.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::text {
