@@ -30,34 +30,35 @@ function(colossal_share_pch target)  # set (default: layers)
   endif()
   set(headers <ATen/ATen.h>)
   if(set STREQUAL "tests")
-    list(APPEND headers <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+    list(APPEND headers <gmock/gmock.h> <gtest/gtest.h> "${PROJECT_SOURCE_DIR}/src/colossal/base/json.h")
   endif()
   target_precompile_headers(${target} PRIVATE ${headers})
   set_property(GLOBAL PROPERTY COLOSSAL_PCH_OWNER_${set} ${target})
 endfunction()
 
-# Parsing LibTorch is most of the work of a unit, so joined files build several times faster from scratch; an edit builds faster with single
-# units (the preset `develop`). Files of a folder are joined, `batch` at a time. They see one another's private names, which must be distinct in a folder.
-# A file with a UNITY_GROUP stays in that group, one with SKIP_UNITY_BUILD_INCLUSION stays alone.
+# Reading LibTorch takes two seconds of each unit, so joined files build several times faster from scratch; an edit builds faster with single
+# units (the preset `develop`). The files of a target are joined in equal parts of at most `batch`. They see one another's private names, which
+# must be distinct in a layer. A file with a UNITY_GROUP stays in that group, one with SKIP_UNITY_BUILD_INCLUSION stays alone.
 function(colossal_join_units target batch)
   if(NOT COLOSSAL_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
+  set(joined)
   foreach(source ${sources})
     get_source_file_property(group ${source} UNITY_GROUP)
     get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
     if(NOT group AND NOT alone)
-      cmake_path(GET source PARENT_PATH folder)
-      cmake_path(GET folder FILENAME folder)
-      string(MAKE_C_IDENTIFIER "${folder}" folder)
-      if(NOT DEFINED count_${folder})
-        set(count_${folder} 0)
-      endif()
-      math(EXPR number "${count_${folder}} / ${batch}")
-      math(EXPR count_${folder} "${count_${folder}} + 1")
-      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${folder}_${number})
+      list(APPEND joined ${source})
     endif()
+  endforeach()
+  list(LENGTH joined count)
+  math(EXPR units "(${count} + ${batch} - 1) / ${batch}")
+  set(at 0)
+  foreach(source ${joined})
+    math(EXPR number "${at} * ${units} / ${count}")
+    math(EXPR at "${at} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${number})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes joined files for headers, whose private types others might see
@@ -71,6 +72,10 @@ set(COLOSSAL_WITHOUT_TORCH
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
   parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/layout_keys run/own_tables)
+
+# Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with -Og, which takes a third
+# less time than -O2; benchmarks/results/2026-11-28-build.md has the runs that are as fast with it.
+set(COLOSSAL_HOT_LAYERS formats text ops comm memory data infer)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
@@ -154,7 +159,7 @@ function(colossal_add_cuda_kernels target)
     cmake_path(GET source STEM name)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
-      COMMAND ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
+      COMMAND ${COLOSSAL_COMPILER_CACHE} ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
         -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
         ${architectures})
     list(APPEND objects ${object})
@@ -184,21 +189,12 @@ function(colossal_add_layers)
     list(TRANSFORM depends PREPEND colossal_)
     colossal_select_sources(${layer} sources)
     add_library(colossal_${layer} STATIC ${sources})
-    if(layer STREQUAL "report")
-      set(batch 8)  # its charts share the names of their sizes
-    elseif(torch_free)
-      set(batch 16)
-    else()
-      set(batch 24)
-    endif()
-    if(NOT layer STREQUAL "schedule")  # each of its schedules has a place() and an order()
-      colossal_join_units(colossal_${layer} ${batch})
-    endif()
+    colossal_join_units(colossal_${layer} 34)
     set_target_properties(colossal_${layer} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${layer})
     target_include_directories(colossal_${layer} PUBLIC
       $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     set_property(GLOBAL APPEND PROPERTY COLOSSAL_LAYERS colossal_${layer})
-    if(layer STREQUAL "cli")  # a third off the time to compile its parsers of options; what takes time at run time is below
+    if(NOT layer IN_LIST COLOSSAL_HOT_LAYERS)
       target_compile_options(colossal_${layer} PRIVATE $<$<CONFIG:Release>:-Og>)
     endif()
     target_compile_options(colossal_${layer} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
@@ -269,9 +265,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   add_executable(${target} ${sources})
   colossal_join_units(${target} 20)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE
-    COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" COLOSSAL_BINARY="$<TARGET_FILE:colossal_app>")
-  target_link_libraries(${target} PRIVATE ${arg_LINKS} GTest::gtest_main GTest::gmock)
+  target_link_libraries(${target} PRIVATE ${arg_LINKS} colossal_test_paths GTest::gtest_main GTest::gmock)
   if(NOT arg_TORCH_FREE)
     colossal_share_pch(${target} tests)
   endif()

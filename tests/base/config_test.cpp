@@ -5,10 +5,10 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::config_test {

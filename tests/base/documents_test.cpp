@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "colossal/base/file.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::documents_test {
@@ -24,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+const fs::path kSourceDir = test::source_dir();
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/file.h"
+#include "support/paths.h"
 
 namespace colossal::examples_test {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
-const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+const fs::path kSourceDir = test::source_dir();
 
 /// Consecutive lines of code.
 using CodeBlock = std::vector<std::string>;

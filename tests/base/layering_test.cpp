@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "colossal/base/file.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::layering_test {
@@ -27,7 +28,7 @@ using ::testing::UnorderedElementsAre;
 constexpr int kMaxFileLines = 600;
 constexpr size_t kMaxFunctionLines = 60;
 constexpr size_t kColumns = 120;
-const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+const fs::path kSourceDir = test::source_dir();
 
 struct Layer {
   bool torch_free = false;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "colossal/base/file.h"
+#include "support/paths.h"
 
 namespace colossal::prose_test {
 namespace {
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+const fs::path kSourceDir = test::source_dir();
 const std::set<std::string> kMarkedWords = {"nobody",   "somebody", "anybody",   "whoever",   "behind",   "beside",
                                             "foretold", "foretell", "foretells", "meanwhile", "likewise", "dealt",
                                             "lies",     "lying",    "lent",      "lend",      "lends",    "brought",

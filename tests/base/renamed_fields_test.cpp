@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/complaint.h"
 #include "colossal/base/config.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 
 namespace colossal::renamed_fields_test {

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::hugging_face_real_test {
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char kStories[] = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
+const std::string kStories = test::source_dir() + "/../shared/data/stories260K-hf";
 
 /// Declares its LLaMA with our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of
 /// 8, ffn 172.

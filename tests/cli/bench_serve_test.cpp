@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/http/server.h"
 #include "support/temporary_folder.h"
 

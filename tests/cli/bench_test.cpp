@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/ops/cpu.h"
 #include "support/generated_text.h"
 #include "support/temporary_folder.h"

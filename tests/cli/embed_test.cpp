@@ -4,9 +4,9 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "cli/outcome.h"
+#include "colossal/base/json.h"
 #include "colossal/cli/embedding_output.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/outcome.h"
+#include "colossal/base/json.h"
 #include "support/generated_text.h"
 
 namespace colossal::cli::generate_test {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/config.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "support/temporary_folder.h"
 

@@ -22,6 +22,7 @@
 #include "colossal/cli/arguments.h"
 #include "colossal/cli/commands.h"
 #include "colossal/ops/cpu.h"
+#include "support/paths.h"
 
 namespace colossal::cli::main_test {
 namespace {
@@ -227,7 +228,7 @@ TEST(EndWithMessage, SuggestsARemedyForLackOfMemory) {
 }
 
 TEST(Program, RunsFromAnyFolder) {
-  std::FILE* pipe = ::popen("cd / && " COLOSSAL_BINARY " trian 2>&1", "r");
+  std::FILE* pipe = ::popen(("cd / && " + test::program_path() + " trian 2>&1").c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   char line[256] = "";
   EXPECT_NE(std::fgets(line, sizeof(line), pipe), nullptr);

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::plan_run_test {

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "plan/small_graphs.h"
 #include "support/temporary_folder.h"
 

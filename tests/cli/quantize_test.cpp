@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "cli/outcome.h"
+#include "colossal/base/json.h"
 #include "support/generated_text.h"
 
 namespace colossal::cli::quantize_test {
@@ -71,8 +71,8 @@ TEST_F(Quantize, WritesDequantizedWeights) {
 // Four tokens choose at most eight of the eight experts of a block, and some of them twice.
 TEST_F(Quantize, SaysHowManyExpertsNoTokenChose) {
   test::write_model(folder, "mixtral-tiny");
-  const auto outcome = quantize(
-      {"--method", "gptq", "--group-size", "32", "--data", text, "--samples", "1", "--length", "4"});
+  const auto outcome =
+      quantize({"--method", "gptq", "--group-size", "32", "--data", text, "--samples", "1", "--length", "4"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("no token of --data chose "));
   EXPECT_THAT(outcome.err, HasSubstr(" of 40 experts: they are rounded to nearest"));

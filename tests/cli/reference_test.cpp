@@ -11,6 +11,7 @@
 #include "colossal/cli/commands.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "support/paths.h"
 
 namespace colossal::cli::reference_test {
 namespace {
@@ -18,9 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string page(const std::string& name) {
-  return read_file(std::string(COLOSSAL_SOURCE_DIR) + "/docs/reference/" + name, 1 << 24);
-}
+std::string page(const std::string& name) { return read_file(test::source_dir() + "/docs/reference/" + name, 1 << 24); }
 
 TEST(Reference, CommandsPageIsCurrent) {
   const Outcome outcome = run_command("help", {"--markdown"});

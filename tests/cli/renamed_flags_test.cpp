@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/complaint.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/cli/arguments.h"
 #include "colossal/infer/generation_options.h"

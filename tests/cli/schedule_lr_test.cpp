@@ -9,6 +9,7 @@
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/optim/learning_rate.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::schedule_lr_test {
@@ -60,7 +61,7 @@ TEST(ScheduleLr, ComparesEverySchedule) {
 }
 
 TEST(ScheduleLr, ShortensAWarmUpThatExceedsTheSteps) {
-  const auto outcome = schedule_lr({COLOSSAL_SOURCE_DIR "/examples/vit_cifar10.toml", "--training.steps=30"});
+  const auto outcome = schedule_lr({test::source_dir() + "/examples/vit_cifar10.toml", "--training.steps=30"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("30 steps, warm-up 3, "));
   EXPECT_EQ(outcome.err,

@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/data/texts/samples.h"
 
 namespace colossal::data::batches_test {
@@ -224,9 +224,7 @@ TEST(Batches, RefusesAStateOfOtherData) {
                     HasSubstr("--overwrite")));
   EXPECT_THAT(refused([](auto& s) { s["files"]["a.txt"] = "3 bytes"; }),
               HasSubstr("its keys changed: a.txt is gone; restore"));
-  EXPECT_THAT(refused([](auto& s) {
-                s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}};
-              }),
+  EXPECT_THAT(refused([](auto& s) { s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}}; }),
               HasSubstr("its keys changed: ? is gone; b is gone; c is gone; and 2 more; restore"));
   EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("its keys changed: sequence was 3, now it is 2"));
   EXPECT_THAT(refused([](auto& s) { s["vocabulary"] = 3; }), HasSubstr("vocabulary was 3"));

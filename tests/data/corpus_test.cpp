@@ -15,6 +15,7 @@
 #include "colossal/data/texts/files.h"
 #include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::data::corpus_test {
@@ -477,7 +478,7 @@ TEST(Corpus, KeepsOrRefusesTextThatIsEditedLater) {
 }
 
 TEST(Corpus, HasEnoughTextInTheProjectItself) {
-  const Corpus corpus = Corpus::open(COLOSSAL_SOURCE_DIR, kBytes);
+  const Corpus corpus = Corpus::open(test::source_dir(), kBytes);
   EXPECT_GT(corpus.size(), 100'000);
   const auto [training, held_out] = corpus.split(0.05);
   EXPECT_GT(held_out.size(), 1000);

@@ -6,10 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/paths.h"
 
 namespace colossal::data::corrupted_spans_test {
 namespace {
@@ -146,7 +147,7 @@ TEST(CorruptedSpans, FindsTheSentinelsOfATokenizer) {
 }
 
 TEST(CorruptedSpans, FindsTheSentinelsOfT5) {
-  const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
+  const std::string folder = test::source_dir() + "/../shared/data/tokenizers/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
   EXPECT_EQ(sentinel_ids(*text::make_tokenizer(folder + "hf/t5-small"), 3), (Ids{32099, 32098, 32097}));
   try {

@@ -5,11 +5,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "support/cifar_folder.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -305,9 +305,7 @@ TEST_F(DocumentStreamTest, IdentifiesSourcesByTheirNames) {
   EXPECT_THAT(
       test::thrown_message([&] { renamed.restore(state); }),
       testing::AllOf(HasSubstr("the data or its keys changed"), HasSubstr("books is gone"), HasSubstr("b is new")));
-  EXPECT_THAT(test::thrown_message([&] {
-                DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options);
-              }),
+  EXPECT_THAT(test::thrown_message([&] { DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options); }),
               HasSubstr("two sources are named web"));
 }
 

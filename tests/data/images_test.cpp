@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/data/pictures/cifar.h"
 #include "colossal/data/streams/unpacked_file.h"
 #include "support/cifar_folder.h"

@@ -5,14 +5,15 @@
 #include <zstd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/streams/line_reader.h"
 #include "colossal/data/streams/record_mix.h"
 #include "support/cifar_folder.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::data::json_lines_test {
@@ -57,7 +58,7 @@ std::string records(int64_t count) {
 }
 
 TEST(JsonLines, ReadsOrRefusesOddFilesAsExpected) {
-  const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/jsonl";
+  const std::string folder = test::source_dir() + "/../shared/data/jsonl";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
   // The numbers of records of files that other readers read further. This reader accepts only objects, and no number
   // that a double cannot hold.

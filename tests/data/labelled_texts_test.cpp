@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/cifar_folder.h"
@@ -44,9 +44,7 @@ TEST(LabelledTexts, NumbersClassesByTheNamesOfAModel) {
   EXPECT_THAT(texts.labels, ElementsAre(0, 2, 0));
   EXPECT_EQ(texts.classes, 3);
   EXPECT_THAT(texts.split(0.5).second.names, ElementsAre("spam", "other", "ham"));
-  EXPECT_THAT(test::thrown_message([&] {
-                texts.number_as({"spam", "ham"});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { texts.number_as({"spam", "ham"}); }),
               HasSubstr("the classes of the texts must be those of the model: got other; set model.class_names"));
   LabelledTexts numbers = read_labelled_texts(file("m.tsv", "1\ta\n0\tb\n"));
   numbers.number_as({"spam", "ham"});

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 
 namespace colossal::data::masked_samples_test {
 namespace {

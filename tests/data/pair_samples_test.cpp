@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/ranks_values.h"
 

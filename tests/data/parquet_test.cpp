@@ -3,16 +3,17 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/data/parquet/page.h"
 #include "colossal/data/parquet/rows.h"
 #include "colossal/data/streams/document_stream.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/data/texts/pair_samples.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
@@ -22,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using Lines = std::vector<std::string>;
 
-const std::string kFiles = COLOSSAL_SOURCE_DIR "/tests/data/parquet/";  // files that make_files.py wrote
+const std::string kFiles = test::source_dir() + "/tests/data/parquet/";  // files that make_files.py wrote
 
 Lines read(const std::string& path, const Lines& columns, int64_t start = 0, size_t most = 1000) {
   const auto rows = RecordLines::open(path, 1 << 20, {start, start}, columns);

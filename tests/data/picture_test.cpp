@@ -13,13 +13,14 @@
 
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/pictures/folder.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
@@ -56,7 +57,7 @@ std::vector<int> pixel(const Picture& picture, int64_t x, int64_t y) {
 }
 
 TEST(Picture, DecodesOddFilesLikePillow) {
-  const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/images/odd";
+  const std::string folder = test::source_dir() + "/../shared/data/images/odd";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
   // libpng checks the ends of files and the checksums of critical chunks, which Pillow does not. It ignores damage of
   // other chunks, which Pillow refuses. Pillow shows the rest of a JPEG whose scans are damaged.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dist/train_program.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::test::bench_memory_test {
@@ -13,7 +14,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Finished bench_memory(const TemporaryFolder& folder, const Words& more) {
-  Words words{COLOSSAL_BINARY,
+  Words words{program_path(),
               "bench",
               "memory",
               "--memory.disk=" + folder.path(),
@@ -61,7 +62,7 @@ TEST(BenchMemory, ReportsWhyNoSizeWorks) {
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.output, ContainsRegex("not even the smallest model trains: .*the smallest that works is"));
   EXPECT_THAT(refused.output, Not(HasSubstr("terminate")));
-  const Finished senseless = run({COLOSSAL_BINARY, "bench", "memory"});
+  const Finished senseless = run({program_path(), "bench", "memory"});
   EXPECT_EQ(senseless.status, 2);
   EXPECT_THAT(senseless.output, HasSubstr("bench memory needs budgets, such as --memory.host=2GiB"));
 }

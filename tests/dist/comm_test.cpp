@@ -12,6 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/store.h"
 #include "dist/probe_process.h"
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::comm_test {
@@ -103,7 +104,7 @@ TEST(LocalRanksMemory, NeedsNoSpaceInDevShm) {
   const std::string port = std::to_string(free_port());
   std::vector<Process> processes(8, process);
   for (int r = 0; r < 8; ++r) {
-    processes[r].command.back() = COLOSSAL_COMM_PROBE;
+    processes[r].command.back() = comm_probe();
     processes[r].command.push_back("pairs");
     processes[r].variables = clean({{"RANK", std::to_string(r)}, {"WORLD_SIZE", "8"}, {"MASTER_PORT", port}});
     processes[r].limit = std::chrono::seconds(180);

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/store.h"
 #include "dist/probe_process.h"
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::launchers_test {
@@ -23,7 +24,7 @@ std::vector<Finished> started(int ranks, const std::function<std::map<std::strin
                               const std::vector<std::string>& arguments) {
   std::vector<Process> processes(ranks);
   for (int r = 0; r < ranks; ++r) {
-    processes[r].command = {COLOSSAL_COMM_PROBE};
+    processes[r].command = {comm_probe()};
     processes[r].command.insert(processes[r].command.end(), arguments.begin(), arguments.end());
     processes[r].variables = clean(variables(r));
     processes[r].limit = std::chrono::seconds(120);
@@ -149,14 +150,13 @@ TEST(Launchers, NamesTheMissingRanks) {
 
 TEST(Launchers, RefusesTwoProcessesWithTheSameRank) {
   const std::string port = std::to_string(free_port());
-  const auto results = started(3,
-                               [&](int process) {
-                                 const std::string rank = std::to_string(std::min(process, 1));
-                                 return std::map<std::string, std::string>{{"RANK", rank},
-                                                                           {"WORLD_SIZE", "3"},
-                                                                           {"MASTER_PORT", port}};
-                               },
-                               {"pairs", "auto", "3000", "3000"});
+  const auto results =
+      started(3,
+              [&](int process) {
+                const std::string rank = std::to_string(std::min(process, 1));
+                return std::map<std::string, std::string>{{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_PORT", port}};
+              },
+              {"pairs", "auto", "3000", "3000"});
   for (const auto& result : results) EXPECT_EQ(result.status, 1);
   EXPECT_THAT(results[0].output, HasSubstr("1 of 3 ranks did not join: 2"));
   EXPECT_THAT(results[1].output + results[2].output,
@@ -172,13 +172,12 @@ TEST(Launchers, NamesTheRemedyForASecondStartOnTheStoreOfTorchrun) {
   const auto start = [&](const std::string& restart) {
     return started(1,
                    [&](int) {
-                     return std::map<std::string, std::string>{
-                         {"RANK", "1"},
-                         {"WORLD_SIZE", "2"},
-                         {"MASTER_PORT", std::to_string(agent->port())},
-                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                         {"TORCHELASTIC_RUN_ID", "run"},
-                         {"TORCHELASTIC_RESTART_COUNT", restart}};
+                     return std::map<std::string, std::string>{{"RANK", "1"},
+                                                               {"WORLD_SIZE", "2"},
+                                                               {"MASTER_PORT", std::to_string(agent->port())},
+                                                               {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                               {"TORCHELASTIC_RUN_ID", "run"},
+                                                               {"TORCHELASTIC_RESTART_COUNT", restart}};
                    },
                    {"pairs", "auto", "1000", "1000"})[0]
         .output;
@@ -192,13 +191,13 @@ TEST(Launchers, NamesTheRemedyForASecondStartOnTheStoreOfTorchrun) {
 
 TEST(Launchers, RefusesRanksOfRunsOfDifferentSizes) {
   const std::string port = std::to_string(free_port());
-  const auto results = started(2,
-                               [&](int r) {
-                                 return std::map<std::string, std::string>{{"RANK", std::to_string(r)},
-                                                                           {"WORLD_SIZE", std::to_string(2 + 2 * r)},
-                                                                           {"MASTER_PORT", port}};
-                               },
-                               {"pairs", "auto", "60000", "3000"});
+  const auto results =
+      started(2,
+              [&](int r) {
+                return std::map<std::string, std::string>{
+                    {"RANK", std::to_string(r)}, {"WORLD_SIZE", std::to_string(2 + 2 * r)}, {"MASTER_PORT", port}};
+              },
+              {"pairs", "auto", "60000", "3000"});
   for (const auto& result : results) {
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("[launch] rank 0 was started as one of 2 ranks, rank 1 as one of 4; start all "
@@ -227,11 +226,11 @@ TEST(Launchers, ReportsAPortInUse) {
 }
 
 TEST(Launchers, StartsRanksByTorchrun) {
-  std::string torchrun = std::string(COLOSSAL_SOURCE_DIR) + "/.venv/bin/torchrun";
+  std::string torchrun = source_dir() + "/.venv/bin/torchrun";
   if (!std::filesystem::exists(torchrun)) torchrun = find_program("torchrun");
   if (torchrun.empty()) GTEST_SKIP() << "torchrun is neither in .venv nor in PATH";
   Process process;
-  process.command = {torchrun, "--standalone", "--no-python", "--nproc-per-node=2", COLOSSAL_COMM_PROBE, "pairs"};
+  process.command = {torchrun, "--standalone", "--no-python", "--nproc-per-node=2", comm_probe(), "pairs"};
   process.variables = clean();
   process.limit = std::chrono::seconds(180);
   const Finished result = run_process(process);
@@ -243,7 +242,7 @@ TEST(Launchers, StartsRanksByMpirun) {
   const std::string mpirun = find_program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
   Process process;
-  process.command = {mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", COLOSSAL_COMM_PROBE, "pairs"};
+  process.command = {mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", comm_probe(), "pairs"};
   process.variables = clean();
   process.limit = std::chrono::seconds(180);
   const Finished result = run_process(process);
@@ -291,7 +290,7 @@ TEST(Launchers, ExchangesBetweenTwoHostsOverTcp) {
   if (!hosts.made()) GTEST_SKIP() << "no network namespaces here: " << hosts.why();
   std::vector<Process> processes(4);
   for (int r = 0; r < 4; ++r) {
-    processes[r].command = {"ip", "netns", "exec", hosts.name(r / 2), COLOSSAL_COMM_PROBE, "pairs"};
+    processes[r].command = {"ip", "netns", "exec", hosts.name(r / 2), comm_probe(), "pairs"};
     processes[r].variables = clean({{"RANK", std::to_string(r)},
                                     {"WORLD_SIZE", "4"},
                                     {"LOCAL_RANK", std::to_string(r % 2)},

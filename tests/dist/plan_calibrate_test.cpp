@@ -1,4 +1,6 @@
 // `colossal plan --calibrate` as a user runs it: local ranks measure, and one file comes out.
+#include "colossal/cli/plan_calibrate.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +11,8 @@
 #include <vector>
 
 #include "colossal/base/machine.h"
-#include "colossal/cli/plan_calibrate.h"
 #include "colossal/plan/cluster.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -21,7 +23,7 @@ using testing::HasSubstr;
 
 Finished calibrate(const std::vector<std::string>& options, const std::map<std::string, std::string>& variables) {
   Process process;
-  process.command = {COLOSSAL_BINARY, "plan", "--calibrate", "--device", "cpu", "--seconds", "0.5"};
+  process.command = {program_path(), "plan", "--calibrate", "--device", "cpu", "--seconds", "0.5"};
   process.command.insert(process.command.end(), options.begin(), options.end());
   process.variables = variables;
   process.limit = std::chrono::seconds(240);

@@ -4,10 +4,11 @@
 
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 Finished check_quickstart(const std::vector<std::string>& flags) {
   Process process;
-  process.command = {COLOSSAL_BINARY, "plan", COLOSSAL_SOURCE_DIR "/examples/quickstart.toml", "--check"};
+  process.command = {program_path(), "plan", source_dir() + "/examples/quickstart.toml", "--check"};
   process.command.insert(process.command.end(), flags.begin(), flags.end());
   process.variables = {{"OMP_NUM_THREADS", "1"}};
   process.limit = std::chrono::seconds(240);

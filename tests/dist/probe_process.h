@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test {
@@ -22,7 +23,7 @@ inline std::map<std::string, std::string> clean(std::map<std::string, std::strin
 
 inline Process launched(int ranks, const std::vector<std::string>& arguments) {
   Process process;
-  process.command = {COLOSSAL_COMM_PROBE, "launch", std::to_string(ranks)};
+  process.command = {comm_probe(), "launch", std::to_string(ranks)};
   process.command.insert(process.command.end(), arguments.begin(), arguments.end());
   process.variables = clean();
   process.limit = std::chrono::seconds(120);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "colossal/base/error.h"
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::program_test {
@@ -24,14 +25,14 @@ std::string libraries_of(const std::string& program) {
 }
 
 TEST(Program, LoadsLibTorchOnlyIfNeeded) {
-  EXPECT_THAT(libraries_of(COLOSSAL_BINARY), Not(HasSubstr("libtorch")));
-  EXPECT_THAT(libraries_of(std::string(COLOSSAL_BINARY) + "-torch"), HasSubstr("libtorch"));
+  EXPECT_THAT(libraries_of(program_path()), Not(HasSubstr("libtorch")));
+  EXPECT_THAT(libraries_of(program_path() + "-torch"), HasSubstr("libtorch"));
 }
 
 TEST(Program, RunsCommandsWithoutLibTorchAlone) {
   const std::string alone = testing::TempDir() + "/program-alone/colossal";
   fs::create_directories(fs::path(alone).parent_path());
-  fs::copy_file(COLOSSAL_BINARY, alone, fs::copy_options::overwrite_existing);
+  fs::copy_file(program_path(), alone, fs::copy_options::overwrite_existing);
   const std::vector<std::vector<std::string>> answered{{"--version"},
                                                        {"help"},
                                                        {"help", "config"},
@@ -53,7 +54,7 @@ TEST(Program, ReportsThatItNeedsProc) {
   const std::string without_proc = "mount -t tmpfs none /proc";
   if (run_process({.command = {"unshare", "-m", "sh", "-c", without_proc}}).status != 0)
     GTEST_SKIP() << "nothing may be mounted here";
-  const std::string program = COLOSSAL_BINARY;
+  const std::string program = program_path();
   const Finished finished = run_process(
       {.command = {"unshare", "-m", "sh", "-c", without_proc + " && exec " + program + " info --no-measure"}});
   EXPECT_EQ(finished.status, 1);
@@ -64,10 +65,10 @@ TEST(Program, ReportsThatItNeedsProc) {
 }
 
 TEST(Program, PassesItsArgumentsOn) {
-  const Finished info = run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}});
+  const Finished info = run_process({.command = {program_path(), "info", "--no-measure"}});
   EXPECT_EQ(info.status, 0) << info.output;
   EXPECT_THAT(info.output, HasSubstr("libtorch  "));
-  const Finished misused = run_process({.command = {COLOSSAL_BINARY, "info", "--no-such flag"}});
+  const Finished misused = run_process({.command = {program_path(), "info", "--no-such flag"}});
   EXPECT_EQ(misused.status, 2) << misused.output;
   EXPECT_THAT(misused.output, HasSubstr("--no-such flag"));
 }
@@ -76,7 +77,7 @@ TEST(Program, LimitsSpinningOfWaitingThreadsUnlessOverridden) {
   using Variables = std::map<std::string, std::string>;
   const auto settings = [](Variables variables) {
     variables["OMP_DISPLAY_ENV"] = "verbose";
-    return run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}, .variables = variables}).output;
+    return run_process({.command = {program_path(), "info", "--no-measure"}, .variables = variables}).output;
   };
   EXPECT_THAT(settings({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", ""}}), HasSubstr("GOMP_SPINCOUNT = '1000'"));
   EXPECT_THAT(settings({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", "7"}}), HasSubstr("GOMP_SPINCOUNT = '7'"));
@@ -87,7 +88,7 @@ TEST(Program, LimitsSpinningOfWaitingThreadsUnlessOverridden) {
 TEST(Program, GivesGpuStreamsSeparateQueuesUnlessOverridden) {
   const fs::path folder = fs::path(testing::TempDir()) / "program-with-another";
   fs::create_directories(folder);
-  fs::copy_file(COLOSSAL_BINARY, folder / "colossal", fs::copy_options::overwrite_existing);
+  fs::copy_file(program_path(), folder / "colossal", fs::copy_options::overwrite_existing);
   std::ofstream(folder / "colossal-torch") << "#!/bin/sh\necho $CUDA_DEVICE_MAX_CONNECTIONS queues\n";
   fs::permissions(folder / "colossal-torch", fs::perms::owner_all);
   const auto answer = [&](const std::map<std::string, std::string>& variables) {
@@ -101,7 +102,7 @@ TEST(Program, GivesGpuStreamsSeparateQueuesUnlessOverridden) {
 TEST(Program, PutsTheHeapIntoHugePagesUnlessOverridden) {
   const fs::path folder = fs::path(testing::TempDir()) / "program-with-tunables";
   fs::create_directories(folder);
-  fs::copy_file(COLOSSAL_BINARY, folder / "colossal", fs::copy_options::overwrite_existing);
+  fs::copy_file(program_path(), folder / "colossal", fs::copy_options::overwrite_existing);
   std::ofstream(folder / "colossal-torch") << "#!/bin/sh\necho \"<$GLIBC_TUNABLES>\"\n";
   fs::permissions(folder / "colossal-torch", fs::perms::owner_all);
   const auto answer = [&](const std::string& command, const std::map<std::string, std::string>& variables) {
@@ -117,7 +118,7 @@ TEST(Program, PutsTheHeapIntoHugePagesUnlessOverridden) {
 }
 
 TEST(Program, FailsIfItsOutputCannotBeWritten) {
-  const std::string program = COLOSSAL_BINARY;
+  const std::string program = program_path();
   for (const std::string words : {" --version", " schedule --name 1f1b", " info --no-measure", " models"})
     for (const std::string output : {" >/dev/full", " >&-"}) {
       const Finished finished = run_process({.command = {"sh", "-c", program + words + output}});
@@ -130,7 +131,7 @@ TEST(Program, FailsIfItsOutputCannotBeWritten) {
 TEST(Program, ReportsAFileSizeLimitAsAnError) {
   const fs::path file = fs::path(testing::TempDir()) / "program-limited.txt";
   std::ofstream(file) << std::string(100'000, 'x');
-  const std::string command = concat("ulimit -f 1; ", COLOSSAL_BINARY, " tokenize --tokenizer bytes ", file.string(),
+  const std::string command = concat("ulimit -f 1; ", program_path(), " tokenize --tokenizer bytes ", file.string(),
                                      " >", file.string(), ".ids");
   const Finished finished = run_process({.command = {"sh", "-c", command}});
   EXPECT_EQ(finished.status, 1);

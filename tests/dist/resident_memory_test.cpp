@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::test::resident_memory_test {
@@ -112,7 +113,7 @@ TEST(ResidentMemory, GeneratesInLessMemoryThanTheWeightsTake) {
   const TemporaryFolder folder;
   const int64_t weights = write_hollow_llama(folder / "hf");
   expect_to_need_tiers(4 * weights,
-                       {COLOSSAL_BINARY, "generate", "--from", folder / "hf", "--prompt", "a", "--tokenizer", "bytes",
+                       {program_path(), "generate", "--from", folder / "hf", "--prompt", "a", "--tokenizer", "bytes",
                         "--max-tokens", "2", "--ids", "--run.device", "cpu"},
                        folder / "scratch");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dist/probe_process.h"
+#include "support/paths.h"
 
 namespace colossal::test::run_program_test {
 namespace {
@@ -15,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 Process run_of(const std::vector<std::string>& words, std::map<std::string, std::string> variables = {}) {
-  Process process{.command = {COLOSSAL_BINARY, "run"}, .variables = clean(std::move(variables))};
+  Process process{.command = {program_path(), "run"}, .variables = clean(std::move(variables))};
   process.command.insert(process.command.end(), words.begin(), words.end());
   return process;
 }
@@ -32,7 +33,7 @@ TEST(RunProgram, StartsItAsRanks) {
 }
 
 TEST(RunProgram, JoinsTheRanksInOneWorld) {
-  const Finished result = finished({"--ranks", "2", "--", COLOSSAL_COMM_PROBE, "conform", "shm"});
+  const Finished result = finished({"--ranks", "2", "--", comm_probe(), "conform", "shm"});
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 of 2 ok on shm"), HasSubstr("rank 1 of 2 ok on shm")));
 }
@@ -55,7 +56,7 @@ TEST(RunProgram, ReturnsTheStatusOfAFailedRank) {
 }
 
 TEST(RunProgram, PassesSignalsOn) {
-  Process process = run_of({"-n", "2", "--", COLOSSAL_COMM_PROBE, "ask", "shm"});
+  Process process = run_of({"-n", "2", "--", comm_probe(), "ask", "shm"});
   bool has_asked = false;
   process.meanwhile = [&](const std::string& output, int launcher) {
     if (has_asked || count(output, " runs as ") != 2) return;

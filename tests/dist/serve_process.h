@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test {
@@ -25,7 +26,7 @@ class ServeProcess {
  public:
   /// Starts the command with these arguments, on a free port of the CPU.
   explicit ServeProcess(std::vector<std::string> words) {
-    words.insert(words.begin(), {COLOSSAL_BINARY, "serve"});
+    words.insert(words.begin(), {program_path(), "serve"});
     words.insert(words.end(), {"--port", "0", "--run.device", "cpu"});
     Process process{.command = std::move(words), .limit = std::chrono::seconds(120)};
     process.meanwhile = [this](const std::string& output, int id) { look(output, id); };

@@ -7,16 +7,17 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/http/client.h"
 #include "colossal/http/server.h"
 #include "dist/serve_process.h"
 #include "support/generated_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::test::serve_test {
@@ -103,13 +104,13 @@ TEST_P(ServeLayouts, AnswersAsGenerateDoes) {
   const Words prompts{"To be", "or", "Hello", "not", "that is the", "question"};
   std::string lines;
   for (const std::string& prompt : prompts) lines += json{{"prompt", prompt}}.dump() + "\n";
-  Words generate{COLOSSAL_BINARY, "generate",
-                 "--from",        folder() / "hf",
-                 "--tokenizer",   "bytes",
-                 "--kv-cache",    "1MiB",
-                 "--prompts",     folder().write("prompts.jsonl", lines),
-                 "--max-tokens",  "12",
-                 "--run.device",  "cpu"};
+  Words generate{program_path(), "generate",
+                 "--from",       folder() / "hf",
+                 "--tokenizer",  "bytes",
+                 "--kv-cache",   "1MiB",
+                 "--prompts",    folder().write("prompts.jsonl", lines),
+                 "--max-tokens", "12",
+                 "--run.device", "cpu"};
   const Finished generated = run_process({.command = generate});
   ASSERT_EQ(generated.status, 0) << generated.output;
   ServeProcess server(options(GetParam()));
@@ -269,7 +270,7 @@ TEST_F(ServeProgram, RefusesAPortInUseOnEveryLayout) {
   const http::Server other({.port = 0}, {});
   const std::string port = std::to_string(other.port());
   for (const Words& layout : {Words{}, Words{"--parallel.tensor=2"}}) {
-    Words words{COLOSSAL_BINARY, "serve"};
+    Words words{program_path(), "serve"};
     for (const std::string& word : options(layout)) words.push_back(word);
     words.insert(words.end(), {"--port", port, "--run.device", "cpu"});
     const Finished finished = run_process({.command = words});
@@ -300,7 +301,7 @@ TEST_F(ServeProgram, DemandsKeysAndTheModelsName) {
 TEST_F(ServeProgram, EmbedsWithABert) {
   const TemporaryFolder own;
   write_model(own, "bert-tiny");
-  const Finished embedded = run_process({.command = {COLOSSAL_BINARY, "embed", "--from", own / "run", "--text", "to be",
+  const Finished embedded = run_process({.command = {program_path(), "embed", "--from", own / "run", "--text", "to be",
                                                      "--normalize", "--run.device", "cpu"}});
   ASSERT_EQ(embedded.status, 0) << embedded.output;
   ServeProcess server({"--from", own / "run", "--normalize"});
@@ -327,7 +328,7 @@ TEST_F(ServeProgram, EmbedsAsASentenceFolderSays) {
   folder().write("hf/1_Pooling/config.json", R"({"pooling_mode": "lasttoken"})");
   folder().write("hf/sentence_bert_config.json", R"({"max_seq_length": 8})");
   folder().write("hf/config_sentence_transformers.json", R"({"prompts": {"q": "q: "}, "default_prompt_name": "q"})");
-  const Finished embedded = run_process({.command = {COLOSSAL_BINARY, "embed", "--from", folder() / "hf", "--tokenizer",
+  const Finished embedded = run_process({.command = {program_path(), "embed", "--from", folder() / "hf", "--tokenizer",
                                                      "bytes", "--text", "to be", "--run.device", "cpu"}});
   ASSERT_EQ(embedded.status, 0) << embedded.output;
   ServeProcess server(options());

@@ -5,6 +5,7 @@
 
 #include "colossal/base/file.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_auto_test {
 namespace {
@@ -48,9 +49,9 @@ TEST_F(TrainProgram, ChoosesForTheRanksOfALauncher) {
   const Finished serial = run(train());
   ASSERT_EQ(serial.status, 0) << serial.output;
   const auto want = losses();
-  Words words{COLOSSAL_BINARY, "run", "--ranks", "2"};
+  Words words{program_path(), "run", "--ranks", "2"};
   for (const std::string& word : train({"--parallel.auto=true", "--overwrite"}))
-    if (word != COLOSSAL_BINARY) words.push_back(word);
+    if (word != program_path()) words.push_back(word);
   const Finished chosen = run(words);
   ASSERT_EQ(chosen.status, 0) << chosen.output;
   expect_same_curve(losses(), want);

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_disk_test {
 namespace {
@@ -44,7 +45,7 @@ class TrainDisk : public TrainProgram {
   }
   Finished run_on_faulty_disk(const std::string& fault, const Words& how) const {
     return run_process({.command = train_in_tiers(how),
-                        .variables = {{"LD_PRELOAD", COLOSSAL_FAULTY_DISK}, {"COLOSSAL_FAULTY_DISK", fault}},
+                        .variables = {{"LD_PRELOAD", faulty_disk()}, {"COLOSSAL_FAULTY_DISK", fault}},
                         .limit = seconds(120)});
   }
 };
@@ -114,7 +115,7 @@ TEST_F(TrainDisk, ReportsNoSpaceForTheCheckpointOfAStoppedRun) {
   bool sent = false;
   const Finished ended =
       run_process({.command = train_in_tiers({"--overwrite"}),
-                   .variables = {{"LD_PRELOAD", COLOSSAL_FAULTY_DISK}, {"COLOSSAL_FAULTY_DISK", "room " + full}},
+                   .variables = {{"LD_PRELOAD", faulty_disk()}, {"COLOSSAL_FAULTY_DISK", "room " + full}},
                    .limit = seconds(120),
                    .meanwhile = [&](const std::string&, int process) {
                      if (sent || checkpoint::complete_steps(checkpoints).empty()) return;

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_kills_test {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(TrainProgram, KeepsTheOverwrittenRunIfKilledBeforeTheFirstCheckpoint) {
          if (has_stepped(output)) kill(process, SIGKILL);
        }});
   ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.output;
-  const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
+  const Finished exported = run({program_path(), "export", "--from", base + "/run", "--to", base + "/hf"});
   EXPECT_NE(exported.output.find("restore the earlier run with `colossal train --resume`"), std::string::npos)
       << exported.output;
   const Finished resumed = run(train({"--resume", "--training.steps=13"}));

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_layouts_test {
 namespace {
@@ -76,7 +77,7 @@ TEST_F(TrainProgram, RunsUnderSlurmAndOpenMpiVariables) {
 }
 
 TEST_F(TrainProgram, RunsUnderTorchrun) {
-  const std::string torchrun = std::string(COLOSSAL_SOURCE_DIR) + "/.venv/bin/torchrun";
+  const std::string torchrun = source_dir() + "/.venv/bin/torchrun";
   if (!std::filesystem::exists(torchrun)) GTEST_SKIP() << torchrun << " is absent";
   Words words{torchrun, "--standalone", "--nproc-per-node=2", "--no-python"};
   for (const auto& word : train({"--parallel.tensor=2"})) words.push_back(word);

@@ -10,6 +10,7 @@
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/report/metrics.h"
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test {
@@ -39,7 +40,7 @@ class TrainProgram : public testing::Test {
            << "\nevaluate_batches = 1\nsample_tokens = 8\n";
   }
   Words train(const Words& flags = {}) const {
-    Words words{COLOSSAL_BINARY, "train", base + "/config.toml"};
+    Words words{program_path(), "train", base + "/config.toml"};
     words.insert(words.end(), flags.begin(), flags.end());
     return words;
   }

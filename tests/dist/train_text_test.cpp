@@ -6,6 +6,7 @@
 
 #include "colossal/report/metrics.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_text_test {
 namespace {
@@ -14,7 +15,7 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   ASSERT_EQ(run(train()).status, 0);
   const Words prompt{"--prompt", "line ", "--max-tokens", "20"};
   auto generate = [&](const std::string& from, const Words& flags) {
-    Words words{COLOSSAL_BINARY, "generate", "--from", from};
+    Words words{program_path(), "generate", "--from", from};
     words.insert(words.end(), prompt.begin(), prompt.end());
     words.insert(words.end(), flags.begin(), flags.end());
     const Finished outcome = run(words);
@@ -31,10 +32,10 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}),
             generate(base + "/run", {"--temperature=1", "--seed=4"}));
   const Finished exported =
-      run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf", "--timeout", "60"});
+      run({program_path(), "export", "--from", base + "/run", "--to", base + "/hf", "--timeout", "60"});
   ASSERT_EQ(exported.status, 0) << exported.output;
   const Finished half =
-      run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
+      run({program_path(), "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
   ASSERT_EQ(half.status, 0) << half.output;
   const auto bytes = [](const std::string& folder) {
     return static_cast<double>(std::filesystem::file_size(folder + "/model.safetensors"));
@@ -45,7 +46,7 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
                                      "--run.folder=" + base + "/narrow"}));
   ASSERT_EQ(narrow.status, 0) << narrow.output;
   const Finished narrow_export =
-      run({COLOSSAL_BINARY, "export", "--from", base + "/narrow", "--to", base + "/narrow-hf"});
+      run({program_path(), "export", "--from", base + "/narrow", "--to", base + "/narrow-hf"});
   EXPECT_EQ(narrow_export.status, 0) << narrow_export.output;
   // The export starts a training run: its first loss continues where the run ended.
   const Finished from = run(train({"--model.from=" + base + "/hf", "--model.hidden=0", "--model.layers=0",

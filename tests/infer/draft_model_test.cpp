@@ -10,9 +10,9 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"

@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/complaint.h"
 #include "colossal/base/config.h"
+#include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/infer/prompts/lines.h"
 #include "support/temporary_folder.h"

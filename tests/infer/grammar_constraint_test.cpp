@@ -4,8 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/infer/decoding/sampler.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/text/tokenizers/byte.h"

@@ -9,18 +9,19 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 
 namespace colossal::infer::perplexity_test {
 namespace {
 
-const std::string kStories = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
+const std::string kStories = test::source_dir() + "/../shared/data/stories260K-hf";
 using Texts = std::vector<std::vector<int64_t>>;
 
 std::vector<int64_t> text_of(int64_t tokens, int64_t factor) {

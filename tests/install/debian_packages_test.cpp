@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::debian_packages_test {
@@ -25,7 +26,7 @@ class DebianPackages : public testing::Test {
  protected:
   void SetUp() override {
     fs::remove_all(folder);
-    const fs::path build = fs::path(COLOSSAL_BINARY).parent_path();
+    const fs::path build = fs::path(program_path()).parent_path();
     if (!fs::exists(build / "CPackConfig.cmake")) GTEST_SKIP() << "no packages of a build for a CUDA build of LibTorch";
     if (find_program("dpkg-shlibdeps").empty()) GTEST_SKIP() << "no dpkg-shlibdeps here; apt-get install dpkg-dev";
     const Finished made = command({fs::path(COLOSSAL_CMAKE).parent_path() / "cpack", "-G", "DEB", "-B", folder,

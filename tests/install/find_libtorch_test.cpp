@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::find_libtorch_test {
@@ -34,13 +35,15 @@ class FindLibTorch : public testing::Test {
     library(torch() + "/lib/libc10.so", "int c10;");
     library(torch() + "/lib/libtorch_cpu.so", "int torch_cpu;");
     const std::string project = base + "/project";
-    write(project + "/CMakeLists.txt",
-          "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\n"
-          "if(POLICY CMP0144)\n  cmake_policy(SET CMP0144 NEW)\nendif()\nfind_package(Threads REQUIRED)\n"
-          "list(APPEND CMAKE_MODULE_PATH " COLOSSAL_SOURCE_DIR
-          "/cmake)\nfind_package(LibTorch REQUIRED)\ninclude(CudaHeaders)\n"
-          "get_target_property(links LibTorch::torch INTERFACE_LINK_LIBRARIES)\nmessage(STATUS \"links: ${links}\")\n"
-          "message(STATUS \"headers: ${COLOSSAL_CUDA_INCLUDE}.\")\n");
+    write(
+        project + "/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\n"
+        "if(POLICY CMP0144)\n  cmake_policy(SET CMP0144 NEW)\nendif()\nfind_package(Threads REQUIRED)\n"
+        "list(APPEND CMAKE_MODULE_PATH " +
+            source_dir() +
+            "/cmake)\nfind_package(LibTorch REQUIRED)\ninclude(CudaHeaders)\n"
+            "get_target_property(links LibTorch::torch INTERFACE_LINK_LIBRARIES)\nmessage(STATUS \"links: ${links}\")\n"
+            "message(STATUS \"headers: ${COLOSSAL_CUDA_INCLUDE}.\")\n");
     for (const char* unit : {"comm/backends/nccl", "tensor/cuda_graph", "memory/tiers/cuda_pages"})
       write(project + "/src/colossal/" + unit + ".cpp", "#include <cuda_runtime_api.h>\n");
   }

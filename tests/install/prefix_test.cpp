@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/texts/text_archive.h"
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::prefix_test {
@@ -28,7 +29,7 @@ class Installed : public testing::Test {
     base = testing::TempDir() + "/installed-" + testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(base);
     const Finished installed =
-        command({COLOSSAL_CMAKE, "--install", fs::path(COLOSSAL_BINARY).parent_path(), "--prefix", prefix()});
+        command({COLOSSAL_CMAKE, "--install", fs::path(program_path()).parent_path(), "--prefix", prefix()});
     ASSERT_EQ(installed.status, 0) << installed.output;
   }
   void TearDown() override { fs::remove_all(base); }
@@ -47,10 +48,10 @@ TEST_F(Installed, RunsItsPrograms) {
 
 TEST_F(Installed, HoldsTheBuiltinText) {
   const std::vector<data::ArchivedText> installed = data::read_text_archive(text());
-  const std::vector<std::string> sources = data::text_files(COLOSSAL_SOURCE_DIR, {});
+  const std::vector<std::string> sources = data::text_files(source_dir(), {});
   ASSERT_EQ(installed.size(), sources.size());
   for (size_t i = 0; i < sources.size(); ++i) {
-    EXPECT_EQ(fs::path(COLOSSAL_SOURCE_DIR) / installed[i].name, sources[i]);
+    EXPECT_EQ(fs::path(source_dir()) / installed[i].name, sources[i]);
     EXPECT_TRUE(installed[i].text == read_file(sources[i], 1 << 24)) << sources[i];
   }
 }
@@ -62,10 +63,9 @@ TEST_F(Installed, TrainsOnTheBuiltinTextWithoutTheSources) {
   std::ofstream(base + "/texts/sub/only.md") << std::string(20'000, 'x');
   data::write_text_archive(base + "/texts", text());
   const std::string run = base + "/run";
-  const Finished trained =
-      command({prefix() + "/bin/colossal", "train", COLOSSAL_SOURCE_DIR "/examples/quickstart.toml",
-               "--training.steps=1", "--training.sample_tokens=0", "--optimizer.warmup_steps=0", "--parallel.data=1",
-               "--training.batch_size=1", "--run.folder=" + run});
+  const Finished trained = command({prefix() + "/bin/colossal", "train", source_dir() + "/examples/quickstart.toml",
+                                    "--training.steps=1", "--training.sample_tokens=0", "--optimizer.warmup_steps=0",
+                                    "--parallel.data=1", "--training.batch_size=1", "--run.folder=" + run});
   EXPECT_EQ(trained.status, 0) << trained.output;
   EXPECT_EQ(data::text_files(run + "/builtin_text", {}), std::vector<std::string>{run + "/builtin_text/sub/only.md"});
 }

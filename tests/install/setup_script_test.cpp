@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/paths.h"
 #include "support/process.h"
 
 namespace colossal::test::setup_script_test {
@@ -37,7 +38,7 @@ class SetupScript : public testing::Test {
     fs::create_directories(checkout);
     fs::create_directories(checkout + "/packaging");
     for (const char* script : {"/colossal.sh", "/packaging/release.sh"})
-      fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + script, checkout + script);
+      fs::copy_file(source_dir() + script, checkout + script);
     for (const char* name :
          {"bash", "env", "dirname", "readlink", "sed", "awk", "grep", "tee", "sort",  "head",  "tail",  "tr",
           "wc",   "cat", "mkdir",   "rm",       "cp",  "mv",  "cmp",  "ls",  "nproc", "uname", "chmod", "touch"}) {

@@ -7,9 +7,9 @@
 //   a cost of null cannot be chosen; "cost" of "solved" is null if nothing fits.
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/plan/choice_solver.h"
 #include "colossal/plan/plan_problem.h"
 #include "plan/small_graphs.h"

@@ -8,12 +8,12 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/grammar/json_schema.h"
 
 namespace {

@@ -17,10 +17,10 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"

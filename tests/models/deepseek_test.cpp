@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/complaint.h"
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/nn/serial_layers.h"
@@ -51,10 +51,9 @@ ModelShape with(const DeepseekSizes& own) {
 /// Shapes in which keys of their folders differ from the defaults: V3, V2, V3 without mixtures, V3 with two multi-token
 /// layers after its 4 blocks.
 std::vector<ModelShape> odd_shapes() {
-  const RotaryKeys yarn{
-      .theta = 700,
-      .type = "yarn",
-      .scaling = {.factor = 4, .original_positions = 128, .mscale = 0.9, .mscale_all_dim = 0.8}};
+  const RotaryKeys yarn{.theta = 700,
+                        .type = "yarn",
+                        .scaling = {.factor = 4, .original_positions = 128, .mscale = 0.9, .mscale_all_dim = 0.8}};
   const ExpertKeys v3{.count = 6,
                       .used = 3,
                       .ffn = 20,
@@ -98,12 +97,12 @@ TEST(Deepseek, NamesEveryTensorOfAFolder) {
   for (const nn::ExternalName& name : s.architecture->hugging_face.names(s))
     for (const nn::ExternalRows& part : name.parts) parts[name.ours].push_back(part.name);
   using Names = std::vector<std::string>;
-  EXPECT_EQ(parts["blocks.0.attention.latent.weight"], (Names{"model.layers.0.self_attn.q_a_proj.weight",
-                                                              "model.layers.0.self_attn.kv_a_proj_with_mqa.weight"}));
+  EXPECT_EQ(parts["blocks.0.attention.latent.weight"],
+            (Names{"model.layers.0.self_attn.q_a_proj.weight", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight"}));
   EXPECT_EQ(parts["blocks.3.mlp.router.bias"], Names{"model.layers.3.mlp.gate.e_score_correction_bias"});
   EXPECT_EQ(parts["blocks.3.mlp.router.weight"], Names{"model.layers.3.mlp.gate.weight"});
-  EXPECT_EQ(parts["blocks.3.mlp.experts.gate_up.weight"], (Names{"model.layers.3.mlp.experts.{}.gate_proj.weight",
-                                                                 "model.layers.3.mlp.experts.{}.up_proj.weight"}));
+  EXPECT_EQ(parts["blocks.3.mlp.experts.gate_up.weight"],
+            (Names{"model.layers.3.mlp.experts.{}.gate_proj.weight", "model.layers.3.mlp.experts.{}.up_proj.weight"}));
   EXPECT_EQ(parts["blocks.3.mlp.shared.down.weight"], Names{"model.layers.3.mlp.shared_experts.down_proj.weight"});
   EXPECT_FALSE(parts.contains("blocks.1.mlp.router.bias")) << "a dense block";
   EXPECT_EQ(s.architecture->hugging_face.left_out(s).at(0).name, "model.layers.4.*");
@@ -125,11 +124,11 @@ TEST(Deepseek, NamesMultiTokenLayersAfterTheBlocks) {
   EXPECT_EQ(first["head.weight"], "lm_head.weight");
   std::map<std::string, std::string> copies;
   for (const nn::ExternalCopy& copy : copies_in_folder(s)) copies[copy.name] = copy.original;
-  EXPECT_EQ(copies, (std::map<std::string, std::string>{
-                        {"model.layers.4.embed_tokens.weight", "model.embed_tokens.weight"},
-                        {"model.layers.4.shared_head.head.weight", "lm_head.weight"},
-                        {"model.layers.5.embed_tokens.weight", "model.embed_tokens.weight"},
-                        {"model.layers.5.shared_head.head.weight", "lm_head.weight"}}));
+  EXPECT_EQ(copies,
+            (std::map<std::string, std::string>{{"model.layers.4.embed_tokens.weight", "model.embed_tokens.weight"},
+                                                {"model.layers.4.shared_head.head.weight", "lm_head.weight"},
+                                                {"model.layers.5.embed_tokens.weight", "model.embed_tokens.weight"},
+                                                {"model.layers.5.shared_head.head.weight", "lm_head.weight"}}));
   EXPECT_TRUE(folder.left_out(s).empty());
 }
 

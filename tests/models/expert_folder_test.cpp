@@ -4,8 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/models/families/qwen3.h"
@@ -27,12 +26,18 @@ json with(json config, const json& changes) {
 }
 
 json mixtral() {
-  return {{"model_type", "mixtral"},      {"vocab_size", 31},
-          {"hidden_size", 24},            {"intermediate_size", 20},
-          {"num_hidden_layers", 3},       {"num_attention_heads", 6},
-          {"num_key_value_heads", 3},     {"max_position_embeddings", 64},
-          {"num_local_experts", 5},       {"num_experts_per_tok", 3},
-          {"router_aux_loss_coef", 0.02}, {"output_router_logits", true}};
+  return {{"model_type", "mixtral"},
+          {"vocab_size", 31},
+          {"hidden_size", 24},
+          {"intermediate_size", 20},
+          {"num_hidden_layers", 3},
+          {"num_attention_heads", 6},
+          {"num_key_value_heads", 3},
+          {"max_position_embeddings", 64},
+          {"num_local_experts", 5},
+          {"num_experts_per_tok", 3},
+          {"router_aux_loss_coef", 0.02},
+          {"output_router_logits", true}};
 }
 
 json qwen() {
@@ -195,8 +200,9 @@ TEST(ExpertFolder, RefusesToWriteWhatNoFolderCanSay) {
   EXPECT_THAT(refusal_to_write("llama-tiny", {"attention_bias=true"}), HasSubstr("attention_bias must be false"));
   EXPECT_THAT(refusal_to_write("llama-tiny", {"mlp_bias=true"}), HasSubstr("mlp_bias must be false"));
   EXPECT_EQ(refusal_to_write("qwen3-tiny", {"experts.normalize=false", "experts.dense=[0]"}), "");
-  EXPECT_THAT(refusal_to_write("qwen3-tiny", {"window=8", "layer_types=[\"full_attention\",\"sliding_attention\","
-                                                          "\"full_attention\",\"full_attention\"]"}),
+  EXPECT_THAT(refusal_to_write("qwen3-tiny", {"window=8",
+                                              "layer_types=[\"full_attention\",\"sliding_attention\","
+                                              "\"full_attention\",\"full_attention\"]"}),
               HasSubstr("layer_types must all be equal"));
 }
 

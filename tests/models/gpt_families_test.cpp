@@ -3,9 +3,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/complaint.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/models/config.h"
 #include "colossal/models/families/falcon.h"
@@ -95,11 +94,11 @@ TEST(GptFamilies, HaveFolderNamesForAllParameters) {
     nn::SerialLayers layers(parameters);
     make_model(s, layers);
     // Names and rows are checked before the folder is opened.
-    EXPECT_THAT(
-        test::complaint([&] {
-          checkpoint::import_weights("/nonexistent", parameters, {s.architecture->hugging_face.names(s), "", {}});
-        }),
-        HasSubstr("has neither model.safetensors"));
+    EXPECT_THAT(test::complaint([&] {
+                  checkpoint::import_weights("/nonexistent", parameters,
+                                             {s.architecture->hugging_face.names(s), "", {}});
+                }),
+                HasSubstr("has neither model.safetensors"));
   }
 }
 

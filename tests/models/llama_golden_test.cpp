@@ -6,9 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
@@ -16,11 +16,12 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "support/parity.h"
+#include "support/paths.h"
 
 namespace colossal::models::llama_golden_test {
 namespace {
 
-const std::string kFolder = std::string(COLOSSAL_SOURCE_DIR) + "/../shared/data/stories260K-hf";
+const std::string kFolder = test::source_dir() + "/../shared/data/stories260K-hf";
 
 using distributed::DistributedModel;
 

@@ -1,9 +1,8 @@
 // Tables among the own keys of an architecture: their names, messages, help, and folders.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/config.h"
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "support/ranks_values.h"
@@ -39,14 +38,8 @@ struct NestedKeys {
 
 /// An architecture with a table, whose folders hold no sizes.
 Architecture nested() {
-  const ModelShape shape{.vocabulary = 20,
-                         .hidden = 8,
-                         .layers = 2,
-                         .heads = 2,
-                         .kv_heads = 2,
-                         .head_dim = 4,
-                         .ffn = 16,
-                         .positions = 32};
+  const ModelShape shape{
+      .vocabulary = 20, .hidden = 8, .layers = 2, .heads = 2, .kv_heads = 2, .head_dim = 4, .ffn = 16, .positions = 32};
   return {.name = "nested",
           .own = NestedKeys{},
           .presets = {{"nested-tiny", shape}},

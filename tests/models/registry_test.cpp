@@ -4,8 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/models/transformer_block.h"
@@ -310,9 +309,8 @@ TEST(Registry, RefusesParameterNamesWithoutPlace) {
                 return model;
               }),
               HasSubstr("made after the blocks must have names that begin with `norm.` or `head.`: got final_norm."));
-  EXPECT_THAT(test::thrown_message([] {
-                stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4});
-              }),
+  EXPECT_THAT(test::thrown_message(
+                  [] { stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4}); }),
               HasSubstr("must be named `blocks.<i>.<name>`"));
 }
 

@@ -2,8 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
@@ -88,7 +87,7 @@ TEST(RotaryKeys, RoundTripsThroughConfigJson) {
            {.type = "yarn", .scaling = {.factor = 3, .original_positions = 32, .attention_factor = 1.5}},
            {.type = "yarn", .scaling = {.factor = 3, .original_positions = 32, .mscale = 2, .mscale_all_dim = 3}},
            {.type = "longrope",
-           .scaling = {.factor = 2, .original_positions = 32, .short_factor = {1, 2}, .long_factor = {3, 4}}}}) {
+            .scaling = {.factor = 2, .original_positions = 32, .short_factor = {1, 2}, .long_factor = {3, 4}}}}) {
     json config;
     write_rotary(keys, config);
     EXPECT_EQ(read(config), keys) << config;

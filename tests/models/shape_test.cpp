@@ -1,8 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/families/bert.h"
 #include "colossal/models/registry.h"
@@ -180,9 +179,8 @@ TEST(Resolve, AllowsBertHeadThatDiffersFromFolder) {
   EXPECT_EQ(classifier.task().classes, 7);
   EXPECT_FALSE(classifier.tied);
   EXPECT_EQ(built_in().resolve(from(own_keys({"objective=class", "classes=7", "types=2"}))), classifier);
-  const std::string message = test::thrown_message([&] {
-    built_in().resolve(from(own_keys({"objective=class", "types=3"})));
-  });
+  const std::string message =
+      test::thrown_message([&] { built_in().resolve(from(own_keys({"objective=class", "types=3"}))); });
   EXPECT_NE(message.find("sizes come from the folder"), std::string::npos);
   EXPECT_NE(message.find(": remove types from [model]"), std::string::npos) << message;
 

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"

@@ -6,9 +6,9 @@
 
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/serial_layers.h"

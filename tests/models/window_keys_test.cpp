@@ -2,8 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
@@ -40,13 +39,9 @@ TEST(WindowKeys, ReadsAllFormsOfQwen) {
             last);
   EXPECT_EQ(read({{"use_sliding_window", true}, {"max_window_layers", 0}}), WindowKeys{.window = 4096});
   EXPECT_EQ(read({{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}), WindowKeys());
-  EXPECT_THAT(test::thrown_message([&] {
-                read({{"layer_types", {kFull, kFull, kSliding}}});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { read({{"layer_types", {kFull, kFull, kSliding}}}); }),
               HasSubstr("layer_types of a Qwen2 without a window must all be full_attention"));
-  EXPECT_THAT(test::thrown_message([&] {
-                read({{"layer_types", {kFull}}});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { read({{"layer_types", {kFull}}}); }),
               HasSubstr("layer_types must be one for each of the layers: got 1 for 3 layers"));
   for (const WindowKeys& keys : {WindowKeys(), WindowKeys{.window = 7}, last}) {
     json written;
@@ -59,9 +54,8 @@ TEST(WindowKeys, ReadsAllFormsOfQwen) {
 
 TEST(WindowKeys, RefusesTypesThatDoNotFitLayers) {
   const auto refusal = [](const char* types) {
-    return test::thrown_message([&] {
-      built_in().resolve({.name = "qwen3-tiny", .layers = 2, .own = own_keys({"window=3", types})});
-    });
+    return test::thrown_message(
+        [&] { built_in().resolve({.name = "qwen3-tiny", .layers = 2, .own = own_keys({"window=3", types})}); });
   };
   EXPECT_EQ(refusal(R"(layer_types=["full_attention","sliding_attention"])"), "");
   EXPECT_THAT(refusal(R"(layer_types=["full_attention","full_attention"])"),

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "colossal/report/metrics.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -23,9 +24,9 @@ class OwnAdapter : public testing::Test {
   }
   Finished train(const std::string& name, const Words& flags) const { return run("train", name, flags); }
   Finished run(const std::string& command, const std::string& name, const Words& flags) const {
-    Words words{COLOSSAL_OWN_ADAPTER,
+    Words words{example_program("own_adapter"),
                 command,
-                std::string(COLOSSAL_SOURCE_DIR) + "/examples/own_adapter/own_adapter.toml",
+                source_dir() + "/examples/own_adapter/own_adapter.toml",
                 "--run.folder=" + (folder / name),
                 "--run.device=cpu",
                 "--run.matmul=mkl",
@@ -90,9 +91,10 @@ TEST_F(OwnAdapter, SavesOnlyAdaptersAndResumesUnderAnotherLayout) {
   const Finished other = train("changed", {"--resume", "--training.seed=5"});
   EXPECT_NE(other.status, 0);
   EXPECT_THAT(other.output, HasSubstr("training.seed = 0: this run has 5"));
-  const Finished generated = run_process({.command = {COLOSSAL_OWN_ADAPTER, "generate", "--from", folder / "whole",
-                                                      "--prompt", "line", "--max-tokens=4", "--run.device=cpu"},
-                                          .limit = std::chrono::seconds(120)});
+  const Finished generated =
+      run_process({.command = {example_program("own_adapter"), "generate", "--from", folder / "whole", "--prompt",
+                               "line", "--max-tokens=4", "--run.device=cpu"},
+                   .limit = std::chrono::seconds(120)});
   EXPECT_EQ(generated.status, 0) << generated.output;
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "colossal/report/metrics.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -22,7 +23,7 @@ Finished run(const std::string& program, Words words, const Words& flags) {
   return run_process({.command = words, .limit = std::chrono::seconds(120)});
 }
 
-std::string config_file() { return std::string(COLOSSAL_SOURCE_DIR) + "/examples/own_model/own_model.toml"; }
+std::string config_file() { return source_dir() + "/examples/own_model/own_model.toml"; }
 
 class OwnModel : public testing::Test {
  protected:
@@ -53,7 +54,7 @@ class OwnModel : public testing::Test {
     return report::read_metrics(folder / (name + "/metrics.jsonl")).values("loss", 0);
   }
   const TemporaryFolder folder;
-  const std::string program = COLOSSAL_OWN_MODEL;
+  const std::string program = example_program("own_model");
 };
 
 // Eight ranks (two stages, two replicas, matrices split in two, ZeRO 1) must give the losses of one process. A config

@@ -4,6 +4,7 @@
 
 #include "colossal/base/file.h"
 #include "colossal/report/metrics.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -17,7 +18,7 @@ constexpr char kConfig[] = "examples/own_objective/own_objective.toml";
 
 /// Runs the program in the root folder of the repository, because the paths in its config are relative to it.
 Finished run(const Words& words) {
-  Words command{"sh", "-c", "cd \"$0\" && exec \"$@\"", COLOSSAL_SOURCE_DIR, COLOSSAL_OWN_OBJECTIVE};
+  Words command{"sh", "-c", "cd \"$0\" && exec \"$@\"", source_dir(), example_program("own_objective")};
   command.insert(command.end(), words.begin(), words.end());
   return run_process({.command = command, .limit = std::chrono::seconds(120)});
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "colossal/report/metrics.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/temporary_folder.h"
 
@@ -18,7 +19,7 @@ class OwnStreams : public testing::Test {
   report::RecordedSteps train(const std::string& name, const Words& flags) const {
     Words words{"env",
                 "-C",
-                COLOSSAL_SOURCE_DIR,
+                source_dir(),
                 program,
                 "train",
                 "examples/own_streams/own_streams.toml",
@@ -33,7 +34,7 @@ class OwnStreams : public testing::Test {
     return report::read_metrics(folder / (name + "/metrics.jsonl"));
   }
   const TemporaryFolder folder;
-  const std::string program = COLOSSAL_OWN_STREAMS;
+  const std::string program = example_program("own_streams");
 };
 
 // The test compares the objective's loss, and the loss term that one of the blocks attaches.

@@ -17,6 +17,7 @@
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::sequence_runs_test {
@@ -58,7 +59,7 @@ at::Tensor log_normal(int64_t rows, int64_t tokens, double median, double deviat
 
 /// Returns the document lengths of a real corpus, in tokens; dialogue_lengths.txt names its source.
 std::vector<int64_t> dialogue_lengths() {
-  std::ifstream file(COLOSSAL_SOURCE_DIR "/tests/parallel/dialogue_lengths.txt");
+  std::ifstream file(source_dir() + "/tests/parallel/dialogue_lengths.txt");
   std::string comment;
   while (file.peek() == '#') std::getline(file, comment);
   return {std::istream_iterator<int64_t>(file), {}};

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 
 namespace colossal::plan::prediction_test {
 namespace {

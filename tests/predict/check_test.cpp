@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/nn/low_rank.h"

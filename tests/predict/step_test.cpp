@@ -16,6 +16,7 @@
 #include "colossal/run/program.h"
 #include "colossal/train/named_model.h"
 #include "support/parity.h"
+#include "support/paths.h"
 
 namespace colossal::predict::step_test {
 namespace {
@@ -99,7 +100,7 @@ TEST(Roles, RecordsOneRankOfEachStageOfManyRanks) {
 }
 
 TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
-  run::GivenConfig given = run::read_given_config(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/gpt2_124m.toml",
+  run::GivenConfig given = run::read_given_config(test::source_dir() + "/benchmarks/gpt2_124m.toml",
                                                   {"--parallel.data=2", "--run.device=cpu"});
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
   const plan::Prediction prediction = predict_step(given.config, shape, cluster_of(given.config, shared_machine()));
@@ -120,8 +121,7 @@ TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
 }
 
 TEST(Prediction, CountsOperationsOfLlama405b) {
-  const run::GivenConfig given =
-      run::read_given_config(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/llama_405b.toml", {});
+  const run::GivenConfig given = run::read_given_config(test::source_dir() + "/benchmarks/llama_405b.toml", {});
   given.config.validate();
   EXPECT_EQ(given.config.parallel.ranks(), 16'384);
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;

@@ -11,6 +11,7 @@
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "support/parity.h"
+#include "support/paths.h"
 
 namespace colossal::predict::tensor_modes_test {
 namespace {
@@ -33,7 +34,7 @@ double step_seconds(const std::string& mode, int64_t batch) {
   config.data.sequence = 512;
   const models::ModelShape shape = tesseract_gpt();
   const plan::Cluster cluster =
-      cluster_of(config, plan::load_profile(std::string(COLOSSAL_SOURCE_DIR) + "/benchmarks/clusters/a100-4x.toml"));
+      cluster_of(config, plan::load_profile(test::source_dir() + "/benchmarks/clusters/a100-4x.toml"));
   const run::Config on_gpus = on_devices(config, {.shape = shape}, cluster);
   return predict_step(on_gpus, shape, record_roles(on_gpus, shape), cluster).step_seconds;
 }

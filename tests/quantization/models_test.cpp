@@ -20,12 +20,13 @@
 #include "colossal/nn/serial_layers.h"
 #include "colossal/quantization/quantize.h"
 #include "colossal/run/saved_model.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 
 namespace colossal::quantization::models_test {
 namespace {
 
-const std::string kStories = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
+const std::string kStories = test::source_dir() + "/../shared/data/stories260K-hf";
 
 models::ModelShape shape_named(const std::string& name) {
   models::ModelConfig config;

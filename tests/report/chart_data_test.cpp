@@ -6,7 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "colossal/base/json.h"
 
 namespace colossal::report::chart_data_test {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::run::config_test {
@@ -69,7 +70,7 @@ TEST_F(ReadGivenConfig, RefusesRequestedWarmUpLongerThanRun) {
 // New users start with the examples, so each must be accepted unchanged.
 TEST(Examples, PassValidation) {
   int found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(COLOSSAL_SOURCE_DIR "/examples")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() + "/examples")) {
     if (entry.path().extension() != ".toml") continue;
     SCOPED_TRACE(entry.path());
     const auto given = read_given_config(entry.path(), {});

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/data/texts/corrupted_spans.h"
 #include "colossal/data/texts/text_archive.h"
 #include "colossal/models/registry.h"

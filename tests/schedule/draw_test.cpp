@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "colossal/base/json.h"
 #include "schedule/orders.h"
 
 namespace colossal::schedule::draw_test {

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "colossal/base/json.h"
 
 namespace colossal::serve::answers_test {
 namespace {

@@ -10,9 +10,9 @@
 #include <future>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "colossal/base/json.h"
 #include "serve/loop_ranks.h"
 
 namespace colossal::serve::engine_loop_test {

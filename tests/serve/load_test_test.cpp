@@ -8,13 +8,13 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/complaint.h"
+#include "colossal/base/json.h"
 #include "colossal/http/server.h"
 
 namespace colossal::serve::load_test_test {

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
 
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/serve/metrics.h"
+#include "support/paths.h"
 
 namespace colossal::serve::metrics_names_test {
 namespace {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 
-const fs::path kDocker = fs::path(COLOSSAL_SOURCE_DIR) / "docker";
+const fs::path kDocker = fs::path(test::source_dir()) / "docker";
 
 std::set<std::string> metrics_named_in(const std::string& text) {
   static const std::regex name(R"(\bcolossal_[a-z_]+)");

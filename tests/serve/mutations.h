@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "colossal/base/json.h"
 
 namespace colossal::serve_test {
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "colossal/base/file.h"
+#include "support/paths.h"
 
 namespace colossal::serve::page_test {
 namespace {
@@ -126,7 +127,7 @@ std::map<std::string, std::string> directives(const std::string& policy) {
 }
 
 TEST(ChatPage, EmbedsItsSource) {
-  EXPECT_EQ(page(), read_file(COLOSSAL_SOURCE_DIR "/src/colossal/serve/page.html", 1 << 20));
+  EXPECT_EQ(page(), read_file(test::source_dir() + "/src/colossal/serve/page.html", 1 << 20));
 }
 
 TEST(ChatPage, NamesNoOtherHost) {

@@ -9,10 +9,10 @@
 #include <barrier>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "serve/model_server.h"
 #include "serve/test_service.h"
 #include "support/generated_text.h"

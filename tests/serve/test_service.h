@@ -6,13 +6,13 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/http/client.h"
 #include "colossal/http/server.h"
 #include "colossal/serve/routes.h"

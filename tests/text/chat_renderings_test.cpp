@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "colossal/text/chat_template.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::chat_renderings_test {
@@ -15,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const std::string kFolder = COLOSSAL_SOURCE_DIR "/../shared/data/chat-templates/";
+const std::string kFolder = test::source_dir() + "/../shared/data/chat-templates/";
 
 std::string unpacked(const std::string& path) {
   std::string text, buffer(size_t{1} << 16, '\0');

@@ -12,6 +12,7 @@
 #include "base/complaint.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::gguf_vocabulary_test {
@@ -23,7 +24,7 @@ using Ids = std::vector<int64_t>;
 using Kind = formats::GgufValue::Kind;
 namespace fs = std::filesystem;
 
-const std::string kShared = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
+const std::string kShared = test::source_dir() + "/../shared/data/tokenizers/";
 
 std::string write(const test::TemporaryFolder& folder, const formats::GgufValues& values,
                   const std::string& name = "v.gguf") {

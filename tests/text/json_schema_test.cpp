@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/grammar/token_mask.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "made_files.h"

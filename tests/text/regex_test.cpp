@@ -5,9 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/gguf_words.h"
 #include "colossal/text/tokenizers/pre_tokenizer.h"
@@ -90,7 +89,9 @@ TEST(Regex, SplitsWordsOfEveryGgufFile) {
 TEST(Regex, SplitsWordsOfDeepSeekCoder) {
   const json section{{"type", "Sequence"},
                      {"pretokenizers",
-                      {split("[\r\n]"), split("\\s?\\p{L}+"), split("\\s?\\p{P}+"),
+                      {split("[\r\n]"),
+                       split("\\s?\\p{L}+"),
+                       split("\\s?\\p{P}+"),
                        split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
                        {{"type", "Digits"}, {"individual_digits", true}}}}};
   EXPECT_EQ(words_of(section, "def f(x):\n  return x_1+42  # \u4f60\u597d", false),

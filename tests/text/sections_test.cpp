@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/decoder.h"
 #include "colossal/text/tokenizers/hugging_face.h"
 #include "colossal/text/tokenizers/json_model.h"

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/complaint.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/grammar/json_schema.h"
 #include "colossal/text/tokenizers/byte.h"
 

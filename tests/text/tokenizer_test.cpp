@@ -6,15 +6,16 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/hugging_face.h"
 #include "colossal/text/tokenizers/piece_trie.h"
 #include "colossal/text/tokenizers/word_cache.h"
 #include "colossal/text/utf8.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_test {
@@ -25,7 +26,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const std::string kShared = COLOSSAL_SOURCE_DIR "/../shared/data/";
+const std::string kShared = test::source_dir() + "/../shared/data/";
 
 std::string all_bytes() {
   std::string bytes;

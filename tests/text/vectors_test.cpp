@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "colossal/base/json.h"
 #include "colossal/text/tokenizer.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::vectors_test {
@@ -16,7 +17,7 @@ using nlohmann::json;
 using Ids = std::vector<int64_t>;
 namespace fs = std::filesystem;
 
-const std::string kTokenizers = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
+const std::string kTokenizers = test::source_dir() + "/../shared/data/tokenizers/";
 
 std::vector<json> lines_of(const std::string& file) {
   std::vector<json> lines;

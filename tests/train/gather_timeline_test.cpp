@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/distributed/distributed_model.h"

@@ -4,8 +4,8 @@
 #include <torch/nn.h>
 
 #include <mutex>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/generator_states.h"
 #include "colossal/train/module_training.h"

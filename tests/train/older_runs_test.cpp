@@ -16,6 +16,7 @@
 #include "colossal/run/data.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/trainer.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::older_runs_test {
@@ -28,7 +29,7 @@ using ::testing::IsSupersetOf;
 class OlderRuns : public testing::Test {
  protected:
   void SetUp() override {
-    fs::copy(COLOSSAL_SOURCE_DIR "/tests/train/older_runs", folder_ / "runs", fs::copy_options::recursive);
+    fs::copy(test::source_dir() + "/tests/train/older_runs", folder_ / "runs", fs::copy_options::recursive);
     before_ = fs::current_path();
     fs::current_path(folder_ / "runs");
   }

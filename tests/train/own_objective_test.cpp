@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/report/metrics.h"
@@ -18,6 +18,7 @@
 #include "colossal/train/trainer.h"
 #include "network.h"
 #include "regression.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
@@ -41,7 +42,7 @@ run::Config config_of() {
   c.run.matmul = "mkl";
   c.model.name = "network-tiny";
   c.model.layers = 8;
-  c.data.path = std::string(COLOSSAL_SOURCE_DIR) + "/examples/own_objective/throws.csv";
+  c.data.path = test::source_dir() + "/examples/own_objective/throws.csv";
   c.data.held_out = 0.1;
   c.precision.mode = "fp64";
   c.training = {.steps = kSteps, .batch_size = 16, .evaluate_batches = 2};

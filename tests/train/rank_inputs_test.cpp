@@ -8,8 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "colossal/base/json.h"
 #include "colossal/train/module_training.h"
 #include "train/whole_runs.h"
 
@@ -170,8 +170,9 @@ struct Weights {
         whole(at::arange(5, at::kFloat)) {}
   std::string refusal(WeightOrigin origin = WeightOrigin::Read) {
     return test::thrown_message([&] {
-      require_same_weights(mesh, {{"split", split, tensor::ShardSpec::split({4, 3}, 0, {"tensor"}), {}},
-                                  {"whole", whole, tensor::ShardSpec::whole({5}), {}}},
+      require_same_weights(mesh,
+                           {{"split", split, tensor::ShardSpec::split({4, 3}, 0, {"tensor"}), {}},
+                            {"whole", whole, tensor::ShardSpec::whole({5}), {}}},
                            1, origin);
     });
   }

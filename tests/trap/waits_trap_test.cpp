@@ -3,8 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
