@@ -269,8 +269,6 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT arg_TORCH_FREE)
     colossal_share_pch(${target} tests)
   endif()
-  # A third off the time to compile; what tests spend their time in is the libraries. It goes with the shared header, as -O0 does not.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
   set(properties LABELS ${arg_LABEL})
   if(folder STREQUAL "ops")  # these tests have threads, which wait for one another many times longer beside another test
     list(APPEND properties PROCESSORS 2)
