@@ -46,6 +46,7 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    accept_changed_model: bool = False,
     on_step: Callable[[Record], object] | None = None,
 ) -> Run:
     """Trains the model that a config describes, as `colossal train` does, and returns its run.
@@ -56,7 +57,8 @@ def train(
     metrics.jsonl in this thread, a tenth of a second after it is written; under a launcher, on every rank.
 
     Ctrl-C, or an exception of `on_step`, saves a checkpoint, ends the run and is raised; call train() with `resume` to
-    go on. A second Ctrl-C ends the run at once.
+    go on. A second Ctrl-C ends the run at once. `accept_changed_model` lets a resumed run change keys that change what
+    the weights compute, such as ``model.rope_theta``.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -66,6 +68,7 @@ def train(
     except Error as error:
         raise Error(error.component, program.without_flag(error.message)) from None
     words += ["--resume"] * resume + ["--overwrite"] * overwrite
+    words += ["--accept-changed-model"] * accept_changed_model
     records = _NewRecords(run.folder / "metrics.jsonl")
 
     def poll() -> None:

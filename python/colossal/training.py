@@ -28,6 +28,8 @@ class Resumed:
     """The number of finished steps."""
     extra: Any
     """The value that `Training.save()` was given."""
+    changes: str = ""
+    """The keys of the config that changed how the training continues, with both values."""
 
 
 class Training:
@@ -165,9 +167,15 @@ class Training:
     def resume(self, folder: Path) -> Optional["Resumed"]:
         """Continues from the newest checkpoint in `folder`. Returns its step and the `extra` of `save()`, or None if
         the folder holds none. Collective. With the number of ranks that saved it, torch's random generators continue,
-        too. Errors ("checkpoint"): a damaged or incomplete checkpoint, or one of another module or optimizer."""
+        too. A config that changes the training is accepted with a warning (`Resumed.changes`). Errors ("checkpoint"):
+        a damaged or incomplete checkpoint, or one of another module or optimizer."""
         found = self._native.resume(os.fspath(folder))
-        return None if found is None else Resumed(found[0], json.loads(found[1]))
+        if found is None:
+            return None
+        step, extra, changes = found
+        if changes and self.world.rank == 0:
+            _log.warning("the training continues differently than it began: " + changes)
+        return Resumed(step, json.loads(extra), changes)
 
     def save_pretrained(self, folder: Path, dtype: Optional[torch.dtype] = None) -> None:
         """Writes a folder of Hugging Face: the weights and, for a module of transformers, its config. Floating-point

@@ -9,6 +9,7 @@
 
 #include "base/complaint.h"
 #include "colossal/base/config.h"
+#include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
@@ -106,15 +107,18 @@ TEST_F(RenamedKeys, ChangeNoSavedConfig) {
     present += (is_open ? "" : section) + key.now + " = " + key.value + "\n";
   }
   const Config config = read(present + "[model]\nname = \"t5-tiny\"\nmax_distance = 64\n").config;
-  const models::OwnSizes own = models::built_in().resolve(config.model).own;
-  EXPECT_EQ(changes_since(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 64\n", config, own), "");
+  const models::ModelShape shape = models::built_in().resolve(config.model);
+  const auto changes_to = [&](const std::string& toml, const Config& now) {
+    return listed(changes_since({{"config", toml}}, now, shape, built_in()));
+  };
+  EXPECT_EQ(changes_to(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 64\n", config), "");
   // An unreadable text gives no changes either, so these show that it was read.
-  EXPECT_EQ(changes_since(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 32\n", config, own),
+  EXPECT_EQ(changes_to(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 32\n", config),
             "model.max_distance = 32 -> 64");
   const Config other = read(present + "[model]\nname = \"t5-tiny\"\nmax_distance = 64\n",
                             {"--parallel.zero_group=4", "--training.cuda_graph=false"})
                            .config;
-  EXPECT_EQ(changes_since(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 64\n", other, own),
+  EXPECT_EQ(changes_to(saved + "[model]\nname = \"t5-tiny\"\nfarthest = 64\n", other),
             "parallel.zero_group = 2 -> 4, training.cuda_graph = true -> false");
 }
 

@@ -55,7 +55,7 @@ class OlderRuns : public testing::Test {
     run::RunData data = run::open_data(given.config, run::built_in(), "", 0, at::kCPU);
     data.training->restore(progress.at("data"));
     EXPECT_EQ(data.training->state(), progress.at("data"));
-    EXPECT_EQ(run::changes_since(progress.at("config"), given.config, data.shape.own), "");
+    EXPECT_EQ(run::listed(run::changes_since(progress, given.config, data.shape, run::built_in())), "");
   }
 
  private:

@@ -195,10 +195,10 @@ void AutoTraining::load(const std::string& folder) {
   zero_grad();
 }
 
-bool AutoTraining::resume(const std::string& folder) {
-  const bool has_any = state_->checkpoints_in(folder).resume().has_value();
-  if (has_any) zero_grad();
-  return has_any;
+std::optional<train::Resumed> AutoTraining::resume(const std::string& folder) {
+  std::optional<train::Resumed> resumed = state_->checkpoints_in(folder).resume();
+  if (resumed) zero_grad();
+  return resumed;
 }
 
 }  // namespace colossal::automatic

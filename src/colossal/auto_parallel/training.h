@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "colossal/comm/world.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
+#include "colossal/train/checkpoints.h"
 #include "colossal/train/step_result.h"
 
 namespace torch::nn {
@@ -98,8 +100,8 @@ class AutoTraining {
   /// another plan, and to ModuleTraining. Collective. Errors: as ModuleTraining's.
   void save(const std::string& folder);
   void load(const std::string& folder);
-  /// Calls load() if the folder holds a step. Returns true if it did.
-  bool resume(const std::string& folder);
+  /// Calls load() if the folder holds a step; otherwise returns none.
+  std::optional<train::Resumed> resume(const std::string& folder);
 
  private:
   std::unique_ptr<State> state_;

@@ -139,11 +139,16 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
                "start from scratch although the run folder holds checkpoints; they are deleted after the first new one "
                "is complete")
       ->excludes("--resume");
+  app.add_flag("--accept-changed-model", options.accept_changed_model,
+               "with --resume: continue, with a warning, although keys have changed that change what the weights "
+               "compute, such as model.rope_theta");
   app.add_option(kLayoutFlag, layout, "")->group("");  // train_auto() adds it
   app.allow_extras();
   parse(app, arguments);
   if (overwrite && options.resume_step)
     throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
+  if (options.accept_changed_model && !resume && !options.resume_step)
+    throw UsageError("colossal train: --accept-changed-model needs --resume; see `colossal train --help`");
   run::GivenConfig given = run::read_given_config(path, config_flags(app));
   run::Config& config = given.config;
   options.notices = given.notices;

@@ -1,34 +1,229 @@
 #include "colossal/run/config_changes.h"
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <map>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/layout_keys.h"
 
 namespace colossal::run {
+namespace {
 
-std::string changes_since(const std::string& then, const Config& now, const models::OwnSizes& own) {
-  Config saved;
-  try {
-    ConfigDocument::parse(then, "its config").read(saved);
-  } catch (const std::exception&) {
-    return "";  // saved by a version with other keys
-  }
-  models::use_present_names(saved.model, own);
-  std::map<std::string, std::string> before;  // as a map, because architectures have different keys
-  for (const KeyHelp& key : describe_config(saved)) before[key.key] = key.default_value;
-  std::string changes;
-  const auto see = [&](const std::string& key, const std::string& from, const std::string& to) {
-    if (from == to || key.starts_with("run.")) return;
-    const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
-    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(from), " -> ", text(to));
+using Values = std::vector<std::pair<std::string, std::string>>;  // dotted keys and TOML texts, in order
+
+constexpr const char *kModel = "model", *kConfig = "config";  // keys in the progress of a checkpoint
+
+/// Effects of common keys and of sections. A key has the effect of its longest part that is listed.
+const std::map<std::string, KeyEffect>& effects() {
+  static const std::map<std::string, KeyEffect> rows{
+      {"run", KeyEffect::None},
+      {"model", KeyEffect::Model},
+      {"model.name", KeyEffect::None},  // the values of the model that it names are compared instead
+      {"model.from", KeyEffect::None},
+      {"model.vocabulary", KeyEffect::None},
+      {"model.hidden", KeyEffect::None},
+      {"model.layers", KeyEffect::None},
+      {"model.ffn", KeyEffect::None},
+      {"model.positions", KeyEffect::Training},  // a limit; a table of positions has another size
+      {"model.source_tokens", KeyEffect::Training},
+      {"model.dropout", KeyEffect::Training},
+      {"model.class_names", KeyEffect::None},
+      {"data", KeyEffect::Training},
+      {"data.path", KeyEffect::None},  // data may have moved; their contents are compared when a position is restored
+      {"data.sources", KeyEffect::None},
+      {"data.tokenizer", KeyEffect::None},
+      {"data.threads", KeyEffect::None},
+      {"parallel", KeyEffect::None},
+      {"parallel.compress", KeyEffect::Training},
+      {"precision", KeyEffect::Training},
+      {"memory", KeyEffect::None},
+      {"optimizer", KeyEffect::Training},
+      {"training", KeyEffect::Training},
+      {"training.accumulate", KeyEffect::None},
+      {"training.cuda_graph", KeyEffect::None},
+      {"training.save_every", KeyEffect::None},
+      {"training.keep_last", KeyEffect::None},
+      {"training.evaluate_every", KeyEffect::None},
+      {"training.evaluate_batches", KeyEffect::None},
+      {"training.sample_prompt", KeyEffect::None},
+      {"training.sample_tokens", KeyEffect::None},
+      {"training.sample_every", KeyEffect::None},
   };
-  for (const KeyHelp& key : describe_config(now)) {
-    see(key.key, before[key.key], key.default_value);
-    before.erase(key.key);
+  return rows;
+}
+
+/// Returns the effect of the longest part of `key` that is listed; none = no part is.
+std::optional<KeyEffect> common_effect(std::string key) {
+  for (;;) {
+    if (const auto row = effects().find(key); row != effects().end()) return row->second;
+    const size_t dot = key.rfind('.');
+    if (dot == std::string::npos) return std::nullopt;
+    key.resize(dot);
   }
-  for (const auto& [key, value] : before) see(key, value, "");  // keys that no longer exist
+}
+
+Values values_of(const Config& config) {
+  Values values;
+  for (const KeyHelp& key : describe_config(config)) values.emplace_back(key.key, key.default_value);
+  return values;
+}
+
+const std::string* find(const Values& values, const std::string& key) {
+  const auto found = std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == key; });
+  return found == values.end() ? nullptr : &found->second;
+}
+
+/// Returns the values of a model that was saved; an empty object = unknown.
+nlohmann::json saved_model(const nlohmann::json& progress, const Config& saved, const Config& now,
+                           const models::ModelShape& shape, const models::Registry& models) {
+  if (const auto found = progress.find(kModel);
+      found != progress.end() && found->is_object() &&
+      std::all_of(found->begin(), found->end(), [](const auto& value) { return value.is_string(); }))
+    return *found;
+  models::ModelConfig config = saved.model;
+  for (const std::string& from : {saved.model.from, now.model.from}) {
+    config.from = from;
+    try {
+      return run::values_of(models.resolve(config, shape.vocabulary));
+    } catch (const std::exception&) {
+      continue;  // the folder has moved, or is of another version
+    }
+  }
+  return nlohmann::json::object();
+}
+
+void see(const std::string& key, const std::string& from, const std::string& to, KeyEffect effect,
+         ConfigChanges& changes) {
+  if (from != to) changes.push_back({concat(key, " = ", from, " -> ", to), effect});
+}
+
+/// Adds the changes of the model. Own keys of another architecture are not compared.
+void compare_models(const nlohmann::json& before, const models::ModelShape& shape, const Program& program,
+                    ConfigChanges& changes) {
+  constexpr const char* kArchitecture = "model.architecture";
+  const nlohmann::json now = run::values_of(shape);
+  const bool is_same = before.value(kArchitecture, "") == now[kArchitecture];
+  nlohmann::json otherwise = now;  // of keys that the version which saved did not have
+  std::map<std::string, std::string> previous;
+  for (const KeyHelp& key : models::describe_own(shape.architecture->own)) {
+    const std::string name = "model." + key.key;
+    otherwise[name] = key.default_value;
+    if (!key.previous.empty()) previous[name] = name.substr(0, name.rfind('.') + 1) + key.previous;
+  }
+  for (const auto& [key, value] : now.items()) {
+    if (!is_same && !before.contains(key)) continue;
+    const auto renamed = previous.find(key);
+    const std::string saved_as = renamed == previous.end() || before.contains(key) ? key : renamed->second;
+    see(key, before.value(saved_as, otherwise[key].get<std::string>()), value, effect_of(key, shape, program), changes);
+  }
+}
+
+/// Adds the keys whose values differ. A table of the program that one side lacks has no values there.
+void compare(const Values& before, const Values& now, const std::function<KeyEffect(const std::string&)>& effect,
+             ConfigChanges& changes) {
+  const std::string none = "not set";
+  for (const auto& [key, value] : now) {
+    const std::string* from = find(before, key);
+    see(key, from ? *from : none, value, effect(key), changes);
+  }
+  for (const auto& [key, value] : before)
+    if (!find(now, key)) see(key, value, none, effect(key), changes);
+}
+
+std::optional<Config> saved_config(const nlohmann::json& progress) {
+  try {
+    Config saved;
+    ConfigDocument::parse(progress.value(kConfig, ""), "its config").read(saved);
+    return saved;
+  } catch (const std::exception&) {
+    return std::nullopt;  // saved by a version with other keys
+  }
+}
+
+}  // namespace
+
+KeyEffect effect_of(const std::string& key, const models::ModelShape& shape, const Program& program) {
+  const auto is_in = [&](const std::vector<std::string>& keys) { return is_among(key, keys); };
+  if (shape.experts > 0 && is_in({"training.accumulate", "parallel.pipeline.micro_batches"}))
+    return KeyEffect::Training;
+  for (const std::string& own : shape.architecture->hugging_face.own_training)
+    if (key == concat("model.", own)) return KeyEffect::Training;
+  for (const AdapterRow& adapter : program.adapters.rows())
+    if (is_in({adapter.table})) return KeyEffect::Model;
+  return common_effect(key).value_or(KeyEffect::Training);
+}
+
+std::string listed(const ConfigChanges& changes, std::optional<KeyEffect> effect) {
+  std::string text;
+  for (const ConfigChange& change : changes)
+    if (!effect || change.effect == *effect) text += (text.empty() ? "" : ", ") + change.text;
+  return text;
+}
+
+nlohmann::json values_of(const models::ModelShape& shape) {
+  struct Sizes {
+    models::ModelShape shape;
+    std::string architecture;
+    void fields(Fields& f) {
+      f.text("architecture", architecture, "");
+      f.integer("vocabulary", shape.vocabulary, "", "");
+      f.integer("hidden", shape.hidden, "", "");
+      f.integer("layers", shape.layers, "", "");
+      f.integer("heads", shape.heads, "", "");
+      f.integer("kv_heads", shape.kv_heads, "", "");
+      f.integer("head_dim", shape.head_dim, "", "");
+      f.integer("ffn", shape.ffn, "", "");
+      f.integer("positions", shape.positions, "", "");
+      f.number("norm_epsilon", shape.norm_epsilon, "", "");
+      f.number("dropout", shape.dropout, "", "");
+      f.flag("tied", shape.tied, "");
+    }
+  };
+  nlohmann::json values = nlohmann::json::object();
+  const models::OwnSizes& own = shape.own.is_empty() ? shape.architecture->own : shape.own;
+  for (const auto& keys : {describe_config(Sizes{shape, shape.architecture->name}), models::describe_own(own)})
+    for (const KeyHelp& key : keys) values["model." + key.key] = key.default_value;
+  return values;
+}
+
+ConfigChanges changes_since(const nlohmann::json& progress, const Config& now, const models::ModelShape& shape,
+                            const Program& program) {
+  const std::optional<Config> saved = saved_config(progress);
+  if (!saved) return {};
+  ConfigChanges changes;
+  if (const auto model = saved_model(progress, *saved, now, shape, program.models); !model.empty())
+    compare_models(model, shape, program, changes);
+  const auto others = [](const Config& config) {
+    Values values = values_of(config);
+    std::erase_if(values, [](const auto& value) {
+      const bool is_of_model = value.first != "model.name" && value.first != "model.from";
+      return is_among(value.first, {"run"}) || (is_of_model && is_among(value.first, {"model"}));
+    });
+    return values;
+  };
+  compare(others(*saved), others(now), [&](const std::string& key) { return effect_of(key, shape, program); }, changes);
+  return changes;
+}
+
+ConfigChanges changes_since(const nlohmann::json& progress, const Config& now) {
+  const std::optional<Config> saved = saved_config(progress);
+  if (!saved) return {};
+  const auto relevant = [](const Config& config) {
+    Values values = values_of(config);
+    std::erase_if(values, [](const auto& value) {
+      return !is_among(value.first, {"parallel", "precision", "memory", "optimizer", "training"});
+    });
+    return values;
+  };
+  ConfigChanges changes;
+  compare(
+      relevant(*saved), relevant(now),
+      [](const std::string& key) { return common_effect(key).value_or(KeyEffect::Training); }, changes);
   return changes;
 }
 

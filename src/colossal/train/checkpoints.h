@@ -37,6 +37,8 @@ class Resumable {
 struct Resumed {
   int64_t step = 0;
   nlohmann::json extra{};  ///< the caller's value that was saved with it; null = none
+  /// Keys whose values change how the training continues: "optimizer.learning_rate = 0.1 -> 0.2"; empty = none
+  std::string changes{};
 };
 
 /// Callbacks for state that a run saves in addition to its training. An empty function is not called.

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/run/config_changes.h"
 #include "colossal/train/generator_states.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -14,7 +15,7 @@ namespace colossal::train {
 namespace {
 
 constexpr const char* kModel = "model.";  // prefix of the names of parameters and buffers in a checkpoint
-constexpr const char *kExtra = "extra", *kGenerators = "generators";  // keys in the progress of a checkpoint
+constexpr const char *kExtra = "extra", *kGenerators = "generators", *kConfig = "config";  // keys of the progress
 
 }  // namespace
 
@@ -51,7 +52,7 @@ void ModuleCheckpoints::loaded(const checkpoint::TrainingState& filled) {
 }
 
 void ModuleCheckpoints::save(const nlohmann::json& extra) {
-  nlohmann::json beside{{kGenerators, gathered_generators(mesh_.all(), device_)}};
+  nlohmann::json beside{{kGenerators, gathered_generators(mesh_.all(), device_)}, {kConfig, to_toml(config_)}};
   if (!extra.is_null()) beside[kExtra] = extra;
   checkpoints_.save(*this, beside);
 }
@@ -69,6 +70,7 @@ Resumed ModuleCheckpoints::load(const checkpoint::StepFolders& steps) {
   Resumed resumed;
   const auto restore = [&](const nlohmann::json& progress) {
     resumed.extra = progress.value(kExtra, nlohmann::json());
+    resumed.changes = run::listed(run::changes_since(progress, config_), run::KeyEffect::Training);
     restore_generators(progress.value(kGenerators, nlohmann::json()), mesh_.all(), device_);
   };
   checkpoints_.resume(*this, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()),

@@ -59,7 +59,9 @@ constexpr std::chrono::seconds kFolderDelay(5);
 RankInputs start_inputs(const TrainerOptions& options) {
   const char* start = options.start == Start::New ? "new" : options.start == Start::Resume ? "--resume" : "--overwrite";
   return {"run",
-          {{"the start", start}, {"--resume-from", options.resume_step ? std::to_string(*options.resume_step) : ""}},
+          {{"the start", start},
+           {"--resume-from", options.resume_step ? std::to_string(*options.resume_step) : ""},
+           {"--accept-changed-model", options.accept_changed_model ? "given" : ""}},
           "start all ranks with the same flags"};
 }
 
@@ -289,9 +291,13 @@ void Trainer::log_start() {
 
 void Trainer::resume(const checkpoint::StepFolders& steps) {
   checkpoint::Found found;
-  std::string changes;
+  run::ConfigChanges changes;
   const auto see = [&](const nlohmann::json& progress) {
-    changes = run::changes_since(progress.value("config", ""), config_, data_.shape.own);
+    changes = run::changes_since(progress, config_, data_.shape, options_.program);
+    const std::string changed = run::listed(changes, run::KeyEffect::Model);
+    require(changed.empty() || options_.accept_changed_model, "model",
+            "keys that change what the weights compute must be as they were saved: got ", changed,
+            "; restore them, or add --accept-changed-model to train these weights as another function");
   };
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
@@ -303,7 +309,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
     found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
-    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", changes,
+    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", run::listed(changes),
                                           ". Restore these values to continue from it, choose another run.folder, or "
                                           "add --overwrite to start from scratch"))
         .mark_on_all_ranks();
@@ -314,7 +320,14 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   if (is_first())
     for (const Error& damage : found.damaged)
       log_.warning("a newer checkpoint cannot be read and is skipped: ", damage.message());
-  log_.info("resumed from ", found.path, changes.empty() ? "" : concat("; changed since: ", changes));
+  const auto warn = [&](run::KeyEffect effect, const char* what) {
+    const std::string changed = run::listed(changes, effect);
+    if (!changed.empty() && is_first()) log_.warning(what, ": ", changed);
+  };
+  warn(run::KeyEffect::Model, "the weights compute something else than when they were saved");
+  warn(run::KeyEffect::Training, "the training continues differently than it began");
+  const std::string others = run::listed(changes, run::KeyEffect::None);
+  log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
 }
 
 void Trainer::save(bool last) {
@@ -322,8 +335,10 @@ void Trainer::save(bool last) {
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (lock_) lock_->check();
   });
-  nlohmann::json progress{
-      {"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}};
+  nlohmann::json progress{{"data", data_.training->state()},
+                          {"matmul", ops::matmul_choice().encode()},
+                          {"config", to_toml(config_)},
+                          {"model", run::values_of(data_.shape)}};
   if (nlohmann::json rule = rule_->state(); !rule.is_null()) progress["step_rule"] = std::move(rule);
   try {
     checkpoints().save(*engine_, progress);
