@@ -12,6 +12,7 @@
 #include "checkpoint/sample_state.h"
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/comm/run_ranks.h"
 #include "support/temporary_folder.h"
 
@@ -112,6 +113,33 @@ TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
   EXPECT_THAT(complete_steps(folder.path()), ElementsAre(5, 20, 30)) << "the one just written is never removed";
   save_sample(folder.path(), 1'000'000, {}, 0);
   EXPECT_EQ(complete_steps(folder.path()).back(), 1'000'000);
+}
+
+TEST(Checkpoint, NeedsTheLockOfTheRunFolder) {
+  test::TemporaryFolder folder;
+  const std::string steps = folder / "run/checkpoints";
+  EXPECT_EQ(run_folder_of(steps), folder / "run");
+  EXPECT_EQ(run_folder_of(steps + "/"), folder / "run");
+  EXPECT_EQ(run_folder_of(folder / "run"), folder / "run");
+  EXPECT_EQ(run_folder_of("checkpoints"), ".");
+  save_sample(steps, 1);
+  begin_partial(steps, 2);  // a save of the run that holds the lock
+  const RunLock lock(folder / "run");
+  for (const Layout& layout : {Layout{}, Layout{2, 1}}) {
+    std::string message;
+    try {
+      save_sample(steps, 3, layout);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr("[run] another run is writing to " + folder / "run"));
+    EXPECT_TRUE(fs::exists(partial_path(steps, 2))) << "it belongs to the other run";
+    EXPECT_THAT(complete_steps(steps), ElementsAre(1));
+  }
+  on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    save(steps, 3, sample_state(coordinates, 3), world, coordinates, 0, &lock);
+  });
+  EXPECT_THAT(complete_steps(steps), ElementsAre(1, 3));
 }
 
 TEST(Checkpoint, ReplacesAnEqualStep) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include <filesystem>
 #include <mutex>
 
 #include "colossal/base/json.h"
@@ -108,6 +109,40 @@ TEST(ModuleCheckpoints, RestoreGeneratorsOnTheSameNumberOfRanksOnly) {
     });
     EXPECT_EQ(at::equal(state_of_cpu(), saved), ranks == 2) << ranks;
   }
+}
+
+TEST(ModuleCheckpoints, HaveOneWriterOfAFolder) {
+  test::TemporaryFolder folder;
+  comm::run_ranks(2, [&](comm::World& world) {
+    Dropping one, two;
+    auto first = initialize(world, one, config_of(2));
+    const auto second = initialize(world, two, config_of(2));
+    const auto refusal = [&] { return test::thrown_message([&] { second->save(folder / "run"); }); };
+    first->save(folder / "run");
+    EXPECT_THAT(refusal(), HasSubstr("[run] another run is writing to " + (folder / "run")));
+    EXPECT_TRUE(second->resume(folder / "run")) << "a reader needs no lock";
+    first->save(folder / "other");
+    EXPECT_EQ(refusal(), "") << "the first training writes elsewhere";
+    EXPECT_THAT(test::thrown_message([&] { first->save(folder / "run"); }), HasSubstr("another run is writing"));
+    first.reset();
+    second->save(folder / "other");
+    if (world.rank() == 0) std::filesystem::remove_all(folder / "other");
+    second->save(folder / "other");  // scripts may remove what they saved
+  });
+}
+
+TEST(ModuleCheckpoints, TellChangesOfTheTraining) {
+  test::TemporaryFolder folder;
+  comm::run_ranks(1, [&](comm::World& world) {
+    Dropping module, other;
+    run::Config config = config_of(1);
+    initialize(world, module, config)->save(folder / "run");
+    config.training.steps = 20;
+    config.training.keep_last = 5;
+    const std::optional<Resumed> resumed = initialize(world, other, config)->resume(folder / "run");
+    ASSERT_TRUE(resumed);
+    EXPECT_EQ(resumed->changes, "training.steps = 10 -> 20");
+  });
 }
 
 TEST(GeneratorStates, GiveEachRankItsOwn) {

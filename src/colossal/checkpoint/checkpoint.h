@@ -26,6 +26,9 @@
 #include "colossal/tensor/shard_spec.h"
 #include "colossal/tensor/stored.h"
 
+namespace colossal {
+class RunLock;
+}
 namespace colossal::comm {
 class Group;
 }
@@ -53,16 +56,17 @@ struct TrainingState {
 };
 
 /// Saves `state` as folder/step-<step> and replaces a checkpoint of the same step. It then removes all but the
-/// `keep_last` newest checkpoints (0 = keep all) and what unfinished saves left.
+/// `keep_last` newest checkpoints (0 = keep all) and what unfinished saves left. Rank 0 takes the lock of
+/// run_folder_of(folder) for the time of the save, unless `held` is that lock; other ranks ignore `held`.
 ///
 /// Communication: every rank of `world` must call; world's ranks must be the ranks of `coordinates` in mesh order.
 ///                Messages are small: flags by all_reduce, and each rank's table of blocks, sent to rank 0.
 /// Errors: throws the same Error on every rank, e.g. if the disk of one rank is full or names differ in shape. Earlier
-///         checkpoints survive, and no new one is visible.
+///         checkpoints survive, and no new one is visible. Error("run"): another run is writing to the run folder.
 /// Cost: each rank writes and flushes its share of the blocks, with one host copy of the largest block at a time.
 ///       Offloaded tensors are loaded in the order of `state`, from at most two memory::Shard at a time.
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
-          const tensor::MeshCoordinates& coordinates, int keep_last);
+          const tensor::MeshCoordinates& coordinates, int keep_last, const RunLock* held = nullptr);
 
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout under which it was saved does not matter. Padding is set to zero. With a `prefix`, the

@@ -90,6 +90,13 @@ StepFolders step_folders(const std::string& folder) {
 
 std::vector<int64_t> complete_steps(const std::string& folder) { return step_folders(folder).complete; }
 
+std::string run_folder_of(const std::string& folder) {
+  fs::path path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "run/checkpoints/"
+  if (path.filename() != "checkpoints") return folder;
+  return path.has_parent_path() ? path.parent_path().string() : ".";
+}
+
 void begin_partial(const std::string& folder, int64_t step) {
   create_folder(folder);
   std::vector<fs::path> leftovers;

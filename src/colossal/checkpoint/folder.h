@@ -29,7 +29,12 @@ StepFolders step_folders(const std::string& folder);
 /// Returns step_folders(folder).complete.
 std::vector<int64_t> complete_steps(const std::string& folder);
 
-/// Removes the folders that unfinished saves left, then creates an empty partial folder.
+/// Returns the run folder to which a folder of checkpoints belongs and whose lock (RunLock) a save needs: its parent if
+/// it is named `checkpoints`, else the folder itself.
+std::string run_folder_of(const std::string& folder);
+
+/// Removes the folders that unfinished saves left, then creates an empty partial folder. The caller holds the lock of
+/// run_folder_of(folder), so no other process is writing one of them.
 void begin_partial(const std::string& folder, int64_t step);
 /// Renames the partial folder to its final name and flushes. It atomically replaces a checkpoint of the same step, if
 /// there is one. On a file system without atomic exchange, neither of the two is visible for a moment.

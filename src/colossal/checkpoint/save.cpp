@@ -4,7 +4,9 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/local_boxes.h"
@@ -86,10 +88,16 @@ void finish_save(const std::string& folder, int64_t step, const TrainingState& s
 }  // namespace
 
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
-          const tensor::MeshCoordinates& coordinates, int keep_last) {
+          const tensor::MeshCoordinates& coordinates, int keep_last, const RunLock* held) {
   // Ranks exchange flags and tables in host tensors, because the state may be on a device on one rank and not on
   // another.
   const bool first = world.rank() == 0;
+  std::optional<RunLock> lock;
+  comm::agree(world, at::kCPU, [&] {
+    if (!first || held) return;
+    create_folder(run_folder_of(folder));
+    lock.emplace(run_folder_of(folder));
+  });
   try {
     comm::agree(world, at::kCPU, [&] {
       require(step >= 0, "checkpoint", "step must not be negative: got ", step);

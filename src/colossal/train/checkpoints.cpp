@@ -12,11 +12,11 @@ Checkpoints::Checkpoints(std::string folder, comm::Mesh& mesh, int64_t keep_last
 
 checkpoint::StepFolders Checkpoints::steps() const { return checkpoint::agreed_steps(folder_, mesh_.all()); }
 
-void Checkpoints::save(Resumable& training, const nlohmann::json& beside) const {
+void Checkpoints::save(Resumable& training, const nlohmann::json& beside, const RunLock* held) const {
   const auto busy = mesh_.world().busy("saving a checkpoint");
   checkpoint::TrainingState state = training.state();
   state.progress.update(beside);
-  checkpoint::save(folder_, training.steps_done(), state, mesh_.all(), mesh_.coordinates(), keep_last_);
+  checkpoint::save(folder_, training.steps_done(), state, mesh_.all(), mesh_.coordinates(), keep_last_, held);
 }
 
 void Checkpoints::save(Resumable& training) const { save(training, nlohmann::json::object()); }

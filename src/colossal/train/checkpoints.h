@@ -61,9 +61,10 @@ class Checkpoints {
   checkpoint::StepFolders steps() const;
 
   /// Saves folder/step-<steps_done>. The keys of `beside` are saved with the training's own progress, for example its
-  /// position in the data and its config. `beside` must be the same on all ranks.
+  /// position in the data and its config. `beside` must be the same on all ranks. `held`: the lock of the run folder,
+  /// if the caller holds it on rank 0.
   /// Communication and errors: as checkpoint::save().
-  void save(Resumable& training, const nlohmann::json& beside) const;
+  void save(Resumable& training, const nlohmann::json& beside, const RunLock* held = nullptr) const;
   /// Saves without further keys.
   void save(Resumable& training) const;
 

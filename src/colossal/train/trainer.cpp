@@ -341,7 +341,7 @@ void Trainer::save(bool last) {
                           {"model", run::values_of(data_.shape)}};
   if (nlohmann::json rule = rule_->state(); !rule.is_null()) progress["step_rule"] = std::move(rule);
   try {
-    checkpoints().save(*engine_, progress);
+    checkpoints().save(*engine_, progress, lock_.get());
   } catch (const Error& error) {
     // An error known to all ranks does not end the run if there is an older checkpoint, because finished steps would be
     // lost.
