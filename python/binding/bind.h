@@ -2,6 +2,7 @@
 // around each call that computes, waits or communicates. The library below and the Python layer above do the rest.
 #pragma once
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 namespace colossal::binding {
 
@@ -9,13 +10,15 @@ namespace colossal::binding {
 using WithoutGil = py::call_guard<py::gil_scoped_release>;
 
 /// Holder of an object of Python. It destroys the object without the GIL, because the object's threads may need the GIL
-/// to end.
+/// to end. A forked child leaves the object alone, because it has none of these threads and is no rank of the run.
 template <class T>
 struct DestroyWithoutGil {
   void operator()(T* object) const {
+    if (getpid() != process) return;
     const py::gil_scoped_release no_gil;
     delete object;
   }
+  pid_t process = getpid();
 };
 template <class T>
 using Held = std::unique_ptr<T, DestroyWithoutGil<T>>;

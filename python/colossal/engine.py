@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from . import _binding
 from .error import Error
+from .own_process import OwnProcess
 from .text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -68,12 +69,18 @@ class Request:
     """
 
     def __init__(self, handle: _binding.Request, with_scores: bool) -> None:
-        self._handle = handle
+        self._own = OwnProcess("engine", "a request", "send texts to the child instead")
+        self._held = handle
         self._lock = threading.Lock()  # guards the order of what is taken
         self._pieces: list[str] = []
         self._ids: list[int] = []
         self._scores: list[LogProbabilities] | None = [] if with_scores else None
         self._ended: str | None = None
+
+    @property
+    def _handle(self) -> _binding.Request:
+        self._own.require()
+        return self._held
 
     def cancel(self) -> None:
         """Ends the request; the answer keeps what arrived before. Does nothing after the end."""
@@ -122,10 +129,11 @@ class Request:
 
     def _take(self, seconds: float) -> None:
         """Waits at most `seconds` for the next part and keeps it."""
+        handle = self._handle  # before the lock, which a thread of the parent may hold at a fork
         with self._lock:
             if self._ended is not None:
                 return
-            text, ids, scores, ended = self._handle.next(seconds)
+            text, ids, scores, ended = handle.next(seconds)
             if text:
                 self._pieces.append(text)
             self._ids += ids
@@ -187,13 +195,19 @@ class Engine:
         for name, value in given.items():
             if value is not None:
                 words += [_FLAGS.get(name, "--" + name.replace("_", "-")), str(value)]
-        self._handle = _binding.Engine(words)
-        weakref.finalize(self, self._handle.close)  # also before the interpreter ends
+        self._own = OwnProcess("engine", "an engine", "make an engine in the child, or start it with the method spawn")
+        self._held = _binding.Engine(words)
+        weakref.finalize(self, _close, self._held, self._own)  # also before the interpreter ends
         for notice in self._handle.notices():
             logging.getLogger("colossal").warning(notice)
         held = self._handle.tokenizer()
         self._tokenizer = None if held is None else Tokenizer._of(held)
         self._template: ChatTemplate | None = None
+
+    @property
+    def _handle(self) -> _binding.Engine:
+        self._own.require()
+        return self._held
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -286,8 +300,8 @@ class Engine:
         return self._tokenizer.encode(text)
 
     def close(self) -> None:
-        """Ends unfinished requests as cancelled and frees the model."""
-        self._handle.close()
+        """Ends unfinished requests as cancelled and frees the model. Does nothing in a forked child."""
+        _close(self._held, self._own)
 
     def __enter__(self) -> "Engine":
         return self
@@ -302,6 +316,11 @@ class Engine:
             raise TypeError(f"a prompt must be a text or a list of ids: got {prompt}; pass a list of prompts")
         ids = self._handle.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
         return Request(self._handle.submit(ids, json.dumps(options), index), "logprobs" in options)
+
+
+def _close(held: _binding.Engine, own: OwnProcess) -> None:
+    if own.is_this:  # a child has no thread of the engine to wait for
+        held.close()
 
 
 def _options(

@@ -13,6 +13,7 @@ import torch
 from . import _binding, config as configs, module as modules
 from .empty import Filling, Init, Weights
 from .error import Error
+from .own_process import OwnProcess
 from .pretrained import write_config
 from .world import World, _log
 
@@ -55,13 +56,15 @@ class Training:
         self.world = world
         self.module = module
         self._held = [native]
+        self._own = OwnProcess("training", "a training", "start workers before initialize(), or pass them tensors only")
         self._unchanged = unchanged
-        self._close = weakref.finalize(self, _end, self._held, _without_weight_cache(settings))
+        self._close = weakref.finalize(self, _end, self._held, self._own, _without_weight_cache(settings))
 
     @property
     def _native(self) -> _binding.Training:
         if not self._held:
             raise Error("training", "a training must be open: got one that was closed; call initialize() again")
+        self._own.require()
         return self._held[0]
 
     @property
@@ -149,6 +152,7 @@ class Training:
         tensors = self._native.named_tensors()
         while (found := tensors.next()) is not None:
             yield found
+            self._own.require()
 
     def save(self, folder: Path, extra: object = None) -> None:
         """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. The
@@ -198,13 +202,16 @@ class Training:
                         "there, which it reports")
 
     def close(self) -> None:
-        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing."""
-        self._close()
+        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing, nor
+        does one in a forked child."""
+        if self._own.is_this:
+            self._close()
 
 
-def _end(held: list[_binding.Training], restore_cache: Callable[[], None]) -> None:
-    held.clear()
-    restore_cache()
+def _end(held: list[_binding.Training], own: OwnProcess, restore_cache: Callable[[], None]) -> None:
+    if own.is_this:
+        held.clear()
+        restore_cache()
 
 
 def _releases_parameters(settings: _binding.Config) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from . import _binding
 from .error import Error
+from .own_process import OwnProcess
 
 _log = logging.getLogger("colossal")
 
@@ -21,13 +22,15 @@ class World:
 
     def __init__(self, joined: _binding.World) -> None:
         self._held = [joined]
+        self._own = OwnProcess("launch", "a world", "start the child before launch(), or with the method spawn")
         # At exit finalizers run in the reverse order of their creation, so trainings end before their world.
-        self._close = weakref.finalize(self, self._held.clear)
+        self._close = weakref.finalize(self, _leave, self._held, self._own)
 
     @property
     def _joined(self) -> _binding.World:
         if not self._held:
             raise Error("launch", "a world must be open: got one that was closed; call launch() again")
+        self._own.require()
         return self._held[0]
 
     @property
@@ -64,8 +67,10 @@ class World:
         return self._joined.mean(float(number))
 
     def close(self) -> None:
-        """Leaves the run. Other members of a closed world raise `Error`. A second call does nothing."""
-        self._close()
+        """Leaves the run. Other members of a closed world raise `Error`. A second call does nothing, nor does one in a
+        forked child."""
+        if self._own.is_this:
+            self._close()
 
     def __enter__(self) -> "World":
         return self
@@ -75,9 +80,14 @@ class World:
         self.close()
 
     def __repr__(self) -> str:
-        if not self._held:
-            return "World(closed)"
+        if not self._held or not self._own.is_this:
+            return "World(closed)" if not self._held else "World(of another process)"
         return f"World(rank={self.rank}, size={self.size}, device={str(self.device)!r})"
+
+
+def _leave(held: list[_binding.World], own: OwnProcess) -> None:
+    if own.is_this:  # a child is no rank of the run
+        held.clear()
 
 
 def launch(backend: str = "auto", device: str = "auto", timeout: float = 300, *, keep_memory: bool = True) -> World:

@@ -1,9 +1,14 @@
 #include "colossal/memory/host_memory.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <thread>
@@ -114,6 +119,34 @@ TEST_F(HostMemoryCache, LeavesSmallTensorsToTheLibrary) {
   const auto before = host_memory().used_bytes;
   const auto x = at::ones({16});
   EXPECT_EQ(host_memory().used_bytes, before);
+}
+
+TEST_F(HostMemoryCache, WorksInAChildOfAProcessWhoseThreadsAllocate) {
+  constexpr size_t kBytes = 1 << 20;
+  c10::Allocator& allocator = *c10::GetCPUAllocator();
+  std::atomic<bool> ends{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      while (!ends.load()) allocator.allocate(kBytes);
+    });
+  int failed = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // SIGALRM ends a child that waits for a thread which it does not have
+      const c10::DataPtr data = allocator.allocate(kBytes);
+      std::memset(data.get(), 1, kBytes);
+      _exit(0);
+    }
+    int status = 1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    failed += status != 0;
+    if (failed > 0) break;
+  }
+  ends = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
 }
 
 }  // namespace

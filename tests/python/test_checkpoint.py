@@ -130,24 +130,20 @@ def test_arrays_need_no_torch(tmp_path):
     assert outcome.stdout == "[0.0, 1.0, 2.0]\n", outcome.stderr
 
 
-def test_a_folder_has_one_writer(tmp_path):
+def test_a_folder_has_one_writer(world, tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    config = {"run.device": "cpu", "training.steps": 5}
-    with colossal.launch(device="cpu") as world:
-        training = colossal.initialize(world, torch.nn.Linear(2, 2), config)
-        training.save(tmp_path)
-        with pytest.raises(Error, match=r"\[run\] another run is writing to"):
-            save(tmp_path, 7, {"x": torch.ones(1)}, {})
-        training.close()
+    training = colossal.initialize(world, torch.nn.Linear(2, 2), {"training.steps": 5})
+    training.save(tmp_path)
+    with pytest.raises(Error, match=r"\[run\] another run is writing to"):
+        save(tmp_path, 7, {"x": torch.ones(1)}, {})
+    training.close()
     save(tmp_path, 7, {"x": torch.ones(1)}, {})
     assert load(tmp_path, 7)["x"] == 1
 
 
-def test_a_resumed_training_tells_what_changed(tmp_path, caplog):
-    with colossal.launch(device="cpu") as world:
-        first = colossal.initialize(world, torch.nn.Linear(2, 2), {"optimizer.learning_rate": 0.5})
-        first.save(tmp_path)
-        second = colossal.initialize(world, torch.nn.Linear(2, 2), {"optimizer.learning_rate": 0.25})
-        resumed = second.resume(tmp_path)
-    assert resumed.changes == "optimizer.learning_rate = 0.5 -> 0.25"
+def test_a_resumed_training_tells_what_changed(world, tmp_path, caplog):
+    config = {"training.steps": 5, "optimizer.learning_rate": 0.5}
+    colossal.initialize(world, torch.nn.Linear(2, 2), config).save(tmp_path)
+    training = colossal.initialize(world, torch.nn.Linear(2, 2), config, {"optimizer.learning_rate": 0.25})
+    assert training.resume(tmp_path).changes == "optimizer.learning_rate = 0.5 -> 0.25"
     assert "differently than it began: optimizer.learning_rate = 0.5 -> 0.25" in caplog.text

@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "colossal/base/error.h"
 #include "colossal/memory/host_pages.h"
 
 namespace colossal::memory {
@@ -66,6 +68,11 @@ class HostCache final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     return release_segments();
   }
+
+  /// Called by the thread that forks: before fork(), and after it in both processes. The child then has a whole cache
+  /// whose mutex no thread holds.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
 
  private:
   static void give_back(void* data);
@@ -175,6 +182,9 @@ void keep_host_memory() {
     auto* cache = new HostCache(c10::GetCPUAllocator());
     installed.store(cache, std::memory_order_release);
     c10::SetCPUAllocator(cache, /*priority=*/1);
+    const auto after = [] { installed.load(std::memory_order_acquire)->after_fork(); };
+    const int error = pthread_atfork([] { installed.load(std::memory_order_acquire)->before_fork(); }, after, after);
+    require(error == 0, "memory", "handlers of fork() must be registered: got ", std::strerror(error));
     return true;
   }();
   (void)once;
