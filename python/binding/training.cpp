@@ -41,7 +41,8 @@ void save_training(ModuleTraining& training, const std::string& folder, const st
   training.save(folder, nlohmann::json::parse(extra));
 }
 
-std::optional<std::tuple<int64_t, std::string, std::string>> resume_training(ModuleTraining& training, const std::string& folder) {
+std::optional<std::tuple<int64_t, std::string, std::string>> resume_training(ModuleTraining& training,
+                                                                             const std::string& folder) {
   const std::optional<train::Resumed> resumed = training.resume(folder);
   if (!resumed) return std::nullopt;
   return std::tuple(resumed->step, resumed->extra.dump(), resumed->changes);
@@ -127,9 +128,10 @@ void bind_training(py::module_& module) {
           py::arg("folder"), py::arg("dtype"), WithoutGil())
       .def("save", &save_training, py::arg("folder"), py::arg("extra"), WithoutGil(),
            "Saves a checkpoint. `extra` is a JSON text.")
-      .def("resume", &resume_training, py::arg("folder"), WithoutGil(),
-           "Continues from a checkpoint. Returns its step, the JSON text of its extra value and the changed keys of the "
-           "config, or None.")
+      .def(
+          "resume", &resume_training, py::arg("folder"), WithoutGil(),
+          "Continues from a checkpoint. Returns its step, the JSON text of its extra value and the changed keys of the "
+          "config, or None.")
       .def_property_readonly("loss", &ModuleTraining::loss)
       .def_property_readonly("steps_done", &ModuleTraining::steps_done);
 }

@@ -17,8 +17,8 @@ class ChangedModel : public Run {
  protected:
   run::Config llama(const std::vector<std::string>& own = {}) const {
     run::Config c = make("run", 1, 1);
-    c.model = {.name = "llama-tiny", .hidden = 16, .layers = 1, .heads = 2, .positions = 32,
-               .own = models::own_keys(own)};
+    c.model = {
+        .name = "llama-tiny", .hidden = 16, .layers = 1, .heads = 2, .positions = 32, .own = models::own_keys(own)};
     c.training.steps = 2;
     c.optimizer.warmup_steps = 0;
     return c;

@@ -182,6 +182,8 @@ void check_model_options(const CLI::App& app, const ModelOptions& options) {
     refuse_options(app, {"--parallel.tensor.mode"}, "with --parallel.tensor=1, where each rank has whole matrices");
   if (layout.tensor.size == 1 && layout.expert.tensor != default_layout.expert.tensor)
     refuse_options(app, {"--parallel.expert.tensor"}, "with --parallel.tensor=1, where each rank has whole experts");
+  if (layout.tensor.size == 1 && layout.expert.size == 1 && layout.expert.compress != default_layout.expert.compress)
+    refuse_options(app, {"--parallel.expert.compress"}, "on one rank, which has all experts");
   if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
     refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1, where each rank has all tokens");
   if (options.quantize != "int8" && options.quantize != "int4")

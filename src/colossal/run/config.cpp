@@ -8,6 +8,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/run/unused_keys.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/utf8.h"
 
@@ -309,6 +310,7 @@ void Config::validate() const {
   parallel::check_sizes(pipeline);
   check_cuda_graph(*this);
   check_device(*this);
+  check_unused_keys(*this);
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

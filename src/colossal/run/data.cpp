@@ -5,6 +5,8 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -66,7 +68,9 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
   ResolvedModel model = resolve_model(config, program);
-  refuse_unused_noise(config.data, model.shape.task());
+  const models::Task task = model.shape.task();
+  refuse_unused_noise(config.data, task);
+  check_unused_data_keys(config, model.objective.name, task, task.reads_text() && is_streamed(config.data));
   check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;

@@ -9,6 +9,7 @@
 #include "colossal/data/pictures/image_samples.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -102,6 +103,11 @@ OpenedData open_labelled(const DataRequest& request) {
 OpenedData open_images(const Config& config, const models::ModelShape& shape) {
   const models::Task task = shape.task();
   if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, task);
+  const std::string folder = "a folder of pictures in data.path, not binary files of CIFAR";
+  refuse_unused_keys(config, {{"data.image_mean", false, folder},
+                              {"data.image_deviation", false, folder},
+                              {"data.min_crop_area", false, folder},
+                              {"data.held_out", false, folder}});
   const auto read = [&](data::CifarPart part) {
     data::ImageSet set = data::read_cifar(config.data.path, part);
     require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,

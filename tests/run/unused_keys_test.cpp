@@ -1,0 +1,78 @@
+// Keys that other keys, the model or the data leave without effect are refused.
+#include "colossal/run/unused_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/complaint.h"
+#include "colossal/run/data.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::run::unused_keys_test {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kPasses = "no complaint";
+
+Config with(const std::vector<std::string>& flags) { return read_given_config("", flags).config; }
+
+std::string refusal(const std::vector<std::string>& flags) {
+  return test::complaint([&] { with(flags).validate(); });
+}
+
+TEST(UnusedKeys, NeedOtherKeys) {
+  EXPECT_THAT(refusal({"--data.weights=1,2"}),
+              HasSubstr("[data] weights needs data.sources, without which it has no effect: got [1.0, 2.0]"));
+  const std::vector<std::pair<std::string, std::string>> rows{
+      {"data.mean_span=5", "data.noise_density=0.15"},         {"precision.masters=false", "precision.mode=bf16"},
+      {"precision.loss_scale=8", "precision.mode=fp16"},       {"precision.loss_scale_growth=8", "precision.mode=fp16"},
+      {"precision.fp8_scaling=delayed", "precision.mode=fp8"}, {"precision.fp8_margin=1", "precision.mode=fp8"}};
+  for (const auto& [key, need] : rows) {
+    EXPECT_THAT(refusal({"--" + key}), HasSubstr("without which it has no effect")) << key;
+    EXPECT_EQ(refusal({"--" + key, "--" + need}), kPasses) << key << " with " << need;
+  }
+  const std::string history = "--precision.fp8_history=4", fp8 = "--precision.mode=fp8";
+  EXPECT_THAT(refusal({history, fp8}), HasSubstr("fp8_history needs precision.mode fp8 with precision.fp8_scaling"));
+  EXPECT_EQ(refusal({history, fp8, "--precision.fp8_scaling=delayed"}), kPasses);
+  EXPECT_THAT(refusal({"--data.augment=false", "--data.min_crop_area=0.5"}), HasSubstr("min_crop_area needs"));
+}
+
+TEST(UnusedKeys, StayBesideASwitchThatIsOff) {
+  EXPECT_EQ(refusal({"--training.evaluate_batches=0", "--training.evaluate_every=5", "--training.sample_tokens=0",
+                     "--training.sample_every=3", "--training.clip=0", "--training.clip_by=value",
+                     "--parallel.sequence.mode=ring", "--parallel.pipeline.schedule=gpipe"}),
+            kPasses);
+}
+
+TEST(UnusedKeys, NeedAModelOfTheirKind) {
+  test::TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", std::string(4000, 'a'));
+  const auto opening = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--data.path=" + text, "--training.evaluate_batches=0", "--data.sequence=16",
+                               "--training.batch_size=2"});
+    return test::complaint([&] { open_data(with(flags), built_in(), "", 0, at::kCPU); });
+  };
+  EXPECT_EQ(opening({}), kPasses);
+  for (const char* key :
+       {"data.masked=0.5", "data.masked_random=0.2", "data.augment=false", "data.min_crop_area=0.5",
+        "data.image_mean=[0.5, 0.5, 0.5]", "data.image_deviation=[0.5, 0.5, 0.5]", "data.label_column=x",
+        "data.target_column=x", "data.text_columns=[\"x\"]", "data.shuffle_bytes=0"})
+    EXPECT_THAT(opening({"--model.name=gpt2-tiny", concat("--", key)}), HasSubstr("without which it has no effect"))
+        << key;
+  EXPECT_EQ(opening({"--model.name=bert-tiny", "--data.masked=0.5"}), kPasses);
+  EXPECT_THAT(opening({"--model.name=vit-tiny-cifar"}), HasSubstr("[data] sequence needs a model of text"));
+  const std::string records = folder.write("texts.jsonl", "{\"x\": \"a text that is long enough for rows\"}\n");
+  EXPECT_EQ(test::complaint([&] {
+              open_data(with({"--data.path=" + records, "--data.text_columns=x", "--data.shuffle_bytes=0",
+                              "--training.evaluate_batches=0", "--data.sequence=16", "--training.batch_size=2"}),
+                        built_in(), "", 0, at::kCPU);
+            }),
+            kPasses);
+}
+
+}  // namespace
+}  // namespace colossal::run::unused_keys_test
