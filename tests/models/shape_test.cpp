@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
@@ -190,6 +191,50 @@ TEST(Resolve, AllowsBertHeadThatDiffersFromFolder) {
   ModelShape again = built_in().resolve(from(own_keys({"objective=masked-token", "classes=2"})));
   EXPECT_TRUE(again.tied);
   EXPECT_EQ(again, saved);
+}
+
+TEST(Resolve, ExtendsTheContextOfAFolder) {
+  test::TemporaryFolder folder;
+  const auto write = [&](const ModelShape& shape) {
+    folder.write("config.json", shape.architecture->hugging_face.to_json(shape).dump());
+  };
+  const auto extended = [&](int64_t positions, const std::vector<std::string>& own) {
+    return built_in().resolve({.from = folder.path(), .positions = positions, .own = own_keys(own)});
+  };
+  const auto refusal = [&](int64_t positions, const std::vector<std::string>& own) {
+    return test::thrown_message([&] { extended(positions, own); });
+  };
+  const ModelShape llama = built_in().resolve({.name = "llama-tiny", .positions = 512});
+  write(llama);
+  const std::vector<std::vector<std::string>> scalings{
+      {},
+      {"rope_theta=500000"},
+      {"rope_type=linear", "rope_factor=16"},
+      {"rope_type=dynamic", "rope_factor=16", "rope_original_positions=512"},
+      {"rope_type=yarn", "rope_factor=16", "rope_original_positions=512"},
+      {"rope_type=llama3", "rope_factor=16", "rope_original_positions=512"}};
+  for (const std::vector<std::string>& own : scalings) {
+    const ModelShape longer = extended(8192, own);
+    EXPECT_EQ(longer.positions, 8192);
+    EXPECT_EQ(longer.own == llama.own, own.empty());
+    EXPECT_EQ(built_in().shape_of(llama.architecture->hugging_face.to_json(longer)), longer)
+        << (own.empty() ? "" : own[0]);
+  }
+  EXPECT_THAT(refusal(0, {"rope_theta=500000"}), testing::HasSubstr("to extend the context, set model.positions too"));
+  EXPECT_THAT(refusal(256, {}), testing::HasSubstr("remove positions from [model], or raise positions to more than"));
+  EXPECT_THAT(refusal(8192, {"window=7"}), testing::HasSubstr("remove window from [model]"));
+  EXPECT_THAT(refusal(8192, {"rope_type=yarn", "rope_factor=16"}),
+              testing::HasSubstr("set model.rope_original_positions to the longest sequence"));
+  for (const char* alibi : {"bloom-560m", "falcon-rw-1b"}) {
+    ModelShape shape = built_in().resolve({.name = alibi});
+    write(shape);
+    shape.positions *= 4;
+    EXPECT_EQ(extended(shape.positions, {}), shape) << alibi;
+  }
+  for (const char* table : {"gpt2-tiny", "bert-tiny", "opt-tiny"}) {
+    write(built_in().resolve({.name = table}));
+    EXPECT_THAT(refusal(8192, {}), testing::HasSubstr("the folder has a table of ")) << table;
+  }
 }
 
 TEST(HuggingFaceConfig, KeepsClassNames) {

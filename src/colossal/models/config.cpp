@@ -16,7 +16,10 @@ void ModelConfig::common_fields(Fields& f) {
             "has several",
             0, kMaxSize);
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0 = the preset's", 0, kMaxSize);
-  f.integer("positions", positions, "tokens", "maximum sequence length; 0 = the preset's", 0, kMaxSize);
+  f.integer("positions", positions, "tokens",
+            "maximum sequence length; 0 = the preset's, or the folder's, which may be extended if it has no table of "
+            "positions",
+            0, kMaxSize);
   f.number("dropout", dropout, "probability",
            "dropout probability after the embedding and on each residual branch; -1 = the preset's", -1, 0.999);
 }

@@ -7,6 +7,7 @@
 #include "colossal/models/class_names.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/rotary_keys.h"
 
 namespace colossal::models {
 namespace {
@@ -93,15 +94,28 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
             ", which does not use it: got ", size, "; remove it from [model]");
 }
 
-/// Returns the keys of `now` that have another value in `then`, without those that may differ from a folder's.
-std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now, const HuggingFace& folder) {
+/// Returns the keys of `now` that have another value in `then`, without those that may differ from a folder's. Keys of
+/// rotary positions may if the context is extended.
+std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now, const HuggingFace& folder,
+                                       bool extends_context) {
   const std::vector<KeyHelp> before = describe_own(then), after = describe_own(now);
   std::vector<std::string> names;
   for (size_t i = 0; i < before.size(); ++i)
     if (before[i].default_value != after[i].default_value && !contains(folder.own_head, before[i].key) &&
-        !contains(folder.own_training, before[i].key))
+        !contains(folder.own_training, before[i].key) && !(extends_context && is_rotary_key(before[i].key)))
       names.push_back(before[i].key);
   return names;
+}
+
+/// Returns why some keys must be those of the folder, for the end of a message.
+std::string kept_reason(const std::vector<std::string>& changed, const ModelShape& shape) {
+  if (contains(changed, "positions"))
+    return has_position_table(shape)
+               ? concat(": the folder has a table of ", shape.positions, " positions, and weights for no others")
+               : concat(", or raise positions to more than the folder's ", shape.positions);
+  if (std::any_of(changed.begin(), changed.end(), is_rotary_key) && !has_position_table(shape))
+    return "; to extend the context, set model.positions too";
+  return "";
 }
 
 }  // namespace
@@ -146,20 +160,27 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
                          ? read_shape(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
                          : preset(config.name);
   const OwnSizes own = shape.own;
+  ModelShape settled = shape;
+  if (from_folder) settle(settled);
+  const int64_t folder_positions = settled.positions;
   const std::vector<std::string> known = shape.task().class_names;
   read_own(config, shape);
   if (const auto named = shape.task().class_names; named != known) check_class_names_differ(named);
   const bool changes_text = config.vocabulary || config.positions;
   if (from_folder) {
-    std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face);
-    const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary}, {"hidden", config.hidden},
-                                                     {"layers", config.layers},         {"heads", config.heads},
-                                                     {"kv_heads", config.kv_heads},     {"ffn", config.ffn},
-                                                     {"positions", config.positions}};
+    const bool extends_context = config.positions >= folder_positions && !has_position_table(shape);
+    std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face, extends_context);
+    const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary},
+                                                     {"hidden", config.hidden},
+                                                     {"layers", config.layers},
+                                                     {"heads", config.heads},
+                                                     {"kv_heads", config.kv_heads},
+                                                     {"ffn", config.ffn},
+                                                     {"positions", extends_context ? 0 : config.positions}};
     for (const auto& [name, size] : sizes)
       if (size) changed.emplace_back(name);
     require(changed.empty(), "model", "sizes come from the folder ", config.from, ": remove ", joined(changed),
-            " from [model]");
+            " from [model]", kept_reason(changed, settled));
   }
   const bool reads_text = shape.task().reads_text();
   require(reads_text || !changes_text, "model", "vocabulary and positions are keys of text models, not of ",

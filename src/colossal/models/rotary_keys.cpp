@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "colossal/base/article.h"
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/shape.h"
 
 namespace colossal::models {
@@ -85,6 +87,20 @@ void RotaryKeys::fields(Fields& f) {
             1e-6, 1e6);
 }
 
+bool is_rotary_key(const std::string& name) {
+  static const std::vector<KeyHelp> keys = describe_config(RotaryKeys());
+  return std::any_of(keys.begin(), keys.end(), [&](const KeyHelp& key) { return key.key == name; });
+}
+
+bool has_position_table(const ModelShape& shape) {
+  const HuggingFace& folder = shape.architecture->hugging_face;
+  if (folder.names == nullptr) return false;
+  const std::vector<nn::ExternalName> names = folder.names(shape);
+  return std::any_of(names.begin(), names.end(), [](const nn::ExternalName& name) {
+    return name.ours == "positions" || name.ours.starts_with("positions.");
+  });
+}
+
 std::shared_ptr<const ops::RotaryTable> RotaryKeys::table(int64_t rotated) const {
   ops::RotaryScaling its = scaling;
   its.kind = kind_of(type);
@@ -101,7 +117,8 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
           " does not use all rope_ keys that are set; set rope_type to the type that does (rope_factor with "
           "rope_low_frequency_factor: llama3), or remove keys");
   require(kind == Kind::None || kind == Kind::Linear || numbers.original_positions > 0, "model", "rope_type ",
-          keys.type, " needs rope_original_positions above 0: got ", numbers.original_positions);
+          keys.type, " needs rope_original_positions above 0: got ", numbers.original_positions,
+          "; set model.rope_original_positions to the longest sequence that the weights were trained on");
   if (kind == Kind::LongRope)
     for (const std::vector<double>* factors : {&numbers.short_factor, &numbers.long_factor})
       require(static_cast<int64_t>(factors->size()) == rotated / 2, "model",

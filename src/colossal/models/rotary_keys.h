@@ -28,6 +28,13 @@ struct RotaryKeys {
   std::shared_ptr<const ops::RotaryTable> table(int64_t rotated) const;
 };
 
+/// Returns true for the name of a key of RotaryKeys, such as "rope_factor".
+bool is_rotary_key(const std::string& name);
+
+/// Returns true if a folder of this shape has a table with a row for each position, so that another number of positions
+/// needs other weights. Models with rotary positions, ALiBi or relative positions have none.
+bool has_position_table(const ModelShape& shape);
+
 /// Checks `keys` and sets the sizes in `shape` that follow from them; a family calls it in Architecture::settle.
 /// Type dynamic sets positions = original_positions * factor. Types dynamic and longrope set even_positions =
 /// original_positions.

@@ -5,6 +5,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/models/rotary_keys.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
 
@@ -33,6 +34,16 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
   run.adapter = std::move(again.adapter);
 }
 
+/// Returns how the model can read longer rows, for the end of a message.
+std::string longer_context(const Config& config, const models::ModelShape& shape) {
+  if (config.model.from.empty()) return " or raise model.positions";
+  if (models::has_position_table(shape)) return ", because the folder has a table of these positions and no others";
+  const std::vector<KeyHelp> keys = describe_config(shape.own);
+  const bool rotates = std::any_of(keys.begin(), keys.end(), [](const KeyHelp& key) { return key.key == "rope_type"; });
+  return concat(", or raise model.positions", rotates ? " and perhaps set model.rope_type and model.rope_factor" : "",
+                "; docs/tutorials/long-context.md extends the context of a folder");
+}
+
 }  // namespace
 
 void check_text(const Config& config, const ResolvedModel& model) {
@@ -47,7 +58,7 @@ void check_text(const Config& config, const ResolvedModel& model) {
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(model.shape.positions == 0 || d.sequence <= model.shape.positions, "data",
           "sequence must not exceed the model's positions: got ", d.sequence, " of ", model.shape.positions,
-          "; lower data.sequence or raise model.positions");
+          "; lower data.sequence", longer_context(config, model.shape));
 }
 
 ResolvedModel resolve_model(const Config& config, const Program& program) {
