@@ -280,7 +280,10 @@ TEST(ConfigErrors, NamesWantedAndFoundTypes) {
   EXPECT_EQ(complaint("training = 3"),
             "[config] x.toml:1: `training` must be a table ([training] and keys below it): got 3");
   EXPECT_EQ(complaint("[parallel]\ntensor = \"2d\""),
-            "[config] x.toml:2: `parallel.tensor.size` must be an integer: got \"2d\"");
+            "[config] x.toml:2: `parallel.tensor.size` must be an integer: got \"2d\"; did you mean "
+            "`parallel.tensor.mode`?");
+  EXPECT_EQ(complaint("[parallel]\ntensor = \"3d\""),
+            "[config] x.toml:2: `parallel.tensor.size` must be an integer: got \"3d\"");
   EXPECT_EQ(complaint("[[training]]\nsteps = 1"),
             "[config] x.toml:1: `training` must be a table ([training] and keys below it): got a list of tables");
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "support/paths.h"
@@ -15,6 +16,7 @@ namespace colossal::run::config_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -68,6 +70,18 @@ TEST_F(ReadGivenConfig, RefusesRequestedWarmUpLongerThanRun) {
 }
 
 // New users start with the examples, so each must be accepted unchanged.
+TEST_F(ReadGivenConfig, NamesTheKeyOfAValueThatStandsForItsTable) {
+  const std::vector<std::pair<std::string, std::string>> rows{
+      {"--precision=bf16", "precision.mode"},
+      {"--parallel.sequence=ring", "parallel.sequence.mode"},
+      {"--parallel.pipeline=gpipe", "parallel.pipeline.schedule"},
+      {"--optimizer=lion", "optimizer.name"},
+      {"--memory=lru", "memory.placement"}};
+  for (const auto& [flag, key] : rows)
+    EXPECT_THAT(test::complaint([&] { read("", {flag}); }), EndsWith("; did you mean `" + key + "`?")) << flag;
+  EXPECT_THAT(test::complaint([&] { read("", {"--precision=bf17"}); }), EndsWith("got \"bf17\""));
+}
+
 TEST(Examples, PassValidation) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() + "/examples")) {

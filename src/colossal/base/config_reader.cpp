@@ -103,6 +103,17 @@ class Reader : public Fields {
         entry = short_form;
     }
     if (entry != nullptr) std::visit([&](auto* target) { read(field, key, *entry, *target); }, field.value);
+    hint_at(field, key);
+  }
+
+  /// Names this key in the complaint about a value that stands in place of its section, if the key may have the value:
+  /// `--precision=bf16` is about `precision.mode`.
+  void hint_at(const Field& field, const std::string& key) {
+    const auto plain = values_.find(sections_.back().key);
+    if (plain == values_.end() || complaint_.empty() || complaint_order_ != plain->second.order) return;
+    const auto* text = std::get_if<std::string>(&plain->second.value);
+    if (text == nullptr || std::find(field.choices.begin(), field.choices.end(), *text) == field.choices.end()) return;
+    complaint_ += concat("; did you mean `", key, "`?");
   }
 
   /// Returns the value of a renamed key, which the document may have under either name.
