@@ -46,9 +46,9 @@ void expect_another_model(const Config& before, const Config& now, const std::st
 TEST(ConfigChanges, NameWhatChangesTheModel) {
   const Config llama = with_model("llama-tiny");
   expect_another_model(llama, with_model("llama-tiny", {"rope_theta=500000"}),
-                       "model.rope_theta = 10000.0 -> 500000.0");
+                       "model.rope_theta = 10000.0 -> 5e+05");
   expect_another_model(with_model("llama-tiny", {"rope_theta=500000"}), llama,
-                       "model.rope_theta = 500000.0 -> 10000.0");
+                       "model.rope_theta = 5e+05 -> 10000.0");
   expect_another_model(llama, with_model("llama-tiny", {"window=16"}), "model.window = 0 -> 16");
   expect_another_model(with_model("gpt2-tiny"), with_model("gpt2-tiny", {"activation=relu"}),
                        "model.activation = \"gelu_new\" -> \"relu\"");
@@ -124,7 +124,7 @@ TEST(ConfigChanges, IgnoreADamagedModel) {
   for (const nlohmann::json& damaged : {nlohmann::json(7), nlohmann::json{{"model.rope_theta", 3}}}) {
     nlohmann::json progress = saved(before);
     progress["model"] = damaged;
-    EXPECT_EQ(listed(changes(progress, now)), "model.rope_theta = 10000.0 -> 500000.0");
+    EXPECT_EQ(listed(changes(progress, now)), "model.rope_theta = 10000.0 -> 5e+05");
   }
 }
 

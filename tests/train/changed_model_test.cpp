@@ -40,7 +40,7 @@ TEST_F(ChangedModel, IsRefusedByNameUnlessAccepted) {
   const std::string message = test::thrown_message([&] { resumed(changed, false); });
   EXPECT_THAT(message, HasSubstr("[model] "));
   EXPECT_THAT(message, HasSubstr("keys that change what the weights compute must be as they were saved: got "
-                                 "model.rope_theta = 10000.0 -> 500000.0, model.window = 0 -> 8; restore them, or add "
+                                 "model.rope_theta = 10000.0 -> 5e+05, model.window = 0 -> 8; restore them, or add "
                                  "--accept-changed-model"));
   EXPECT_THAT(message, HasSubstr("training.steps = 2 -> 3"));
   const std::string log = resumed(changed, true);
