@@ -162,13 +162,12 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
   const OwnSizes own = shape.own;
   ModelShape settled = shape;
   if (from_folder) settle(settled);
-  const int64_t folder_positions = settled.positions;
   const std::vector<std::string> known = shape.task().class_names;
   read_own(config, shape);
   if (const auto named = shape.task().class_names; named != known) check_class_names_differ(named);
   const bool changes_text = config.vocabulary || config.positions;
   if (from_folder) {
-    const bool extends_context = config.positions >= folder_positions && !has_position_table(shape);
+    const bool extends_context = config.positions >= settled.positions && !has_position_table(settled);
     std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face, extends_context);
     const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary},
                                                      {"hidden", config.hidden},
