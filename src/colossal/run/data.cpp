@@ -6,8 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/models/rotary_keys.h"
-#include "colossal/run/objectives/text_data.h"
-#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -81,7 +79,6 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   ResolvedModel model = resolve_model(config, program);
   const models::Task task = model.shape.task();
   refuse_unused_noise(config.data, task);
-  check_unused_data_keys(config, model.objective.name, task, task.reads_text() && is_streamed(config.data));
   check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;

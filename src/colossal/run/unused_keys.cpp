@@ -42,33 +42,28 @@ void check_unused_keys(const Config& config) {
                              });
 }
 
-void check_unused_data_keys(const Config& config, const std::string& objective, const models::Task& task,
-                            bool streamed) {
-  const bool is_masked = objective == "masked-token", is_class = objective == "class",
-             is_target = objective == "target";
-  if (!is_masked && !is_class && !is_target && objective != "next-token") return;
-  const bool reads_images = task.reads == models::Reads::Images, reads_text = task.reads_text();
-  const std::string text = "a model of text", images = "a model of images",
-                    records = "JSON lines or Parquet in data.path";
-  const bool has_records = reads_text && streamed;
-  refuse_unused_keys(config, {
-                                 {"data.tokenizer", reads_text, text},
-                                 {"data.sequence", reads_text, text},
-                                 {"data.documents", reads_text, text},
-                                 {"data.sources", reads_text, text},
-                                 {"data.text_columns", has_records, records},
-                                 {"data.shuffle_bytes", has_records && !is_class && !is_target,
-                                  records + " that are read as a stream"},
-                                 {"data.label_column", has_records && is_class, records + " and objective class"},
-                                 {"data.target_column", has_records && is_target, records + " and objective target"},
-                                 {"data.masked", is_masked, "objective masked-token"},
-                                 {"data.masked_random", is_masked, "objective masked-token"},
-                                 {"data.masked_kept", is_masked, "objective masked-token"},
-                                 {"data.augment", reads_images, images},
-                                 {"data.image_mean", reads_images, images},
-                                 {"data.image_deviation", reads_images, images},
-                                 {"data.min_crop_area", reads_images, images},
-                             });
+void check_unused_data_keys(const Config& config, const DataUse& use) {
+  const std::string text = "a model of text", images = "a model of images", masked = "a masked language model",
+                    records = "JSON lines or Parquet in data.path or data.sources";
+  const bool has_records = !use.images && use.records;
+  refuse_unused_keys(
+      config, {
+                  {"data.tokenizer", !use.images, text},
+                  {"data.sequence", !use.images, text},
+                  {"data.documents", !use.images, text},
+                  {"data.sources", !use.images, text},
+                  {"data.text_columns", has_records, records},
+                  {"data.shuffle_bytes", use.streams, records + " that are read as a stream"},
+                  {"data.label_column", has_records && use.labels, records + " for a model that classifies texts"},
+                  {"data.target_column", has_records && use.targets, records + " for a model that answers texts"},
+                  {"data.masked", use.masks, masked},
+                  {"data.masked_random", use.masks, masked},
+                  {"data.masked_kept", use.masks, masked},
+                  {"data.augment", use.images, images},
+                  {"data.image_mean", use.images, images},
+                  {"data.image_deviation", use.images, images},
+                  {"data.min_crop_area", use.images, images},
+              });
 }
 
 }  // namespace colossal::run

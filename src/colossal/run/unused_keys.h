@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "colossal/models/task.h"
 #include "colossal/run/config.h"
 
 namespace colossal::run {
@@ -27,9 +26,17 @@ void refuse_unused_keys(const Config& config, const std::vector<KeyNeed>& needs)
 /// Refuses keys that other keys leave without effect: of [data] and [precision].
 void check_unused_keys(const Config& config);
 
-/// Refuses keys of [data] that a model of this task, trained with this objective, leaves without effect. Only the
-/// library's objectives are known; with others every key passes. `streamed`: the data are JSON lines or Parquet.
-void check_unused_data_keys(const Config& config, const std::string& objective, const models::Task& task,
-                            bool streamed);
+/// The kinds of data that an objective reads.
+struct DataUse {
+  bool images = false;   ///< images; otherwise text
+  bool records = false;  ///< JSON lines or Parquet; otherwise plain text
+  bool streams = false;  ///< records as a stream
+  bool masks = false;    ///< hides tokens
+  bool labels = false;   ///< a class of each text
+  bool targets = false;  ///< a target text of each text
+};
+
+/// Refuses keys of [data] that are for other kinds of data.
+void check_unused_data_keys(const Config& config, const DataUse& use);
 
 }  // namespace colossal::run

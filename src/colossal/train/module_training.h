@@ -135,8 +135,8 @@ class ModuleTraining {
   /// weights, if there are any) and buffers as "model.<name>", optimizer states, step, loss scale, and the states of
   /// LibTorch's default generators of every rank (train/generator_states.h). Replicas do not synchronize buffers, so
   /// rank 0's are saved. `extra` is a small value of the caller's, for example the epoch and the position in the data;
-  /// rank 0's is saved, null = none. Rank 0 holds the lock of the folder (FolderLock) until this object ends or saves to
-  /// another folder. Collective. Communication: a broadcast of each buffer. Errors: see checkpoint::save().
+  /// rank 0's is saved, null = none. Rank 0 holds the lock of the folder (FolderLock) until this object ends or saves
+  /// to another folder. Collective. Communication: a broadcast of each buffer. Errors: see checkpoint::save().
   void save(const std::string& folder, const nlohmann::json& extra = {});
   /// Continues from the newest checkpoint in `folder` that rank 0 sees, saved with any number of ranks and any ZeRO
   /// stage. Generators are restored if it was saved with the same number of ranks; a module with dropout then continues

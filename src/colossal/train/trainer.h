@@ -56,8 +56,8 @@ struct TrainerOptions {
   /// Step of the checkpoint from which Start::Resume continues; newer ones are set aside (checkpoint::set_aside).
   /// Absent: the newest readable one.
   std::optional<int64_t> resume_step;
-  /// With Start::Resume: continue although keys have changed that change what the weights compute (run::KeyEffect), with
-  /// a warning. Without it, such changes are an error.
+  /// With Start::Resume: continue, with a warning, although keys have changed that change what the weights compute
+  /// (run::KeyEffect). Without it, such changes are an error.
   bool accept_changed_model = false;
   std::vector<std::string> notices;  ///< warnings to log about how the config was derived
   /// Prediction of a step (plan::to_json), which is written to prediction.json and makes each step measure memory.

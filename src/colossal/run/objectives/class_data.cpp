@@ -77,6 +77,7 @@ OpenedData open_labelled(const DataRequest& request) {
   require(d.documents == "separate", "data",
           "documents must be separate for labelled texts, which must not attend to padding: got ", d.documents);
   require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
+  check_unused_data_keys(request.config, {.records = is_streamed(d), .labels = true});
   data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
                                                                .label_column = d.label_column,
                                                                .max_line_bytes = d.max_line_bytes,
@@ -102,6 +103,7 @@ OpenedData open_labelled(const DataRequest& request) {
 
 OpenedData open_images(const Config& config, const models::ModelShape& shape) {
   const models::Task task = shape.task();
+  check_unused_data_keys(config, {.images = true});
   if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, task);
   const std::string folder = "a folder of pictures in data.path, not binary files of CIFAR";
   refuse_unused_keys(config, {{"data.image_mean", false, folder},

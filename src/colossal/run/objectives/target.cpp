@@ -6,6 +6,7 @@
 #include "colossal/data/texts/corrupted_spans.h"
 #include "colossal/data/texts/pair_samples.h"
 #include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -35,6 +36,7 @@ OpenedData Target::open(const DataRequest& request) const {
   require(d.path != "builtin" && d.sources.empty(), "data", "a model that ", task.purpose(),
           " reads pairs of texts from one data.path: name a .jsonl, or a file of lines `text<tab>answer`, with "
           "--data.path=PATH");
+  check_unused_data_keys(request.config, {.records = is_streamed(d), .targets = true});
   require(d.documents == "separate", "data",
           "documents must be separate for pairs of texts, which must not attend to padding: got ", d.documents);
   const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
@@ -58,6 +60,7 @@ OpenedData SpanCorruption::open(const DataRequest& request) const {
           "documents must be joined with noise_density, because the spans of all documents of a sample share one "
           "target: got ",
           d.documents);
+  check_unused_data_keys(request.config, {});
   const models::Task task = request.shape.task();
   const data::PairSizes sizes = pair_sizes_of(d, task);
   const std::vector<int64_t> sentinels = sentinels_of(d, task, *request.tokenizer);

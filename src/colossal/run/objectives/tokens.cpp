@@ -1,6 +1,7 @@
 #include "colossal/run/objectives/tokens.h"
 
 #include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -26,13 +27,19 @@ NextToken::NextToken(const Config& config, const models::ModelShape& shape) : He
   check_token_head("next-token", shape);
 }
 
-OpenedData NextToken::open(const DataRequest& request) const { return open_tokens(request, {}); }
+OpenedData NextToken::open(const DataRequest& request) const {
+  const bool streams = is_streamed(request.config.data);
+  check_unused_data_keys(request.config, {.records = streams, .streams = streams});
+  return open_tokens(request, {});
+}
 
 MaskedToken::MaskedToken(const Config& config, const models::ModelShape& shape) : CountingObjective(config, shape) {
   check_token_head("masked-token", shape);
 }
 
 OpenedData MaskedToken::open(const DataRequest& request) const {
+  const bool streams = is_streamed(request.config.data);
+  check_unused_data_keys(request.config, {.records = streams, .streams = streams, .masks = true});
   return open_tokens(request, masking_of(request.config.data, *request.tokenizer));
 }
 
