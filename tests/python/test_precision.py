@@ -125,8 +125,9 @@ def compare(world: colossal.World, case: Case, batches: list[torch.Tensor], mode
             what: str) -> None:
     own = {"momentum": MOMENTUM} if optimizer == "sgd" else {"epsilon": EPSILON, "betas": list(BETAS)}
     clip = 0 if optimizer == "sgd" else 1  # a step of AdamW, or one that is clipped, hides a factor of all gradients
+    scale = {"precision.loss_scale": LOSS_SCALE} if mode == "fp16" else {}
     training = colossal.initialize(world, copy.deepcopy(case.module), {
-        "precision.mode": mode, "precision.loss_scale": LOSS_SCALE, "parallel.zero": zero, "training.clip": clip,
+        "precision.mode": mode, **scale, "parallel.zero": zero, "training.clip": clip,
         "optimizer": {"name": optimizer, "learning_rate": RATES[optimizer], "weight_decay": DECAY, "warmup_steps": 0,
                       "schedule": "constant", **own}})
     dtype = DTYPES[mode]

@@ -108,8 +108,7 @@ OpenedData open_images(const Config& config, const models::ModelShape& shape) {
   const std::string folder = "a folder of pictures in data.path, not binary files of CIFAR";
   refuse_unused_keys(config, {{"data.image_mean", false, folder},
                               {"data.image_deviation", false, folder},
-                              {"data.min_crop_area", false, folder},
-                              {"data.held_out", false, folder}});
+                              {"data.min_crop_area", false, folder}});
   const auto read = [&](data::CifarPart part) {
     data::ImageSet set = data::read_cifar(config.data.path, part);
     require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,
