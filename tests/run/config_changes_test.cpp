@@ -45,10 +45,8 @@ void expect_another_model(const Config& before, const Config& now, const std::st
 
 TEST(ConfigChanges, NameWhatChangesTheModel) {
   const Config llama = with_model("llama-tiny");
-  expect_another_model(llama, with_model("llama-tiny", {"rope_theta=500000"}),
-                       "model.rope_theta = 10000.0 -> 5e+05");
-  expect_another_model(with_model("llama-tiny", {"rope_theta=500000"}), llama,
-                       "model.rope_theta = 5e+05 -> 10000.0");
+  expect_another_model(llama, with_model("llama-tiny", {"rope_theta=500000"}), "model.rope_theta = 10000.0 -> 5e+05");
+  expect_another_model(with_model("llama-tiny", {"rope_theta=500000"}), llama, "model.rope_theta = 5e+05 -> 10000.0");
   expect_another_model(llama, with_model("llama-tiny", {"window=16"}), "model.window = 0 -> 16");
   expect_another_model(with_model("gpt2-tiny"), with_model("gpt2-tiny", {"activation=relu"}),
                        "model.activation = \"gelu_new\" -> \"relu\"");
@@ -91,6 +89,19 @@ TEST(ConfigChanges, SeparateTrainingFromTheRest) {
   Config dense = with_model("llama-tiny"), accumulates = dense;
   accumulates.training.accumulate = 2;
   EXPECT_EQ(listed(changes(saved(dense), accumulates), KeyEffect::None), "training.accumulate = 1 -> 2");
+}
+
+TEST(ConfigChanges, CountTablesOfAdaptersToTheModel) {
+  Program program = built_in();
+  program.adapters.add({.table = "adapter", .make = [](const Config&, const OwnKeys&, const models::ModelShape&) {
+                          return nn::Adapter();
+                        }});
+  const models::ModelShape shape = shape_of(with_model("llama-tiny"));
+  EXPECT_EQ(effect_of("adapter.scale", shape, program), KeyEffect::Model);
+  EXPECT_EQ(effect_of("ranking.margin", shape, program), KeyEffect::Training);
+  EXPECT_EQ(effect_of("model.rope_theta", shape, program), KeyEffect::Model);
+  EXPECT_EQ(effect_of("model.experts.z_loss", shape, program), KeyEffect::Training);
+  EXPECT_EQ(effect_of("data.path", shape, program), KeyEffect::None);
 }
 
 TEST(ConfigChanges, FollowAFolderThatMoved) {

@@ -26,7 +26,7 @@ void RunFolder::create() const {
           "; name another with --run.folder=FOLDER");
 }
 
-RunLock::RunLock(const std::string& folder) : folder_(folder) {
+RunLock::RunLock(const std::string& folder) : folder_(folder), process_(getpid()) {
   const std::string path = lock_path(folder);
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   const int error = errno;
@@ -36,7 +36,11 @@ RunLock::RunLock(const std::string& folder) : folder_(folder) {
   throw Error("run", concat("another run is writing to ", folder, "; wait for it, or choose another run.folder"));
 }
 
-RunLock::~RunLock() { close(descriptor_); }
+RunLock::~RunLock() {
+  // A forked child shares the lock. Closing one of the descriptors does not release it, as long as the other is open.
+  if (getpid() == process_) flock(descriptor_, LOCK_UN);
+  close(descriptor_);
+}
 
 void RunLock::check() const {
   struct stat held = {}, found = {};

@@ -4,7 +4,9 @@
 
 namespace colossal {
 
-/// A lock on a run folder, by its file `.lock`. Other processes cannot take the lock while this object lives.
+/// A lock on a run folder, by its file `.lock`. Other processes cannot take the lock while this object lives. A child
+/// made by fork() does not hold it: the lock ends with this object, or with the process that made it if it has no
+/// children.
 class RunLock {
  public:
   /// Takes the lock. Errors ("run"): another run holds the lock; the file cannot be opened.
@@ -22,6 +24,7 @@ class RunLock {
  private:
   std::string folder_;
   int descriptor_ = -1;
+  int process_ = 0;  // id of the process that took the lock
 };
 
 /// The paths of a run folder. The object holds names only and is cheap to copy; create() creates the folder.
