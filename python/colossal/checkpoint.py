@@ -58,7 +58,7 @@ def save(folder: Folder, step: int, tensors: Mapping[str, torch.Tensor], progres
     weights of a run that is resumed later, pass the progress of the checkpoint that the tensors come from.
 
     Errors: `colossal.Error` for a step below 0, a tensor without elements, a full disk, a folder that cannot be written
-    to, or one that another process, or an open training of this one, is writing to.
+    to, or one that another run is writing to.
     """
     from . import _binding
 

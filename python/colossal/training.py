@@ -160,8 +160,7 @@ class Training:
 
         It holds parameters (master weights, if there are any), persistent buffers (those of rank 0), optimizer states
         and the state of torch's random generators on every rank. `extra` is a value of JSON, for example the epoch;
-        that of rank 0 is saved. Until it is closed or saves elsewhere, the training is the only writer of the folder.
-        Errors ("run"): another run is writing to it.
+        that of rank 0 is saved. Errors ("run"): another run is writing to the folder.
         """
         try:
             text = json.dumps(extra, allow_nan=False)

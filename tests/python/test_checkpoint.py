@@ -1,5 +1,6 @@
 """colossal.load and colossal.save: whole tensors of any layout, with and without torch."""
 
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -133,10 +134,13 @@ def test_arrays_need_no_torch(tmp_path):
 def test_a_folder_has_one_writer(world, tmp_path):
     (tmp_path / "checkpoints").mkdir()
     training = colossal.initialize(world, torch.nn.Linear(2, 2), {"training.steps": 5})
+    with open(tmp_path / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as `colossal train` does
+        with pytest.raises(Error, match=r"\[run\] another run is writing to"):
+            save(tmp_path, 7, {"x": torch.ones(1)}, {})
+        with pytest.raises(Error, match=r"\[run\] another run is writing to"):
+            training.save(tmp_path)
     training.save(tmp_path)
-    with pytest.raises(Error, match=r"\[run\] another run is writing to"):
-        save(tmp_path, 7, {"x": torch.ones(1)}, {})
-    training.close()
     save(tmp_path, 7, {"x": torch.ones(1)}, {})
     assert load(tmp_path, 7)["x"] == 1
 

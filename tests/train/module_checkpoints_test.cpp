@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "colossal/base/json.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/generator_states.h"
 #include "colossal/train/module_training.h"
@@ -113,21 +115,22 @@ TEST(ModuleCheckpoints, RestoreGeneratorsOnTheSameNumberOfRanksOnly) {
 
 TEST(ModuleCheckpoints, HaveOneWriterOfAFolder) {
   test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run/checkpoints");
+  std::optional<RunLock> other(folder / "run");  // of `colossal train`, for instance
   comm::run_ranks(2, [&](comm::World& world) {
-    Dropping one, two;
-    auto first = initialize(world, one, config_of(2));
-    const auto second = initialize(world, two, config_of(2));
-    const auto refusal = [&] { return test::thrown_message([&] { second->save(folder / "run"); }); };
-    first->save(folder / "run");
-    EXPECT_THAT(refusal(), HasSubstr("[run] another run is writing to " + (folder / "run")));
-    EXPECT_TRUE(second->resume(folder / "run")) << "a reader needs no lock";
-    first->save(folder / "other");
-    EXPECT_EQ(refusal(), "") << "the first training writes elsewhere";
-    EXPECT_THAT(test::thrown_message([&] { first->save(folder / "run"); }), HasSubstr("another run is writing"));
-    first.reset();
-    second->save(folder / "other");
-    if (world.rank() == 0) std::filesystem::remove_all(folder / "other");
-    second->save(folder / "other");  // scripts may remove what they saved
+    Dropping module;
+    const auto training = initialize(world, module, config_of(2));
+    for (const char* name : {"run", "run/checkpoints"}) {
+      EXPECT_THAT(test::thrown_message([&] { training->save(folder / name); }),
+                  HasSubstr("[run] another run is writing to " + (folder / "run")));
+      EXPECT_FALSE(training->resume(folder / name)) << "a reader needs no lock";
+    }
+    training->save(folder / "own");
+  });
+  other.reset();
+  comm::run_ranks(2, [&](comm::World& world) {
+    Dropping module;
+    initialize(world, module, config_of(2))->save(folder / "run");
   });
 }
 

@@ -134,7 +134,6 @@ struct AutoTraining::State {
   std::vector<at::Tensor> counters;
   std::unique_ptr<train::Optimization> optimization;
   std::unique_ptr<train::MicroBatches> micro_batches;
-  train::FolderLock lock;
 };
 
 AutoTraining::AutoTraining(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -189,7 +188,7 @@ std::map<std::string, comm::Traffic::Count> AutoTraining::predicted_gradient_tra
   return traffic;
 }
 
-void AutoTraining::save(const std::string& folder) { state_->checkpoints_in(folder).save({}, state_->lock); }
+void AutoTraining::save(const std::string& folder) { state_->checkpoints_in(folder).save({}); }
 
 void AutoTraining::load(const std::string& folder) {
   state_->checkpoints_in(folder).load();

@@ -51,10 +51,10 @@ void ModuleCheckpoints::loaded(const checkpoint::TrainingState& filled) {
   optimization_.loaded(filled);
 }
 
-void ModuleCheckpoints::save(const nlohmann::json& extra, FolderLock& lock) {
+void ModuleCheckpoints::save(const nlohmann::json& extra) {
   nlohmann::json beside{{kGenerators, gathered_generators(mesh_.all(), device_)}, {kConfig, to_toml(config_)}};
   if (!extra.is_null()) beside[kExtra] = extra;
-  checkpoints_.save(*this, beside, lock.hold(checkpoints_.folder(), mesh_.all()));
+  checkpoints_.save(*this, beside);
 }
 
 Resumed ModuleCheckpoints::load() { return load(checkpoints_.steps()); }

@@ -17,7 +17,6 @@
 #include "colossal/run/config.h"
 #include "colossal/tensor/shard_spec.h"
 #include "colossal/train/checkpoints.h"
-#include "colossal/train/folder_lock.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -33,8 +32,8 @@ class ModuleCheckpoints final : Resumable {
   /// Adds this rank's part of a buffer, or a view of it, which a load writes.
   void add_buffer(const std::string& name, at::Tensor value, tensor::ShardSpec spec);
 
-  /// Saves a checkpoint of the current step: see ModuleTraining::save(). `lock` keeps the lock of the run folder.
-  void save(const nlohmann::json& extra, FolderLock& lock);
+  /// Saves a checkpoint of the current step: see ModuleTraining::save().
+  void save(const nlohmann::json& extra);
   /// Continues from the newest checkpoint: see ModuleTraining::load(). The caller must then call zero_grad().
   Resumed load();
   /// Calls load() if the folder holds a step; otherwise returns none.

@@ -12,7 +12,6 @@
 #include "colossal/memory/first_use.h"
 #include "colossal/tensor/accelerator.h"
 #include "colossal/train/fill_module.h"
-#include "colossal/train/folder_lock.h"
 #include "colossal/train/micro_batches.h"
 #include "colossal/train/module_checkpoints.h"
 #include "colossal/train/optimization.h"
@@ -120,8 +119,7 @@ ModuleTraining::ModuleTraining(comm::World& world, const ModuleTensors& given, c
     : config_(config),
       mesh_(world, config.parallel.axes()),
       parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}),
-      buffers_(given.buffers),
-      lock_(std::make_unique<FolderLock>()) {
+      buffers_(given.buffers) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.coordinates().batch_axes());
   const bool lacks_values = has_empty(given, device);
@@ -228,7 +226,7 @@ void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra
     buffers.emplace_back(name, value.detach().clone());
     start_from_first(buffers.back().second, mesh_.group(mesh_.coordinates().batch_axes()));
   }
-  checkpoints_in(folder, buffers).save(extra, *lock_);
+  checkpoints_in(folder, buffers).save(extra);
 }
 
 Resumed ModuleTraining::load(const std::string& folder) {

@@ -42,7 +42,6 @@ class ChunkStore;
 
 namespace colossal::train {
 
-class FolderLock;
 class MicroBatches;
 class ModuleCheckpoints;
 class Optimization;
@@ -135,8 +134,8 @@ class ModuleTraining {
   /// weights, if there are any) and buffers as "model.<name>", optimizer states, step, loss scale, and the states of
   /// LibTorch's default generators of every rank (train/generator_states.h). Replicas do not synchronize buffers, so
   /// rank 0's are saved. `extra` is a small value of the caller's, for example the epoch and the position in the data;
-  /// rank 0's is saved, null = none. Rank 0 holds the lock of the folder (FolderLock) until this object ends or saves
-  /// to another folder. Collective. Communication: a broadcast of each buffer. Errors: see checkpoint::save().
+  /// rank 0's is saved, null = none. Collective. Communication: a broadcast of each buffer. Errors: see
+  /// checkpoint::save(), also while another process writes to the folder.
   void save(const std::string& folder, const nlohmann::json& extra = {});
   /// Continues from the newest checkpoint in `folder` that rank 0 sees, saved with any number of ranks and any ZeRO
   /// stage. Generators are restored if it was saved with the same number of ranks; a module with dropout then continues
@@ -158,7 +157,6 @@ class ModuleTraining {
   ModuleTensors::Named buffers_;
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<MicroBatches> micro_batches_;
-  std::unique_ptr<FolderLock> lock_;
   std::shared_ptr<int> open_scopes_ = std::make_shared<int>(0);  // number of Gathered scopes that exist
 };
 
