@@ -14,7 +14,7 @@ namespace colossal::memory {
 ///                for its program.
 /// Fit:           best fit; blocks are split and merged. A steady step takes no memory from the system.
 /// Accounts:      memory::Account and LibTorch's profiler count these tensors as they count others.
-/// Thread safety: full.
+/// Thread safety: full. A child made by fork() may allocate and free tensors while other threads of its parent do.
 void keep_host_memory();
 
 struct HostMemory {

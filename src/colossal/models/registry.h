@@ -143,6 +143,8 @@ class Registry {
 
   /// Returns the preset config.name, or the shape of the Hugging Face folder config.from, with the changes in `config`.
   /// The vocabulary of a preset is `tokenizer_vocabulary`, unless that is 0.
+  /// The sizes of a folder are kept. Only a folder without a table of positions may get more config.positions, and with
+  /// them other keys of rotary positions (models/rotary_keys.h), which extend the context of its weights.
   /// Errors ("model"): an unknown preset (the message names the nearest); changed sizes of a folder; a vocabulary or
   ///                   positions for a model that reads no text; shapes that ModelShape::validate() refuses.
   /// Errors ("config"): keys of [model] that the architecture does not have (the message names its nearest key, or the

@@ -131,8 +131,8 @@ struct Config {
   ///         expert.node that does not divide the ranks with other experts;
   ///         training.cuda_graph if passes cannot be recorded; memory.device if parameters stay whole; a warm-up longer
   ///         than the run; parallel.auto beside a key that it chooses, or parallel.ranks that differ from the axes
-  ///         (run/layout_keys.h); values that are not UTF-8; other keys that exclude or need one another, in [data],
-  ///         [parallel], [precision], [memory] and [optimizer].
+  ///         (run/layout_keys.h); values that are not UTF-8; keys without effect (run/unused_keys.h); other keys that
+  ///         exclude or need one another, in [data], [parallel], [precision], [memory] and [optimizer].
   void validate() const;
   /// Returns the number of micro-batches of a step, of each of which every replica has its rows: training.accumulate,
   /// or with a pipeline the micro-batches of its schedule. Errors, which validate() reports too: with a pipeline, an
