@@ -167,7 +167,8 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
   if (const auto named = shape.task().class_names; named != known) check_class_names_differ(named);
   const bool changes_text = config.vocabulary || config.positions;
   if (from_folder) {
-    const bool extends_context = config.positions >= settled.positions && !has_position_table(settled);
+    const bool extends_context =
+        config.positions > 0 && config.positions >= settled.positions && !has_position_table(settled);
     std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face, extends_context);
     const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary},
                                                      {"hidden", config.hidden},
