@@ -8,9 +8,6 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
-#include "colossal/base/json.h"
-#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/cli/local_world.h"
@@ -18,47 +15,14 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
-#include "colossal/text/tokenizers/tokenizer_class.h"
 
 namespace colossal::cli {
 
 namespace fs = std::filesystem;
-
-namespace {
-
-/// Names the class that reads the copied tokenizer.json in tokenizer_config.json, because config.json in the same
-/// folder is a different one.
-void name_class(const fs::path& from, const fs::path& to) {
-  const fs::path file = to / "tokenizer_config.json";
-  nlohmann::json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : nlohmann::json::object();
-  if (config.contains("tokenizer_class")) return;
-  const std::string name = text::class_that_reads((from / "tokenizer.json").string(), config);
-  if (name.empty()) return;
-  config["tokenizer_class"] = name;
-  write_file(file.string(), config.dump(2) + "\n");
-}
-
-}  // namespace
-
-void copy_tokenizer(const std::string& source, const std::string& to) {
-  if (formats::is_gguf(source)) {
-    const formats::GgufFile file(source);
-    if (!file.has("tokenizer.ggml.model")) return;
-    const text::TokenizerFiles files = text::tokenizer_of_gguf(file);
-    write_file((fs::path(to) / "tokenizer.json").string(), files.tokenizer.dump());
-    write_file((fs::path(to) / "tokenizer_config.json").string(), files.config.dump(2) + "\n");
-    return;
-  }
-  const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
-                           "spiece.model", "vocab.json", "merges.txt", "vocab.txt"})
-    if (source != "bytes" && fs::exists(folder / name) && !fs::equivalent(folder, to))
-      fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
-  if (source != "bytes" && fs::exists(folder / "tokenizer.json") && !fs::equivalent(folder, to)) name_class(folder, to);
-}
 
 namespace {
 
@@ -126,8 +90,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
 
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
-  const run::SavedModel saved =
-      run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, program ? *program : run::built_in());
+  const run::Program used = program ? *program : run::built_in();
+  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, used);
   if (world->rank() == 0) print_notices(saved);
   const auto busy = world->busy("writing " + r.to);
   const models::ModelShape& shape = saved.model->model().shape;
@@ -137,10 +101,11 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   if (is_gguf_name(r.to)) {
     write_gguf(r, saved, mesh.group("data"));
   } else {
-    checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape), folder.to_json(shape),
-                               mesh.group("data"), int64_t{5} << 30,
-                               r.dtype.empty() ? std::nullopt : std::optional(dtype_named(r.dtype)));
-    if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, r.to);
+    const at::ScalarType dtype =
+        r.dtype.empty() ? saved.model->parameters().options().dtype : dtype_named(r.dtype);
+    checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape),
+                               run::exported_config(saved, used.models, dtype), mesh.group("data"), int64_t{5} << 30, dtype);
+    if (world->rank() == 0) run::write_companions(saved, r.to);
   }
   if (world->rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;

@@ -13,10 +13,6 @@ namespace colossal::cli {
 /// has the models and objectives that the folder read may name; null = the built-in ones.
 int export_model(const Arguments& arguments, const run::Program* program);
 
-/// Copies the files of the tokenizer `source` (a folder, a file, GGUF) to the folder `to`: an exported model is
-/// complete only with them. A byte tokenizer has no files.
-void copy_tokenizer(const std::string& source, const std::string& to);
-
 /// Checks that a command that reads `from` does not write to it. Errors (component `command`): both name the same file
 /// or folder.
 void require_another_path(const char* command, const std::string& from, const std::string& to);

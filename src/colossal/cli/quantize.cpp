@@ -20,6 +20,7 @@
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
 #include "colossal/quantization/quantize.h"
+#include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 
@@ -88,10 +89,12 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
                " experts: they are rounded to nearest"));
   print_perplexity("after");
   if (r.as_numbers)
-    checkpoint::export_weights(r.to, saved.model->parameters(), names, form.to_json(shape), mesh.group("data"));
+    checkpoint::export_weights(r.to, saved.model->parameters(), names,
+                               run::exported_config(saved, program.models, at::kFloat), mesh.group("data"));
   else
-    checkpoint::export_gptq(r.to, saved.model->parameters(), done.codes, names, form.to_json(shape));
-  copy_tokenizer(saved.tokenizer_source, r.to);
+    checkpoint::export_gptq(r.to, saved.model->parameters(), done.codes, names,
+                            run::exported_config(saved, program.models, at::kHalf), at::kHalf);
+  run::write_companions(saved, r.to);
   std::printf("%s\n", r.to.c_str());
   return 0;
 }

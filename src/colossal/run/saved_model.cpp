@@ -133,6 +133,7 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
           " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
           loading.headless ? ": it reads no text" : ": it has no text to continue");
   saved.tokenizer_source = about.tokenizer;
+  saved.source = about.checkpoint.empty() ? folder : about.from;
   if (tokenizer == "none") return about;
   require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), component, folder,
           " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");

@@ -8,6 +8,7 @@ namespace colossal::text {
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr int64_t kEnd = 256;
+  static constexpr const char* kEndSpelling = "<|endoftext|>";  ///< spelling of the end in files, which need one
   std::vector<int64_t> encode(std::string_view text) const override;
   std::string piece(int64_t id) const override;
   int64_t vocabulary_size() const override { return 257; }

@@ -7,13 +7,9 @@
 #include "colossal/base/json.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizer.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 
 namespace colossal::text {
-
-/// The contents of a tokenizer.json and of its tokenizer_config.json.
-struct TokenizerFiles {
-  nlohmann::json tokenizer, config;
-};
 
 /// Returns the tokenizer files that describe the vocabulary of a GGUF file. Values of tokenizer.ggml.model that it
 /// reads: gpt2 (byte-level BPE; tokenizer.ggml.pre must say how words are split), llama (SentencePiece's BPE: pieces

@@ -5,6 +5,8 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/text/end_tokens.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/text/tokenizers/gguf_words.h"
@@ -65,7 +67,7 @@ formats::GgufValues of_bytes() {
   std::vector<Row> rows;
   for (int byte = 0; byte < 256; ++byte)
     rows.push_back({to_byte_alphabet(std::string(1, static_cast<char>(byte))), kPlain});
-  rows.push_back({"<|endoftext|>", kIsControl});
+  rows.push_back({ByteTokenizer::kEndSpelling, kIsControl});
   formats::GgufValues values{{kModel, formats::GgufValue::text("gpt2")},
                              {kPre, formats::GgufValue::text("gpt-2")},
                              {"tokenizer.ggml.merges", formats::GgufValue::list(std::vector<std::string>{})}};
@@ -225,11 +227,29 @@ formats::GgufValues of_files(const std::string& source, const json& config) {
                              "tokenizer.model, spiece.model, or vocab.json with merges.txt"));
 }
 
-/// Adds the tokens that surround a text, and the chat template.
+/// Returns the chat template that tokenizer_config.json or chat_template.json has; of a list the default one.
+std::string template_in(const json& config) {
+  const auto found = config.find("chat_template");
+  if (found == config.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  for (const json& one : found->is_array() ? *found : json::array())
+    if (value_or<std::string>(one, "name", "") == "default") return value_or<std::string>(one, "template", "");
+  return "";
+}
+
+/// Returns the chat template of a tokenizer's folder; empty = it has none. ChatTemplate::read() has the same order.
+std::string template_of(const fs::path& folder, const json& config) {
+  const fs::path beside = folder / "chat_template.jinja";
+  if (fs::exists(beside)) return read_file(beside.string(), 1 << 20);
+  const std::string text = template_in(config);
+  return text.empty() ? template_in(read_if_there(folder / "chat_template.json")) : text;
+}
+
+/// Adds the tokens that surround a text, those that end one, and the chat template.
 void put_around(const std::string& source, const json& config, formats::GgufValues& values) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(source);
   const std::vector<int64_t> before = tokenizer->encode_prompt(""), whole = tokenizer->encode_whole("").ids;
-  const auto put = [&](const char* name, int64_t id) {
+  const auto put = [&](const std::string& name, int64_t id) {
     if (id >= 0) values[concat("tokenizer.ggml.", name)] = formats::GgufValue::integer(id);
   };
   const int64_t begin = before.empty() ? tokenizer->begin_id() : before.front();
@@ -239,13 +259,18 @@ void put_around(const std::string& source, const json& config, formats::GgufValu
           ": adds more than one token before or after a text, which GGUF files cannot store");
   values["tokenizer.ggml.add_bos_token"] = formats::GgufValue::flag(before.size() == 1);
   values["tokenizer.ggml.add_eos_token"] = formats::GgufValue::flag(whole.size() == before.size() + 1);
+  if (source == "bytes") return;
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
-  const fs::path beside = folder / "chat_template.jinja";
-  if (source != "bytes" && fs::exists(beside)) {
-    values["tokenizer.chat_template"] = formats::GgufValue::text(read_file(beside.string(), 1 << 20));
-  } else if (const auto found = config.find("chat_template"); found != config.end() && found->is_string()) {
-    values["tokenizer.chat_template"] = formats::GgufValue::text(found->get<std::string>());
+  // Readers also end a text at the tokens that end a turn or a message.
+  std::vector<std::string> free{"eom_token_id", "eot_token_id"};
+  if (tokenizer->end_id() < 0) free.emplace_back("eos_token_id");
+  for (const int64_t id : end_ids(folder.string(), *tokenizer)) {
+    if (id == tokenizer->end_id() || id >= tokenizer->vocabulary_size() || free.empty()) continue;
+    put(free.back(), id);
+    free.pop_back();
   }
+  if (std::string text = template_of(folder, config); !text.empty())
+    values["tokenizer.chat_template"] = formats::GgufValue::text(std::move(text));
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+// The parts of a new Hugging Face folder that do not depend on the values of its weights: config.json, the tokenizer's
+// files, templates and recommended options. They are kept from the model's source.
+//
+//   checkpoint::export_weights(to, saved.model->parameters(), external_names(shape),
+//                              exported_config(saved, models, at::kHalf), world, max_file_bytes, at::kHalf);
+//   write_companions(saved, to);
+#pragma once
+#include <ATen/core/ScalarType.h>
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "colossal/models/registry.h"
+#include "colossal/run/saved_model.h"
+
+namespace colossal::run {
+
+/// Returns config.json for a folder whose weights have this dtype.
+///
+/// With a source folder (SavedModel::source) it is the source's config.json, with the keys changed that describe
+/// something else for this model than for the source. Keys that no family reads stay. quantization_config does not.
+/// Without one it has the keys that the architecture writes.
+/// The token ids are those of the source folder if its tokenizer is the model's. Otherwise, a model that writes text
+/// gets eos_token_id and bos_token_id of its tokenizer, because the defaults of config classes are ids of other tokens.
+/// Errors: a config.json or tokenizer that cannot be read; an architecture without a Hugging Face mapping.
+nlohmann::json exported_config(const SavedModel& saved, const models::Registry& models, at::ScalarType dtype);
+
+/// Writes the other files to the folder `to`, which must exist, over files of the same name.
+///
+/// Of the source folder: the files of text in it (.json, .jinja, .txt, .model, .tiktoken, .py, .md and licences) that
+/// do not describe its weights, and its subfolders that hold only such files, e.g. additional_chat_templates. If the
+/// model has another tokenizer, files of tokenizers, templates and generation_config.json are left out.
+/// Of another tokenizer: its files and templates. A byte tokenizer gets a tokenizer.json (text::files_of_bytes()), a
+/// GGUF file's vocabulary becomes one.
+/// Errors: files that cannot be copied or written.
+void write_companions(const SavedModel& saved, const std::string& to);
+
+}  // namespace colossal::run
