@@ -45,8 +45,7 @@ ROWS = [
 ]
 # For each class, values that we refuse by their key.
 REFUSED = {"v2": [("norm_topk_prob", True), ("scoring_func", "sigmoid"), ("topk_method", "noaux_tc"), ("mlp_bias", True)],
-           "v3": [("scoring_func", "softmax"), ("topk_method", "greedy"), ("attention_bias", True), ("attention_dropout", 0.1),
-                  ("moe_layer_freq", 2), ("num_key_value_heads", 1)]}
+           "v3": [("scoring_func", "softmax"), ("topk_method", "greedy"), ("attention_bias", True), ("moe_layer_freq", 2), ("num_key_value_heads", 1)]}
 
 
 def as_in_folder(tensors):

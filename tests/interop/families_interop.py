@@ -53,7 +53,7 @@ ROWS = [
         matters=[{"sliding_window": 6} | rope("default"), rope("default", partial_rotary_factor=0.75)],
         others={"hidden_size": lambda c: {"hidden_size": 80, "num_attention_heads": 10},
                 "num_attention_heads": lambda c: {"num_attention_heads": 10, "hidden_size": 80}},
-        harmless={"embd_pdrop": "their model does not read it"}),
+        harmless={"resid_pdrop": "only training reads it"}),
     Row("gpt2", transformers.GPT2LMHeadModel, transformers.GPT2Config,
         [dict(GPT, n_head=6, n_embd=48, n_inner=77, activation_function="relu", scale_attn_by_inverse_layer_idx=True),
          dict(GPT, n_head=5, n_embd=40, scale_attn_weights=False, activation_function="quick_gelu", tie_word_embeddings=False)],

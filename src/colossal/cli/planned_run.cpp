@@ -54,7 +54,9 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& 
 
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program) {
   predict::set_device(config, cluster.profile);
-  const run::ResolvedModel model = run::resolve_model(config, program ? *program : run::built_in());
+  const run::Program used = program ? *program : run::built_in();
+  used.models.check_training(config.model);
+  const run::ResolvedModel model = run::resolve_model(config, used);
   run::check_text(config, model);
   config.tables = model.objective.tables;
   return {std::move(config), named_model(model), cluster.profile, cluster.note};

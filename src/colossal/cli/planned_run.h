@@ -37,7 +37,7 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& 
 
 /// Resolves the model of a given plan with the vocabulary of the tokenizer. No other data is read, unless the objective
 /// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.
-/// Errors: those of run::resolve_model() and run::check_text().
+/// Errors: those of models::Registry::check_training(), run::resolve_model() and run::check_text().
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program);
 /// Does all three.
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);

@@ -156,7 +156,8 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   // Those of the user: train_auto() adds the last two.
   options.command.insert(options.command.end(), arguments.begin(), arguments.end() - (layout.empty() ? 0 : 2));
   config.validate();
-  const models::ModelShape shape = options.program.models.resolve(config.model);  // so an error is printed once
+  options.program.models.check_training(config.model);  // so an error is printed once
+  const models::ModelShape shape = options.program.models.resolve(config.model);
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
   models::set_types(config.model, shape.own);

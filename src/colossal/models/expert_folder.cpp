@@ -55,7 +55,6 @@ std::vector<nn::ExternalName> mixtral_names() { return expert_names("block_spars
 std::vector<nn::ExternalName> qwen_moe_names() { return expert_names("mlp", "gate_proj", "up_proj", "down_proj"); }
 
 ExpertKeys read_mixtral_experts(const FolderConfig& c) {
-  c.must_be("router_jitter_noise", 0);
   ExpertKeys keys;
   keys.count = read_count(c, "num_local_experts", "num_experts", 8);
   require(keys.count > 0, "model", "num_local_experts of a Mixtral must be above 0: got ", keys.count,

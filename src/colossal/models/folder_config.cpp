@@ -36,6 +36,14 @@ void FolderConfig::must_be_one_of(const char* key, const std::vector<nlohmann::j
   refuse(key, config_[key], (allowed.size() > 1 ? "one of " : "") + all);
 }
 
+void FolderConfig::must_be_to_train(const char* key, const nlohmann::json& allowed,
+                                    const nlohmann::json& otherwise) const {
+  const nlohmann::json value = has(key) ? config_[key] : otherwise;
+  if (value.is_null() || value == allowed) return;
+  refuse(key, value, as_text(allowed) + " to train it",
+         "; training here does not follow this key: set it to that value in config.json to train without");
+}
+
 int64_t FolderConfig::integer(const char* key, const nlohmann::json& value) const {
   if (value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max())
     return value.get<int64_t>();
@@ -47,9 +55,14 @@ int64_t FolderConfig::integer(const char* key, const nlohmann::json& value) cons
   refuse(key, value, "an integer");
 }
 
-void FolderConfig::refuse(const char* key, const nlohmann::json& value, const std::string& wanted) const {
+void FolderConfig::refuse(const char* key, const nlohmann::json& value, const std::string& wanted,
+                          const char* remedy) const {
   throw Error("model", concat(prefix_, key, " of ", with_article(family_), " must be ", wanted, ": got ",
-                              printable(as_text(value))));
+                              printable(as_text(value)), remedy));
+}
+
+void refuse_attention_dropout(const FolderConfig& config, const ModelShape&) {
+  config.must_be_to_train("attention_dropout", 0);
 }
 
 void write_tokens(nlohmann::json& config, int64_t vocabulary, int64_t largest) {

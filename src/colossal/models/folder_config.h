@@ -4,7 +4,7 @@
 //   const FolderConfig c(json, "LLaMA");
 //   s.hidden = c.at<int64_t>("hidden_size");
 //   s.norm_epsilon = c.value("rms_norm_eps", 1e-6);                   // of a key that is null or not there
-//   c.must_be("attention_dropout", 0);                                // or null, or not there
+//   c.must_be("is_decoder", false);                                   // or null, or not there
 //
 // Keys that the family's config class in transformers does not know are ignored, as they are there.
 #pragma once
@@ -16,6 +16,8 @@
 #include "colossal/base/json.h"
 
 namespace colossal::models {
+
+struct ModelShape;
 
 /// A reader for one config.json, with checked conversions.
 class FolderConfig {
@@ -51,6 +53,9 @@ class FolderConfig {
   /// Errors ("model"): a key that exists and is not null, with a value that is not allowed.
   void must_be(const char* key, const nlohmann::json& allowed) const { must_be_one_of(key, {allowed}); }
   void must_be_one_of(const char* key, const std::vector<nlohmann::json>& allowed) const;
+  /// Does the same for a key that only training reads, and says how to train without it. A family calls it in
+  /// HuggingFace::check_training. `otherwise` = the value if the key is absent or null; null = any passes.
+  void must_be_to_train(const char* key, const nlohmann::json& allowed, const nlohmann::json& otherwise = {}) const;
 
  private:
   FolderConfig(nlohmann::json config, std::string family, std::string prefix)
@@ -69,11 +74,15 @@ class FolderConfig {
     }
   }
   int64_t integer(const char* key, const nlohmann::json& value) const;
-  [[noreturn]] void refuse(const char* key, const nlohmann::json& value, const std::string& wanted) const;
+  [[noreturn]] void refuse(const char* key, const nlohmann::json& value, const std::string& wanted,
+                           const char* remedy = "") const;
 
   nlohmann::json config_;
   std::string family_, prefix_;
 };
+
+/// Refuses attention_dropout to train; a family may set it as its HuggingFace::check_training.
+void refuse_attention_dropout(const FolderConfig& config, const ModelShape& shape);
 
 /// Writes null for the pad, bos and eos token ids if the vocabulary has no id `largest`. transformers' config class
 /// would otherwise assume default ids up to `largest`, and would pad or begin with rows that the embedding does not

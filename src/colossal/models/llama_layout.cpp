@@ -60,7 +60,6 @@ ModelShape read_llama_layout(const FolderConfig& c, const LlamaLayoutDefaults& d
   require(!is_null || defaults.null_means_all_heads, "model", "num_key_value_heads of a ", c.family(),
           " must be an integer: got null; set it to the number of key and value heads");
   const int64_t kv_heads = is_null || defaults.kv_heads == 0 ? heads : defaults.kv_heads;
-  c.must_be("attention_dropout", 0);
   return {.vocabulary = c.at<int64_t>("vocab_size"),
           .hidden = hidden,
           .layers = c.at<int64_t>("num_hidden_layers"),

@@ -29,6 +29,7 @@
 
 namespace colossal::models {
 
+class FolderConfig;
 struct ModelConfig;
 
 /// A named shape, such as "gpt2-small". The registry sets its `architecture`, and its `own` if that is empty.
@@ -66,9 +67,12 @@ struct HuggingFace {
   /// exceptions of nlohmann::json, which the registry turns into messages.
   ModelShape (*from_json)(const nlohmann::json&) = nullptr;
   nlohmann::json (*to_json)(const ModelShape&) = nullptr;
+  /// Refuses values of keys that only training reads, and that this library's training does not follow
+  /// (FolderConfig::must_be_to_train). Called by Registry::check_training() alone; null = there are none.
+  void (*check_training)(const FolderConfig&, const ModelShape&) = nullptr;
   std::string prefix{};  ///< prefix of all names except the head's; folders of the model without a head omit it
   /// The name of the head's weight. A folder of a model with a tied head may contain it as a copy equal to the
-  /// embedding (copies_in_folder). Empty = no such tensor.
+  /// embedding, or in its place (copies_in_folder). Empty = no such tensor.
   std::string head{};
   /// Further tensors that a folder may contain as copies of other tensors. A row applies to shapes whose parameters
   /// include its `original` but not its `name` (copies_in_folder).
@@ -153,6 +157,10 @@ class Registry {
   /// Returns the shape that a Hugging Face config.json describes.
   /// Errors ("model"): an unknown model_type; a missing or unsupported key.
   ModelShape shape_of(const nlohmann::json& config) const;
+  /// Checks that training can follow the folder config.from; passes without one. Other uses of a folder need no check.
+  /// Errors ("model"): a key that only training reads has a value that this library's training does not follow
+  ///                   (HuggingFace::check_training); the errors of shape_of().
+  void check_training(const ModelConfig& config) const;
 
  private:
   // Both return shapes before sizes that follow from others are set, because the config may change those others.

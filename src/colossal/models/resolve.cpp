@@ -6,6 +6,7 @@
 #include "colossal/base/suggest.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/config.h"
+#include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/rotary_keys.h"
 
@@ -94,6 +95,10 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
             ", which does not use it: got ", size, "; remove it from [model]");
 }
 
+nlohmann::json config_of(const std::string& folder) {
+  return read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20});
+}
+
 /// Returns the keys of `now` that have another value in `then`, without those that may differ from a folder's. Keys of
 /// rotary positions may if the context is extended.
 std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now, const HuggingFace& folder,
@@ -154,11 +159,17 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
   config.own.read(section);
 }
 
+void Registry::check_training(const ModelConfig& config) const {
+  if (config.from.empty()) return;
+  const nlohmann::json folder = config_of(config.from);
+  const ModelShape shape = read_shape(folder);
+  const auto check = shape.architecture->hugging_face.check_training;
+  if (check) check(FolderConfig(folder, shape.architecture->name), shape);
+}
+
 ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
   const bool from_folder = !config.from.empty();
-  ModelShape shape = from_folder
-                         ? read_shape(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
-                         : preset(config.name);
+  ModelShape shape = from_folder ? read_shape(config_of(config.from)) : preset(config.name);
   const OwnSizes own = shape.own;
   ModelShape settled = shape;
   if (from_folder) settle(settled);

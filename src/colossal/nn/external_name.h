@@ -58,7 +58,7 @@ struct ExternalName {
   std::string joint{};
 };
 
-/// A tensor that a folder may store a second time. The values of both must be equal.
+/// A tensor that a folder may store in addition to the original, or instead of it. The values of both must be equal.
 struct ExternalCopy {
   std::string name, original;
   std::string reason;  ///< why both are one parameter: "REASON makes them one weight"

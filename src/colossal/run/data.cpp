@@ -76,6 +76,7 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
+  program.models.check_training(config.model);
   ResolvedModel model = resolve_model(config, program);
   const models::Task task = model.shape.task();
   refuse_unused_noise(config.data, task);

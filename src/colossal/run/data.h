@@ -53,7 +53,8 @@ struct RunData {
 /// accelerator.
 /// `builtin`: path of the text that data.path = "builtin" stands for, a folder or a file of data::write_text_archive().
 /// `device`: the device that the batches are for; none = the device of [run].
-/// Errors: the errors of resolve_model(); data that are missing, damaged, too short, or not what the model reads.
+/// Errors: the errors of models::Registry::check_training() and resolve_model(); data that are missing, damaged, too
+///         short, or not what the model reads.
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device = {});
 

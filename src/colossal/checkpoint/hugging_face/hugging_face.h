@@ -37,8 +37,8 @@ struct ExternalNames {
   std::vector<std::string> may_lack{};
   /// Endings of names, each with the ending in folders of other versions: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};
-  /// Tensors that a folder may hold twice; both must be equal. Example: if a model's head is its embedding,
-  /// "lm_head.weight" is a copy of "model.embed_tokens.weight".
+  /// Tensors that a folder may hold under several names: twice, and then both must be equal, or only as the copy.
+  /// Example: if a model's head is its embedding, "lm_head.weight" is a copy of "model.embed_tokens.weight".
   std::vector<nn::ExternalCopy> copies{};
   /// Name of the model that the folder holds, if there are several (nn::Parameters::Options::model). Our names and
   /// patterns are relative to it.

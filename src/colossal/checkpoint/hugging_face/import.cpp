@@ -57,6 +57,16 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
   return found;
 }
 
+/// Returns the tensor that holds the values of `name`: the one of that name, or else one of its copies, because other
+/// programs may have kept only one of them.
+std::optional<std::string> tensor_of(const WeightSource& files, const std::string& name,
+                                     const ExternalNames& external) {
+  std::optional<std::string> found = name_in(files, name, external);
+  for (const nn::ExternalCopy& copy : external.copies)
+    if (!found && copy.original == name) found = name_in(files, copy.name, external);
+  return found;
+}
+
 /// Returns our names in the form that this folder has. If it holds a stack as one tensor, the name is that tensor's.
 std::vector<nn::ExternalName> names_in_form(const WeightSource& files, const ExternalNames& external) {
   std::vector<nn::ExternalName> names = external.names;
@@ -65,13 +75,13 @@ std::vector<nn::ExternalName> names_in_form(const WeightSource& files, const Ext
   return names;
 }
 
-/// Returns the copies that the folder holds, with their originals, by their names in the folder.
+/// Returns the copies that the folder holds, with the tensors that are read instead, by their names in the folder.
 std::vector<nn::ExternalCopy> copies_in(const WeightSource& files, const ExternalNames& external) {
   std::vector<nn::ExternalCopy> found;
   for (const nn::ExternalCopy& copy : external.copies) {
     const std::optional<std::string> second = files.find(copy.name, external.prefix),
-                                     first = name_in(files, copy.original, external);
-    if (second && first) found.push_back({*second, *first, copy.reason, copy.remedy});
+                                     first = tensor_of(files, copy.original, external);
+    if (second && first && *second != *first) found.push_back({*second, *first, copy.reason, copy.remedy});
   }
   return found;
 }
@@ -96,7 +106,7 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
   std::vector<PartSource> sources;
   std::set<std::string> used, lacking, told;
   for (const ExternalPart& part : parts) {
-    const std::optional<std::string> name = name_in(files, part.name, external);
+    const std::optional<std::string> name = tensor_of(files, part.name, external);
     const bool fits = name && files.entries().at(*name)->shape == part.external_shape();
     if (name) used.insert(*name);
     if (!fits && matches_one(part.parameter->own_name(), external.may_lack)) {

@@ -170,7 +170,6 @@ ModelShape from_json(const nlohmann::json& j) {
   const auto classes = c.value("architectures", nlohmann::json::array());
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
     own.objective = "class";
-    c.must_be("classifier_dropout", s.dropout);
     // the head for masked tokens does not use the names, so they are not checked
     own.class_names = classes_of(j).names;
   }
@@ -178,6 +177,10 @@ ModelShape from_json(const nlohmann::json& j) {
   c.must_be("position_embedding_type", "absolute");
   c.must_be("is_decoder", false);
   return s;
+}
+
+void check_training(const FolderConfig& c, const ModelShape& s) {
+  if (classifies(s)) c.must_be_to_train("classifier_dropout", s.dropout);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
@@ -218,6 +221,7 @@ Architecture bert_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "bert.",
                            .head = "cls.predictions.decoder.weight",
                            .copies = {tied_copy(kOwnBias, kTiedBias)},

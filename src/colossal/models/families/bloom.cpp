@@ -62,7 +62,6 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("hidden_dropout", 0.0);
   s.tied = c.value("tie_word_embeddings", true);
-  c.must_be("attention_dropout", 0);
   c.must_be("apply_residual_connection_post_layernorm", false);
   return s;
 }
@@ -94,6 +93,7 @@ Architecture bloom_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = refuse_attention_dropout,
                            .prefix = "transformer.",
                            .head = "lm_head.weight"}};
 }

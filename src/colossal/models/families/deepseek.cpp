@@ -327,6 +327,7 @@ Architecture deepseek_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = refuse_attention_dropout,
                            .prefix = "model.",
                            .head = "lm_head.weight",
                            .copies_of = multi_token_copies,

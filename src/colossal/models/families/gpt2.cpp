@@ -71,14 +71,14 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("resid_pdrop", 0.1);
   s.tied = c.value("tie_word_embeddings", true);
-  require(c.value("embd_pdrop", 0.1) == s.dropout, "model", "embd_pdrop of a GPT-2 must be its resid_pdrop, ",
-          s.dropout, ": got ",
-          c.value("embd_pdrop", 0.1));  // our dropout is one for all; the dropout of scores, attn_pdrop, is ignored
   s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
                     .scale_scores = c.value("scale_attn_weights", true),
                     .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
   return s;
 }
+
+/// Our dropout is one for all. The dropout of scores, attn_pdrop, is ignored.
+void check_training(const FolderConfig& c, const ModelShape& s) { c.must_be_to_train("embd_pdrop", s.dropout, 0.1); }
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Gpt2Sizes>();
@@ -117,6 +117,7 @@ Architecture gpt2_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
                            .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias")},

@@ -114,7 +114,6 @@ ModelShape from_json(const nlohmann::json& j) {
         own, s.hidden / s.heads,
         is_in_object ? concat(rotary_object(c), ".partial_rotary_factor of config.json") : "rotary_pct of config.json");
   s.own = own;
-  c.must_be("attention_dropout", 0);
   return s;
 }
 
@@ -150,14 +149,15 @@ Architecture gpt_neox_architecture() {
           .presets = presets(),
           .make = make,
           .settle = settle,
-          .hugging_face = {
-              .model_type = "gpt_neox",
-              .names = external_names,
-              .from_json = from_json,
-              .to_json = to_json,
-              .prefix = "gpt_neox.",
-              .head = "embed_out.weight",
-              .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"), rotary_table()}}};
+          .hugging_face = {.model_type = "gpt_neox",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .check_training = refuse_attention_dropout,
+                           .prefix = "gpt_neox.",
+                           .head = "embed_out.weight",
+                           .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"),
+                                   rotary_table()}}};
 }
 
 }  // namespace colossal::models

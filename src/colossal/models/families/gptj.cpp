@@ -78,9 +78,12 @@ ModelShape from_json(const nlohmann::json& j) {
   s.dropout = c.value("resid_pdrop", 0.0);
   s.tied = c.value("tie_word_embeddings", false);
   s.own = GptjSizes{read_activation(c, "activation_function", "gelu_new"), c.at<int64_t>("rotary_dim")};
-  c.must_be("embd_pdrop", s.dropout);
-  c.must_be("attn_pdrop", 0);
   return s;
+}
+
+void check_training(const FolderConfig& c, const ModelShape& s) {
+  c.must_be_to_train("embd_pdrop", s.dropout);
+  c.must_be_to_train("attn_pdrop", 0);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
@@ -118,6 +121,7 @@ Architecture gptj_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
                            .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias"),

@@ -107,6 +107,11 @@ ModelShape from_json(const nlohmann::json& j) {
   return s;
 }
 
+void check_training(const FolderConfig& c, const ModelShape& s) {
+  refuse_attention_dropout(c, s);
+  if (s.own.as<LlamaSizes>().experts.count > 0) c.must_be_to_train("router_jitter_noise", 0);
+}
+
 nlohmann::json mixtral_to_json(const ModelShape& s, const LlamaSizes& own) {
   require_mixtral(own);
   nlohmann::json j = write_llama_layout(s, own.layout, "mixtral", "MixtralForCausalLM");
@@ -142,6 +147,7 @@ Architecture llama_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "model.",
                            .head = "lm_head.weight",
                            .ignored = {rotary_table()},

@@ -102,10 +102,12 @@ ModelShape from_json(const nlohmann::json& j) {
                    .final_norm = !norm_first || !c.value("_remove_final_layer_norm", false),
                    .bias = c.value("enable_bias", true),
                    .word_features = features == s.hidden ? 0 : features};
-  c.must_be("attention_dropout", 0);
-  c.must_be("layerdrop", 0);
   c.must_be("layer_norm_elementwise_affine", true);
   return s;
+}
+
+void check_training(const FolderConfig& c, const ModelShape&) {
+  for (const char* key : {"attention_dropout", "layerdrop"}) c.must_be_to_train(key, 0);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
@@ -143,6 +145,7 @@ Architecture opt_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "model.",
                            .head = "lm_head.weight"}};
 }

@@ -54,8 +54,11 @@ ModelShape from_json(const nlohmann::json& j) {
   s.own = Phi3Sizes{.layout = read_llama_keys(c, reading),
                     .rotary = read_rotary_share(c, "partial_rotary_factor", 1),
                     .window = c.value("sliding_window", int64_t{0})};
-  c.must_be("resid_pdrop", 0);
   return s;
+}
+
+void check_training(const FolderConfig& c, const ModelShape&) {
+  for (const char* key : {"attention_dropout", "resid_pdrop"}) c.must_be_to_train(key, 0);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
@@ -82,6 +85,7 @@ Architecture phi3_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = check_training,
                            .prefix = "model.",
                            .head = "lm_head.weight",
                            .ignored = {rotary_table()}}};

@@ -117,6 +117,7 @@ Architecture qwen3_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
+                           .check_training = refuse_attention_dropout,
                            .prefix = "model.",
                            .head = "lm_head.weight",
                            .ignored = {rotary_table()},

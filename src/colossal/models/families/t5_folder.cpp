@@ -145,6 +145,7 @@ HuggingFace t5_folder() {
           .names = t5_names,
           .from_json = t5_from_json,
           .to_json = t5_to_json,
+          .head = "lm_head.weight",
           .copies = {table_copy("encoder.embed_tokens.weight"), table_copy("decoder.embed_tokens.weight")},
           .ignored = {{"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
                        "attention to the source has no relative positions"}},

@@ -208,8 +208,11 @@ ModelShape from_json(const nlohmann::json& j) {
   s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // validate() refuses values that do not fit
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
   s.dropout = c.value("hidden_dropout_prob", 0.0);
-  c.must_be("attention_probs_dropout_prob", 0);
   return s;
+}
+
+void check_training(const FolderConfig& c, const ModelShape&) {
+  c.must_be_to_train("attention_probs_dropout_prob", 0);
 }
 
 template <const Kind& kind>
@@ -255,6 +258,7 @@ Architecture architecture(std::vector<Preset> presets) {
                            .names = external_names<kind>,
                            .from_json = from_json<kind>,
                            .to_json = to_json<kind>,
+                           .check_training = check_training,
                            .prefix = name + ".",
                            .ignored = ignored_tensors(name)}};
 }
