@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
@@ -52,31 +54,106 @@ TEST(EngineWindow, KeepsOnlyTheWindow) {
   });
 }
 
-// Frequencies of type dynamic depend on the longest sequence of a step. A sequence beyond the even positions would
-// change the others too.
-TEST(EngineDynamicPositions, EndsBeforeRequestsDependOnOthers) {
-  test::TemporaryFolder folder;
-  test::write_model(folder, "llama-tiny");
+/// Changes the rotary positions of the folder "hf", whose model has 32 positions.
+void rotate(const test::TemporaryFolder& folder, const nlohmann::json& keys) {
   nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
-  const int64_t even = config["max_position_embeddings"];
-  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  config.update(keys);
   folder.write("hf/config.json", config.dump());
+}
+
+/// Factors for the 8 pairs of a head.
+std::vector<double> factors(double step) {
+  std::vector<double> all;
+  for (int i = 0; i < 8; ++i) all.push_back(1 + step * i);
+  return all;
+}
+
+nlohmann::json long_rope(const std::vector<double>& near, const std::vector<double>& far) {
+  return {{"max_position_embeddings", 128},
+          {"rope_scaling",
+           {{"rope_type", "longrope"},
+            {"factor", 4.0},
+            {"original_max_position_embeddings", 32},
+            {"short_factor", near},
+            {"long_factor", far}}}};
+}
+
+Request drawn(int64_t length, int64_t max_tokens) {
+  Request request{.prompt = Tokens(static_cast<size_t>(length), 65), .options = {.max_tokens = max_tokens}};
+  for (int64_t i = 0; i < length; ++i) request.prompt[static_cast<size_t>(i)] += i * i % 7;
+  request.options.sampling = {.temperature = 1, .seed = length};
+  return request;
+}
+
+std::vector<Tokens> alone(const std::string& folder, const std::vector<Request>& requests) {
+  std::vector<Tokens> answers;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-    const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none"});
-    ASSERT_EQ(saved.model->decoding_model().shape.positions, 2 * even);
-    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
-    EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
-                testing::HasSubstr("depend on the length of a text; run it alone"));
-    const Request request{.prompt = {65, 66, 67}, .options = {.max_tokens = 3 * even}};
-    int64_t made = 0;
-    FinishReason finish_reason = FinishReason::None;
-    engine.add(request, [&](const Event& event) { ++made, finish_reason = event.finish_reason; });
-    while (engine.has_work()) engine.step();
-    EXPECT_EQ(made, even - 3 + 1);
-    EXPECT_EQ(finish_reason, FinishReason::AtPositions);
-    EXPECT_EQ(generate(*saved.model, request).size(), static_cast<size_t>(2 * even - 2));
+    const run::SavedModel saved =
+        run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
+    for (const Request& request : requests) answers.push_back(generate(*saved.model, request));
   });
+  return answers;
+}
+
+/// Checks that an engine gives these answers for chunks, draft tokens, few blocks and cached prefixes.
+void expect_answers(const std::string& folder, const std::vector<Request>& requests, const std::vector<Tokens>& want) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved =
+        run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
+    const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+    const int64_t block = (int64_t{1} << 22) / whole.blocks();
+    for (const int64_t draft_tokens : {0, 3}) {
+      infer::Engine engine(
+          *saved.model,
+          {.cache_bytes = 8 * block, .block_tokens = 16, .step_tokens = 24, .draft_tokens = draft_tokens});
+      EXPECT_EQ(engine.max_length(), 128);
+      EXPECT_EQ(answers_of(engine, requests), want) << draft_tokens;
+      EXPECT_GT(engine.counts().preempted, 0) << draft_tokens;
+      EXPECT_EQ(answers_of(engine, requests), want) << "from cached prefixes";
+    }
+  });
+}
+
+// Before, a text ended at the original positions. Short and long texts share steps here.
+TEST(EngineLongRope, ComputesATextByTheFactorsOfItsReach) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const std::vector<double> near = factors(0.25), far = factors(2);
+  const std::vector<Request> within{drawn(20, 13), drawn(30, 3), drawn(32, 1)},  // they read at most 32 tokens
+      beyond{drawn(33, 20), drawn(90, 30), drawn(128, 1)},                       // as generate() computes them
+      across{drawn(20, 14), drawn(30, 60), drawn(32, 2)};                        // by the long factors from the start
+  rotate(folder, long_rope(near, far));
+  std::vector<Request> all = within;
+  all.insert(all.end(), beyond.begin(), beyond.end());
+  std::vector<Tokens> want = alone(folder / "hf", all);
+  rotate(folder, long_rope(far, far));
+  for (Tokens& tokens : alone(folder / "hf", across)) want.push_back(std::move(tokens));
+  all.insert(all.end(), across.begin(), across.end());
+  rotate(folder, long_rope(near, far));
+  // The test would prove nothing if both factors gave the same.
+  EXPECT_NE(alone(folder / "hf", {drawn(20, 14)}), (std::vector<Tokens>{want[6]}));
+  expect_answers(folder / "hf", all, want);
+}
+
+TEST(EngineDynamicPositions, ComputesATextByTheFrequenciesOfItsReach) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const nlohmann::json plain = {{"max_position_embeddings", 128}, {"rope_theta", 10000.0}, {"rope_scaling", nullptr}};
+  rotate(folder, plain);
+  std::vector<Request> requests{drawn(20, 13)};
+  std::vector<Tokens> want = alone(folder / "hf", requests);
+  for (const auto& [length, max_tokens] : {std::pair<int64_t, int64_t>{20, 40}, {50, 11}, {100, 1}}) {
+    const double times = static_cast<double>(length + max_tokens - 1) / 32;  // 16 features of a head rotate
+    rotate(folder, {{"rope_theta", 10000.0 * std::pow(4 * times - 3, 16.0 / 14)}});
+    requests.push_back(drawn(length, max_tokens));
+    want.push_back(alone(folder / "hf", {requests.back()}).front());
+  }
+  rotate(folder, {{"max_position_embeddings", 32},
+                  {"rope_theta", 10000.0},
+                  {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}}});
+  expect_answers(folder / "hf", requests, want);
 }
 
 }  // namespace

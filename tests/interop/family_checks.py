@@ -28,7 +28,9 @@ TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]
 # Keys that change no values of the model: information about the folder, initialization, generation, and returned outputs.
 HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
             "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "id2label", "label2id", "problem_type",
-            "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp", "tie_encoder_decoder"}
+            "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp", "tie_encoder_decoder",
+            # only training reads these; `colossal train` refuses them (models::Registry::check_training)
+            "attention_dropout", "attn_pdrop", "embd_pdrop", "layerdrop", "router_jitter_noise"}
 
 # Other values for keys whose type does not suggest one, and the keys that must change with them.
 OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
@@ -95,14 +97,15 @@ def check_many_prompts(name, model, folder):
     prompt alone."""
     no_bytes = list(range(256, model.config.vocab_size))  # ids for which the byte tokenizer has no text
     lines, wanted = [], []
-    # Beyond these positions, frequencies depend on the length of a sequence, which the engine supports only for requests that run
-    # alone.
+    # Beyond these positions, frequencies depend on the length of a sequence. The engine takes the length that a request may reach, and
+    # transformers the tokens so far. With longrope, this is the same for prompts that are longer than these positions.
     scaling = getattr(model.config, "rope_parameters", None) or {}
     even = {"dynamic": getattr(model.config, "max_position_embeddings", None), "longrope": scaling.get("original_max_position_embeddings")}
     most = even.get(scaling.get("rope_type"), 64)
     new = min(12, most // 2)
     for length in (1, 9, 30):
-        length = min(length, most - new)
+        if scaling.get("rope_type") != "longrope" or length <= most:
+            length = min(length, most - new)
         prompt = (PROMPT * 2)[:length]
         lines.append(json.dumps({"prompt": prompt, "logprobs": 0, "logit_bias": {str(token): -1e9 for token in no_bytes}}))
         wanted.append(copy.deepcopy(model).generate(torch.tensor([list(prompt.encode())]), max_new_tokens=new, do_sample=False,

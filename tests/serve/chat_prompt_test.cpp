@@ -98,6 +98,20 @@ TEST(FitToRoom, CutsLengths) {
   EXPECT_EQ(options.max_tokens, 3);
 }
 
+// A model whose frequencies change beyond 8 tokens: only max_tokens or a longer prompt crosses them.
+TEST(FitToRoom, StaysWithinEvenPositionsWithoutMaxTokens) {
+  const auto room = [](int64_t prompt, int64_t max_tokens) {
+    infer::GenerationOptions options{.max_tokens = max_tokens};
+    fit_to_room(options, prompt, 20, "prompt", 8);
+    return options.max_tokens;
+  };
+  EXPECT_EQ(room(4, kAsManyAsFit), 5);
+  EXPECT_EQ(room(8, kAsManyAsFit), 1);
+  EXPECT_EQ(room(9, kAsManyAsFit), 12);
+  EXPECT_EQ(room(4, 10), 10);
+  EXPECT_EQ(room(4, 100), 17);
+}
+
 TEST(FitToRoom, RefusesLongPromptsWithBothNumbers) {
   infer::GenerationOptions options{.max_tokens = 0};
   try {

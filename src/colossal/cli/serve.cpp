@@ -124,6 +124,7 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
                            .schemas = runners.schemas ? &*runners.schemas : nullptr,
                            .max_length = runners.engine ? runners.engine->max_length()  //
                                                         : embedding_length(options, saved),
+                           .even_length = saved.model->model().shape.even_positions,
                            .continues = runners.engine.has_value(),
                            .no_embeddings = runners.no_embeddings,
                            .embedding_prompt = options.embedding_prompt};

@@ -111,7 +111,6 @@ void Engine::check(const Request& request) const {
 int64_t Engine::add(Request request, OnEvent on_event) {
   check(request);
   const GenerationOptions& asked = request.options;
-  const bool has_all_positions = runner_->longest() == runner_->shape().positions;
   int64_t longest = runner_->longest();
   if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
   int64_t max_new_tokens = std::max<int64_t>(asked.max_tokens, 0);
@@ -126,10 +125,8 @@ int64_t Engine::add(Request request, OnEvent on_event) {
     text.erase(first, first + surplus(static_cast<int64_t>(text.size()), longest, asked.attention_sinks));
   }
   const auto length = static_cast<int64_t>(text.size());
-  require(
-      length <= longest, component_of(options_), "the prompt must fit the model's positions: got ",
-      request.prompt.size(), " tokens, ", longest, " positions",
-      has_all_positions ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
+  require(length <= longest, component_of(options_), "the prompt must fit the model's positions: got ",
+          request.prompt.size(), " tokens, ", longest, " positions");
   // The model never reads the last new token, so that token needs no position.
   if (asked.attention_sinks < 0) max_new_tokens = std::min(max_new_tokens, longest - length + 1);
   const int64_t id = next_id_;
@@ -140,12 +137,13 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   } else {
     const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
     const Request& own = running.request;
+    const int64_t room = std::min(max_new_tokens, longest - length + 1);
     scheduler_.add(id, text, std::min(read_again, longest - length),
                    {.scored = is_scored ? length - 1 : 0,
                     .client = options_.alone ? std::string() : own.client,  // a lone request runs to its end
-                    .cache_key = own.cache_key,
+                    .cache_key = runner_->cache_key(own, length, room),
                     .after = own.after});
-    runner_->begin(id, text, max_new_tokens);
+    runner_->begin(id, text, room);
     const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_;
     if (looks_up) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
     running_.emplace(id, std::move(running));

@@ -48,8 +48,7 @@ struct EngineOptions {
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
-  /// encoder, prompts that ranks of parallel.sequence split, positions that depend on the length of a sequence, and
-  /// accelerators. The constructor then refuses draft tokens, a draft model and a cache_dtype. The other options of the
+  /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft tokens, a draft model and a cache_dtype. The other options of the
   /// cache and of steps have no effect.
   bool alone = false;
 };
@@ -67,8 +66,10 @@ struct EngineOptions {
 ///                token, from logits that no rejected draft token affects. Sampler::judge() accepts or rejects sampled
 ///                tokens of a draft model: the distribution of the completion stays the same, but the draws differ. The
 ///                completion is then a function of the request, both models and `draft_tokens`, for any room in a step.
-/// Positions:     limited to the runner's longest() (models::ModelShape::even_positions), so that no request depends on
-///                other requests.
+/// Positions:     all of the model's. If rotary frequencies depend on the length of a text
+///                (models::ModelShape::even_positions), those of a request follow the number of tokens that it may
+///                reach, prompt and max_tokens, from its first token on. So no request depends on other requests, and
+///                requests of other reach do not share cached blocks. With `alone` they follow the tokens so far.
 /// Order:         the requests of one client (Request::client) start in arrival order, and none overtakes another.
 ///                Clients take turns by counters of the work done for each (Scheduler). A completion advances in every
 ///                step. If blocks run out, the client with the largest counter gives up those of the request that

@@ -131,6 +131,7 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
           "rope_mscale and rope_mscale_all_dim must be set together: got ", numbers.mscale, " and ",
           numbers.mscale_all_dim, "; set both or none");
   if (kind == Kind::Dynamic || kind == Kind::LongRope) s.even_positions = numbers.original_positions;
+  s.even_beyond = kind == Kind::LongRope;
   if (kind != Kind::Dynamic) return;
   require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, because positions are ",
           "rope_original_positions * rope_factor: got ", numbers.factor);

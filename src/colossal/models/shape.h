@@ -27,6 +27,8 @@ struct ModelShape {
   /// Length above which the result for a token also depends on the length of its text (rotary positions of types
   /// dynamic and longrope); 0 = it never does. Set by Architecture::settle
   int64_t even_positions = 0;
+  /// True = all lengths above even_positions give a token the same result (longrope). Set by Architecture::settle
+  bool even_beyond = false;
   /// Number of tokens to which every layer attends at most, including the token itself; 0 = some layers attend to all.
   /// Set by Architecture::settle
   int64_t window = 0;

@@ -163,8 +163,37 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOpti
       .to(here.q.device());
 }
 
+namespace {
+
+/// Rotates each token by the frequencies of its own sequence (Sequences::reach). `tokens` = tokens of a row.
+void turn_apart(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table, int64_t tokens) {
+  const std::vector<int64_t> counts = step.sequences.in(tokens);
+  require(counts.size() == step.sequences.reach.size(), "model", "each of the ", counts.size(),
+          " sequences of a step must have a reach: got ", step.sequences.reach.size());
+  std::vector<int64_t> all, own;  // reach of each token of the row, and of those on this rank
+  for (size_t i = 0; i < counts.size(); ++i) all.insert(all.end(), counts[i], step.sequences.reach[i]);
+  for (const Range& range : heads.tokens.sequence.ranges(tokens, "sequence"))
+    own.insert(own.end(), all.begin() + range.first, all.begin() + range.first + range.size);
+  const at::Tensor positions = heads.tokens.of(step.positions);
+  const auto count = static_cast<int64_t>(own.size());
+  std::vector<at::Tensor> q, k;
+  for (int64_t first = 0, end = 0; first < count; first = end) {
+    while (end < count && table.turns_alike(own[first], own[end])) ++end;
+    const auto part = [&](const at::Tensor& x) { return x.narrow(1, first, end - first); };
+    auto [turned_q, turned_k] = ops::rotary(part(heads.q), part(heads.k), part(positions), table, own[first]);
+    q.push_back(std::move(turned_q)), k.push_back(std::move(turned_k));
+  }
+  if (count == 0) return;
+  heads.q = q.size() == 1 ? q.front() : at::cat(q, 1);
+  heads.k = k.size() == 1 ? k.front() : at::cat(k, 1);
+}
+
+}  // namespace
+
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table) {
-  std::vector<int64_t> lengths = step.sequences.in(step.cut ? step.cut->tokens() : step.positions.size(1));
+  const int64_t tokens = step.cut ? step.cut->tokens() : step.positions.size(1);
+  if (table.depends_on_length() && !step.sequences.reach.empty()) return turn_apart(heads, step, table, tokens);
+  std::vector<int64_t> lengths = step.sequences.in(tokens);
   if (step.cache)
     for (size_t i = 0; i < step.cache->lengths().size() && i < lengths.size(); ++i)
       lengths[i] += step.cache->lengths()[i];

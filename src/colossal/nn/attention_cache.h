@@ -25,6 +25,9 @@ struct ForwardContext;
 /// and no mask is built from them. (Documents, in contrast, are data: a tensor with different borders in each row.)
 struct Sequences {
   std::vector<int64_t> lengths;  ///< tokens of each sequence, in order; empty = a row is one sequence
+  /// Length that rotary frequencies follow in each sequence, in tokens, if they depend on it; empty = the number of
+  /// tokens of the longest sequence so far. With it, a sequence depends neither on others in the step nor on its chunks
+  std::vector<int64_t> reach{};
 
   /// Returns the lengths of the sequences in a row of `tokens` tokens.
   /// Errors ("attention"): lengths that are negative or do not add up to `tokens`.

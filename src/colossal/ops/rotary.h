@@ -60,6 +60,8 @@ class RotaryTable {
   int64_t rotated() const;
   double attention_factor() const;  ///< factor of all cosines and sines
   bool depends_on_length() const;
+  /// Returns true if the frequencies for two lengths above 0 are the same.
+  bool turns_alike(int64_t length, int64_t other) const;
   /// Returns the frequencies, fp64 [R/2] on `device`. The copy on the device is cached, so later calls do not wait for
   /// a transfer. Dynamic computes new frequencies for each length beyond original_positions. `length` has no effect
   /// unless depends_on_length(); 0 = a length within original_positions.

@@ -163,6 +163,13 @@ int64_t RotaryTable::rotated() const { return state_->rotated; }
 double RotaryTable::attention_factor() const { return state_->attention_factor; }
 bool RotaryTable::depends_on_length() const { return state_->depends(); }
 
+bool RotaryTable::turns_alike(int64_t length, int64_t other) const {
+  if (length == other || !state_->depends()) return true;
+  const int64_t original = state_->scaling.original_positions;
+  const bool both_beyond = length > original && other > original;
+  return both_beyond ? state_->scaling.kind == Reach::LongRope : length <= original && other <= original;
+}
+
 at::Tensor RotaryTable::frequencies(at::Device device, int64_t length) const {
   const std::lock_guard lock(state_->mutex);
   return state_->of(length).on(device);

@@ -45,7 +45,8 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
                      .client = http::client_of(request),
                      .cache_key = service.cache_key_of(request)};
     first.options.stop.clear();  // found in the text
-    fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param);
+    fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param,
+                service.model().even_length);
     if (!job.request.has_seed) first.options.sampling.seed = random_seed();
     const auto first_index = static_cast<int64_t>(generations.size());
     for (int64_t i = 0; i < job.request.n; ++i) {

@@ -58,7 +58,7 @@ bool DraftModel::fits(const DraftRequest& request) const {
   const auto length = static_cast<int64_t>(request.tokens.size());
   const bool is_known =
       std::all_of(request.tokens.begin(), request.tokens.end(), [&](int64_t token) { return token < vocabulary; });
-  return request.max_draft_tokens > 0 && is_known && length + request.max_draft_tokens <= runner_.longest() &&
+  return request.max_draft_tokens > 0 && is_known && length + request.max_draft_tokens <= runner_.even_longest() &&
          scheduler_.pool().blocks_for(length + request.max_draft_tokens) <= options_.cache.blocks;
 }
 

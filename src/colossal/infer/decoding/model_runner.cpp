@@ -51,9 +51,25 @@ int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::o
 ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache)
     : model_(checked(model)), cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)) {}
 
-int64_t ModelRunner::longest() const {
+int64_t ModelRunner::even_longest() const {
   const models::ModelShape& s = shape();
   return s.even_positions == 0 ? s.positions : std::min(s.even_positions, s.positions);
+}
+
+int64_t ModelRunner::reach_of(int64_t text_tokens, int64_t max_new_tokens) const {
+  // The model does not read the last new token.
+  return std::min(shape().positions, text_tokens + std::max<int64_t>(max_new_tokens - 1, 0));
+}
+
+std::string ModelRunner::cache_key(const Request& request, int64_t text_tokens, int64_t max_new_tokens) const {
+  if (shape().even_positions == 0) return request.cache_key;
+  const int64_t reach = reach_of(text_tokens, max_new_tokens);
+  const int64_t form = reach <= shape().even_positions ? 0 : shape().even_beyond ? 1 : reach;
+  return concat(form, " ", request.cache_key);
+}
+
+void ModelRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) {
+  if (shape().even_positions > 0) reaches_[id] = reach_of(static_cast<int64_t>(text.size()), max_new_tokens);
 }
 
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
@@ -76,6 +92,10 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     }
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
     pass.sequences.lengths.push_back(scheduled.count + scheduled.proposed);
+    if (model_.decoding_model().shape.even_positions == 0) continue;
+    const auto reach = reaches_.find(scheduled.id);
+    const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
+    pass.sequences.reach.push_back(reach == reaches_.end() ? so_far : reach->second);
   }
   cache_->take(std::move(sequences));
   // Tensors are created on the device, so that the host waits only for logits.

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,14 +47,17 @@ class ModelRunner final : public Runner {
   ModelRunner(distributed::DistributedModel& model, const Cache& cache);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
-  /// Returns the model's positions. If rotary frequencies depend on the length of a sequence, counts only the positions
-  /// before they do. Otherwise a token would depend on other requests in a step and on the chunks of its prompt.
-  int64_t longest() const override;
+  int64_t longest() const override { return shape().positions; }
+  /// Returns the number of positions up to which the result for a token does not depend on the length of its text.
+  int64_t even_longest() const;
   std::vector<std::string> unused() const override { return {}; }
   std::string name() const override { return "the batching engine"; }
-  void begin(int64_t, const std::vector<int64_t>&, int64_t) override {}
-  void end(int64_t) override {}
+  std::string cache_key(const Request& request, int64_t text_tokens, int64_t max_new_tokens) const override;
+  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
+  void end(int64_t id) override { reaches_.erase(id); }
   /// Errors: errors of the forward pass.
+  /// If rotary frequencies depend on the length of a text, those of a request follow its reach: the number of tokens that
+  /// it may have at most. They stay the same while it grows. Without begin() they follow its tokens so far.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
   /// Lets logits() keep the hidden states of its last step, for MultiTokenDrafts.
@@ -65,8 +69,11 @@ class ModelRunner final : public Runner {
   nn::PagedCache& cache() { return *cache_; }
 
  private:
+  int64_t reach_of(int64_t text_tokens, int64_t max_new_tokens) const;
+
   distributed::DistributedModel& model_;
   std::unique_ptr<nn::PagedCache> cache_;
+  std::map<int64_t, int64_t> reaches_;  // by request, if frequencies depend on the length of a text
   bool keeps_hidden_ = false;
   at::Tensor hidden_{};
 };

@@ -35,6 +35,12 @@ class Runner {
   virtual std::vector<std::string> unused() const = 0;
   virtual std::string name() const = 0;
 
+  /// Returns the key under which blocks of a request are cached. It differs from Request::cache_key if keys of the same
+  /// tokens may differ: they are functions of the number of tokens that the request may reach, too.
+  virtual std::string cache_key(const Request& request, [[maybe_unused]] int64_t text_tokens,
+                                [[maybe_unused]] int64_t max_new_tokens) const {
+    return request.cache_key;
+  }
   /// Announces a request of the scheduler that reads `text` and generates at most `max_new_tokens` tokens.
   virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) = 0;
   /// Ends a request and frees what the runner holds for it. The request may have had no step.
