@@ -81,6 +81,17 @@ def compare(name, tensor, ours, loss, norm):
     assert abs(ours["grad_norm"] - norm) < 1e-4 * norm, (name, tensor, ours["grad_norm"], norm)
 
 
+def check_byte_tokenizer(folder):
+    """Checks that transformers reads the tokenizer of a model of bytes with the same ids, and ends its texts at the same token."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (len(tokenizer), tokenizer.eos_token_id, tokenizer.bos_token_id) == (VOCABULARY, 256, None), tokenizer
+    for text in ("TEST(a, b)  {\n\n\t}", "\u00e4\u65e5\U0001f642\x00\x7f", " a", ""):
+        assert tokenizer.encode(text) == list(text.encode()), (text, tokenizer.encode(text))
+        assert tokenizer.decode(tokenizer.encode(text)) == text, text
+    assert [tokenizer.backend_tokenizer.decode([byte]) for byte in range(32, 127)] == [chr(byte) for byte in range(32, 127)]
+    assert transformers.AutoModelForCausalLM.from_pretrained(folder).generation_config.eos_token_id == 256
+
+
 def check_text(name, model):
     folder = interop.save(name, model)
     generator = random.Random(2)
@@ -94,6 +105,7 @@ def check_text(name, model):
         run, ours = first_step(name, folder, tensor, data, batch_size=1, evaluate_batches=0)
         compare(name, tensor, ours, loss, norm)
     interop.compare_export(name, run, model, input_ids=ids)
+    check_byte_tokenizer(f"{run}-export")
 
     prompt = "abcdefgh"
     wanted = model.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=24, do_sample=False)[0, len(prompt):].tolist()
