@@ -11,6 +11,9 @@
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/families/llama.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/exported_folder.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/end_tokens.h"
 #include "support/generated_text.h"
@@ -125,6 +128,26 @@ TEST_F(Export, WritesRotaryKeysOnlyOnce) {
   run("export", {}, "hf", "same");
   source["dtype"] = "float32";
   EXPECT_EQ(read(folder / "same/config.json"), source);
+  // A model that was trained from the folder with other rotary positions.
+  const models::Registry registry = models::built_in();
+  models::ModelShape shape = registry.shape_of(source);
+  auto own = shape.own.as<models::LlamaSizes>();
+  own.layout.rotary.type = "linear", own.layout.rotary.scaling.factor = 2;
+  shape.own = own, shape.positions *= 2;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    run::SavedModel saved;
+    saved.model =
+        std::make_unique<distributed::DistributedModel>(mesh, distributed::ParallelConfig{}, shape,
+                                                        nn::Parameters::Options{.without_memory = true},
+                                                        distributed::DistributedModel::Workload{});
+    saved.tokenizer_source = saved.source = folder / "hf";
+    source.erase("rope_parameters");
+    source["rope_theta"] = theta;
+    source["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+    source["max_position_embeddings"] = shape.positions;
+    EXPECT_EQ(run::exported_config(saved, registry, at::kFloat), source);
+  });
 }
 
 TEST_F(Export, GivesAByteModelATokenizer) {

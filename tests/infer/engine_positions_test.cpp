@@ -1,4 +1,5 @@
 // Completions of models whose cache keeps a window, or whose positions depend on the length of a sequence.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/infer/embeddings/embed.h"
 #include "colossal/infer/generate.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
@@ -135,6 +137,32 @@ TEST(EngineLongRope, ComputesATextByTheFactorsOfItsReach) {
   // The test would prove nothing if both factors gave the same.
   EXPECT_NE(alone(folder / "hf", {drawn(20, 14)}), (std::vector<Tokens>{want[6]}));
   expect_answers(folder / "hf", all, want);
+}
+
+// A long text in the same row must not change the factors of a short one.
+TEST(EmbedderLongRope, ComputesEachTextByItsOwnFactors) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const Tokens near = drawn(20, 0).prompt, far = drawn(60, 0).prompt;
+  const auto vectors = [&](const nlohmann::json& keys, const std::vector<Tokens>& texts) {
+    rotate(folder, keys);
+    at::Tensor made;
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none"});
+      made = Embedder(*saved.model, {}).embed(texts);
+    });
+    return made;
+  };
+  const nlohmann::json keys = long_rope(factors(0.25), factors(2));
+  const at::Tensor both = vectors(keys, {near, far}), first = vectors(keys, {near}), second = vectors(keys, {far}),
+                   other = vectors(long_rope(factors(2), factors(2)), {near});
+  // Products of other sizes round otherwise; other factors give other vectors.
+  const auto off = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); };
+  const double rounding = 1e-4 * both.abs().max().item<double>();
+  EXPECT_LT(off(both[0], first[0]), rounding);
+  EXPECT_LT(off(both[1], second[0]), rounding);
+  EXPECT_GT(off(other[0], first[0]), 100 * rounding);
 }
 
 TEST(EngineDynamicPositions, ComputesATextByTheFrequenciesOfItsReach) {

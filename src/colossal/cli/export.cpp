@@ -101,10 +101,11 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   if (is_gguf_name(r.to)) {
     write_gguf(r, saved, mesh.group("data"));
   } else {
-    const at::ScalarType dtype =
-        r.dtype.empty() ? saved.model->parameters().options().dtype : dtype_named(r.dtype);
-    checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape),
-                               run::exported_config(saved, used.models, dtype), mesh.group("data"), int64_t{5} << 30, dtype);
+    const nn::Parameters& parameters = saved.model->parameters();
+    const at::ScalarType dtype = r.dtype.empty() ? parameters.options().dtype : dtype_named(r.dtype);
+    const nlohmann::json config = run::exported_config(saved, used.models, dtype);
+    checkpoint::export_weights(r.to, parameters, run::external_names(shape), config, mesh.group("data"),
+                               int64_t{5} << 30, dtype);
     if (world->rank() == 0) run::write_companions(saved, r.to);
   }
   if (world->rank() == 0) std::printf("%s\n", r.to.c_str());

@@ -48,8 +48,8 @@ struct EngineOptions {
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
-  /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft tokens, a draft model and a cache_dtype. The other options of the
-  /// cache and of steps have no effect.
+  /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft
+  /// tokens, a draft model and a cache_dtype. The other options of the cache and of steps have no effect.
   bool alone = false;
 };
 

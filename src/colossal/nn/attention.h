@@ -65,8 +65,8 @@ struct AttentionOptions {
 at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOptions& options);
 
 /// Rotates q and k of `heads` by the positions of their tokens (step.positions). A table that depends on the sequence
-/// length is passed Sequences::reach of each sequence, or else the longest sequence of the batch, including cached tokens
-/// and the parts on other ranks. A sequence is a row, or one of step.sequences; documents do not count.
+/// length is passed Sequences::reach of each sequence, or else the longest sequence of the batch, including cached
+/// tokens and the parts on other ranks. A sequence is a row, or one of step.sequences; documents do not count.
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table);
 
 /// Returns the mask of ops::attention for `options` and heads with these slopes (alibi_slopes_of(); undefined without

@@ -82,16 +82,9 @@ void set_token_ids(const SavedModel& saved, json& config) {
 }
 
 const char* name_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
+  if (dtype == at::kDouble) return "float64";
+  if (dtype == at::kBFloat16) return "bfloat16";
+  return dtype == at::kHalf ? "float16" : "float32";
 }
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {

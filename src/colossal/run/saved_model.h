@@ -50,8 +50,8 @@ struct SavedModel {
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
   std::string tokenizer_source;
-  /// Hugging Face folder or GGUF file that defined the model: the one that was loaded, or model.from of a run; empty = a
-  /// run of a preset
+  /// Hugging Face folder or GGUF file that defined the model: the one that was loaded, or model.from of a run; empty =
+  /// a run of a preset
   std::string source{};
   /// Lines for the user about parts of the folder that are missing, the same on every rank
   std::vector<std::string> notices{};

@@ -56,8 +56,8 @@ class ModelRunner final : public Runner {
   void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
   void end(int64_t id) override { reaches_.erase(id); }
   /// Errors: errors of the forward pass.
-  /// If rotary frequencies depend on the length of a text, those of a request follow its reach: the number of tokens that
-  /// it may have at most. They stay the same while it grows. Without begin() they follow its tokens so far.
+  /// If rotary frequencies depend on the length of a text, those of a request follow its reach: the number of tokens
+  /// that it may have at most. They stay the same while it grows. Without begin() they follow its tokens so far.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
   /// Lets logits() keep the hidden states of its last step, for MultiTokenDrafts.

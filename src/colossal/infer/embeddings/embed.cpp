@@ -91,6 +91,7 @@ at::Tensor Embedder::run(const std::vector<int64_t>& ids, const std::vector<int6
   const auto row = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, on_device).unsqueeze(0); };
   nn::ForwardContext step = nn::step_of(nn::token_batch(row(ids), row(positions)));
   step.sequences.lengths = lengths;
+  step.sequences.reach = lengths;  // so that no text depends on a longer one beside it
   const models::Model& model = model_.decoding_model();
   const auto pool = [&](int, const models::States& end, const nn::ForwardContext& own) {
     if (options_.pooling != Pooling::Pooler) return pooled(end[0], lengths, options_.pooling);

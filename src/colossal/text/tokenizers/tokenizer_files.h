@@ -9,8 +9,8 @@ struct TokenizerFiles {
   nlohmann::json tokenizer, config;
 };
 
-/// Returns files whose tokenizer has the ids of ByteTokenizer: each byte is a token, and no merges join two. The end has
-/// no bytes, so it is a special token, which other programs also find if a text spells it
+/// Returns files whose tokenizer has the ids of ByteTokenizer: each byte is a token, and no merges join two. The end
+/// has no bytes, so it is a special token, which readers of the files also find if a text spells it
 /// (ByteTokenizer::kEndSpelling).
 TokenizerFiles files_of_bytes();
 
