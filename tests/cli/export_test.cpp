@@ -120,7 +120,7 @@ TEST_F(Export, ChangesOnlyTheKeysThatARunChanged) {
 
 TEST_F(Export, WritesRotaryKeysOnlyOnce) {
   test::write_model(folder, "llama-tiny");
-  json source = configure({});
+  json source = configure(json::object());
   const json theta = source["rope_theta"];
   for (const char* key : {"rope_theta", "rope_scaling"}) source.erase(key);
   source["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", theta}};

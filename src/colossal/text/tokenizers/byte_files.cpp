@@ -8,7 +8,7 @@ TokenizerFiles files_of_bytes() {
   using nlohmann::json;
   json ids = json::object();
   for (int byte = 0; byte < 256; ++byte) ids[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
-  const json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
+  const json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
   const json end{{"id", ByteTokenizer::kEnd}, {"content", ByteTokenizer::kEndSpelling},
                  {"single_word", false},      {"lstrip", false},
                  {"rstrip", false},           {"normalized", false},
