@@ -6,6 +6,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/temporary_folder.h"
+#include "text/made_files.h"
 
 namespace colossal::infer::answer_stream_test {
 namespace {
@@ -16,8 +18,8 @@ struct StreamedText {
   bool is_stopped;
 };
 
-StreamedText streamed(const std::string& text, std::vector<std::string> stops) {
-  const text::ByteTokenizer tokenizer;
+StreamedText streamed(const std::string& text, std::vector<std::string> stops,
+                      const text::Tokenizer& tokenizer = text::ByteTokenizer()) {
   AnswerStream stream(tokenizer, std::move(stops));
   StreamedText result;
   for (const int64_t id : tokenizer.encode(text)) {
@@ -76,6 +78,35 @@ TEST(AnswerStream, ReturnsTextBeforeTheFirstStop) {
     ASSERT_EQ(got.all, want) << text << " " << stops[0] << " " << stops[1];
     ASSERT_EQ(got.is_stopped, is_stopped);
   }
+}
+
+/// A tokenizer of bytes with the special tokens <turn> and <pad>.
+std::unique_ptr<text::Tokenizer> with_special_tokens() {
+  test::TemporaryFolder folder;
+  const std::string file = folder.write("own.tiktoken", text::made::ranks());
+  folder.write("encoding.json", R"({"pattern": "\\p{L}|[^\\p{L}]", "special_tokens": {"<turn>": 300, "<pad>": 301}})");
+  return text::make_tokenizer(file);
+}
+
+TEST(AnswerStream, FindsSpecialTokensInStops) {
+  const auto tokenizer = with_special_tokens();
+  for (const std::string stop : {"<turn>", "<turn>user", "e.<turn>u", "<turn>user<pad>"}) {
+    const StreamedText got = streamed("One.<turn>user<pad>Two", {"never", stop}, *tokenizer);
+    EXPECT_EQ(got.all, stop.starts_with("e") ? "On" : "One.") << stop;
+    EXPECT_TRUE(got.is_stopped) << stop;
+  }
+}
+
+TEST(AnswerStream, LeavesOutSpecialTokensThatDoNotStop) {
+  const auto tokenizer = with_special_tokens();
+  const StreamedText begun = streamed("One.<turn>us<turn>\xc3<turn>\xbc!<turn>us", {"<turn>user"}, *tokenizer);
+  EXPECT_EQ(begun.all, "One.us\xc3\xbc!us") << "a special token that may begin the stop string";
+  EXPECT_FALSE(begun.is_stopped);
+  const StreamedText other = streamed("One<pad>.user", {"<turn>", "e.u"}, *tokenizer);
+  EXPECT_EQ(other.all, "On") << "a special token that no stop string has does not part the text";
+  EXPECT_EQ(streamed("a<turn>b", {}, *tokenizer).all, "ab");
+  // The text of a piece of a spelling is no special token.
+  EXPECT_EQ(streamed("a<turn>b", {"turn>", "<turn"}, *tokenizer).all, "ab");
 }
 
 TEST(AnswerStream, RefusesInvalidStops) {

@@ -84,6 +84,23 @@ TEST(ChoiceStream, ReportsNoTokensBehindAStopString) {
   EXPECT_EQ(part.finish_reason, "stop");
 }
 
+TEST(ChoiceStream, StopsAtASpecialToken) {
+  test::TemporaryFolder folder;
+  const std::string file = folder.write("own.tiktoken", text::made::ranks());
+  folder.write("encoding.json", R"({"pattern": "\\p{L}+|[^\\p{L}]+", "special_tokens": {"<turn>": 300}})");
+  const auto tokenizer = text::make_tokenizer(file);
+  ChoiceStream stream(*tokenizer, {.stop = {"<turn>b"}});
+  ChoicePart all;
+  for (const int64_t id : std::vector<int64_t>{'a', 300, 'a', 300, 'b', 'c'}) {
+    Event event{.id = 0, .token = id};
+    event.log_probabilities = LogProbabilities{-1, {}};
+    all.append(stream.hear(event));
+  }
+  EXPECT_EQ(all.text, "aa");
+  EXPECT_EQ(all.finish_reason, "stop");
+  EXPECT_THAT(bytes_of_tokens(all), ElementsAre("a", "<turn>", "a"));
+}
+
 TEST(ChoiceStream, HoldsTokensThatMayBeginAStopString) {
   const auto parts = parts_of({.stop = {"xyz"}}, events_of("axyb", FinishReason::AtLength, true));
   EXPECT_THAT(texts_of(parts), ElementsAre("a", "xyb"));

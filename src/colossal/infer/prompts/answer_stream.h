@@ -25,11 +25,16 @@ class AnswerStream {
   bool is_stopped() const { return stopped_; }
 
  private:
+  std::string hidden_text(int64_t id) const;
+  void wait(const std::string& text, bool is_hidden);
+  std::string take(size_t bytes);
   std::string passed();
 
+  const text::Tokenizer& tokenizer_;
   text::TextStream stream_;
   std::vector<std::string> stops_;
-  std::string waiting_;
+  std::string waiting_;          // text that may begin a stop string
+  std::vector<bool> is_hidden_;  // by byte of waiting_: the spelling of a special token, which is not returned
   bool stopped_ = false;
 };
 
