@@ -66,6 +66,31 @@ TEST(RequestInput, KeepsAPartOfABodyThatIsRefused) {
   EXPECT_FALSE(input.skip_body());
 }
 
+TEST(RequestInput, RefusesFoldedHeaders) {
+  const auto refusal_of = [](const std::string& bytes, size_t piece) {
+    const ServerLimits limits;
+    RequestInput input(limits);
+    std::optional<http::ErrorAnswer> refusal;
+    for (size_t at = 0; at < bytes.size() && !refusal; at += piece) {
+      input.add(std::string_view(bytes).substr(at, piece));
+      if (at == 0) EXPECT_TRUE(input.begin());
+      refusal = input.parse();
+      if (!refusal && input.has_header()) input.begin_body(), refusal = input.parse();
+    }
+    return refusal.value_or(http::ErrorAnswer{.status = 200});
+  };
+  const std::string begin = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n", end = "\r\n\r\nb\r\n b\n";
+  for (const size_t piece : {1, 5, 1000}) {
+    for (const char* fold : {"A: b\r\n c", "A: b\r\n\tc", "A:\r\n b", "A: b\r\n \r\nB: c"}) {
+      const http::ErrorAnswer refusal = refusal_of(begin + fold + end, piece);
+      EXPECT_EQ(refusal.status, 400) << fold;
+      EXPECT_THAT(refusal.message, HasSubstr("a header must be on one line")) << fold << " in pieces of " << piece;
+    }
+    EXPECT_EQ(refusal_of(begin + "A: b \tc" + end, piece).status, 200) << "the body may have such lines";
+    EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\n Host: a\r\n\r\n", piece).status, 400);
+  }
+}
+
 TEST(RequestInput, RefusesBytesBeyondTheLimits) {
   ServerLimits limits;
   limits.max_header = 64;

@@ -99,6 +99,16 @@ bool RequestInput::begin() {
   return true;
 }
 
+namespace {
+
+/// Returns true if a line of the headers begins with white space (RFC 9112, section 5.2). The parser of Boost would
+/// join it with the line before, which other programs on the way may read as two headers.
+bool has_fold(std::string_view headers) {
+  return headers.find("\r\n ") != headers.npos || headers.find("\r\n\t") != headers.npos;
+}
+
+}  // namespace
+
 std::optional<ErrorAnswer> RequestInput::parse() {
   beast::flat_buffer& buffer = state_->buffer;
   Parser& parser = *state_->parser;
@@ -106,7 +116,12 @@ std::optional<ErrorAnswer> RequestInput::parse() {
   while (buffer.size() > 0 && !parser.is_done()) {
     ErrorCode error;
     const bool had_header = parser.is_header_done();
-    buffer.consume(parser.put(buffer.data(), error));
+    const size_t used = parser.put(buffer.data(), error);
+    const bool is_folded =
+        !had_header && has_fold({static_cast<const char*>(buffer.data().data()), std::min(used, buffer.size())});
+    buffer.consume(used);
+    if (is_folded)
+      return ErrorAnswer{.message = "a header must be on one line: got one that continues on the next line"};
     // The rest of the buffer is the beginning of a chunk's line or of the trailers.
     const bool is_long = had_header && buffer.size() > static_cast<size_t>(limits.max_header);
     if (error == beast::http::error::need_more && !is_long) return {};
