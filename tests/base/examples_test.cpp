@@ -87,6 +87,7 @@ const std::vector<std::string> kHeaders{
     "data/batch_fields.h",
     "infer/decoding/sampler.h",
     "infer/decoding/token_constraint.h",
+    "infer/embeddings/pooling.h",
     "infer/engine.h",
     "infer/generation_defaults.h",
     "infer/generation_options.h",

@@ -17,6 +17,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/runner.h"
+#include "colossal/infer/embeddings/pooling.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/generation_options.h"
@@ -231,6 +232,13 @@ void engine(const run::SavedModel& saved, const std::vector<int64_t>& ids, std::
     if (event.is_answer()) answer.push_back(event.token);
   });
   while (engine.has_work()) engine.step();
+}
+
+std::vector<float> text_pool(const std::vector<at::Tensor>& chunks) {
+  infer::TextPool pool(infer::Pooling::Mean, /*normalizes=*/true);
+  for (const at::Tensor& chunk : chunks) pool.add(chunk);
+  const std::vector<float> vector = pool.vector();
+  return vector;
 }
 
 void request(infer::Engine& engine, const std::vector<int64_t>& ids, const std::vector<int64_t>& end_ids,

@@ -49,6 +49,19 @@ TEST(Pooling, FollowsItsFormula) {
   EXPECT_EQ(pooled(hidden.to(at::kBFloat16), {3}, Pooling::Mean).scalar_type(), at::kFloat);
 }
 
+TEST(Pooling, IsTheSameInChunks) {
+  const at::Tensor hidden = at::tensor({1., 2., 3., -4., 5., 6., -7., 1.}).view({1, 4, 2});
+  for (const Pooling pooling : {Pooling::Cls, Pooling::Mean, Pooling::Max, Pooling::Last})
+    for (const bool normalizes : {false, true}) {
+      TextPool pool(pooling, normalizes);
+      for (const auto& [first, end] : {std::pair(0, 1), {1, 1}, {1, 3}, {3, 4}})
+        pool.add(hidden[0].slice(0, first, end));
+      const at::Tensor whole = pooled(hidden, {4}, pooling);
+      EXPECT_TRUE(at::equal(at::tensor(pool.vector()), (normalizes ? normalized(whole) : whole)[0].to(at::kFloat)))
+          << static_cast<int>(pooling) << normalizes;
+    }
+}
+
 TEST(Pooling, HasNames) {
   for (const std::string& name : pooling_names()) EXPECT_NO_THROW(pooling_of(name));
   EXPECT_EQ(pooling_of("pooler"), Pooling::Pooler);

@@ -485,7 +485,7 @@ TEST_P(Engine, RefusesInvalidRequests) {
     EXPECT_THAT(refusal({.prompt = {100000}}), testing::HasSubstr("vocabulary"));
     EXPECT_THAT(refusal({.prompt = Tokens(33, 65)}), testing::HasSubstr("32 positions"));
     EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .options = {.max_tokens = 8}}),
-                testing::HasSubstr("got 10 + 7 tokens, capacity 16"));
+                testing::HasSubstr("got 10 + 8 tokens, capacity 17 with the last one, which is not stored"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.cache_bytes = 100}); }),
                 testing::HasSubstr("must hold a block"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.block_tokens = 24}); }),

@@ -30,7 +30,7 @@ Changes all_kinds() {
   generation.options.sampling.logit_bias = {{0, -100}, {50256, 1.0 / 3}};
   generation.on_event = [](const infer::Event&) {};
   changes.generations = {{.ticket = 4, .generation = generation}, {.ticket = 6, .after = 4}};
-  changes.embeddings = {{.ticket = 8, .embedding = {.texts = {{1, 2}, {}, {3}}}}};
+  changes.embeddings = {{.ticket = 8, .embedding = {.texts = {{1, 2}, {}, {3}}, .client = "key 2"}}};
   changes.cancelled = {1, int64_t{1} << 40};
   changes.schemas = {"{}", R"({"const": 1})"};
   changes.ends = true;
@@ -63,6 +63,7 @@ TEST(Changes, KeepAllValuesAsBytes) {
   ASSERT_EQ(got.embeddings.size(), 1U);
   EXPECT_EQ(got.embeddings[0].ticket, 8);
   EXPECT_EQ(got.embeddings[0].embedding.texts, want.embeddings[0].embedding.texts);
+  EXPECT_EQ(got.embeddings[0].embedding.client, "key 2");
   EXPECT_EQ(got.cancelled, want.cancelled);
   EXPECT_EQ(got.schemas, want.schemas);
   EXPECT_TRUE(got.ends);

@@ -12,14 +12,16 @@
 #include <memory>
 #include <thread>
 
-#include "colossal/base/json.h"
+#include "colossal/serve/embedding_work.h"
 #include "serve/loop_ranks.h"
+#include "support/ranks_values.h"
 
 namespace colossal::serve::engine_loop_test {
 namespace {
 
 using namespace loop_ranks;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class EngineLoopOn : public LoopRanks {};
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineLoopOn, testing::Values(1, 2));
@@ -133,10 +135,12 @@ TEST_P(EngineLoopOn, WorksAsideWhileItHasNoRequests) {
   });
 }
 
-TEST_P(EngineLoopOn, EmbedsBetweenSteps) {
+TEST_P(EngineLoopOn, EmbedsWithinSteps) {
   on_ranks([](Rank& rank) {
     const Tokens want = want_of(rank, generation_of(60, 9));
-    infer::Engine engine(*rank.saved.model, kSmall);
+    infer::EngineOptions small = kSmall;
+    small.step_tokens = 6;
+    infer::Engine engine(*rank.saved.model, small);
     infer::Embedder embedder(*rank.saved.model, {.normalize = true, .tokens_at_once = 5});
     const at::Tensor vectors = embedder.embed(kTexts);
     EngineLoopOptions options = rank.options(engine);
@@ -146,7 +150,7 @@ TEST_P(EngineLoopOn, EmbedsBetweenSteps) {
     std::vector<std::string> ended;
     bool begun = false;
     const auto add = [&](const std::string& name, std::vector<std::vector<int64_t>> texts, size_t steps) {
-      return loop.add({.texts = std::move(texts), .on_vectors = [&, name, steps](Vectors own) {
+      return loop.add({.texts = std::move(texts), .client = name, .on_vectors = [&, name, steps](Vectors own) {
                          EXPECT_EQ(own.error, "");
                          EXPECT_EQ(heard.tokens.size(), steps) << "generation goes on beside " << name;
                          ended.push_back(name);
@@ -174,6 +178,62 @@ TEST_P(EngineLoopOn, EmbedsBetweenSteps) {
     if (!rank.is_first()) return;
     EXPECT_THAT(ended, ElementsAre("none", "one", "all"));
     EXPECT_EQ(heard.tokens, want);
+  });
+}
+
+TEST_P(EngineLoopOn, ReadsALongTextInSteps) {
+  on_ranks([](Rank& rank) {
+    const Tokens want = want_of(rank, generation_of(60, 20));
+    infer::EngineOptions small = kSmall;
+    small.step_tokens = 8;
+    infer::Engine engine(*rank.saved.model, small);
+    infer::Embedder embedder(*rank.saved.model, {.tokens_at_once = 8});
+    EngineLoopOptions options = rank.options(engine);
+    options.embedder = &embedder;
+    EngineLoop loop(rank.world, rank.mesh, options);
+    Heard heard;
+    size_t steps = 0, made_at_end = 0;
+    int64_t most_blocks = 0;
+    loop.run([&] {
+      if (steps++ == 0) {
+        loop.add(one(heard_by(heard, generation_of(60, 20))));
+      } else if (steps == 3) {
+        loop.add({.texts = {Tokens(32, 9)}, .client = "texts", .on_vectors = [&](Vectors own) {
+                    EXPECT_EQ(own.rows.size(), 1U);
+                    made_at_end = heard.tokens.size();
+                  }});
+        EXPECT_EQ(loop.load().waiting, 1);
+      } else if (steps == 4) {
+        EXPECT_EQ(loop.load().waiting, 0);
+        EXPECT_EQ(loop.load().running, 2);
+      }
+      EXPECT_EQ(heard.tokens.size(), std::min<size_t>(steps - 1, 20)) << "a token in each step";
+      most_blocks = std::max(most_blocks, loop.load().blocks_used);
+      if (heard.has_ended()) loop.end();
+    });
+    if (!rank.is_first()) return;
+    EXPECT_EQ(made_at_end, 2U + 5U) << "7 tokens of the text in each step";
+    EXPECT_EQ(most_blocks, 2 + 1) << "of 28 tokens of the text and 8 of the completion";
+    EXPECT_EQ(heard.tokens, want);
+  });
+}
+
+TEST_P(EngineLoopOn, RefusesTextsThatExceedAStepOrTheCache) {
+  on_ranks([](Rank& rank) {
+    infer::EngineOptions small = kSmall;
+    small.cache_bytes = infer::ModelRunner::bytes_of_token(*rank.saved.model) * 16;
+    const infer::Engine engine(*rank.saved.model, small);
+    const infer::Embedder embedder(*rank.saved.model, {.tokens_at_once = 8});
+    const auto refusal = [&](const infer::Engine* own, int64_t tokens) {
+      return test::thrown_message([&] { check_text(embedder, own, Tokens(static_cast<size_t>(tokens), 9)); });
+    };
+    EXPECT_EQ(refusal(&engine, 16), "");
+    EXPECT_THAT(refusal(&engine, 17), HasSubstr("a text must have at most 16 tokens, as positions and cache allow: got "
+                                                "17; shorten it, or raise --kv-cache"));
+    EXPECT_EQ(refusal(nullptr, 8), "");
+    EXPECT_THAT(refusal(nullptr, 9),
+                HasSubstr("a text must have at most 8 tokens, those of a step, because the model sees a whole text at "
+                          "once: got 9; shorten it, or raise --step-tokens"));
   });
 }
 

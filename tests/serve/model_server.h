@@ -22,6 +22,7 @@
 #include "colossal/http/server.h"
 #include "colossal/infer/engine.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/routes.h"
 
@@ -203,7 +204,7 @@ class ModelServer {
                   .schemas = &schemas,
                   .max_length = engine.max_length(),
                   .continues = true,
-                  .check_embedding = [&](const std::vector<int64_t>& ids) { embedder.check(ids); }},
+                  .check_embedding = [&](const std::vector<int64_t>& ids) { serve::check_text(embedder, &engine, ids); }},
                  *replica_);
     ready();
     loop.run([this] { gate.pass(); });

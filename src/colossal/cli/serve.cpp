@@ -16,6 +16,7 @@
 #include "colossal/comm/part_of_world.h"
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replicas/served_replicas.h"
 #include "colossal/serve/routes.h"
@@ -109,10 +110,15 @@ class Drain {
   bool is_urgent_ = false, has_ended_ = false;
 };
 
-/// Returns the maximum number of tokens of a text to embed.
+/// Returns the maximum number of tokens of a text to embed that the model's folder names.
+int64_t folder_length(const ServeOptions& options) {
+  return options.embedding_tokens > 0 ? options.embedding_tokens : INT64_MAX;
+}
+
+/// Returns the maximum number of tokens of a text, for a model that only embeds.
 int64_t embedding_length(const ServeOptions& options, const run::SavedModel& saved) {
   const int64_t positions = saved.model->model().shape.positions;
-  return options.embedding_tokens > 0 ? std::min(options.embedding_tokens, positions) : positions;
+  return std::min({folder_length(options), positions, options.embedding.tokens_at_once});
 }
 
 serve::ServedModel served_model(const ServeOptions& options, const run::SavedModel& saved, ModelRunners& runners) {
@@ -129,9 +135,8 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
                            .no_embeddings = runners.no_embeddings,
                            .embedding_prompt = options.embedding_prompt};
   if (!runners.embedder) return model;
-  model.check_embedding = [&embedder = *runners.embedder,
-                           length = embedding_length(options, saved)](const std::vector<int64_t>& text) {
-    embedder.check(text);
+  model.check_embedding = [&runners, length = folder_length(options)](const std::vector<int64_t>& text) {
+    serve::check_text(*runners.embedder, runners.engine ? &*runners.engine : nullptr, text);
     const auto tokens = static_cast<int64_t>(text.size());
     require(tokens <= length, "embed", "a text must have at most ", length, " tokens: got ", tokens, "; shorten it");
   };

@@ -105,7 +105,21 @@ void Engine::check(const Request& request) const {
           request.options.attention_sinks);
   require(request.after >= -1 && request.after < next_id_, component,
           "after must be the id of an earlier request, or -1: got ", request.after);
+  require(!request.pooling || (runner_->has_states() && *request.pooling != Pooling::Pooler), component,
+          "a vector of a prompt needs the batching engine, ranks that hold whole hidden states, and the pooling cls, "
+          "mean, max or last; use infer::Embedder");
   refuse_unused(changed_options(request.options), runner_->unused(), runner_->name(), component);
+}
+
+// The message counts the last new token, which the request asks for and no block stores.
+void Engine::check_room(int64_t prompt, int64_t new_tokens, int64_t stored) const {
+  const int64_t capacity = scheduler_.max_length();
+  if (stored <= capacity) return;
+  const bool has_last = new_tokens > 0;
+  throw Error("engine", concat("prompt + new tokens must fit the KV cache: got ", prompt, " + ", new_tokens,
+                               " tokens, capacity ", capacity + (has_last ? 1 : 0),
+                               has_last ? " with the last one, which is not stored" : "",
+                               "; raise --kv-cache or lower --max-tokens"));
 }
 
 int64_t Engine::add(Request request, OnEvent on_event) {
@@ -113,8 +127,8 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   const GenerationOptions& asked = request.options;
   int64_t longest = runner_->longest();
   if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
-  int64_t max_new_tokens = std::max<int64_t>(asked.max_tokens, 0);
-  const bool is_scored = asked.prompt_logprobs >= 0;
+  const bool is_pooled = request.pooling.has_value(), is_scored = asked.prompt_logprobs >= 0 && !is_pooled;
+  int64_t max_new_tokens = is_pooled ? 0 : std::max<int64_t>(asked.max_tokens, 0);
   std::vector<int64_t> text = runner_->text_of(request);
   if (asked.attention_sinks >= 0) {
     if (runner_->shape().window == 0) longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
@@ -132,19 +146,23 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   const int64_t id = next_id_;
   Sampler sampler(asked.sampling, request.prompt);
   Running running{std::move(request), std::move(sampler), max_new_tokens, longest};
-  if (max_new_tokens == 0 && !is_scored) {
+  if (is_pooled) running.pool.emplace(*running.request.pooling, running.request.normalizes);
+  if (max_new_tokens == 0 && !is_scored && !is_pooled) {
     kept_.push_back({id, -1, FinishReason::AtLength});
   } else {
-    const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
+    // The model does not read the last new token.
+    const int64_t read_again = std::min(std::max<int64_t>(max_new_tokens - 1, 0), longest - length);
+    check_room(length, max_new_tokens, length + read_again);
     const Request& own = running.request;
     const int64_t room = std::min(max_new_tokens, longest - length + 1);
-    scheduler_.add(id, text, std::min(read_again, longest - length),
-                   {.scored = is_scored ? length - 1 : 0,
+    scheduler_.add(id, text, read_again,
+                   {.scored = is_pooled ? length : is_scored ? length - 1 : 0,
+                    .is_pooled = is_pooled,
                     .client = options_.alone ? std::string() : own.client,  // a lone request runs to its end
                     .cache_key = runner_->cache_key(own, length, room),
                     .after = own.after});
     runner_->begin(id, text, room);
-    const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_;
+    const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_ && !is_pooled;
     if (looks_up) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
     running_.emplace(id, std::move(running));
     look_up(id);
@@ -356,16 +374,41 @@ void Engine::write_own_drafts(std::vector<MultiTokenDrafts::Sequence> read) {
   }
 }
 
+// Ends a request whose whole prompt was read and that wants no token.
+void Engine::end_text(int64_t id) {
+  Event event{.id = id, .token = -1, .finish_reason = FinishReason::AtLength, .found = scheduler_.found(id)};
+  if (const Running& running = running_.at(id); running.pool) event.vector = running.pool->vector();
+  ready_.push_back(std::move(event));
+  end(id);
+}
+
+void Engine::pool(const std::vector<Scheduler::ScheduledTokens>& step) {
+  const auto is_pooled = [](const Scheduler::ScheduledTokens& scheduled) { return scheduled.is_pooled; };
+  if (std::none_of(step.begin(), step.end(), is_pooled)) return;
+  const at::Tensor states = runner_->states();
+  int64_t row = 0;
+  for (const Scheduler::ScheduledTokens& scheduled : step) {
+    if (!scheduled.is_pooled) continue;
+    running_.at(scheduled.id).pool->add(states.narrow(0, row, scheduled.scored));
+    row += scheduled.scored;
+  }
+}
+
 void Engine::run_step() {
   const std::vector<Scheduler::ScheduledTokens> step = scheduler_.next();
   if (step.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor logits = runner_->logits(scheduler_, step);
+  pool(step);
   int64_t row = 0, place = 0;
   std::vector<MultiTokenDrafts::Sequence> read;
   for (const Scheduler::ScheduledTokens& scheduled : step) {
     MultiTokenDrafts::Sequence own{scheduled.id, place, scheduled.first, scheduled.count, scheduled.is_last};
     place += scheduled.count + scheduled.proposed;
+    if (scheduled.is_pooled) {
+      if (scheduled.is_last) end_text(scheduled.id);
+      continue;
+    }
     score(scheduled, logits.narrow(0, row, scheduled.scored));
     row += scheduled.scored;
     if (!scheduled.is_last) {
@@ -379,11 +422,7 @@ void Engine::run_step() {
       own.count += accepted.value_or(0);
       if (accepted) read.push_back(std::move(own));
     } else {
-      ready_.push_back({.id = scheduled.id,
-                        .token = -1,
-                        .finish_reason = FinishReason::AtLength,
-                        .found = scheduler_.found(scheduled.id)});
-      end(scheduled.id);
+      end_text(scheduled.id);
     }
     ready_[first].prompt_log_probabilities = std::move(scores);
     row += 1 + scheduled.proposed;

@@ -23,6 +23,7 @@
 #include "colossal/infer/decoding/ngram_lookup.h"
 #include "colossal/infer/decoding/runner.h"
 #include "colossal/infer/decoding/scheduler.h"
+#include "colossal/infer/embeddings/pooling.h"
 #include "colossal/infer/request.h"
 
 namespace colossal::infer {
@@ -90,8 +91,8 @@ class Engine {
     int64_t proposed = 0, accepted = 0;  ///< draft tokens that the model evaluated; those that it accepted
   };
   struct Load {
-    int64_t waiting = 0;      ///< number of requests before their first step
-    int64_t running = 0;      ///< number of requests after it, including preempted ones
+    int64_t waiting = 0;      ///< number of requests before their first step, without those with Request::pooling
+    int64_t running = 0;      ///< number of such requests after it, including preempted ones
     int64_t blocks_used = 0;  ///< number of blocks that requests hold; a free block that keeps a prefix is not used
   };
   /// `model` and EngineOptions::draft must outlive the engine.
@@ -107,7 +108,8 @@ class Engine {
   /// Errors ("engine"; with `alone` "generate"): an empty prompt or ids outside the vocabulary; a prompt longer than
   ///                                             the model's positions or max_length; more tokens than the cache
   ///                                             holds; attention sinks of half the maximum length or more; a full
-  ///                                             queue; an option that the runner does not use, with its name;
+  ///                                             queue; an option that the runner does not use, with its name; a
+  ///                                             pooling if the runner has no hidden states, or Pooling::Pooler;
   ///                                             a Request::after that is the id of no earlier request.
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
@@ -121,6 +123,8 @@ class Engine {
   /// Errors: errors of the model's forward passes and of the event functions.
   /// Errors ("engine"): a call from inside an event function.
   void step();
+  /// Returns true if a step has read tokens of a request that has not ended. Errors ("engine"): an unknown id.
+  bool has_begun(int64_t id) const { return scheduler_.has_begun(id); }
   bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 
   const DraftCounts& draft_counts() const { return draft_counts_; }
@@ -141,12 +145,14 @@ class Engine {
     int64_t max_new_tokens;  // maximum number of new tokens, limited by positions
     int64_t longest;         // maximum number of tokens of the sequence that the model can read
     std::optional<NgramLookup> lookup{};
+    std::optional<TextPool> pool{};
     int64_t made = 0;
     // Draft tokens expected next. A token of -1 stands for a token that is chosen without a draft.
     std::deque<DraftedToken> expected{};
     std::vector<LogProbabilities> scores{};  // log-probabilities of the prompt tokens computed so far
   };
   void check(const Request& request) const;
+  void check_room(int64_t prompt, int64_t new_tokens, int64_t stored) const;
   void run_step();
   void deliver();
   void forget(int64_t id);
@@ -156,6 +162,8 @@ class Engine {
   void end(int64_t id);
   std::optional<int64_t> advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
   void score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
+  void end_text(int64_t id);
+  void pool(const std::vector<Scheduler::ScheduledTokens>& step);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t max_draft_tokens_of(int64_t id) const;
   void look_up(int64_t id);

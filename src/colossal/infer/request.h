@@ -17,6 +17,8 @@
 
 namespace colossal::infer {
 
+enum class Pooling;  // infer/embeddings/pooling.h
+
 struct Request {
   std::vector<int64_t> prompt;     ///< token ids, at least one
   std::vector<int64_t> end_ids{};  ///< tokens that end the completion and are not part of it
@@ -36,6 +38,11 @@ struct Request {
   /// that one has read the prompt, or has ended, and finds the prompt's full blocks in the cache. So they are computed
   /// once, if both have the same prompt and cache_key and EngineOptions::keeps_prefixes is on.
   int64_t after = -1;
+  /// If set, the request wants one vector of its prompt instead of a completion: the hidden states after the last norm,
+  /// combined in this way (Event::vector). Its prompt is read in chunks like any other, and finds no cached prefix.
+  /// Options, end_ids and constraint have no effect. It must not be Pooling::Pooler.
+  std::optional<Pooling> pooling{};
+  bool normalizes = false;  ///< scales the vector to length 1
 };
 
 /// Log-probabilities (natural logarithm) at one position, computed in fp64 from the model's logits. Temperature,
@@ -71,6 +78,8 @@ struct Event {
   /// Log-probabilities of the prompt's second to last tokens. They are in the first event of a request with
   /// GenerationOptions::prompt_logprobs.
   std::vector<LogProbabilities> prompt_log_probabilities{};
+  /// Vector of a request with Request::pooling, in its only event, which has FinishReason::AtLength and no token.
+  std::vector<float> vector{};
   int64_t found = 0;  ///< number of prompt tokens that were found in cached blocks when the request started
 
   /// Returns true if `token` is part of the completion: there is a token, and it is not an end token.

@@ -48,7 +48,9 @@ void pass_changes(Bytes& bytes, Values& changes) {
     pass_options(bytes, generation.options);
     bytes(generation.ignores_end), bytes(generation.client), bytes(generation.cache_key);
   });
-  bytes.each(changes.embeddings, [&bytes](auto& added) { bytes(added.ticket), bytes(added.embedding.texts); });
+  bytes.each(changes.embeddings, [&bytes](auto& added) {
+    bytes(added.ticket), bytes(added.embedding.texts), bytes(added.embedding.client);
+  });
 }
 
 }  // namespace

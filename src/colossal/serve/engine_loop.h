@@ -38,10 +38,10 @@ struct EngineLoopOptions {
 /// rank 0 waits under World::busy and the others wait in that broadcast, so an idle loop uses no processor time.
 ///
 /// Communication: one broadcast_text per step among the ranks of `mesh`, for any number of changes, and the
-///                communication of Engine::step() and Embedder::embed_row(). None with one rank.
+///                communication of Engine::step(), or of Embedder::embed_row() without an engine. None with one rank.
 /// Errors:        an error that one request causes, such as a prompt that is too long, is an event of that request. All
 ///                ranks get the same one, and the loop goes on. After end() or an error of run(), add() takes no work.
-/// Embeddings:    take turns, one row of Embedder::embed_row() after each step, so that they do not stop generations.
+/// Embeddings:    take turns within the steps of the engine (EmbeddingWork), so that they do not stop generations.
 class EngineLoop final : public Replica {
  public:
   /// `world` and `mesh` are those of this replica alone. All must outlive the loop.

@@ -1,8 +1,5 @@
 #include "colossal/serve/engine_work.h"
 
-#include <ATen/ATen.h>
-
-#include <algorithm>
 #include <new>
 #include <optional>
 #include <utility>
@@ -35,7 +32,9 @@ void EngineWork::fail(const infer::OnEvent& on_event, infer::FinishReason reason
 }
 
 EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled)
-    : options_(options), is_cancelled_(std::move(is_cancelled)) {}
+    : options_(options),
+      is_cancelled_(std::move(is_cancelled)),
+      embeddings_(options.engine, options.embedder, is_cancelled_) {}
 
 void EngineWork::apply(Changes changes) {
   for (const std::string& schema : changes.schemas) options_.schemas->compile_aside(schema);
@@ -49,7 +48,7 @@ void EngineWork::cancel(Ticket ticket) {
     options_.engine->drop(running->second.id);
     running_.erase(running);
   }
-  std::erase_if(embeddings_, [ticket](const Embedded& embedded) { return embedded.ticket == ticket; });
+  embeddings_.cancel(ticket);
 }
 
 void EngineWork::add(NewGeneration added) {
@@ -87,46 +86,20 @@ void EngineWork::on_event(const Running& running, const infer::Event& event) {
 }
 
 void EngineWork::add(NewEmbedding added) {
-  Embedded embedded{added.ticket, std::move(added.embedding)};
-  const auto error = error_of_request([&] {
-    require(options_.embedder, "serve", "the model must embed texts: got one that does not");
-    for (const std::vector<int64_t>& text : embedded.embedding.texts) options_.embedder->check(text);
-  });
-  if (error) return finish(embedded, {.error = *error});
-  if (embedded.embedding.texts.empty()) return finish(embedded, {});
-  embeddings_.push_back(std::move(embedded));
-}
-
-void EngineWork::finish(const Embedded& embedded, Vectors vectors) const {
-  if (embedded.embedding.on_vectors && !is_cancelled_(embedded.ticket))
-    embedded.embedding.on_vectors(std::move(vectors));
+  const std::function<void(Vectors)> on_vectors = added.embedding.on_vectors;
+  const Ticket ticket = added.ticket;
+  const auto error = error_of_request([&] { embeddings_.add(std::move(added)); });
+  if (error && on_vectors && !is_cancelled_(ticket)) on_vectors({.error = *error});
 }
 
 void EngineWork::step() {
+  embeddings_.begin_step();
   if (options_.engine && options_.engine->has_work()) options_.engine->step();
-  if (!embeddings_.empty()) embed_row();
-}
-
-void EngineWork::embed_row() {
-  Embedded& first = embeddings_.front();
-  const std::vector<std::vector<int64_t>>& texts = first.embedding.texts;
-  const at::Tensor rows = options_.embedder->embed_row(texts, first.done).contiguous();
-  const auto count = static_cast<size_t>(rows.size(0)), size = static_cast<size_t>(rows.size(1));
-  const float* values = rows.const_data_ptr<float>();
-  for (size_t i = 0; i < count && first.embedding.on_vectors; ++i, values += size)
-    first.vectors.rows.emplace_back(values, values + size);
-  first.done += count;
-  Embedded own = std::move(first);
-  embeddings_.pop_front();
-  if (own.done < own.embedding.texts.size())
-    embeddings_.push_back(std::move(own));
-  else
-    finish(own, std::move(own.vectors));
 }
 
 ReplicaLoad EngineWork::load() const {
   ReplicaLoad load;
-  for (const Embedded& embedded : embeddings_) ++(embedded.done == 0 ? load.waiting : load.running);
+  embeddings_.count(load);
   if (!options_.engine) return load;
   const infer::Engine::Load of_engine = options_.engine->load();
   load.waiting += of_engine.waiting, load.running += of_engine.running;
@@ -137,14 +110,13 @@ ReplicaLoad EngineWork::load() const {
 void EngineWork::drop_all() {
   for (const auto& [ticket, running] : running_) options_.engine->drop(running.id);
   running_.clear();
-  embeddings_.clear();
+  embeddings_.drop_all();
 }
 
 void EngineWork::fail_all(const std::string& message) {
   for (const auto& [ticket, running] : std::exchange(running_, {}))
     if (!is_cancelled_(ticket)) fail(running.on_event, infer::FinishReason::EngineEnded, message);
-  for (const Embedded& embedded : std::exchange(embeddings_, {}))
-    finish(embedded, {.error = message, .engine_has_ended = true});
+  embeddings_.fail_all(message);
 }
 
 }  // namespace colossal::serve

@@ -5,13 +5,13 @@
 //   if (work.has_work()) work.step();
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "colossal/serve/changes.h"
+#include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 
 namespace colossal::serve {
@@ -27,11 +27,11 @@ class EngineWork {
   EngineWork& operator=(const EngineWork&) = delete;
 
   /// Begins to compile schemas, and cancels and adds work. An error of one request (Engine::add,
-  /// SchemaCache::constraint, Embedder::check) is the same on all ranks: it ends that request, with
+  /// SchemaCache::constraint, EmbeddingWork::add) is the same on all ranks: it ends that request, with
   /// FinishReason::Failed or Vectors::error.
   void apply(Changes changes);
-  bool has_work() const { return !embeddings_.empty() || (options_.engine && options_.engine->has_work()); }
-  /// Runs one step of the engine and one row of embeddings, if there are some. Unfinished embeddings take turns.
+  bool has_work() const { return embeddings_.has_work() || (options_.engine && options_.engine->has_work()); }
+  /// Runs one step of the engine, which also reads texts to embed; without an engine, one row of embeddings.
   /// Errors: those of Engine::step() and Embedder::embed_row(). Neither may be used afterwards.
   void step();
 
@@ -52,23 +52,15 @@ class EngineWork {
     int64_t id;  // the engine's id of the request
     infer::OnEvent on_event;
   };
-  struct Embedded {
-    Ticket ticket;
-    Embedding embedding;
-    size_t done = 0;  // number of texts that have vectors
-    Vectors vectors{};
-  };
   void cancel(Ticket ticket);
   void add(NewGeneration added);
   void add(NewEmbedding added);
   void on_event(const Running& running, const infer::Event& event);
-  void finish(const Embedded& embedded, Vectors vectors) const;
-  void embed_row();
 
   const EngineLoopOptions options_;
   const std::function<bool(Ticket)> is_cancelled_;
   std::map<Ticket, Running> running_;  // generations without their last event; the engine's functions point at these
-  std::deque<Embedded> embeddings_;
+  EmbeddingWork embeddings_;
 };
 
 }  // namespace colossal::serve

@@ -40,7 +40,8 @@ struct Vectors {
 
 /// Texts to embed.
 struct Embedding {
-  std::vector<std::vector<int64_t>> texts{};  ///< token ids with special tokens; each fits (infer::Embedder::check)
+  std::vector<std::vector<int64_t>> texts{};  ///< token ids with special tokens; each fits (check_text())
+  std::string client{};                       ///< infer::Request::client
   /// Called once, on a thread of the replica. It must be quick and must not throw.
   std::function<void(Vectors)> on_vectors{};
 };

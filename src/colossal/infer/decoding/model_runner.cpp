@@ -79,13 +79,15 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   nn::ForwardContext pass;
+  pooled_.clear();
   for (const Scheduler::ScheduledTokens& scheduled : step) {
     const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
     const int64_t row = static_cast<int64_t>(ids.size()) - scheduled.first;
-    for (int64_t i = 0; i < scheduled.scored; ++i) last.push_back(row + scheduled.first_scored + i);
+    std::vector<int64_t>& scored = scheduled.is_pooled ? pooled_ : last;
+    for (int64_t i = 0; i < scheduled.scored; ++i) scored.push_back(row + scheduled.first_scored + i);
     for (int64_t i = scheduled.first; i < scheduled.first + scheduled.count; ++i)
       ids.push_back(tokens[i]), positions.push_back(i);
-    if (scheduled.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    if (scheduled.is_last && !scheduled.is_pooled) last.push_back(static_cast<int64_t>(ids.size()) - 1);
     for (int64_t i = 0; i < scheduled.proposed; ++i) {
       ids.push_back(scheduler.proposed(scheduled.id)[i]), positions.push_back(scheduled.first + scheduled.count + i);
       last.push_back(static_cast<int64_t>(ids.size()) - 1);
@@ -113,10 +115,23 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   return model_.everywhere(
       pass,
       [&](int, const models::States& end, const nn::ForwardContext& own) {
-        if (keeps_hidden_) hidden_ = end[0];
+        if (keeps_hidden_ || !pooled_.empty()) hidden_ = end[0];
         return last.empty() ? none : model.head->logits(end[0].index_select(1, wanted), own)[0];
       },
       none);
+}
+
+at::Tensor ModelRunner::states() {
+  const at::NoGradGuard no_grad;
+  const nn::Parameters::Options& made = model_.parameters().options();
+  const at::Tensor places =
+      at::tensor(pooled_, at::TensorOptions().dtype(at::kLong).device(made.device));
+  const at::Tensor like = at::empty({places.size(0), shape().hidden},
+                                    at::TensorOptions().dtype(made.dtype).device(made.device));
+  const at::Tensor states = model_.at_end(
+      [&](const distributed::DistributedModel::MakeReady&) { return hidden_[0].index_select(0, places); }, like);
+  if (!keeps_hidden_) hidden_.reset();
+  return states;
 }
 
 }  // namespace colossal::infer

@@ -60,6 +60,10 @@ class ModelRunner final : public Runner {
   /// that it may have at most. They stay the same while it grows. Without begin() they follow its tokens so far.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
+  /// Returns false for layouts that divide hidden states between ranks.
+  bool has_states() const override { return !model_.divides_states(); }
+  at::Tensor states() override;
+
   /// Lets logits() keep the hidden states of its last step, for MultiTokenDrafts.
   void keep_hidden() { keeps_hidden_ = true; }
   /// Returns this rank's part of the end of the model for all tokens of the last step, proposed ones included:
@@ -76,6 +80,7 @@ class ModelRunner final : public Runner {
   std::map<int64_t, int64_t> reaches_;  // by request, if frequencies depend on the length of a text
   bool keeps_hidden_ = false;
   at::Tensor hidden_{};
+  std::vector<int64_t> pooled_;  // places in the last step's row of the scored tokens of pooled requests
 };
 
 }  // namespace colossal::infer

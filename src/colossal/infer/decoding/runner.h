@@ -47,8 +47,14 @@ class Runner {
   virtual void end(int64_t id) = 0;
 
   /// Returns logits [n, V]. Each entry of `step` has one row per scored token. If it is the last one of its request, it
-  /// also has a row for the next token and one for each proposed token.
+  /// also has a row for the next token and one for each proposed token. Entries with is_pooled have no rows.
   virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) = 0;
+
+  /// Returns true if states() works with this runner and the layout of its model.
+  virtual bool has_states() const { return false; }
+  /// Returns the hidden states [n, H] after the last norm: those of the scored tokens of the last step's entries with
+  /// is_pooled, in order. All ranks must call it after the same steps. Communication: a pipeline sends the states.
+  virtual at::Tensor states() { return {}; }
 };
 
 }  // namespace colossal::infer

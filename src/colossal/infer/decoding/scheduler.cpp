@@ -40,9 +40,10 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tok
                                   .cache_key = sharing.cache_key,
                                   .after = sharing.after,
                                   .prompt = prompt,
-                                  .to_score = sharing.scored});
+                                  .to_score = sharing.scored,
+                                  .is_pooled = sharing.is_pooled});
   client.waiting.push_back(id);
-  ++client.requests, ++waiting_;
+  ++client.requests, ++(sharing.is_pooled ? pooled_ : waiting_);
 }
 
 int64_t Scheduler::max_length() const {
@@ -120,7 +121,7 @@ void Scheduler::give_up(Sequence& sequence) {
 void Scheduler::hold(Sequence& sequence, int64_t count) {
   const int64_t full = sequence.held / options_.block_tokens;
   sequence.held += count;
-  if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
+  if (options_.keeps_prefixes && !sequence.is_pooled && sequence.held / options_.block_tokens > full)
     pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held}, sequence.given_back,
                sequence.cache_key);
 }
@@ -268,7 +269,10 @@ Scheduler::Admits Scheduler::start_first(Client& client, int64_t max_tokens) {
   Sequence& sequence = at(id);
   counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
   counts_.found_tokens += sequence.held;
-  if (sequence.found < 0) sequence.found = sequence.held, --waiting_;
+  if (sequence.found < 0) {
+    sequence.found = sequence.held;
+    if (!sequence.is_pooled) --waiting_;
+  }
   sequence.is_running = true;
   client.waiting.pop_front();
   client.reading.push_back(id);
@@ -325,6 +329,7 @@ std::vector<Scheduler::ScheduledTokens> Scheduler::planned_step() {
     scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
     scheduled.scored = std::max<int64_t>(0, std::min(end, sequence.to_score) - sequence.scored);
     sequence.scored += scheduled.scored;
+    scheduled.is_pooled = sequence.is_pooled;
     const int64_t known = std::max(sequence.counted, sequence.held);  // found tokens cost nothing
     charge(*sequence.client, std::max<int64_t>(0, std::min(end, sequence.prompt) - known));
     sequence.counted = std::max(sequence.counted, end);
@@ -397,7 +402,10 @@ void Scheduler::remove(int64_t id) {
   Client& client = *sequence.client;
   give_up(sequence);
   if (sequence.is_running) --client.running;
-  if (sequence.found < 0) --waiting_;
+  if (sequence.is_pooled)
+    --pooled_;
+  else if (sequence.found < 0)
+    --waiting_;
   --client.requests;
   std::erase(running_, id);
   std::erase(client.waiting, id);

@@ -40,6 +40,9 @@ struct SchedulerOptions {
 /// How a request of a Scheduler takes turns and shares blocks; the last three are those of infer::Request.
 struct Sharing {
   int64_t scored = 0;  ///< number of first tokens whose next token gets a log-probability
+  /// The hidden states of the scored tokens are wanted, not log-probabilities, and no token follows the last one. Its
+  /// blocks are not cached for reuse, because they would replace prefixes that chats find again.
+  bool is_pooled = false;
   std::string client{}, cache_key{};
   int64_t after = -1;
 };
@@ -77,6 +80,7 @@ class Scheduler {
     int64_t proposed = 0;  ///< number of proposed tokens (propose()) computed after them
     /// Tokens [first_scored, first_scored + scored) of the request: those whose next token gets a log-probability.
     int64_t first_scored = 0, scored = 0;
+    bool is_pooled = false;  ///< Sharing::is_pooled
   };
   struct Counts {
     /// Tokens of requests at admission, including each readmission after preemption: all of them, and those found in
@@ -132,9 +136,11 @@ class Scheduler {
 
   bool has_work() const { return !sequences_.empty(); }
   /// Returns the number of requests before their first step. running() returns the number of the others, including
-  /// preempted ones.
+  /// preempted ones. Both leave out requests with Sharing::is_pooled.
   int64_t waiting() const { return waiting_; }
-  int64_t running() const { return static_cast<int64_t>(sequences_.size()) - waiting_; }
+  int64_t running() const { return static_cast<int64_t>(sequences_.size()) - waiting_ - pooled_; }
+  /// Returns true if a step has read tokens of a request. Errors ("engine"): an unknown id.
+  bool has_begun(int64_t id) const { return at(id).found >= 0; }
   /// Returns the number of tokens of a request that were found in cached blocks when it first started; 0 before.
   /// Errors ("engine"): an unknown id.
   int64_t found(int64_t id) const { return std::max<int64_t>(0, at(id).found); }
@@ -178,6 +184,7 @@ class Scheduler {
     int64_t given_back = 0;  // number of first blocks that were freed because they are before the window
     int64_t to_score = 0;    // number of first tokens to score
     int64_t scored = 0;      // number of tokens of to_score that were scheduled
+    bool is_pooled = false;
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
     // A completion advances by one token in every step. Longer runs of its tokens, read again after a preemption, take
     // turns like a prompt.
@@ -218,7 +225,8 @@ class Scheduler {
   std::vector<int64_t> running_;  // ids of the requests that hold blocks, in the order in which they started
   int64_t left_ = 0;              // during next(): number of tokens that the step has room for
   int64_t work_ = 0;              // growth of all counters since a preempted request last preempted to start again
-  int64_t waiting_ = 0;
+  int64_t waiting_ = 0;  // without pooled ones
+  int64_t pooled_ = 0;   // number of requests with is_pooled
   int64_t next_since_ = 0;
   Counts counts_;
 };

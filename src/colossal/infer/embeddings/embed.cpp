@@ -19,40 +19,18 @@ bool has_pooler(distributed::DistributedModel& model) {
   });
 }
 
-/// Returns the index of the first token of each text, or of the last one if `last`: [texts].
-at::Tensor ends_of(const std::vector<int64_t>& lengths, bool last, at::Device device) {
+/// Returns the index of the first token of each text: [texts].
+at::Tensor begins_of(const std::vector<int64_t>& lengths, at::Device device) {
   std::vector<int64_t> places;
   int64_t begin = 0;
   for (const int64_t length : lengths) {
-    places.push_back(last ? begin + length - 1 : begin);
+    places.push_back(begin);
     begin += length;
   }
   return at::tensor(places, at::TensorOptions().dtype(at::kLong).device(device));
 }
 
 }  // namespace
-
-const std::vector<std::string>& pooling_names() {
-  static const std::vector<std::string> names{"cls", "mean", "max", "last", "pooler"};  // same order as Pooling
-  return names;
-}
-
-Pooling pooling_of(const std::string& name) {
-  const auto& names = pooling_names();
-  const auto found = std::find(names.begin(), names.end(), name);
-  require(found != names.end(), "embed", "a pooling must be one of cls, mean, max, last, pooler: got ", name);
-  return static_cast<Pooling>(found - names.begin());
-}
-
-at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling) {
-  const at::Tensor rows = hidden[0].to(at::promote_types(hidden.scalar_type(), at::kFloat));
-  if (pooling == Pooling::Cls || pooling == Pooling::Last)
-    return rows.index_select(0, ends_of(lengths, pooling == Pooling::Last, rows.device()));
-  std::vector<at::Tensor> vectors;
-  for (const at::Tensor& text : rows.split_with_sizes(lengths, 0))
-    vectors.push_back(pooling == Pooling::Max ? text.amax(0) : text.mean(0));
-  return at::stack(vectors);
-}
 
 Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOptions& options)
     : model_(distributed), options_(options) {
@@ -96,7 +74,7 @@ at::Tensor Embedder::run(const std::vector<int64_t>& ids, const std::vector<int6
   const auto pool = [&](int, const models::States& end, const nn::ForwardContext& own) {
     if (options_.pooling != Pooling::Pooler) return pooled(end[0], lengths, options_.pooling);
     // one row per text, because the pooler reads the first token of each row
-    const at::Tensor first = end[0].index_select(1, ends_of(lengths, false, end[0].device())).transpose(0, 1);
+    const at::Tensor first = end[0].index_select(1, begins_of(lengths, end[0].device())).transpose(0, 1);
     return model.norm(first, own).squeeze(1);
   };
   const auto count = static_cast<int64_t>(lengths.size());
@@ -106,7 +84,7 @@ at::Tensor Embedder::run(const std::vector<int64_t>& ids, const std::vector<int6
   // The norm of a BERT begins its head.
   at::Tensor vectors = model.shape.task().generates() ? model_.everywhere(step, pool, like)
                                                       : model_.everywhere_before_norm(step, pool, like);
-  if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);
+  if (options_.normalize) vectors = normalized(vectors);
   return vectors.to(at::kCPU, at::kFloat);
 }
 

@@ -10,31 +10,14 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/embeddings/pooling.h"
 
 namespace colossal::infer {
-
-/// How the hidden states of a text's tokens, including special tokens, become one vector.
-enum class Pooling {
-  Cls,     ///< hidden state of the first token
-  Mean,    ///< mean of all hidden states
-  Max,     ///< maximum of each feature over all tokens
-  Last,    ///< hidden state of the last token
-  Pooler,  ///< BERT's pooler: a dense layer and tanh on the first token
-};
-
-/// Returns the pooling with this name. Errors ("embed"): a name that is not in pooling_names().
-Pooling pooling_of(const std::string& name);
-const std::vector<std::string>& pooling_names();
-
-/// Returns one vector for each text: [texts, H] in at least fp32. `hidden` [1, T, H] has the hidden states of all texts
-/// one after another, with these `lengths`. `pooling` must not be Pooling::Pooler, which has weights.
-at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling);
 
 /// Options of an Embedder.
 struct EmbedOptions {
   Pooling pooling = Pooling::Mean;
-  /// Scales vectors to length 1. Divides vectors shorter than 1e-12 by 1e-12, like torch's normalize.
-  bool normalize = false;
+  bool normalize = false;  ///< scales vectors to length 1 (normalized())
   /// Maximum number of tokens per forward pass, which bounds the memory of activations. A longer text runs alone.
   int64_t tokens_at_once = 4096;
 };
@@ -65,6 +48,7 @@ class Embedder {
   /// Errors ("embed"): a text without tokens or with more tokens than the model's positions; ids outside the
   /// vocabulary. Thread safety: may be called from any thread.
   void check(const std::vector<int64_t>& text) const;
+  const EmbedOptions& options() const { return options_; }
 
  private:
   at::Tensor run(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths);

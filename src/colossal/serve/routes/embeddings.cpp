@@ -46,7 +46,8 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
   if (!model.check_embedding) throw http::RequestError(400, model.no_embeddings);
   const EmbeddingRequest wanted = service.reader().embedding(request.body);
   VectorsForm form{.number = request.number, .base64 = wanted.base64};
-  Embedding work;
+  // A client of its own, so that a long text takes turns with the chats of the same client.
+  Embedding work{.client = "embeddings of " + http::client_of(request)};
   for (const Prompt& input : wanted.inputs) {
     const std::string param = wanted.inputs.size() > 1 ? concat("input[", work.texts.size(), "]") : "input";
     work.texts.push_back(checked_ids(model, input, param));
