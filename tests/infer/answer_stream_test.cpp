@@ -18,11 +18,11 @@ struct StreamedText {
   bool is_stopped;
 };
 
-StreamedText streamed(const std::string& text, std::vector<std::string> stops,
-                      const text::Tokenizer& tokenizer = text::ByteTokenizer()) {
+StreamedText streamed(const std::vector<int64_t>& ids, std::vector<std::string> stops,
+                      const text::Tokenizer& tokenizer) {
   AnswerStream stream(tokenizer, std::move(stops));
   StreamedText result;
-  for (const int64_t id : tokenizer.encode(text)) {
+  for (const int64_t id : ids) {
     result.pieces.push_back(stream.push(id));
     result.all += result.pieces.back();
   }
@@ -30,6 +30,11 @@ StreamedText streamed(const std::string& text, std::vector<std::string> stops,
   result.all += result.rest;
   result.is_stopped = stream.is_stopped();
   return result;
+}
+
+StreamedText streamed(const std::string& text, std::vector<std::string> stops,
+                      const text::Tokenizer& tokenizer = text::ByteTokenizer()) {
+  return streamed(tokenizer.encode(text), std::move(stops), tokenizer);
 }
 
 TEST(AnswerStream, ReturnsAllTextWithoutStops) {
@@ -99,8 +104,9 @@ TEST(AnswerStream, FindsSpecialTokensInStops) {
 
 TEST(AnswerStream, LeavesOutSpecialTokensThatDoNotStop) {
   const auto tokenizer = with_special_tokens();
-  const StreamedText begun = streamed("One.<turn>us<turn>\xc3<turn>\xbc!<turn>us", {"<turn>user"}, *tokenizer);
-  EXPECT_EQ(begun.all, "One.us\xc3\xbc!us") << "a special token that may begin the stop string";
+  const std::vector<int64_t> ids{'a', 300, 'u', 's', 300, 0xc3, 300, 0xbc, '!', 300, 'u', 's'};
+  const StreamedText begun = streamed(ids, {"<turn>user"}, *tokenizer);
+  EXPECT_EQ(begun.all, "aus\xc3\xbc!us") << "a special token that may begin the stop string";
   EXPECT_FALSE(begun.is_stopped);
   const StreamedText other = streamed("One<pad>.user", {"<turn>", "e.u"}, *tokenizer);
   EXPECT_EQ(other.all, "On") << "a special token that no stop string has does not part the text";

@@ -41,6 +41,23 @@ TEST(ChatPrompt, PassesVariables) {
             "user:Hi;think;assistant:");
 }
 
+TEST(ChatPrompt, RefusesVariablesThatTheTemplateDoesNotRead) {
+  const auto body = [](const std::string& member) {
+    return R"({"messages": [{"role": "user", "content": "Hi"}], )" + member + "}";
+  };
+  EXPECT_EQ(rendered("{{ reasoning_effort }};", body(R"("reasoning_effort": "low")")), "low;");
+  EXPECT_EQ(rendered(kLines, body(R"("reasoning_effort": null, "chat_template_kwargs": {"enable_thinking": null})")),
+            "user:Hi;assistant:");
+  for (const auto& [member, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"("reasoning_effort": "low")", "reasoning_effort"},
+           {R"("chat_template_kwargs": {"thinks": true, "think": 1, "enable_thinking": false})",
+            "chat_template_kwargs.enable_thinking"}}) {
+    const http::RequestError error = error_of(kLines, body(member));
+    EXPECT_EQ(error.answer().status, 400);
+    EXPECT_EQ(error.answer().param, param);
+  }
+}
+
 TEST(ChatPrompt, CallsDevelopersSystem) {
   constexpr const char* kBody = R"({"messages": [{"role": "developer", "content": "Be brief"}]})";
   EXPECT_EQ(rendered(kLines, kBody), "system:Be brief;assistant:");

@@ -1,4 +1,4 @@
-// The files of docker/ name only metrics that /metrics prints.
+// The files of docker/ name only metrics that /metrics prints. The page of the server names all fields that it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/serve/metrics.h"
-#include "support/paths.h"
+#include "colossal/serve/refused_fields.h"
 
 namespace colossal::serve::metrics_names_test {
 namespace {
@@ -69,6 +69,12 @@ TEST(MetricsNames, AppearInQueriesOfTheDashboard) {
   for (const auto& panel : dashboard.at("panels"))
     for (const auto& target : panel.at("targets"))
       EXPECT_THAT(metrics_named_in(target.at("expr")), testing::Not(IsEmpty())) << panel.at("title");
+}
+
+TEST(PageOfTheServer, NamesRefusedFields) {
+  const std::string page = read_file(kDocker.parent_path() / "docs/how-to/serving.md", 1 << 20);
+  for (const std::string& name : refused_field_names())
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
 }
 
 }  // namespace

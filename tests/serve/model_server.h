@@ -204,7 +204,8 @@ class ModelServer {
                   .schemas = &schemas,
                   .max_length = engine.max_length(),
                   .continues = true,
-                  .check_embedding = [&](const std::vector<int64_t>& ids) { serve::check_text(embedder, &engine, ids); }},
+                  .check_embedding =
+                      [&](const std::vector<int64_t>& ids) { serve::check_text(embedder, &engine, ids); }},
                  *replica_);
     ready();
     loop.run([this] { gate.pass(); });

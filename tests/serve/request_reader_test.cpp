@@ -172,6 +172,84 @@ TEST(RequestReader, RefusesWrongTypesAndRangesWithTheField) {
             "max_tokens must be a whole number, at least 0: got -1");
 }
 
+/// Returns the field that a request is refused for; "" = it is accepted.
+std::string refused_for(const std::string& route, ordered_json body) {
+  const RequestReader reader(common());
+  const auto error = error_of([&] {
+    if (route == "completions") body.emplace("prompt", "a"), reader.completion(body.dump());
+    if (route == "embeddings") body.emplace("input", "a"), reader.embedding(body.dump());
+    if (route == "tokenize") body.emplace("prompt", "a"), reader.tokenize(body.dump());
+    if (route != "chats") return;
+    body.emplace("messages", ordered_json::parse(R"([{"role": "user", "content": "Hi"}])"));
+    reader.chat(body.dump());
+  });
+  if (!error) return "";
+  EXPECT_EQ(error->answer().status, 400);
+  EXPECT_EQ(error->answer().code, "unsupported_parameter") << error->answer().message;
+  return error->answer().param;
+}
+
+TEST(RequestReader, RefusesFieldsThatWouldChangeAnAnswer) {
+  const std::vector<std::string> generations{"completions", "chats"};
+  for (const char* members :
+       {R"({"mirostat": 2})", R"({"min_tokens": 5})", R"({"stop_token_ids": [3]})", R"({"repeat_penalty": 1.1})",
+        R"({"guided_json": {}})", R"({"structured_outputs": {"regex": "a"}})", R"({"grammar": "root ::= \"a\""})",
+        R"({"typical_p": 0.9})", R"({"n_predict": 5})", R"({"include_stop_str_in_output": true})",
+        R"({"repeat_last_n": 64, "presence_penalty": 1})", R"({"bad_words": ["a"]})", R"({"dry_multiplier": 0.8})"})
+    for (const std::string& route : generations)
+      EXPECT_EQ(refused_for(route, ordered_json::parse(members)), ordered_json::parse(members).begin().key()) << route;
+  for (const char* members :
+       {R"({"echo": true})", R"({"continue_final_message": true})", R"({"chat_template": "x"})",
+        R"({"verbosity": "low"})", R"({"enable_thinking": false})", R"({"prompt": "a"})", R"({"documents": [{}]})"})
+    EXPECT_EQ(refused_for("chats", ordered_json::parse(members)), ordered_json::parse(members).begin().key());
+  const char* spoken = R"({"messages": [{"role": "user", "content": "a", "audio": {}}]})";
+  EXPECT_EQ(refused_for("chats", ordered_json::parse(spoken)), "messages[0].audio");
+  EXPECT_EQ(refused_for("completions", {{"reasoning_effort", "low"}}), "reasoning_effort");
+  EXPECT_EQ(refused_for("completions", {{"stream_options", {{"continuous_usage_stats", true}}}}),
+            "stream_options.continuous_usage_stats");
+  EXPECT_EQ(refused_for("completions", {{"add_special_tokens", false}}), "add_special_tokens");
+  EXPECT_EQ(refused_for("chats", {{"add_special_tokens", true}}), "add_special_tokens");
+  EXPECT_EQ(refused_for("embeddings", {{"truncate_prompt_tokens", 5}}), "truncate_prompt_tokens");
+  EXPECT_EQ(refused_for("tokenize", {{"return_token_strs", true}}), "return_token_strs");
+}
+
+TEST(RequestReader, AcceptsFieldsThatChangeNothing) {
+  const ordered_json neutral = ordered_json::parse(R"({
+    "mirostat": 0, "mirostat_tau": 5.0, "min_tokens": 0, "stop_token_ids": [], "repeat_penalty": 1.0, "grammar": "",
+    "typical_p": 1, "tfs_z": 1.0, "n_predict": -1, "repeat_last_n": 64, "dry_multiplier": 0.0, "top_n_sigma": -1,
+    "skip_special_tokens": true, "use_beam_search": false, "length_penalty": 1, "prompt_logprobs": null, "lora": [],
+    "user": "ann", "store": true, "metadata": {"a": "b"}, "service_tier": "auto", "prediction": {"content": "x"},
+    "stream_options": {"include_obfuscation": false}, "cache_prompt": true, "id_slot": -1, "priority": 1,
+    "unknown_to_all_servers": 7})");
+  EXPECT_EQ(refused_for("completions", neutral), "");
+  EXPECT_EQ(refused_for("chats", neutral), "");
+  EXPECT_EQ(refused_for("chats", {{"add_special_tokens", false}, {"reasoning_format", "auto"}, {"echo", false}}), "");
+  EXPECT_EQ(refused_for("completions", {{"add_special_tokens", true}, {"echo", true}}), "");
+  EXPECT_EQ(refused_for("completions", {{"repeat_last_n", -1}, {"presence_penalty", 1}}), "");
+}
+
+TEST(RequestReader, RefusesFormatsBesideFunctions) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}], )";
+  const auto error_with = [&](const std::string& members, const ReaderOptions& options = common()) {
+    const auto error = error_of([&] { chat(chat_with(tools + members), options); });
+    return error ? error->answer().param + ": " + error->answer().message : "";
+  };
+  const char* want = R"(response_format: response_format must be {"type": "text"} beside tools: got JSON)";
+  for (const char* choice : {R"("required")", R"({"function": {"name": "f"}})", R"("auto")"})
+    for (const char* format :
+         {R"({"type": "json_object"})", R"({"type": "json_schema", "json_schema": {"schema": {}}})"})
+      EXPECT_THAT(error_with(concat(R"("response_format": )", format, R"(, "tool_choice": )", choice)),
+                  HasSubstr(want))
+          << choice << format;
+  EXPECT_EQ(error_with(R"("response_format": {"type": "json_object"}, "tool_choice": "none")"), "");
+  EXPECT_EQ(error_with(R"("response_format": {"type": "text"}, "tool_choice": "required")"), "");
+  ReaderOptions json = common();
+  json.defaults.options.json_schema = "{}";
+  EXPECT_THAT(error_with(R"("tool_choice": "auto")", json), HasSubstr("which this server's --json-schema demands"));
+  EXPECT_EQ(error_with(R"("tool_choice": "required")", json), "");
+  EXPECT_EQ(error_with(R"("response_format": {"type": "text"})", json), "");
+}
+
 TEST(RequestReader, AcceptsBoundsThatAreAllowed) {
   EXPECT_EQ(completion(R"({"prompt": "a", "max_tokens": 0, "echo": true, "suffix": ""})").options.max_tokens, 0);
   EXPECT_EQ(completion(R"({"prompt": "a", "temperature": 0, "top_p": 1, "stop": []})").options.sampling.temperature, 0);
@@ -340,6 +418,7 @@ TEST(RequestReader, ReadsTextsToTokenize) {
   EXPECT_EQ(std::get<ChatRequest>(messages.input).messages.size(), 1u);
   EXPECT_THAT(reader.detokenize(R"({"tokens": [1, 2]})").tokens, ElementsAre(1, 2));
   EXPECT_EQ(error_of([&] { reader.tokenize("{}"); })->answer().param, "prompt");
+  EXPECT_EQ(error_of([&] { reader.tokenize(chat_with(R"("prompt": "a")")); })->answer().param, "prompt");
   EXPECT_EQ(error_of([&] { reader.detokenize(R"({"tokens": [257]})"); })->answer().param, "tokens");
   EXPECT_EQ(error_of([&] { reader.detokenize("{}"); })->answer().param, "tokens");
 }

@@ -383,8 +383,9 @@ void Engine::end_text(int64_t id) {
 }
 
 void Engine::pool(const std::vector<Scheduler::ScheduledTokens>& step) {
-  const auto is_pooled = [](const Scheduler::ScheduledTokens& scheduled) { return scheduled.is_pooled; };
-  if (std::none_of(step.begin(), step.end(), is_pooled)) return;
+  // After a preemption a text reads tokens again whose states were added before.
+  const auto has_states = [](const Scheduler::ScheduledTokens& one) { return one.is_pooled && one.scored > 0; };
+  if (std::none_of(step.begin(), step.end(), has_states)) return;
   const at::Tensor states = runner_->states();
   int64_t row = 0;
   for (const Scheduler::ScheduledTokens& scheduled : step) {

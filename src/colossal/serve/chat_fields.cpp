@@ -4,6 +4,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/serve/generation_fields.h"
+#include "colossal/serve/refused_fields.h"
 
 namespace colossal::serve {
 namespace {
@@ -83,14 +84,29 @@ void check_tool(const ordered_json& tool, const std::string& path, std::set<std:
     refuse(schema.path_of("type"), "\"object\", because arguments have names", *kind);
 }
 
+/// Adds the variables that the request sets.
+void read_variables(const BodyFields& fields, ChatRequest& request) {
+  const auto set = [&request](const std::string& name, const ordered_json& value, const std::string& param) {
+    request.variables[name] = value;
+    request.variable_params[name] = param;
+  };
+  if (const ordered_json* variables = fields.object("chat_template_kwargs"))
+    for (const auto& [name, value] : variables->items())
+      if (!value.is_null()) set(name, value, "chat_template_kwargs." + name);
+  if (const auto effort = fields.text("reasoning_effort")) set("reasoning_effort", *effort, "reasoning_effort");
+}
+
 }  // namespace
 
 void read_chat_input(const BodyFields& fields, const ReaderOptions& reader, ChatRequest& request) {
   const ordered_json* messages = fields.list("messages");
   if (!messages || messages->empty())
     refuse("messages", "a list of at least one message", messages ? *messages : ordered_json());
-  for (size_t i = 0; i < messages->size(); ++i)
-    request.messages.push_back(read_message((*messages)[i], concat("messages[", i, "]"), reader.limits));
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const std::string path = concat("messages[", i, "]");
+    refuse_fields(BodyFields((*messages)[i], path), kMessages);
+    request.messages.push_back(read_message((*messages)[i], path, reader.limits));
+  }
   const ordered_json* tools = fields.list("tools");
   if (tools && !tools->empty()) {
     std::set<std::string> names;
@@ -98,7 +114,7 @@ void read_chat_input(const BodyFields& fields, const ReaderOptions& reader, Chat
     request.tools = *tools;
   }
   request.variables = reader.defaults.variables;
-  if (const ordered_json* variables = fields.object("chat_template_kwargs")) request.variables.update(*variables);
+  read_variables(fields, request);
 }
 
 }  // namespace colossal::serve

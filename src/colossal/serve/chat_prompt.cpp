@@ -27,6 +27,11 @@ std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* ch
     chat.messages.push_back({{"role", "system"}, {"content", system}});
   chat.messages.insert(chat.messages.end(), request.messages.begin(), request.messages.end());
   try {
+    for (const auto& [name, param] : request.variable_params)
+      if (!chat_template->mentions(chat, name))
+        throw http::RequestError(
+            400, concat(param, " must be a variable of the chat template: got one that it does not read; leave it out"),
+            param);
     if (!chat_template->mentions(chat, "developer"))
       for (ordered_json& message : chat.messages)
         if (message["role"] == "developer") message["role"] = "system";

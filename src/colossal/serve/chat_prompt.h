@@ -13,8 +13,8 @@ namespace colossal::serve {
 /// Returns the text of a chat, which ends where the assistant's answer begins. It has special tokens: encode it with
 /// Tokenizer::encode(). If the chat has no system message, `system` becomes one; "" = none. The role "developer"
 /// becomes "system" unless the template mentions "developer".
-/// Errors: http::RequestError 400: `chat_template` is null; the template refuses the messages, or does not render the
-///         tools.
+/// Errors: http::RequestError 400: `chat_template` is null; the template refuses the messages, does not render the
+///         tools, or does not read a variable of the request.
 std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* chat_template,
                         const std::string& system = "");
 

@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
+#include "colossal/serve/refused_fields.h"
 
 namespace colossal::serve {
 namespace {
@@ -110,8 +111,11 @@ void check_schema_size(const std::string& schema, const std::string& param) {
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request) {
   request.model = read_model(fields, reader.name);
   request.stream = fields.flag("stream").value_or(false);
-  if (const ordered_json* stream = fields.object("stream_options"))
-    request.include_usage = BodyFields(*stream, "stream_options").flag("include_usage").value_or(false);
+  if (const ordered_json* stream = fields.object("stream_options")) {
+    const BodyFields options(*stream, "stream_options");
+    refuse_fields(options, kStreamOptions);
+    request.include_usage = options.flag("include_usage").value_or(false);
+  }
   request.n = fields.integer("n", 1, reader.limits.max_n).value_or(1);
   const int64_t best_of = fields.integer("best_of", 1, kAnyInteger).value_or(request.n);
   if (best_of != request.n)
@@ -120,6 +124,7 @@ void read_generation(const BodyFields& fields, const ReaderOptions& reader, Gene
   request.options = reader.defaults.options;
   request.options.logprobs = request.options.prompt_logprobs = -1;
   read_sampling(fields, reader.vocabulary, reader.limits, request.options.sampling);
+  refuse_penalty_window(fields, request.options.sampling);
   const auto seed = fields.integer("seed", -kAnyInteger, kAnyInteger - reader.limits.max_n);
   request.has_seed = seed.has_value() || reader.defaults.has_seed;
   request.options.sampling.seed = seed.value_or(request.options.sampling.seed);

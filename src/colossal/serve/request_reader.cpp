@@ -8,6 +8,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/serve/body_fields.h"
 #include "colossal/serve/generation_fields.h"
+#include "colossal/serve/refused_fields.h"
 #include "colossal/serve/tool_calls.h"
 #include "colossal/text/utf8.h"
 
@@ -25,33 +26,6 @@ ordered_json parsed_body(std::string_view body, const ReaderLimits& limits) {
     return parse_ordered_json(body, "the body", "serve", {.depth = limits.depth, .members = limits.members});
   } catch (const Error& error) {
     throw http::RequestError(400, error.message());
-  }
-}
-
-/// A field of OpenAI's API that would change the answer and is not supported.
-struct UnsupportedField {
-  const char* name;
-  const char* neutral;  ///< the value that changes nothing, as text; "" = none but null
-  const char* remedy;
-};
-
-constexpr UnsupportedField kUnsupportedInCompletions[] = {
-    {"suffix", "\"\"", "text cannot be inserted before a suffix; leave it out"}};
-
-constexpr UnsupportedField kUnsupportedInChats[] = {
-    {"modalities", "[\"text\"]", "answers are text; leave it out"},
-    {"audio", "", "answers are text; leave it out"},
-    {"functions", "[]", "use tools"},
-    {"function_call", "\"none\"", "use tool_choice"},
-    {"web_search_options", "", "this server searches nothing; leave it out"}};
-
-template <size_t N>
-void refuse_unsupported(const BodyFields& fields, const UnsupportedField (&table)[N]) {
-  for (const UnsupportedField& field : table) {
-    const ordered_json* value = fields.find(field.name);
-    if (value && value->dump() != field.neutral)
-      throw http::RequestError(400, concat(field.name, " is not supported: ", field.remedy), field.name,
-                               "unsupported_parameter");
   }
 }
 
@@ -110,6 +84,19 @@ ToolChoice read_tool_choice(const BodyFields& fields, const ChatRequest& request
   refuse("tool_choice.function.name", "the name of one of the tools " + printable(names.dump()), choice.name);
 }
 
+/// Refuses a response_format beside functions: an answer in that format cannot be a call, and a forced call has a
+/// format of its own.
+void refuse_format_of_calls(const BodyFields& fields, const ChatRequest& request) {
+  if (request.options.json_schema.empty() || request.function_names().empty()) return;
+  if (!fields.find("response_format") && request.tool_choice.is_forced()) return;  // replaces the server's default
+  throw http::RequestError(
+      400,
+      concat(R"(response_format must be {"type": "text"} beside tools: got JSON)",
+             fields.find("response_format") ? "" : ", which this server's --json-schema demands",
+             R"(, which is no call; leave one of them out, or send "tool_choice": "none")"),
+      "response_format");
+}
+
 void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& options) {
   const bool reports = fields.flag("logprobs").value_or(false);
   const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
@@ -140,7 +127,7 @@ CompletionRequest RequestReader::completion(std::string_view body) const {
   const BodyFields fields(json);
   CompletionRequest request;
   read_generation(fields, options_, request);
-  refuse_unsupported(fields, kUnsupportedInCompletions);
+  refuse_fields(fields, kCompletions);
   constexpr int64_t kCompletionTokens = 16;  // OpenAI's default
   request.options.max_tokens =
       read_max_tokens(fields, 0).value_or(options_.defaults.max_tokens.value_or(kCompletionTokens));
@@ -159,12 +146,13 @@ ChatRequest RequestReader::chat(std::string_view body) const {
   const BodyFields fields(json);
   ChatRequest request;
   read_generation(fields, options_, request);
-  refuse_unsupported(fields, kUnsupportedInChats);
+  refuse_fields(fields, kChats);
   request.options.max_tokens = read_max_tokens(fields, 1).value_or(options_.defaults.max_tokens.value_or(kAsManyAsFit));
   read_chat_logprobs(fields, request.options);
   read_chat_input(fields, options_, request);
   request.tool_choice = read_tool_choice(fields, request);
   request.parallel_tool_calls = fields.flag("parallel_tool_calls").value_or(true);
+  refuse_format_of_calls(fields, request);
   if (request.tool_choice.is_forced()) {
     request.options.json_schema = forced_call_schema(request.tools, request.tool_choice);
     check_schema_size(request.options.json_schema, "tools");
@@ -180,9 +168,7 @@ EmbeddingRequest RequestReader::embedding(std::string_view body) const {
   const std::string format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") refuse("encoding_format", R"("float" or "base64")", format);
   request.base64 = format == "base64";
-  if (fields.find("dimensions"))
-    throw http::RequestError(400, "dimensions is not supported: vectors keep their length; leave it out", "dimensions",
-                             "unsupported_parameter");
+  refuse_fields(fields, kEmbeddings);
   request.inputs = read_prompts_of(fields, "input", options_);
   return request;
 }
@@ -191,8 +177,11 @@ TokenizeRequest RequestReader::tokenize(std::string_view body) const {
   const ordered_json json = parsed_body(body, options_.limits);
   const BodyFields fields(json);
   read_model(fields, options_.name);
+  refuse_fields(fields, kTokenization);
   const std::optional<bool> special = fields.flag("add_special_tokens");
   if (!fields.find("messages")) return {fields.required_text("prompt"), special.value_or(true)};
+  if (fields.find("prompt"))
+    throw http::RequestError(400, "prompt must be left out beside messages: got both; tokenize each alone", "prompt");
   ChatRequest request;
   read_chat_input(fields, options_, request);
   if (!request.tools.is_null()) request.tool_choice.kind = ToolChoice::kAuto;

@@ -5,6 +5,7 @@
 //   request.options.max_tokens;   // 5
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -70,8 +71,12 @@ struct ChatRequest : GenerationRequest {
   nlohmann::ordered_json tools{};  ///< a list of objects; null = none
   ToolChoice tool_choice{};
   bool parallel_tool_calls = true;  ///< false: at most one call
-  /// Variables of the template: chat_template_kwargs, and those of the defaults that it does not set.
+  /// Variables of the template: chat_template_kwargs and reasoning_effort, and those of the defaults that they do not
+  /// set.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+
+  /// Fields of the request by the variables that they set.
+  std::map<std::string, std::string> variable_params{};
 
   /// Returns the names of the functions in `tools`, unless the choice is kNone.
   std::vector<std::string> function_names() const;
@@ -95,7 +100,7 @@ struct DetokenizeRequest {
   std::vector<int64_t> tokens{};
 };
 
-/// Reads requests. Fields that it does not know are ignored, and null counts as a field that was left out.
+/// Reads requests. Fields that no server knows are ignored, and null counts as a field that was left out.
 ///
 /// Errors: http::RequestError, for every body that is not a request: not UTF-8, not JSON, not an object, too deep
 ///         (400); a field of a wrong type or out of range, or one that is not supported and would change the answer
