@@ -1,33 +1,18 @@
 #include "colossal/serve/tool_calls.h"
 
 #include <algorithm>
-#include <optional>
+#include <iterator>
 #include <utility>
 
-#include "colossal/base/error.h"
-#include "colossal/base/json_file.h"
+#include "colossal/serve/call_forms.h"
+#include "colossal/serve/written_calls.h"
 
 namespace colossal::serve {
 namespace {
 
-using nlohmann::ordered_json;
-
-/// A written form of calls. `opening` "" = the answer begins with the call. Each form is a row here.
-struct CallForm {
-  std::string_view opening, closing;
-  bool is_list;           ///< a list of calls, not one call
-  const char* arguments;  ///< member that has the arguments
-};
-
-constexpr CallForm kMarkedForms[] = {
-    {"<tool_call>", "</tool_call>", false, "arguments"},  // Hermes, Qwen
-    {"[TOOL_CALLS]", "", true, "arguments"},              // Mistral
-};
-constexpr CallForm kObjectForm{"", "", false, "parameters"};  // Llama 3
-constexpr CallForm kForcedForm{"", "", false, "arguments"};   // forced_call_schema()
-
 constexpr const char* kSpace = " \t\r\n";
 constexpr size_t kNone = std::string::npos;
+constexpr size_t kMaxHead = 512;  // bytes between the opening of a call and its arguments
 
 size_t skip_space(std::string_view text, size_t from) {
   return std::min(text.find_first_not_of(kSpace, from), text.size());
@@ -40,65 +25,31 @@ size_t begun(std::string_view text, std::string_view word) {
   return 0;
 }
 
-/// Returns true if one text begins with the other.
-bool agree(std::string_view a, std::string_view b) {
-  const size_t length = std::min(a.size(), b.size());
-  return a.substr(0, length) == b.substr(0, length);
+/// Returns all words that can come first in a call.
+const std::vector<std::string_view>& first_words() {
+  static const std::vector<std::string_view> kWords = [] {
+    std::vector<std::string_view> words(std::begin(kBeforeCalls), std::end(kBeforeCalls));
+    for (const CallForm& form : kCallForms) words.push_back(form.opening);
+    return words;
+  }();
+  return kWords;
 }
 
-std::optional<ToolCall> call_of(const ordered_json& json, const CallForm& form,
-                                const std::vector<std::string>& functions) {
-  if (!json.is_object() || !json.contains("name") || !json.contains(form.arguments)) return {};
-  const ordered_json &name = json["name"], &arguments = json[form.arguments];
-  if (!name.is_string() || !arguments.is_object()) return {};
-  if (std::find(functions.begin(), functions.end(), name.get<std::string>()) == functions.end()) return {};
-  return ToolCall{name.get<std::string>(), arguments.dump()};
-}
-
-/// Returns the calls that the text of a JSON value describes; none = it is something else.
-std::vector<ToolCall> calls_of(std::string_view text, const CallForm& form, const std::vector<std::string>& functions) {
-  ordered_json json;
-  try {
-    json = parse_ordered_json(text, "a call", "serve", {.members = 1024});
-  } catch (const Error&) {
-    return {};
-  }
-  if (form.is_list != json.is_array()) return {};
-  if (!form.is_list) json = ordered_json::array({std::move(json)});
-  std::vector<ToolCall> calls;
-  for (const ordered_json& one : json) {
-    std::optional<ToolCall> call = call_of(one, form, functions);
-    if (!call) return {};
-    calls.push_back(std::move(*call));
-  }
-  return calls;
-}
-
-ordered_json schema_of_call(const ordered_json& function, size_t number) {
-  ordered_json parameters = ordered_json::object();
-  const auto given = function.find("parameters");
-  if (given != function.end() && given->is_object()) parameters = *given;
-  if (given == function.end() || given->is_null())
-    parameters = {{"type", "object"}, {"properties", ordered_json::object()}, {"additionalProperties", false}};
-  const auto has = [&](const char* keyword) { return parameters.contains(keyword); };
-  if (!has("type") && !has("$ref") && !has("anyOf") && !has("oneOf") && !has("allOf")) parameters["type"] = "object";
-  // References such as # and #/$defs/name start at the nearest schema with an $id, which may have no $ref beside it.
-  if (!has("$id") && !(has("$ref") && has("allOf")) && parameters.dump().find("\"$ref\"") != kNone) {
-    if (has("$ref")) parameters["allOf"] = ordered_json::array({{{"$ref", parameters["$ref"]}}});
-    parameters.erase("$ref");
-    parameters["$id"] = concat("tool-", number);
-  }
-  return {{"type", "object"},
-          {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", std::move(parameters)}}},
-          {"required", {"name", "arguments"}},
-          {"additionalProperties", false}};
+/// Returns true if JSON that is no call need not be read to its end: `member` begins with another member's name.
+bool differs(std::string_view member, bool is_list) {
+  if (is_list) return !member.starts_with('{');
+  constexpr std::string_view kMembers[] = {"\"name\"",     "\"arguments\"", "\"parameters\"",
+                                           "\"function\"", "\"type\"",      "\"id\""};
+  return std::none_of(std::begin(kMembers), std::end(kMembers),
+                      [&](std::string_view one) { return agree(member, one); });
 }
 
 }  // namespace
 
 struct ToolCallReader::Opening {
   const CallForm* form = nullptr;
-  size_t at = kNone;
+  size_t at = kNone;          // where the opening is
+  bool is_undecided = false;  // more text decides whether there is one
 };
 
 bool ToolCallReader::JsonEnd::advance(std::string_view text) {
@@ -117,46 +68,135 @@ bool ToolCallReader::JsonEnd::advance(std::string_view text) {
   return false;
 }
 
-// Returns the first opening in waiting_. Does not search after one that waiting_ begins with, because such a call may
-// be long. Other text does not wait.
-ToolCallReader::Opening ToolCallReader::find_opening() {
+// Returns the first place in waiting_ that may begin a call. Does not search after one that waiting_ begins with,
+// because such a call may be long. Other text does not wait.
+size_t ToolCallReader::find_beginning() {
   spaces_ = skip_space(waiting_, spaces_);
   const std::string_view text = std::string_view(waiting_).substr(spaces_);
-  if (options_.is_forced) return text.starts_with('{') && !has_content_ ? Opening{&kForcedForm, spaces_} : Opening{};
-  if (text.starts_with('{') && !has_content_) return {&kObjectForm, spaces_};
-  for (const CallForm& form : kMarkedForms)
-    if (text.starts_with(form.opening)) return {&form, spaces_};
-  Opening first;
-  for (const CallForm& form : kMarkedForms)
-    if (const size_t at = waiting_.find(form.opening, spaces_); at < first.at) first = {&form, at};
+  if (!has_content_ && (text.starts_with('{') || text.starts_with('['))) return spaces_;
+  if (options_.is_forced) return kNone;
+  for (const std::string_view word : first_words())
+    if (text.starts_with(word)) return spaces_;
+  size_t first = kNone;
+  for (const std::string_view word : first_words()) first = std::min(first, waiting_.find(word, spaces_));
   return first;
 }
 
-// Decides whether waiting_, which has white space before the opening, begins with a call, and if so removes the call.
-ToolCallReader::Found ToolCallReader::read_call(const Opening& opening, bool is_end, CallsAndContent& out) {
-  const CallForm& form = *opening.form;
-  const Found if_cut_off = is_end ? Found::kNoCall : Found::kUndecided;
-  Begun& known = begun_;
-  known.value = skip_space(waiting_, std::max(known.value, opening.at + form.opening.size()));
-  if (known.value == waiting_.size()) return if_cut_off;
-  const std::string_view json = std::string_view(waiting_).substr(known.value);
-  if (json.front() != (form.is_list ? '[' : '{')) return Found::kNoCall;
-  const bool is_complete = known.json.is_complete() || known.json.advance(json);
-  // A call of a form without an opening begins with its name, and other JSON need not wait for its end.
-  if (form.opening.empty() && known.json.member > 0 && !agree(json.substr(known.json.member), "\"name\""))
-    return Found::kNoCall;
-  if (!is_complete) return if_cut_off;
-  size_t end = known.value + known.json.at;
-  if (!form.closing.empty()) {
-    known.closing = skip_space(waiting_, std::max(known.closing, end));
-    const std::string_view rest = std::string_view(waiting_).substr(known.closing, form.closing.size());
-    if (rest != form.closing) {
-      if (!agree(rest, form.closing)) return Found::kNoCall;
-      if (!is_end) return Found::kUndecided;
+// Returns the opening at a place in waiting_, or after marks that may precede it there.
+ToolCallReader::Opening ToolCallReader::opening_at(size_t at) const {
+  if (options_.is_forced) return {&kBareForm, at};
+  bool is_marked = false;
+  while (true) {
+    const std::string_view text = std::string_view(waiting_).substr(at);
+    for (const CallForm& form : kCallForms)
+      if (text.starts_with(form.opening)) return {&form, at};
+    const auto is_here = [text](std::string_view word) { return text.starts_with(word); };
+    const auto mark = std::find_if(std::begin(kBeforeCalls), std::end(kBeforeCalls), is_here);
+    if (mark != std::end(kBeforeCalls)) {
+      at = skip_space(waiting_, at + mark->size());
+      is_marked = true;
+      continue;
     }
-    end = known.closing + rest.size();
+    const auto may_become = [text](std::string_view word) { return agree(text, word); };
+    const bool is_undecided = std::any_of(first_words().begin(), first_words().end(), may_become);
+    return {is_marked ? nullptr : &kBareForm, at, is_undecided};
   }
-  std::vector<ToolCall> calls = calls_of(json.substr(0, known.json.at), form, options_.functions);
+}
+
+ToolCallReader::Found ToolCallReader::read_values(const CallForm& form, bool is_end, CallsAndContent& out) {
+  Begun& known = begun_;
+  while (true) {
+    const std::string_view json = std::string_view(waiting_).substr(known.value);
+    const bool is_complete = known.json.is_complete() || known.json.advance(json);
+    // A call of a form without an opening begins with a member of a call.
+    if (form.opening.empty() && known.json.member > 0 && differs(json.substr(known.json.member), json.front() == '['))
+      return Found::kNoCall;
+    if (!is_complete) return is_end ? Found::kNoCall : Found::kUndecided;
+    const size_t end = known.value + known.json.at;
+    if (form.closing.empty()) break;
+    known.closing = skip_space(waiting_, std::max(known.closing, end));
+    if (known.closing == waiting_.size() || waiting_[known.closing] != '{') break;
+    known.values.emplace_back(known.value, end);
+    known.value = known.closing, known.json = {};
+  }
+  size_t end = known.value + known.json.at;
+  if (const Found found = find_closing(form, is_end, end); found != Found::kCall) return found;
+  std::vector<ToolCall> calls;
+  known.values.emplace_back(known.value, known.value + known.json.at);
+  for (const auto& [begin, value_end] : known.values) {
+    const auto json = std::string_view(waiting_).substr(begin, value_end - begin);
+    std::vector<ToolCall> some = json_calls(json, !form.opening.empty(), options_);
+    if (some.empty()) return Found::kNoCall;
+    std::move(some.begin(), some.end(), std::back_inserter(calls));
+  }
+  return take(std::move(calls), end, out);
+}
+
+ToolCallReader::Found ToolCallReader::read_named(const CallForm& form, bool is_end, CallsAndContent& out) {
+  Begun& known = begun_;
+  const std::string_view text = std::string_view(waiting_).substr(known.value);
+  const std::string_view head = text.substr(0, kMaxHead);
+  const Found if_short = is_end || text.size() >= kMaxHead ? Found::kNoCall : Found::kUndecided;
+  const size_t separator = head.find(form.separator);
+  if (separator == kNone) return if_short;
+  const size_t after = skip_space(head, separator + form.separator.size());
+  if (form.has_tags && after < head.size() && head[after] != '{') return read_section(form, is_end, out);
+  const size_t arguments = head.find('{', after);
+  if (arguments == kNone) return if_short;
+  const std::string_view json = text.substr(arguments);
+  if (!known.json.is_complete() && !known.json.advance(json)) return is_end ? Found::kNoCall : Found::kUndecided;
+  size_t end = known.value + arguments + known.json.at;
+  if (const Found found = find_closing(form, is_end, end); found != Found::kCall) return found;
+  return take(named_call(head.substr(0, arguments), form.separator, json.substr(0, known.json.at), options_), end, out);
+}
+
+ToolCallReader::Found ToolCallReader::read_section(const CallForm& form, bool is_end, CallsAndContent& out) {
+  const size_t begin = form.opens_tag ? begun_.value - form.opening.size() : begun_.value;
+  const std::string_view section = std::string_view(waiting_).substr(begin);
+  if (!form.has_literals && !may_be_tagged(section, options_)) return Found::kNoCall;
+  const size_t at = waiting_.find(form.closing, std::max(begun_.closing, begin));
+  if (at == kNone) {
+    begun_.closing = waiting_.size() - begun(waiting_, form.closing);
+    return is_end ? Found::kNoCall : Found::kUndecided;
+  }
+  const size_t end = at + form.closing.size();
+  const std::string_view whole = section.substr(0, (form.opens_tag ? end : at) - begin);
+  return take(form.has_literals ? literal_calls(whole, options_) : tagged_calls(whole, options_), end, out);
+}
+
+// Moves `end`, the end of the arguments, after the closing of the call. A closing may lack at the end of the answer,
+// and before the next opening.
+ToolCallReader::Found ToolCallReader::find_closing(const CallForm& form, bool is_end, size_t& end) {
+  if (form.closing.empty()) return Found::kCall;
+  begun_.closing = skip_space(waiting_, std::max(begun_.closing, end));
+  if (constexpr std::string_view kFence = "```";
+      !form.separator.empty() && waiting_.compare(begun_.closing, 3, kFence) == 0)
+    begun_.closing = skip_space(waiting_, begun_.closing + kFence.size());
+  const size_t at = begun_.closing;
+  const std::string_view rest = std::string_view(waiting_).substr(at);
+  if (rest.starts_with(form.opening)) return end = at, Found::kCall;
+  if (!agree(rest, form.closing)) {
+    const bool may_become = agree(rest, form.opening) || (!form.separator.empty() && agree(rest, "```"));
+    return may_become && !is_end ? Found::kUndecided : Found::kNoCall;
+  }
+  if (rest.size() < form.closing.size() && !is_end) return Found::kUndecided;
+  end = std::min(at + form.closing.size(), waiting_.size());
+  return Found::kCall;
+}
+
+// Decides whether waiting_, which has white space and marks before the opening, begins with a call, and if so removes
+// the call.
+ToolCallReader::Found ToolCallReader::read_call(const CallForm& form, bool is_end, CallsAndContent& out) {
+  if (begun_.values.empty()) begun_.value = skip_space(waiting_, begun_.value);
+  if (begun_.value == waiting_.size()) return is_end ? Found::kNoCall : Found::kUndecided;
+  if (form.has_literals) return read_section(form, is_end, out);
+  const char first = waiting_[begun_.value];
+  if ((first == '{' || first == '[') && !form.opens_tag) return read_values(form, is_end, out);
+  if (!form.separator.empty()) return read_named(form, is_end, out);
+  return form.has_tags ? read_section(form, is_end, out) : Found::kNoCall;
+}
+
+ToolCallReader::Found ToolCallReader::take(std::vector<ToolCall> calls, size_t end, CallsAndContent& out) {
   if (calls.empty()) return Found::kNoCall;
   for (ToolCall& call : calls) {
     if (options_.only_one && calls_ > 0) break;
@@ -185,24 +225,54 @@ void ToolCallReader::pass(size_t bytes, CallsAndContent& out) {
   drop(bytes);
 }
 
+// Drops white space and marks after a call, and the semicolon before the next one of Llama 3. Returns false if more
+// text decides.
+bool ToolCallReader::drop_after_call(bool is_end) {
+  drop(skip_space(waiting_, 0));
+  const auto is_here = [this](std::string_view word) { return waiting_.starts_with(word); };
+  const auto begins = [this](std::string_view word) { return agree(waiting_, word); };
+  while (true) {
+    const auto mark = std::find_if(std::begin(kAfterCalls), std::end(kAfterCalls), is_here);
+    if (mark == std::end(kAfterCalls)) break;
+    drop(skip_space(waiting_, mark->size()));
+  }
+  if (!waiting_.empty() && !is_end && std::any_of(std::begin(kAfterCalls), std::end(kAfterCalls), begins)) return false;
+  if (waiting_.starts_with(';')) {
+    begun_.closing = skip_space(waiting_, std::max<size_t>(begun_.closing, 1));
+    if (begun_.closing == waiting_.size()) return is_end;
+    if (waiting_[begun_.closing] == '{') drop(begun_.closing);
+  }
+  return true;
+}
+
 CallsAndContent ToolCallReader::read(bool is_end) {
   CallsAndContent out;
   while (!waiting_.empty()) {
-    if (after_call_) drop(skip_space(waiting_, 0));
-    const Opening opening = find_opening();
-    if (spaces_ == waiting_.size() && !is_end) return out;
-    if (!opening.form) break;
-    const size_t content = opening.at == spaces_ ? 0 : waiting_.find_last_not_of(kSpace, opening.at - 1) + 1;
-    pass(content, out);
-    const Opening here{opening.form, opening.at - content};
-    const Found found = read_call(here, is_end, out);
+    if (!begun_.form) {
+      if (after_call_ && !drop_after_call(is_end)) return out;
+      const size_t at = find_beginning();
+      if (spaces_ == waiting_.size() && !is_end) return out;
+      if (at == kNone) break;
+      const size_t content = at == spaces_ ? 0 : waiting_.find_last_not_of(kSpace, at - 1) + 1;
+      pass(content, out);
+      const Opening opening = opening_at(at - content);
+      if (opening.is_undecided && !is_end) return out;
+      if (!opening.form) {
+        pass(opening.at, out);
+        continue;
+      }
+      begun_.form = opening.form;
+      begun_.value = opening.at + opening.form->opening.size();
+      begun_.opening_end = std::max(begun_.value, opening.at + 1);
+    }
+    const Found found = read_call(*begun_.form, is_end, out);
     if (found == Found::kUndecided) return out;
-    if (found == Found::kNoCall) pass(here.at + std::max<size_t>(here.form->opening.size(), 1), out);
+    if (found == Found::kNoCall) pass(begun_.opening_end, out);
   }
   size_t held = 0;
   if (!is_end) {
     if (!options_.is_forced)
-      for (const CallForm& form : kMarkedForms) held = std::max(held, begun(waiting_, form.opening));
+      for (const std::string_view word : first_words()) held = std::max(held, begun(waiting_, word));
     const size_t last = waiting_.find_last_not_of(kSpace, waiting_.size() - held - 1);
     held = waiting_.size() - (held == waiting_.size() || last == kNone ? 0 : last + 1);
   }
@@ -218,11 +288,19 @@ CallsAndContent ToolCallReader::push(std::string_view text) {
 CallsAndContent ToolCallReader::finish() { return read(true); }
 
 std::vector<int64_t> call_tokens(const text::Tokenizer& tokenizer) {
+  std::vector<std::string_view> words = first_words();
+  words.insert(words.end(), std::begin(kAfterCalls), std::end(kAfterCalls));
+  words.insert(words.end(), std::begin(kMarksWithinCalls), std::end(kMarksWithinCalls));
+  for (const CallForm& form : kCallForms) words.insert(words.end(), {form.closing, form.separator});
+  for (const TagSyntax& tags : kTagSyntaxes)
+    words.insert(words.end(), {tags.call, tags.name_end, tags.open_end, tags.call_end, tags.key, tags.key_end,
+                               tags.value, tags.value_end});
   std::vector<int64_t> ids;
-  for (const CallForm& form : kMarkedForms)
-    for (const std::string_view word : {form.opening, form.closing}) {
-      const std::vector<int64_t> encoded = tokenizer.encode(word);
-      if (encoded.size() == 1 && tokenizer.piece(encoded[0]).empty()) ids.push_back(encoded[0]);
+  for (const std::string_view word : words)
+    for (const int64_t id : tokenizer.encode(word)) {
+      const bool is_part = word.find(tokenizer.spelling(id)) != kNone;  // not the unknown token
+      const bool is_new = std::find(ids.begin(), ids.end(), id) == ids.end();
+      if (tokenizer.piece(id).empty() && is_part && is_new) ids.push_back(id);
     }
   return ids;
 }
@@ -230,16 +308,6 @@ std::vector<int64_t> call_tokens(const text::Tokenizer& tokenizer) {
 std::string SpelledTokens::piece(int64_t id) const {
   const bool is_spelled = std::find(spelled_.begin(), spelled_.end(), id) != spelled_.end();
   return is_spelled ? tokenizer_.spelling(id) : tokenizer_.piece(id);
-}
-
-std::string forced_call_schema(const ordered_json& tools, const ToolChoice& choice) {
-  ordered_json calls = ordered_json::array();
-  for (const ordered_json& tool : tools) {
-    const ordered_json& function = tool.at("function");
-    if (choice.kind != ToolChoice::kNamed || function.at("name") == choice.name)
-      calls.push_back(schema_of_call(function, calls.size()));
-  }
-  return calls.size() == 1 ? calls[0].dump() : ordered_json{{"anyOf", std::move(calls)}}.dump();
 }
 
 }  // namespace colossal::serve

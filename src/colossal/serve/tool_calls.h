@@ -4,11 +4,13 @@
 //   calls.push("<tool_call>{\"name\": \"weather\", \"argum").calls;         // empty
 //   calls.push("ents\": {\"city\": \"Rome\"}}</tool_call>").calls[0].name;  // weather
 //
-// Models write calls in the form that they were trained on. Each form is a row in tool_calls.cpp.
+// Models write calls in the form that they were trained on. Each form is a row in call_forms.h.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/json.h"
@@ -16,6 +18,8 @@
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::serve {
+
+struct CallForm;
 
 struct ToolCall {
   std::string name;
@@ -34,12 +38,14 @@ struct ToolCallOptions {
   std::vector<std::string> functions{};  ///< a call of another name is content
   bool is_forced = false;                ///< the answer is the JSON that forced_call_schema() describes
   bool only_one = false;                 ///< drops all calls after the first
+  /// Those of the request; null = unknown. Their parameters decide whether a value in tags is a text or JSON.
+  std::shared_ptr<const nlohmann::ordered_json> tools{};
 };
 
 /// Separates the calls of an answer from its content, as text arrives.
 ///
 /// Text that may begin a call waits. A call is returned when it is complete. Text that turns out to be no call, or a
-/// call in another form, is returned as content, unchanged. White space before and after a call is dropped.
+/// call in another form, is returned as content, unchanged. White space and marks around a call are dropped.
 /// Cost: linear in the length of the answer, for pieces of any size, as long as what begins like a call is one.
 class ToolCallReader {
  public:
@@ -62,13 +68,23 @@ class ToolCallReader {
   };
   /// The state of the call that waiting_ begins with, from which later pieces continue.
   struct Begun {
-    size_t value = 0, closing = 0;  // where the value and the closing begin, or white space before them ends so far
+    const CallForm* form = nullptr;  // null = no call was begun
+    size_t opening_end = 0;
+    size_t value = 0, closing = 0;  // where the value and the closing begin, or the search for them goes on
     JsonEnd json{};
+    std::vector<std::pair<size_t, size_t>> values{};  // begins and ends of earlier values of this call
   };
   struct Opening;
   enum class Found { kCall, kNoCall, kUndecided };
-  Opening find_opening();
-  Found read_call(const Opening& opening, bool is_end, CallsAndContent& out);
+  size_t find_beginning();
+  Opening opening_at(size_t at) const;
+  Found read_call(const CallForm& form, bool is_end, CallsAndContent& out);
+  Found read_values(const CallForm& form, bool is_end, CallsAndContent& out);
+  Found read_named(const CallForm& form, bool is_end, CallsAndContent& out);
+  Found read_section(const CallForm& form, bool is_end, CallsAndContent& out);
+  Found find_closing(const CallForm& form, bool is_end, size_t& end);
+  Found take(std::vector<ToolCall> calls, size_t end, CallsAndContent& out);
+  bool drop_after_call(bool is_end);
   void pass(size_t bytes, CallsAndContent& out);
   void drop(size_t bytes);
   CallsAndContent read(bool is_end);
@@ -82,7 +98,7 @@ class ToolCallReader {
   int64_t calls_ = 0;
 };
 
-/// Returns the ids of tokens that open a call and that Tokenizer::piece() shows as "", because they are special.
+/// Returns the ids of tokens that mark calls or their parts and that Tokenizer::piece() shows as "" (special tokens).
 /// The text of an answer with tools includes their spelling (SpelledTokens).
 std::vector<int64_t> call_tokens(const text::Tokenizer& tokenizer);
 
@@ -103,7 +119,8 @@ class SpelledTokens final : public text::Tokenizer {
 };
 
 /// Returns the JSON Schema of one call, {"name": ..., "arguments": {...}}, of one of the tools (kRequired) or of the
-/// named one. `tools` and `choice` are those of a ChatRequest, and `choice` is forced.
+/// named one. "x-white-space" of a tool's parameters counts for the call. `tools` and `choice` are those of a
+/// ChatRequest, and `choice` is forced.
 std::string forced_call_schema(const nlohmann::ordered_json& tools, const ToolChoice& choice);
 
 }  // namespace colossal::serve
