@@ -90,5 +90,12 @@ TEST(BodyMemory, LetsTheFirstReaderFinish) {
   EXPECT_EQ(memory.taken(), 100);
 }
 
+TEST(ErrorAnswer, KeepsTheLastPartOfPaths) {
+  EXPECT_EQ(without_folders("cannot open \"/srv/a b/x.bin\": ../q/y, (~/z/) and /w"),
+            "cannot open \"a b/x.bin\": y, (z/) and w");
+  EXPECT_EQ(without_folders("and/or 1 / 2, #/properties/a, http://host/a"),
+            "and/or 1 / 2, #/properties/a, http://host/a");
+}
+
 }  // namespace
 }  // namespace colossal::http::message_test

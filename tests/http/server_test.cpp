@@ -84,7 +84,7 @@ TEST(Server, AnswersExceptionsAndDroppedRequests) {
   RawConnection client(server.port());
   client.send(get("/throw"));
   EXPECT_THAT(client.receive_answer(),
-              AllOf(HasSubstr("500 Internal"), HasSubstr("broken"), HasSubstr("server_error")));
+              AllOf(HasSubstr("500 Internal"), HasSubstr("broken: x.bin"), HasSubstr("server_error")));
   client.send(get("/drop"));
   EXPECT_THAT(client.receive_answer(), AllOf(HasSubstr("500 Internal"), HasSubstr("without an answer")));
 }

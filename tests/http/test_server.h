@@ -104,7 +104,7 @@ class TestServer {
         {"POST", "/echo", [](const Request& request, Exchange exchange) { exchange.answer({.body = request.body}); }},
         {"GET", "/name/*", [](const Request& request, Exchange exchange) { exchange.answer({.body = request.rest}); }},
         {"GET", "/wait", [this](const Request&, Exchange) { go_on.wait(); }},
-        {"GET", "/throw", [](const Request&, Exchange) { throw std::runtime_error("broken"); }},
+        {"GET", "/throw", [](const Request&, Exchange) { throw std::runtime_error("broken: /srv/models/x.bin"); }},
         {"GET", "/drop", [](const Request&, Exchange) {}},
         {"GET", "/key",
          [](const Request& request, Exchange exchange) { exchange.answer({.body = std::to_string(request.key)}); }},

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/base/error.h"
+
 namespace colossal::serve::chat_prompt_test {
 namespace {
 
@@ -69,6 +71,26 @@ TEST(ChatPrompt, BeginsWithTheServersSystemMessage) {
             "system:Rhyme;user:Hi;assistant:");
   EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "developer", "content": "Be brief"}]})", "Rhyme"),
             "system:Be brief;assistant:");
+}
+
+TEST(ChatPrompt, RendersCallsWithoutContentInTemplatesThatLookIntoIt) {
+  constexpr const char* kStripped =
+      "{% for m in messages %}{{ m.content.strip() }}{{ m.tool_calls|length }};{% endfor %}";
+  for (const char* content : {"", R"("content": null,)"})
+    EXPECT_EQ(rendered(kStripped, concat(R"({"messages": [{"role": "assistant",)", content,
+                                         R"("tool_calls": [{"function": {"name": "f"}}]}]})")),
+              "1;");
+}
+
+TEST(ChatPrompt, ShowsNoPathOfTheTemplate) {
+  const text::ChatTemplate chat_template("{{ messages[0].name.x }}", "/srv/models/secret/chat_template.jinja");
+  try {
+    chat_prompt(request_of(R"({"messages": [{"role": "user", "content": "Hi"}]})"), &chat_template);
+    FAIL();
+  } catch (const http::RequestError& error) {
+    EXPECT_THAT(error.answer().message, HasSubstr("the chat template, line 1: UndefinedError"));
+    EXPECT_THAT(error.answer().message, ::testing::Not(HasSubstr("/srv")));
+  }
 }
 
 TEST(ChatPrompt, RendersToolsUnlessTheChoiceIsNone) {

@@ -330,6 +330,19 @@ TEST(RequestReader, ReadsArgumentsOfEarlierCalls) {
   EXPECT_EQ(calls[2]["function"]["arguments"], ordered_json::object());
 }
 
+TEST(RequestReader, GivesAssistantsWithoutContentAnEmptyText) {
+  for (const char* content : {"", R"("content": null,)", R"("content": [],)"}) {
+    const ChatRequest request = chat(concat(R"({"messages": [{"role": "assistant",)", content, R"("tool_calls": [
+      {"function": {"name": "f"}}]}]})"));
+    EXPECT_EQ(request.messages[0].value("content", "none"), "") << content;
+  }
+  const ChatRequest request =
+      chat(R"({"messages": [{"role": "assistant", "content": "a", "tool_calls": []}, {"role": "assistant",
+                             "content": "b", "tool_calls": null}]})");
+  EXPECT_FALSE(request.messages[0].contains("tool_calls"));
+  EXPECT_FALSE(request.messages[1].contains("tool_calls"));
+}
+
 TEST(RequestReader, RefusesChatsWithTheField) {
   const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
   const std::vector<std::pair<std::string, std::string>> bad{

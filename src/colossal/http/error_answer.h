@@ -19,9 +19,13 @@ struct ErrorAnswer {
   std::string code{};   ///< a name for programs, such as "context_length_exceeded"; "" = null
 };
 
+/// Returns the message without the folders of the server: each path keeps its last part. A path begins with `/`, `~/`,
+/// `./` or `../` after white space or punctuation.
+std::string without_folders(const std::string& message);
+
 /// Returns the error as one line of JSON, for the body of an answer or an event of a stream. The type follows from the
 /// status: "rate_limit_error" for 429, "server_error" from 500, else "invalid_request_error". Bytes of the message that
-/// are not UTF-8 are replaced.
+/// are not UTF-8 are replaced. Messages from 500 on, which the client's input does not explain, are without_folders().
 std::string error_json(const ErrorAnswer& error);
 
 /// Returns error_json() with its status. 429 and 503 get the header `Retry-After: 1`, 401 gets `WWW-Authenticate`.

@@ -13,13 +13,13 @@ namespace colossal::serve {
 /// Throws http::RequestError 400: "PARAM must be RULE: got VALUE".
 [[noreturn]] void refuse(const std::string& param, const std::string& rule, const nlohmann::ordered_json& got);
 
-/// Returns work(). An Error that it throws is one of the request: http::RequestError 400 with `param`.
+/// Returns work(). An Error that it throws is one of the request: http::RequestError 400 with `param`, without paths.
 template <class Work>
 auto as_bad_request(const std::string& param, const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    throw http::RequestError(400, error.message(), param);
+    throw http::RequestError(400, http::without_folders(error.message()), param);
   }
 }
 

@@ -60,7 +60,11 @@ ordered_json read_message(ordered_json message, const std::string& path, const R
   else if (content ? !content->is_string() : !may_lack)
     refuse(fields.path_of("content"), "a text or a list of {\"type\": \"text\"} parts",
            content ? *content : ordered_json());
+  // Many templates join the content to other text, or look into it, and fail without one.
+  if (may_lack && !content) message["content"] = "";
   if (fields.find("tool_calls")) read_earlier_calls(message["tool_calls"], fields.path_of("tool_calls"), limits);
+  // Some templates take an empty list for calls.
+  if (message.contains("tool_calls") && message["tool_calls"].empty()) message.erase("tool_calls");
   return message;
 }
 

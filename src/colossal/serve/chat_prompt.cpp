@@ -42,8 +42,10 @@ std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* ch
       throw http::RequestError(
           400, "the model's chat template does not render tools: leave out tools, or use another model", "tools");
     return text;
+  } catch (const text::TemplateError& error) {
+    throw http::RequestError(400, error.nameless_message(), "messages");
   } catch (const Error& error) {
-    throw http::RequestError(400, error.message(), "messages");
+    throw http::RequestError(400, http::without_folders(error.message()), "messages");
   }
 }
 

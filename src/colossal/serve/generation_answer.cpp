@@ -23,7 +23,7 @@ http::ErrorAnswer failure_of(const infer::Event& event, const infer::GenerationO
   // A schema can exceed limits, and some engines do not score prompts.
   const bool may_be_at_fault = !options.json_schema.empty() || options.prompt_logprobs >= 0;
   const bool is_at_fault = may_be_at_fault && event.finish_reason == FinishReason::Failed;
-  return {.status = is_at_fault ? 400 : 500, .message = event.error};
+  return {.status = is_at_fault ? 400 : 500, .message = http::without_folders(event.error)};
 }
 
 void add_reason(std::string& reasons, const std::string& reason) {

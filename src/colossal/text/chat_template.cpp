@@ -73,7 +73,8 @@ TemplateError::TemplateError(const std::string& name, const jinja::Failure& fail
     : Error("chat template", message_of(name, failure)),
       line_(failure.line),
       kind_(cause_name(failure.cause)),
-      reason_(failure.message) {}
+      reason_(failure.message),
+      nameless_message_(message_of("the chat template", failure)) {}
 
 ChatTemplate::ChatTemplate(const std::string& source, const std::string& name, ordered_json variables,
                            const TemplateLimits& limits)

@@ -41,10 +41,12 @@ class TemplateError : public Error {
   const std::string& kind() const { return kind_; }
   /// Returns the message alone; for raise_exception, the text that the template passed.
   const std::string& reason() const { return reason_; }
+  /// Returns message() with "the chat template" in place of the template's name, which may be a path.
+  const std::string& nameless_message() const { return nameless_message_; }
 
  private:
   int line_;
-  std::string kind_, reason_;
+  std::string kind_, reason_, nameless_message_;
 };
 
 /// The input of a template.
