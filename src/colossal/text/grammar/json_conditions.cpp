@@ -169,7 +169,7 @@ std::optional<Form> condition(const SchemaDocument& document, const Schema& sche
   static const std::set<std::string> sizes = {"minLength", "maxLength",     "minItems",
                                               "maxItems",  "minProperties", "maxProperties"};
   const bool is_object = kMemberKeywords.contains(keyword) || keyword.ends_with("Properties") || keyword == "required";
-  const bool is_array = kItemKeywords.contains(keyword) || keyword == "minItems" || keyword == "maxItems";
+  const bool is_array = kItemKeywords.contains(keyword) || keyword.ends_with("Items");
   Form form{.type = is_object ? JsonType::Object : is_array ? JsonType::Array : JsonType::String, .is_mentioned = true};
   if (sizes.contains(keyword)) {
     const int64_t size = count_of(document, schema, keyword, value);
@@ -177,6 +177,9 @@ std::optional<Form> condition(const SchemaDocument& document, const Schema& sche
       form.min_size = size;
     else
       form.max_size = size;
+  } else if (keyword == "uniqueItems") {
+    document.check(value.is_boolean(), schema, "uniqueItems must be true or false");
+    form.is_unique = value.get<bool>();
   } else if (keyword == "pattern") {
     document.check(value.is_string(), schema, "pattern must be a string");
     form.patterns = {value.get<std::string>()};

@@ -62,6 +62,7 @@ std::optional<Form> both(const Form& a, const Form& b, const SchemaDocument& doc
   Form form = a;
   form.is_typed |= b.is_typed, form.is_mentioned |= b.is_mentioned;
   form.may_be_true &= b.may_be_true, form.may_be_false &= b.may_be_false;
+  form.is_unique |= b.is_unique;
   form.is_whole &= b.is_whole, form.is_fraction &= b.is_fraction;
   tighten(form.min, form.excludes_min, b.min, b.excludes_min, true);
   tighten(form.max, form.excludes_max, b.max, b.excludes_max, false);

@@ -40,6 +40,7 @@ struct Form {
   int64_t min_size = 0;
   std::optional<int64_t> max_size{};
   std::vector<std::string> patterns{}, forbidden_patterns{}, forbidden_texts{};
+  bool is_unique = false;  ///< the items of a list differ
   // Conditions on lists and objects. `parts` are schemas whose keywords constrain items and members.
   std::vector<const Schema*> parts{};
   std::set<std::string> required{};

@@ -19,7 +19,7 @@ class ObjectWriter {
         json_(json),
         object_(object),
         max_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMaxCounted)),
-        close_(json.space(grammar.literal("}", Grammar::kReturn))) {}
+        close_(json.padding(grammar.literal("}", Grammar::kReturn))) {}
 
   int node() {
     const auto size = static_cast<int64_t>(object_.members.size());
@@ -51,7 +51,7 @@ class ObjectWriter {
     return object_.max ? std::nullopt : std::optional(count);
   }
   int separated(int64_t count, int member) {
-    return count > 0 ? grammar_.literal(",", json_.space(member)) : json_.space(member);
+    return count > 0 ? grammar_.literal(",", json_.space(member)) : json_.padding(member);
   }
 
   /// Returns the node that follows the ordered members, after `distinct` names and `count` members.

@@ -21,12 +21,16 @@ int repeated(Grammar& grammar, int item, int64_t min, std::optional<int64_t> max
   return node;
 }
 
-JsonParts::JsonParts(Grammar& grammar) : grammar_(grammar) {
+JsonParts::JsonParts(Grammar& grammar, bool is_indented) : grammar_(grammar), is_indented_(is_indented) {
   Grammar& g = grammar_;
   space_ = g.declare();
-  int indent = Grammar::kReturn;
-  for (int i = 0; i < 16; ++i) indent = g.either({Grammar::kReturn, g.literal(" ", indent)});
-  g.set(space_, g.either({Grammar::kReturn, g.literal(" ", Grammar::kReturn), g.literal("\n", indent)}));
+  std::vector<int> spaces{Grammar::kReturn, g.literal(" ", Grammar::kReturn)};
+  if (is_indented) {
+    int indent = Grammar::kReturn;
+    for (int i = 0; i < 16; ++i) indent = g.either({Grammar::kReturn, g.literal(" ", indent)});
+    spaces.push_back(g.literal("\n", indent));
+  }
+  g.set(space_, g.either(std::move(spaces)));
   make_characters();
   any_ = any_rule();
 }
@@ -232,9 +236,9 @@ int JsonParts::any_rule() {
   Grammar& g = grammar_;
   const int end = Grammar::kReturn, value = g.declare();
   const auto list = [&](char open, char close, auto&& item) {
-    const int more = g.reserve(), closed = space(g.literal(std::string(1, close), end));
+    const int more = g.reserve(), closed = padding(g.literal(std::string(1, close), end));
     g.define(more, {closed, g.literal(",", space(item(more)))});
-    return g.literal(std::string(1, open), g.either({closed, space(item(more))}));
+    return g.literal(std::string(1, open), g.either({closed, padding(item(more))}));
   };
   const int items = list('[', ']', [&](int next) { return g.call(value, next); });
   const int members =

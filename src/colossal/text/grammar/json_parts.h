@@ -16,9 +16,13 @@ namespace colossal::text {
 /// A builder of the JSON parts of a grammar. `grammar` must outlive it.
 class JsonParts {
  public:
-  explicit JsonParts(Grammar& grammar);
-  /// Matches no white space, a space, or a new line and up to 16 spaces.
+  /// Compact JSON has at most one space, after a comma or a colon. Indented JSON may have a space, or a new line and
+  /// up to 16 spaces, between all its tokens but before a comma or a colon.
+  explicit JsonParts(Grammar& grammar, bool is_indented = false);
+  /// Matches the white space after a comma or a colon; perhaps none.
   int space(int next) { return grammar_.call(space_, next); }
+  /// Matches the white space after an opening bracket or before a closing one; perhaps none.
+  int padding(int next) { return is_indented_ ? space(next) : next; }
   /// Matches a string of `min` to `max` characters (an escape is one); no `max` = no limit.
   int string(int64_t min, std::optional<int64_t> max, int next);
   /// Matches a JSON string, escapes included, with a text that `wanted` allows. `wanted` gets the numbers of the sets
@@ -53,6 +57,7 @@ class JsonParts {
   int any_rule();
 
   Grammar& grammar_;
+  bool is_indented_;
   int space_, wide_, character_, any_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/text/grammar/json_object.h"
 #include "colossal/text/grammar/json_parts.h"
 #include "colossal/text/grammar/json_schema_forms.h"
@@ -16,19 +17,30 @@
 namespace colossal::text {
 namespace {
 
+constexpr char kWhiteSpaceKey[] = "x-white-space";
 constexpr int64_t kMaxStep = 1000;  // maximum of step_of() (multipleOf); every remainder needs its own grammar nodes
 
 /// Returns true if the schema has only `keyword` and annotations.
 bool has_only(const Schema& schema, const std::string& keyword) {
   return schema.is_object() && std::all_of(schema.items().begin(), schema.items().end(), [&](const auto& member) {
-           return member.key() == keyword || kAnnotations.contains(member.key());
+           return member.key() == keyword || is_annotation(member.key());
          });
+}
+
+/// Reads the file's choice of white space.
+bool is_indented(const SchemaDocument& document) {
+  const Schema& whole = document.whole();
+  if (!whole.is_object() || !whole.contains(kWhiteSpaceKey)) return false;
+  const Schema& value = whole[kWhiteSpaceKey];
+  document.check(value == "compact" || value == "indented", whole, kWhiteSpaceKey,
+                 " must be \"compact\" or \"indented\": got ", printable(value.dump()));
+  return value == "indented";
 }
 
 class Compiler {
  public:
   Compiler(const SchemaDocument& document, Grammar& grammar)
-      : document_(document), grammar_(grammar), json_(grammar), forms_(document) {}
+      : document_(document), grammar_(grammar), json_(grammar, is_indented(document)), forms_(document) {}
 
   int compile() {
     const int value = rule_of(forms_.one(document_.whole()));
@@ -130,7 +142,7 @@ class Compiler {
       case JsonType::String:
         return string(form);
       case JsonType::Array:
-        return array(form);
+        return array(form, schema);
       case JsonType::Object:
         return object(form, schema);
     }
@@ -167,26 +179,77 @@ class Compiler {
     return json_.range(range, Grammar::kReturn);
   }
 
+  /// Sets of an automaton that together describe the strings of a form.
+  struct StringSets {
+    std::vector<int> wanted{}, unwanted{};
+    std::optional<std::vector<int>> values{};  // one of them must hold
+    bool hold(const std::vector<int>& found) const {
+      const auto has = [&](int set) { return std::find(found.begin(), found.end(), set) != found.end(); };
+      return std::all_of(wanted.begin(), wanted.end(), has) && std::none_of(unwanted.begin(), unwanted.end(), has) &&
+             (!values || std::any_of(values->begin(), values->end(), has));
+    }
+  };
+
+  StringSets sets_of(const Form& form, TextAutomaton& texts) {
+    StringSets sets;
+    if (form.values) {
+      sets.values.emplace();
+      for (const Schema* value : forms_.values_of(form))
+        sets.values->push_back(texts.add_text(value->get<std::string>()));
+      return sets;  // values_of() has checked all other conditions
+    }
+    if (form.min_size > 0 || form.max_size)
+      sets.wanted.push_back(texts.add_lengths(form.min_size, form.max_size.value_or(-1)));
+    for (const std::string& pattern : form.patterns) sets.wanted.push_back(texts.add_pattern(pattern));
+    for (const std::string& pattern : form.forbidden_patterns) sets.unwanted.push_back(texts.add_pattern(pattern));
+    for (const std::string& text : form.forbidden_texts) sets.unwanted.push_back(texts.add_text(text));
+    return sets;
+  }
+
   int string(const Form& form) {
     const int end = Grammar::kReturn;
     if (form.patterns.empty() && form.forbidden_patterns.empty() && form.forbidden_texts.empty())
       return json_.string(form.min_size, form.max_size, end);
     TextAutomaton texts(forms_.automaton_budget());
-    std::vector<int> wanted, unwanted;
-    if (form.min_size > 0 || form.max_size)
-      wanted.push_back(texts.add_lengths(form.min_size, form.max_size.value_or(-1)));
-    for (const std::string& pattern : form.patterns) wanted.push_back(texts.add_pattern(pattern));
-    for (const std::string& pattern : form.forbidden_patterns) unwanted.push_back(texts.add_pattern(pattern));
-    for (const std::string& text : form.forbidden_texts) unwanted.push_back(texts.add_text(text));
+    const StringSets sets = sets_of(form, texts);
     texts.build();
-    const auto is_wanted = [&](const std::vector<int>& sets) {
-      const auto has = [&](int set) { return std::find(sets.begin(), sets.end(), set) != sets.end(); };
-      return std::all_of(wanted.begin(), wanted.end(), has) && std::none_of(unwanted.begin(), unwanted.end(), has);
-    };
-    return json_.string_of(texts, is_wanted, end);
+    return json_.string_of(
+        texts, [&](const std::vector<int>& found) { return sets.hold(found); }, end);
   }
 
-  int array(const Form& form) {
+  /// Returns a list of different constants, written in the order of the file.
+  int unique_array(const Form& form, const Schema& schema) {
+    const std::optional<std::vector<std::string>> values = forms_.spelled_values(forms_.item(form, 0));
+    const auto lists_items = [](const Schema* part) {
+      return part->contains("prefixItems") || (part->contains("items") && (*part)["items"].is_array());
+    };
+    document_.check(
+        values && std::none_of(form.parts.begin(), form.parts.end(), lists_items), schema,
+        "uniqueItems is supported for items whose values \"enum\", \"const\", booleans or null name, and with "
+        "\"maxItems\" of at most 1; leave it out, and check the items yourself");
+    const int64_t min = form.min_size;
+    const int64_t max = std::min(form.max_size.value_or(min), static_cast<int64_t>(values->size()));
+    const int64_t counted = std::max<int64_t>(form.max_size ? max : min, 1);
+    std::vector<int> after;  // nodes indexed by the number of items written so far, up to the last count that matters
+    const int close = json_.padding(grammar_.literal("]", Grammar::kReturn));
+    for (int64_t count = 0; count <= counted; ++count) after.push_back(count < min ? nothing() : close);
+    for (size_t i = values->size(); i-- > 0;) {
+      std::vector<int> before;
+      for (int64_t count = 0; count <= counted; ++count) {
+        std::vector<int> ways{after[static_cast<size_t>(count)]};
+        if (count < counted || !form.max_size) {
+          const int item = grammar_.literal((*values)[i], after[static_cast<size_t>(std::min(count + 1, counted))]);
+          ways.push_back(count > 0 ? grammar_.literal(",", json_.space(item)) : json_.padding(item));
+        }
+        before.push_back(grammar_.either(std::move(ways)));
+      }
+      after = std::move(before);
+    }
+    return grammar_.literal("[", after[0]);
+  }
+
+  int array(const Form& form, const Schema& schema) {
+    if (form.is_unique && form.max_size.value_or(2) > 1) return unique_array(form, schema);
     size_t front = 0;
     bool says_rest = form.parts.empty();
     for (const Schema* part : form.parts) {
@@ -198,18 +261,18 @@ class Compiler {
     const auto min = static_cast<size_t>(form.min_size);
     const bool has_rest = says_rest || front == 0 || min > front;
     const int rest = has_rest ? rule_of(forms_.item(form, front)) : grammar_.declare();
-    const int close = json_.space(grammar_.literal("]", Grammar::kReturn));
+    const int close = json_.padding(grammar_.literal("]", Grammar::kReturn));
     const size_t counted = form.max_size ? static_cast<size_t>(*form.max_size) : std::max(front, min);
     int node = close;  // the node after `i` items
     if (!form.max_size) {
-      const int more = grammar_.reserve(), item = json_.space(grammar_.call(rest, more));
-      grammar_.define(more, {close, grammar_.literal(",", item)});
-      node = counted > 0 ? more : grammar_.either({close, item});
+      const int more = grammar_.reserve(), item = grammar_.call(rest, more);
+      grammar_.define(more, {close, grammar_.literal(",", json_.space(item))});
+      node = counted > 0 ? more : grammar_.either({close, json_.padding(item)});
     }
     if (min > counted) return nothing();
     for (size_t i = counted; i-- > 0;) {
-      const int item = json_.space(grammar_.call(i < front ? rule_of(forms_.item(form, i)) : rest, node));
-      std::vector<int> ways{i > 0 ? grammar_.literal(",", item) : item};
+      const int item = grammar_.call(i < front ? rule_of(forms_.item(form, i)) : rest, node);
+      std::vector<int> ways{i > 0 ? grammar_.literal(",", json_.space(item)) : json_.padding(item)};
       if (i >= min) ways.push_back(close);
       node = grammar_.either(ways);
     }
@@ -220,7 +283,7 @@ class Compiler {
     ObjectGrammar object{.min = form.min_size, .max = form.max_size};
     std::set<std::string> named;
     const auto add = [&](const std::string& name) {
-      if (!named.insert(name).second || form.forbidden.contains(name)) return;
+      if (!named.insert(name).second || form.forbidden.contains(name) || !forms_.allows_name(form, name)) return;
       object.members.push_back({name, rule_of(forms_.member(form, name)), form.required.contains(name)});
     };
     bool is_open = false, has_properties = false;
@@ -234,7 +297,10 @@ class Compiler {
           if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(pattern);
     }
     for (const auto& [name, literals] : form.members) add(name);
-    for (const std::string& name : form.required) add(name);
+    for (const std::string& name : form.required) {
+      if (!forms_.allows_name(form, name)) return nothing();
+      add(name);
+    }
     is_open |= patterns.empty() && !has_properties && object.members.empty();
     named.insert(form.forbidden.begin(), form.forbidden.end());
     object.extra = extra_members(form, named, patterns, is_open);
@@ -254,33 +320,44 @@ class Compiler {
       return grammar_.literal(":", json_.space(grammar_.call(rule_of(literals), Grammar::kReturn)));
     };
     const int extra = grammar_.declare();
-    if (patterns.empty() && named.empty()) {
+    const auto limits_names = [](const Schema* part) { return part->contains("propertyNames"); };
+    if (patterns.empty() && named.empty() && std::none_of(form.parts.begin(), form.parts.end(), limits_names)) {
       grammar_.set(extra, json_.string(0, {}, member(extra_literals(form, {}, patterns))));
       return extra;
     }
     TextAutomaton names(forms_.automaton_budget());
     std::vector<int> sets;  // numbers of the patterns' sets in `names`
     for (const std::string& pattern : patterns) sets.push_back(names.add_pattern(pattern));
-    int first_name = sets.empty() ? -1 : sets.back() + 1;
-    for (const std::string& name : named) {
-      const int set = names.add_text(name);
-      if (first_name < 0) first_name = set;
+    StringSets others;
+    for (const std::string& name : named) others.unwanted.push_back(names.add_text(name));
+    std::vector<std::vector<StringSets>> limits;  // for each propertyNames its alternatives
+    for (const Schema* part : form.parts) {
+      if (!limits_names(part)) continue;
+      limits.emplace_back();
+      for (const Form& names_form : forms_.of(forms_.one((*part)["propertyNames"])))
+        if (names_form.type == JsonType::String) limits.back().push_back(sets_of(names_form, names));
     }
     names.build();
-    std::set<std::vector<int>> kinds;  // kinds of names: the numbers of the sets that contain a name
-    for (size_t state = 0; state < names.states(); ++state) {
-      const std::vector<int>& found = names.sets(static_cast<int>(state));
-      const bool is_named = !named.empty() && !found.empty() && found.back() >= first_name;
-      if (names.is_text(static_cast<int>(state)) && !is_named && (is_open || !found.empty())) kinds.insert(found);
-    }
-    std::vector<int> ways;
-    for (const std::vector<int>& kind : kinds) {
+    // Returns the patterns that a name matches, by the sets that contain it; no value if the name is not allowed.
+    const auto kind_of = [&](const std::vector<int>& found) -> std::optional<std::set<std::string>> {
+      const auto holds = [&](const StringSets& own) { return own.hold(found); };
+      const auto is_met = [&](const auto& ways) { return std::any_of(ways.begin(), ways.end(), holds); };
       std::set<std::string> matched;
       for (size_t i = 0; i < patterns.size(); ++i)
-        if (std::find(kind.begin(), kind.end(), sets[i]) != kind.end()) matched.insert(patterns[i]);
-      const Literals literals = extra_literals(form, matched, patterns);
+        if (std::find(found.begin(), found.end(), sets[i]) != found.end()) matched.insert(patterns[i]);
+      if (!others.hold(found) || (!is_open && matched.empty())) return {};
+      if (!std::all_of(limits.begin(), limits.end(), is_met)) return {};
+      return matched;
+    };
+    std::set<std::set<std::string>> kinds;
+    for (size_t state = 0; state < names.states(); ++state)
+      if (names.is_text(static_cast<int>(state)))
+        if (const auto kind = kind_of(names.sets(static_cast<int>(state)))) kinds.insert(*kind);
+    std::vector<int> ways;
+    for (const std::set<std::string>& kind : kinds) {
+      const Literals literals = extra_literals(form, kind, patterns);
       if (forms_.is_empty(literals)) continue;
-      const auto is_kind = [&](const std::vector<int>& found) { return found == kind; };
+      const auto is_kind = [&](const std::vector<int>& found) { return kind_of(found) == kind; };
       ways.push_back(json_.string_of(names, is_kind, member(literals)));
     }
     grammar_.set(extra, grammar_.either(std::move(ways)));

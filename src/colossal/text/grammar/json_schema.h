@@ -9,11 +9,14 @@
 // patternProperties says so, or if there are no properties.
 // - Numbers have at most 16 digits before and after the decimal point and 2 in the exponent. A bounded number has no
 // exponent. Integers have up to 18 digits unless a bound has more. With multipleOf only integers are written.
-// - Between JSON tokens there may be a space, or a new line and up to 16 spaces, so white space is bounded.
+// - White space is at most one space, after a comma or a colon. If the file's own "x-white-space" is "indented", there
+// may be a space, or a new line and up to 16 spaces, between JSON tokens.
+// - Values of a list with uniqueItems are written in the order of their constants.
 // - Values of enum and const are spelled as in the schema, without spaces.
 //
-// docs/explanation/inference.md lists the supported keywords. Other keywords are refused by name. A oneOf whose
-// branches overlap is refused if the overlap cannot be excluded.
+// docs/explanation/inference.md lists the supported keywords. Other keywords of the standard that change which values
+// are valid are refused by name; unknown keywords are ignored. A oneOf whose branches overlap is refused if the overlap
+// cannot be excluded.
 #pragma once
 #include <string>
 #include <string_view>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "colossal/base/json_file.h"
@@ -140,7 +141,6 @@ const Schema* SchemaDocument::at_pointer(const Schema& root, const std::string& 
     const bool is_index = !step.empty() && step.size() < 7 && step.find_first_not_of("0123456789") == std::string::npos;
     if (at->is_array() && is_index && std::stoul(step) < at->size()) next = &(*at)[std::stoul(step)];
     if (!next) return nullptr;
-    holders_.emplace(at, step);
     path += "/" + printable(step);
     if (const auto known = bases_.find(next); known != bases_.end()) own = known->second;
     at = next;
@@ -150,10 +150,6 @@ const Schema* SchemaDocument::at_pointer(const Schema& root, const std::string& 
 }
 
 const Schema& SchemaDocument::target(const Schema& schema) const { return *targets_.at(&schema); }
-
-bool SchemaDocument::holds_targets(const Schema& schema, const std::string& keyword) const {
-  return holders_.contains({&schema, keyword});
-}
 
 std::string SchemaDocument::spelled(const Schema& value) const {
   const auto known = spellings_.find(&value);

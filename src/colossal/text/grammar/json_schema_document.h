@@ -1,10 +1,8 @@
 // A JSON Schema file: its schemas with their paths, and the targets of its references.
 #pragma once
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -33,9 +31,6 @@ class SchemaDocument {
   /// Returns the schema that the $ref of `schema` refers to, resolved against the base URI of `schema`. Errors ("json
   /// schema"): a reference to another file or to a schema that does not exist.
   const Schema& target(const Schema& schema) const;
-  /// Returns true if references point below `keyword` of `schema`. The keyword then holds schemas, whatever its name
-  /// is.
-  bool holds_targets(const Schema& schema, const std::string& keyword) const;
   /// Returns a value as the file spells it, without spaces; numbers keep all digits.
   std::string spelled(const Schema& value) const;
   Decimal decimal(const Schema& number) const { return Decimal(spelled(number)); }
@@ -69,7 +64,6 @@ class SchemaDocument {
   std::vector<const Schema*> references_;              // schemas with $ref, in the order in which find() meets them
   std::map<std::string, Resource> resources_;
   std::map<const Schema*, const Schema*> targets_;
-  std::set<std::pair<const Schema*, std::string>> holders_;
 };
 
 }  // namespace colossal::text

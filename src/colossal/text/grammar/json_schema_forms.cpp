@@ -123,7 +123,7 @@ void SchemaForms::read(State& state, int at) {
 
 void SchemaForms::read_keyword(State& state, int at, const Schema& schema, const std::string& keyword,
                                const Schema& value) {
-  if (kAnnotations.contains(keyword) || kCompanions.contains(keyword)) return;
+  if (is_annotation(keyword) || kCompanions.contains(keyword)) return;
   if (keyword == "type") {
     std::vector<Form> within;
     for (const std::string& type : types_of(document_, schema, value)) within.push_back(form_of_type(type));
@@ -134,11 +134,12 @@ void SchemaForms::read_keyword(State& state, int at, const Schema& schema, const
   if (read_applicator(state, at, schema, keyword, value)) return;
   if (const std::optional<Form> form = condition(document_, schema, keyword, value))
     return restrict_to(state.forms, all_types_with(*form));
-  if (keyword == "uniqueItems" && value == false) return;
   if (keyword.starts_with("exclusive") && value.is_boolean()) return;  // draft 4: condition() reads it with the bound
-             // with the bound
-  document_.check(document_.holds_targets(schema, keyword) || (keyword == "id" && document_.is_old_draft()), schema,
-                  "the keyword \"", printable(keyword), "\" is not supported and could not be enforced; leave it out");
+  const std::string meant = misspelled_constraint(keyword);
+  document_.check(meant.empty(), schema, "the keyword \"", printable(keyword), "\" is unknown; correct it to \"", meant,
+                  "\", or leave it out");
+  document_.fail(schema, concat("the keyword \"", printable(keyword),
+                                "\" is not supported and could not be enforced; leave it out"));
 }
 
 // Reads keywords whose schemas apply to the same value. Keywords about items and members are read with the part.
@@ -257,7 +258,7 @@ bool SchemaForms::differ_plainly(int a, int b) {
 
 bool SchemaForms::exclude_keyword(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
                                   const Schema& value) {
-  if (kAnnotations.contains(keyword) || kCompanions.contains(keyword)) return true;
+  if (is_annotation(keyword) || kCompanions.contains(keyword)) return true;
   if (keyword == "type") {
     std::vector<Form> within = all_types();
     bool has_integer = false, has_number = false;
@@ -303,6 +304,8 @@ bool SchemaForms::exclude_keyword(std::vector<Choice>& ways, const Schema& schem
     }
     return are_all;
   }
+  if (keyword == "uniqueItems") return value == false;
+  if (keyword == "propertyNames") return holds_anything(value);
   if (keyword == "multipleOf" || keyword == "patternProperties" || kItemKeywords.contains(keyword))
     return keyword == "items" && holds_anything(value);
   if (keyword == "additionalProperties") return holds_anything(value);

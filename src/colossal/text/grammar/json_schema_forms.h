@@ -53,6 +53,11 @@ class SchemaForms {
   /// Return the conditions that the form's parts put on the item at `index`, and on the member `name`.
   Literals item(const Form& form, size_t index);
   Literals member(const Form& form, const std::string& name);
+  /// Returns true if the form's parts allow a member of this name (propertyNames).
+  bool allows_name(const Form& form, const std::string& name);
+  /// Returns the values that the literals allow, in the order of the file, each once; no value if there may be others
+  /// than constants.
+  std::optional<std::vector<std::string>> spelled_values(const Literals& literals);
 
   /// Returns the budget of all automata for the document.
   AutomatonBudget& automaton_budget() { return automaton_budget_; }

@@ -1,5 +1,6 @@
 // Checks of values against forms, and the search for forms without values.
 #include <algorithm>
+#include <set>
 
 #include "colossal/base/json_file.h"
 #include "colossal/text/grammar/json_schema_forms.h"
@@ -68,6 +69,34 @@ Literals SchemaForms::member(const Form& form, const std::string& name) {
   return literals;
 }
 
+bool SchemaForms::allows_name(const Form& form, const std::string& name) {
+  return std::all_of(form.parts.begin(), form.parts.end(), [&](const Schema* part) {
+    const Schema* names = keyword_of(*part, "propertyNames");
+    return !names || allows(one(*names), Schema(name));
+  });
+}
+
+std::optional<std::vector<std::string>> SchemaForms::spelled_values(const Literals& literals) {
+  std::vector<std::string> values;
+  std::set<std::string> seen;
+  const auto add = [&](const std::string& spelled, const std::string& canonical) {
+    if (seen.insert(canonical).second) values.push_back(spelled);
+  };
+  for (const Form& form : of(literals)) {
+    if (form.values) {
+      for (const Schema* value : values_of(form)) add(document_.spelled(*value), document_.canonical(*value));
+    } else if (form.type == JsonType::Boolean) {
+      if (form.may_be_false) add("false", "false");
+      if (form.may_be_true) add("true", "true");
+    } else if (form.type == JsonType::Null) {
+      add("null", "null");
+    } else {
+      return {};
+    }
+  }
+  return values;
+}
+
 bool SchemaForms::matches(const std::string& pattern, const std::string& text) {
   std::unique_ptr<TextAutomaton>& matcher = matchers_[pattern];
   if (!matcher) {
@@ -96,7 +125,7 @@ bool SchemaForms::is_empty(const Form& form, int depth) {
       if (is_empty(item(form, static_cast<size_t>(i)), depth + 1)) return true;
   if (form.type == JsonType::Object)
     for (const std::string& name : form.required)
-      if (is_empty(member(form, name), depth + 1)) return true;
+      if (!allows_name(form, name) || is_empty(member(form, name), depth + 1)) return true;
   return false;
 }
 
@@ -122,14 +151,18 @@ bool SchemaForms::allows(const Form& form, const Schema& value) {
   if (!value.is_structured()) return true;
   if (!has_size(form, static_cast<int64_t>(value.size()))) return false;
   if (value.is_array()) {
-    for (size_t i = 0; i < value.size(); ++i)
+    std::set<std::string> seen;
+    for (size_t i = 0; i < value.size(); ++i) {
       if (!allows(item(form, i), value[i])) return false;
+      if (form.is_unique && !seen.insert(document_.canonical(value[i])).second) return false;
+    }
     return true;
   }
   for (const std::string& name : form.required)
     if (!value.contains(name)) return false;
   return std::all_of(value.items().begin(), value.items().end(), [&](const auto& one) {
-    return !form.forbidden.contains(one.key()) && allows(member(form, one.key()), one.value());
+    return !form.forbidden.contains(one.key()) && allows_name(form, one.key()) &&
+           allows(member(form, one.key()), one.value());
   });
 }
 
