@@ -17,6 +17,8 @@ from unittest.mock import patch
 from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs/site"))
+from reference import MADE  # noqa: E402 -- the path is known now
 
 project = "Colossal"
 author = "the authors of Colossal"
@@ -99,7 +101,11 @@ def layers():
     return "\n".join(lines)
 
 
-# The reference of Python. Docstrings are plain text with the marks of Markdown for code.
+# The references of the repository are tables of reference.py; those of the site have all declarations.
+# Docstrings are plain text with the marks of Markdown for code.
+
+PYTHON = "\n```{eval-rst}\n.. automodule:: colossal\n   :members:\n```\n"
+
 
 def import_package():
     """Imports what the package offers, with stubs in the place of compiled and generated modules: it needs no build.
@@ -161,7 +167,9 @@ def read_page(app, page, content):
     if page == "README":
         content[0] += "\n" + navigation()
     elif page == "docs/reference/cpp":
-        content[0] += layers()
+        content[0] = content[0].split(MADE)[0] + layers()
+    elif page == "docs/reference/python":
+        content[0] = content[0].split(MADE)[0] + PYTHON
 
 
 def copy_first_page(app, error):
