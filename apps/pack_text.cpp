@@ -1,4 +1,5 @@
-// Packs the text files of a folder into one file: colossal_pack_text FOLDER FILE. `cmake --install` runs it.
+// Packs the text of data.path = "builtin" from the sources: colossal_pack_text SOURCES FILE. Builds and
+// `cmake --install` run it.
 #include <cstdio>
 #include <exception>
 
@@ -7,11 +8,11 @@
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: colossal_pack_text FOLDER FILE\n");
+    std::fprintf(stderr, "usage: colossal_pack_text SOURCES FILE\n");
     return 2;
   }
   try {
-    colossal::data::write_text_archive(argv[1], argv[2]);
+    colossal::data::write_text_archive(argv[1], argv[2], colossal::data::project_text());
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "colossal_pack_text: %s\n", colossal::plain_message(error).c_str());

@@ -15,7 +15,6 @@ set_target_properties(colossal_torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS colossal_app COMPONENT program)
 install(TARGETS colossal_torch DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/colossal COMPONENT program)
 # The text of data.path = "builtin", for programs whose sources are elsewhere: src/colossal/cli/builtin_text.h.
-# It is packed in a folder of its own: beside the program of the build tree, that program would read it in place of the sources.
 set(text ${PROJECT_BINARY_DIR}/packed/builtin_text.gz)
 install(CODE "file(MAKE_DIRECTORY [[${PROJECT_BINARY_DIR}/packed]])" COMPONENT program)
 install(CODE "execute_process(COMMAND [[$<TARGET_FILE:colossal_pack_text>]] [[${PROJECT_SOURCE_DIR}]] [[${text}]] COMMAND_ERROR_IS_FATAL ANY)"

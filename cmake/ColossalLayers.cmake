@@ -247,7 +247,7 @@ function(colossal_add_layers)
   target_link_libraries(colossal_cli PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/cli/builtin_text.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
     SKIP_PRECOMPILE_HEADERS ON COMPILE_DEFINITIONS
-    "COLOSSAL_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";COLOSSAL_INSTALL_PREFIX=\"${CMAKE_INSTALL_PREFIX}\";COLOSSAL_TEXT_FILE=\"${CMAKE_INSTALL_DATADIR}/colossal/builtin_text.gz\"")
+    "COLOSSAL_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";COLOSSAL_PACKED_TEXT=\"${PROJECT_BINARY_DIR}/packed/builtin_text.gz\";COLOSSAL_INSTALL_PREFIX=\"${CMAKE_INSTALL_PREFIX}\";COLOSSAL_TEXT_FILE=\"${CMAKE_INSTALL_DATADIR}/colossal/builtin_text.gz\"")
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)
   if(COLOSSAL_CUDA_INCLUDE)
     target_include_directories(colossal_comm SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})

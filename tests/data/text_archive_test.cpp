@@ -12,6 +12,7 @@
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::data::text_archive_test {
@@ -97,6 +98,34 @@ TEST_F(TextArchive, UnpacksToACopyOfTheFolder) {
   EXPECT_EQ(read_file(folder / "copy/empty.txt", 1), "");
   folder.write("file", "in the way");
   EXPECT_THROW(copy_text_files(archive, {}, folder / "file/copy"), Error);
+}
+
+TEST_F(TextArchive, SelectsFoldersUpToANumberOfBytes) {
+  folder.write("tree/a/one.cpp", "12345");
+  folder.write("tree/b/two.cpp", "ab\xC3\xA9");
+  folder.write("tree/b/three.md", "1234567890");
+  folder.write("tree/c.md", "not selected");
+  const auto selected = [&](int64_t bytes, std::vector<std::string> folders) {
+    write_text_archive(folder / "tree", archive, {.folders = std::move(folders), .bytes = bytes});
+    std::string texts;
+    for (const ArchivedText& file : read_text_archive(archive)) texts += file.name + "=" + file.text + ";";
+    return texts;
+  };
+  EXPECT_EQ(selected(0, {"b", "a"}), "a/one.cpp=12345;b/three.md=1234567890;b/two.cpp=ab\xC3\xA9;");
+  EXPECT_EQ(selected(13, {"b", "a"}), "b/three.md=1234567890;b/two.cpp=ab;");  // not half a character
+  EXPECT_EQ(selected(17, {"b", "a"}), "a/one.cpp=123;b/three.md=1234567890;b/two.cpp=ab\xC3\xA9;");
+  EXPECT_EQ(selected(5, {}), "a/one.cpp=12345;");
+  EXPECT_THROW(selected(5, {"none"}), Error);
+}
+
+// The size of the built-in text does not follow that of the tree.
+TEST(ProjectText, HasAFixedNumberOfBytes) {
+  const test::TemporaryFolder folder;
+  write_text_archive(test::source_dir(), folder / "text.gz", project_text());
+  int64_t bytes = 0;
+  for (const ArchivedText& file : read_text_archive(folder / "text.gz"))
+    bytes += static_cast<int64_t>(file.text.size());
+  EXPECT_EQ(bytes, 5'500'000);
 }
 
 TEST_F(TextArchive, RefusesFoldersWithoutTexts) {

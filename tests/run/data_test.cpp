@@ -6,11 +6,13 @@
 
 #include <filesystem>
 
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/file.h"
 #include "colossal/data/texts/corrupted_spans.h"
 #include "colossal/data/texts/text_archive.h"
 #include "colossal/models/registry.h"
+#include "support/paths.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
@@ -269,6 +271,19 @@ TEST_F(BertData, ReadsBuiltinTextOfAnArchive) {
   EXPECT_EQ(packed.training->state(), plain.training->state());
   EXPECT_EQ(packed.held_out->state(), plain.held_out->state());
   EXPECT_TRUE(at::equal(packed.training->next().at("ids"), plain.training->next().at("ids")));
+}
+
+// The number may differ by 1 %, because files are held out whole: 4.5 to 5 % of the tokens.
+TEST(QuickStart, HasTheSamplesThatTheReadmeShows) {
+  const test::TemporaryFolder folder;
+  data::write_text_archive(test::source_dir(), folder / "text.gz", data::project_text());
+  const auto config = read_config<Config>(test::source_dir() + "/examples/quickstart.toml", {});
+  const RunData data = open_data(config, models::built_in(), folder / "text.gz", 0);
+  const std::string readme = read_file(test::source_dir() + "/README.md", 1 << 24);
+  const size_t end = readme.find(" samples of 256 tokens"), begin = readme.rfind(' ', end - 1);
+  ASSERT_NE(end, std::string::npos);
+  const double shown = std::stod(readme.substr(begin, end - begin));
+  EXPECT_NEAR(shown, static_cast<double>(data.training->samples()), 0.01 * shown);
 }
 
 TEST_F(BertData, RefusesVocabularyOfFolderModel) {

@@ -35,8 +35,8 @@ void RunConfig::fields(Fields& f) {
 void DataConfig::fields(Fields& f) {
   f.text("path", path,
          "training data. Text models: text file, folder of text files, token file (.bin), JSON lines or Parquet "
-         "(.jsonl, .jsonl.gz, .jsonl.zst, .parquet, or a folder of them) or `builtin` = the project's sources and "
-         "docs. Image models: folder with a subfolder of images per class, or folder with CIFAR-10's binary files. "
+         "(.jsonl, .jsonl.gz, .jsonl.zst, .parquet, or a folder of them) or `builtin` = 5.5 MB of the project's "
+         "sources. Image models: folder with a subfolder of images per class, or folder with CIFAR-10's binary files. "
          "Text classifiers: file with one `label<tab>text` per line, JSON lines or Parquet");
   f.texts("sources", sources,
           "sources of JSON lines or Parquet, each `name=path`, mixed as weights says; replaces path");

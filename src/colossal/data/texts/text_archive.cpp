@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <string_view>
@@ -26,6 +27,37 @@ bool stays_in_folder(const std::string& name) {
          path.has_filename();
 }
 
+/// Returns `text` without its end, cut to at most `bytes` bytes between two characters of UTF-8.
+std::string_view cut_text(std::string_view text, int64_t bytes) {
+  if (static_cast<int64_t>(text.size()) <= bytes) return text;
+  auto end = static_cast<size_t>(bytes);
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+/// Returns the selected texts, by their names.
+std::vector<ArchivedText> selected_texts(const std::string& folder, const TextSelection& selection) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> folders = selection.folders;
+  if (folders.empty()) folders.emplace_back();
+  std::vector<ArchivedText> texts;
+  int64_t left = selection.bytes > 0 ? selection.bytes : kMaxArchiveBytes;
+  for (const std::string& part : folders)
+    for (const std::string& file : text_files(part.empty() ? folder : folder + "/" + part, {})) {
+      if (left == 0) break;
+      const auto text = InputFile::open(file);
+      require(selection.bytes > 0 || text->size() < left, "data",
+              "an archive of texts must have less than 1 GiB: ", folder, " has more; remove what is no source from it");
+      texts.push_back(
+          {fs::path(file).lexically_relative(folder).string(), std::string(cut_text(text->content(), left))});
+      left -= std::min(left, text->size());
+    }
+  // The order of text_files(), which reads an unpacked archive.
+  std::sort(texts.begin(), texts.end(),
+            [](const ArchivedText& a, const ArchivedText& b) { return fs::path(a.name) < fs::path(b.name); });
+  return texts;
+}
+
 std::string gzipped(const std::string& bytes) {
   z_stream stream{};
   constexpr int kGzip = 16 + MAX_WBITS, kMemoryLevel = 9;
@@ -44,18 +76,22 @@ std::string gzipped(const std::string& bytes) {
 
 }  // namespace
 
-void write_text_archive(const std::string& folder, const std::string& path) {
-  const std::vector<std::string> files = text_files(folder, {});
-  require(!files.empty(), "data", folder, " holds no text files; known endings: ", text_endings());
+TextSelection project_text() {
+  TextSelection selection{.bytes = 5'500'000};
+  for (const char* layer : {"base", "tensor", "schedule", "ops", "comm", "nn", "memory", "parallel", "optim", "models",
+                            "data", "checkpoint", "run", "train"})
+    selection.folders.insert(selection.folders.end(), {concat("src/colossal/", layer), concat("tests/", layer)});
+  return selection;
+}
+
+void write_text_archive(const std::string& folder, const std::string& path, const TextSelection& selection) {
+  const std::vector<ArchivedText> texts = selected_texts(folder, selection);
+  require(!texts.empty(), "data", folder, " holds no text files; known endings: ", text_endings());
   std::string content(kArchiveStart);
-  for (const std::string& file : files) {
-    const std::string name = std::filesystem::path(file).lexically_relative(folder).string();
+  for (const auto& [name, text] : texts) {
     require(name.find('\n') == std::string::npos, "data", "file names must have no line feed: got ", name);
-    const auto text = InputFile::open(file);
-    require(static_cast<int64_t>(content.size()) + text->size() < kMaxArchiveBytes, "data",
-            "an archive of texts must have less than 1 GiB: ", folder, " has more; remove what is no source from it");
-    content += concat(text->size(), " ", name, "\n");
-    content += text->content();
+    content += concat(text.size(), " ", name, "\n");
+    content += text;
   }
   write_file(path, gzipped(content));
 }
