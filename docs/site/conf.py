@@ -1,20 +1,13 @@
-"""The site: every page of the repository, and the references of Python and C++, which are made from the sources.
+"""The site: every page of the repository. That of the reference of C++ has all declarations in place of tables.
 
 `./colossal.sh docs` runs it. The folder of sources is the root of the repository, so that links between pages are those
 of the repository, and files that pages link are copied into the site.
 """
 
-import __future__
-import importlib.metadata
-import inspect
 import re
 import shutil
 import sys
-import types
 from pathlib import Path
-from unittest.mock import patch
-
-from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/site"))
@@ -22,7 +15,7 @@ from reference import MADE  # noqa: E402 -- the path is known now
 
 project = "Colossal"
 author = "the authors of Colossal"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid", "breathe"]
+extensions = ["myst_parser", "sphinxcontrib.mermaid", "breathe"]
 root_doc = "README"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md", "benchmarks/**.md"]
 exclude_patterns = ["build", ".venv", ".git", "runs", "out", "third_party", "**/node_modules"]
@@ -42,12 +35,6 @@ myst_fence_as_directive = ["mermaid"]
 
 breathe_projects = {"colossal": str(ROOT / "build/docs/xml")}
 breathe_default_project = "colossal"
-
-autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
-autodoc_member_order = "bysource"
-autodoc_mock_imports = ["torch", "transformers", "lightning", "numpy"]
-python_use_unqualified_type_names = True
 
 
 # The navigation is that of docs/index.md, so a page is added in one place.
@@ -101,61 +88,6 @@ def layers():
     return "\n".join(lines)
 
 
-# The references of the repository are tables of reference.py; those of the site have all declarations.
-# Docstrings are plain text with the marks of Markdown for code.
-
-PYTHON = "\n```{eval-rst}\n.. automodule:: colossal\n   :members:\n```\n"
-
-
-def import_package():
-    """Imports what the package offers, with stubs in the place of compiled and generated modules: it needs no build.
-
-    A torch of the environment is not looked at: the stubs were built for none.
-    """
-    no_torch = patch("importlib.metadata.version", side_effect=importlib.metadata.PackageNotFoundError)
-    with mock(autodoc_mock_imports), no_torch:
-        for name in ("_build", "_binding"):
-            stub = ROOT / f"python/colossal/{name}.pyi"
-            module = sys.modules[f"colossal.{name}"] = types.ModuleType(f"colossal.{name}")
-            # In a stub a class may be named before it is defined, so annotations stay text.
-            text, flag = stub.read_text(encoding="utf-8"), __future__.annotations.compiler_flag
-            exec(compile(text, stub, "exec", flag), module.__dict__)
-        import colossal
-        for name in colossal.__all__:
-            getattr(colossal, name)
-
-
-def restructured(lines, parameters):
-    """Returns a docstring as reStructuredText: code in backticks, indented blocks as code, parameters as fields."""
-    found, in_code, before = [], False, ""
-    for line in lines:
-        indented = line.startswith("    ")
-        if line.strip() and not indented:
-            in_code = False
-        field = re.match(r"(\w+): (.*)", line)
-        if indented and not before.strip() and not in_code and found:
-            found += [".. code-block:: python", ""]
-            in_code = True
-        if not in_code:
-            if field and field[1] in parameters:
-                if before.strip() and not found[-1].startswith((":param", "    ")):
-                    found.append("")
-                line = f":param {field[1]}: {field[2]}"
-            line = re.sub(r"(?<![`\w:])`([^`]+)`(?!`)", r"``\1``", line)
-            line = re.sub(r"\*(?=\w)", r"\\*", line)
-        before = line
-        found.append(line)
-    return found
-
-
-def convert_docstring(app, what, name, obj, options, lines):
-    try:
-        parameters = set(inspect.signature(obj).parameters)
-    except (TypeError, ValueError):
-        parameters = set()
-    lines[:] = [*restructured(lines, parameters), ""]
-
-
 def without_folders(text, folder):
     """Makes plain text of links to folders of the repository: a site has no lists of files."""
     return re.sub(r"\[([^\]]+)\]\(([^)#:\s]+)\)",
@@ -168,8 +100,6 @@ def read_page(app, page, content):
         content[0] += "\n" + navigation()
     elif page == "docs/reference/cpp":
         content[0] = content[0].split(MADE)[0] + layers()
-    elif page == "docs/reference/python":
-        content[0] = content[0].split(MADE)[0] + PYTHON
 
 
 def copy_first_page(app, error):
@@ -178,8 +108,5 @@ def copy_first_page(app, error):
 
 
 def setup(app):
-    sys.path.insert(0, str(ROOT / "python"))
-    import_package()
     app.connect("source-read", read_page)
-    app.connect("autodoc-process-docstring", convert_docstring)
     app.connect("build-finished", copy_first_page)
