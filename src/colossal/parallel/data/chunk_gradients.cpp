@@ -37,15 +37,16 @@ class WholeGradients final : public ChunkGradients {
         is_view_(chunk.options().dtype() == options.sums) {
     const memory::KindScope kind(memory::Kind::Gradients);
     whole_ = at::zeros({chunk.length()}, chunk.options().dtype(options.sums));
-    part_ = whole_.narrow(0, chunk.part_begin(), chunk.part_length());
+    part_ = part_of(whole_);
     for (size_t i = 0; i < shards.size(); ++i) shards[i].set_whole_gradients(slice_of(part_, chunk.segments()[i]));
-    if (is_view_)
-      for (const Slot& slot : chunk.slots()) slot.parameter->value.mutable_grad() = view_of_slot(whole_, slot);
+    if (is_view_) attach();
   }
 
   void zero() override {
     ops::zero_(whole_);
     is_sum_ = false;
+    further_.reset(), sent_further_.reset();
+    if (std::exchange(is_sent_, false) && is_view_) attach();
     if (is_view_) return;
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
   }
@@ -69,9 +70,10 @@ class WholeGradients final : public ChunkGradients {
   void take(size_t index) override {
     const Slot& slot = chunk_.slots()[index];
     const at::Tensor gradient = slot.parameter->value.grad();
-    if (is_view_ || !gradient.defined()) return;
+    if ((is_view_ && !is_sent_) || !gradient.defined()) return;
     const at::NoGradGuard no_grad;
-    view_of_slot(whole_, slot).add_(gradient);
+    if (is_sent_ && !further_.defined()) further_ = at::zeros_like(whole_);
+    view_of_slot(is_sent_ ? further_ : whole_, slot).add_(gradient);
     slot.parameter->value.mutable_grad().reset();
   }
 
@@ -79,13 +81,17 @@ class WholeGradients final : public ChunkGradients {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     const auto& compression = summands_.compression;
+    if (!std::exchange(is_sent_, true) && is_view_)  // autograd must not add to what is summed
+      for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
+    if (further_.defined()) sent_further_ = std::exchange(further_, {});
+    at::Tensor sent = sent_further_.defined() ? sent_further_ : whole_, part = part_of(sent);
     if (states_shared_)
-      work_ = compression ? comm::compressed_reduce_scatter(part_, whole_, *summands_.sharers, *compression)
-                          : summands_.sharers->reduce_scatter(part_, whole_, comm::Reduce::Sum);
+      work_ = compression ? comm::compressed_reduce_scatter(part, sent, *summands_.sharers, *compression)
+                          : summands_.sharers->reduce_scatter(part, sent, comm::Reduce::Sum);
     else if (compression && !summands_.further.empty())
-      comm::compressed_all_reduce(whole_, *summands_.further.front(), *compression);
+      comm::compressed_all_reduce(sent, *summands_.further.front(), *compression);
     else if (!summands_.further.empty())
-      work_ = summands_.further.front()->all_reduce(whole_, comm::Reduce::Sum);
+      work_ = summands_.further.front()->all_reduce(sent, comm::Reduce::Sum);
   }
 
   void receive() override {
@@ -94,20 +100,36 @@ class WholeGradients final : public ChunkGradients {
     work_.wait();
     std::vector<comm::Group*> rest = summands_.further;
     if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
-    sum_over(rest, states_shared_ ? part_ : whole_);
+    const at::Tensor received = sent_further_.defined() ? std::exchange(sent_further_, {}) : whole_;
+    at::Tensor sum = states_shared_ ? part_of(received) : received;
+    sum_over(rest, sum);
+    if (!received.is_same(whole_)) (states_shared_ ? part_ : whole_).add_(sum);
     is_sum_ = true;
   }
   void keep(bool) override {}  // the sum is already in its final place
 
+  void end_pass() override {
+    if (std::exchange(is_sent_, false) && is_view_) attach();
+  }
+
   bool are_in_place() const override { return is_view_; }
 
  private:
+  void attach() {
+    for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad() = view_of_slot(whole_, slot);
+  }
+  at::Tensor part_of(const at::Tensor& whole) const {
+    return whole.narrow(0, chunk_.part_begin(), chunk_.part_length());
+  }
+
   bool states_shared_;
   const memory::Chunk& chunk_;
   Summands summands_;
-  bool is_view_;         // true if gradients of parameters are views of whole_
-  bool is_sum_ = false;  // true if whole_ has the sum of this step over all ranks
+  bool is_view_;          // true if gradients of parameters are views of whole_
+  bool is_sum_ = false;   // true if whole_ has the sum of this step over all ranks
+  bool is_sent_ = false;  // send() was called in this pass
   at::Tensor whole_, part_;
+  at::Tensor further_, sent_further_;  // gradients after send(), and those under way; else undefined
   comm::Work work_;
 };
 
@@ -126,6 +148,7 @@ class PartGradients final : public ChunkGradients {
 
   void zero() override {
     whole_.reset();
+    sent_.reset();
     received_.reset();
     failure_ = nullptr;
     is_complete_ = false;
@@ -172,14 +195,16 @@ class PartGradients final : public ChunkGradients {
     const memory::KindScope kind(memory::Kind::Gradients);
     begin_whole();
     clear_gaps();
+    sent_ = std::exchange(whole_, {});
+    std::fill(filled_.begin(), filled_.end(), false);
     if (summands_.sharers->size() == 1) {  // its shard is the whole chunk
-      received_ = whole_;
+      received_ = sent_;
       return;
     }
-    received_ = at::empty({chunk_.part_length()}, whole_.options());
+    received_ = at::empty({chunk_.part_length()}, sent_.options());
     const auto& compression = summands_.compression;
-    work_ = compression ? comm::compressed_reduce_scatter(received_, whole_, *summands_.sharers, *compression)
-                        : summands_.sharers->reduce_scatter(received_, whole_, comm::Reduce::Sum);
+    work_ = compression ? comm::compressed_reduce_scatter(received_, sent_, *summands_.sharers, *compression)
+                        : summands_.sharers->reduce_scatter(received_, sent_, comm::Reduce::Sum);
   }
 
   void receive() override {
@@ -187,8 +212,7 @@ class PartGradients final : public ChunkGradients {
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
     sum_over(summands_.further, received_);
-    whole_.reset();
-    std::fill(filled_.begin(), filled_.end(), false);
+    sent_.reset();
   }
 
   void keep(bool last) override {
@@ -289,8 +313,9 @@ class PartGradients final : public ChunkGradients {
   std::vector<memory::Shard> shards_;
   Summands summands_;
   GradientOptions options_;
-  at::Tensor whole_, received_;  // defined only between the first gradient of a pass and its sum
-  std::vector<bool> filled_;     // true if whole_ has a gradient of that slot
+  // Defined only between the first gradient of a pass and its sum; sent_ = whole gradients under way
+  at::Tensor whole_, sent_, received_;
+  std::vector<bool> filled_;  // true if whole_ has a gradient of that slot
   comm::Work work_;
 };
 

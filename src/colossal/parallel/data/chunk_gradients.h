@@ -10,7 +10,8 @@
 namespace colossal::parallel {
 
 /// The gradients of one chunk. The calls of a step are zero(), then for each pass take() of every slot, send(),
-/// receive() and keep(). After the last pass the gradients of the chunk's shards are the sum.
+/// receive(), keep() and end_pass(). After the last pass the gradients of the chunk's shards are the sum. Gradients
+/// that take() moves here after send() are a summand of their own: send() them after keep(), which adds their sum.
 class ChunkGradients {
  public:
   virtual ~ChunkGradients() = default;
@@ -35,6 +36,8 @@ class ChunkGradients {
   /// Adds the sum to the shards' gradients. `last` is true for the last pass of a step, so that the update is next.
   /// Errors: as Shard::lease(), and those of reading back after set_aside(); the sum is then lost.
   virtual void keep(bool last) = 0;
+  /// Ends a pass in which send() was called.
+  virtual void end_pass() {}
   /// Makes gradients of zero for the shards if none arrived since zero(). Errors: as Shard::lease().
   virtual void complete() {}
   /// Returns true if autograd adds to the gradients in place, so that take() has nothing to do.
@@ -76,7 +79,7 @@ struct Summands {
 ///                that have master weights (Shard::drop_copy), unless the chunk is permanent or a gather reads them.
 ///                This takes 2 + 12 bytes per parameter with two moments, not 2 + 2 + 12.
 /// Memory:        not sharded: L elements. Sharded: L during a pass, L / N otherwise (chunk of L elements, N sharing
-///                ranks).
+///                ranks). Both: L more for gradients after send(), until they are sent.
 /// Communication: see GradientReducer.
 std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions& store, const memory::Chunk& chunk,
                                                      std::span<const memory::Shard> shards, Summands summands,

@@ -29,6 +29,7 @@ struct Departure {
   bool late;
   int64_t pending = 0;  // number of gradients still missing in this pass
   bool left = false;
+  bool again = false;  // gradients arrived after the chunk was sent: finish() sends their sum, too
 };
 
 std::string described(const std::string& model) { return model.empty() ? "the main model" : model; }
@@ -56,12 +57,10 @@ struct GradientReducer::State {
             "a pass through one model must make gradients of that model alone: got one of ",
             d.chunk->slots()[slot].parameter->name, " in a pass through ", described(model),
             "; detach what the loss takes from other models");
-    require(!active || !d.left, "gradients", "a second gradient of ", d.chunk->slots()[slot].parameter->name,
-            " in one pass, after its chunk was reduced: a parameter must not be used both inside and outside a "
-            "recomputed block; set memory.recompute = \"none\"");
     came_for(d);
     d.gradients->take(slot);
     --d.pending;
+    d.again = d.again || (active && d.left);
     if (!active) {
       if (d.pending == 0 && options.sets_aside) set_aside(d);
       return;
@@ -99,7 +98,7 @@ struct GradientReducer::State {
       if (d.model != model) continue;
       of_pass.push_back(&d);
       d.pending = static_cast<int64_t>(d.chunk->slots().size());
-      d.left = false;
+      d.left = d.again = false;
     }
   }
 
@@ -122,6 +121,10 @@ struct GradientReducer::State {
     for (Departure* d : of_pass)
       if (d->late) launch(*d);
     receive_all();
+    for (Departure* d : of_pass)
+      if (d->again) launch(*d);
+    receive_all();
+    for (Departure* d : of_pass) d->gradients->end_pass();
     active = false;
   }
 

@@ -29,7 +29,9 @@ namespace colossal::parallel {
 ///                then all_reduces of the shard, L / N elements, over runs of sharing ranks, gradient_axes and replicas
 ///                in other stages, if there are any. The last chunk is first, in the same order on all ranks. A chunk
 ///                is sent once its last gradient has arrived and all earlier chunks were sent, or in finish(). A chunk
-///                with replicas in other stages, or with parameters that blocks share, is sent in finish().
+///                with replicas in other stages, or with parameters that blocks share, is sent in finish(). A chunk
+///                with a parameter that gets another gradient after that, as in reentrant checkpoints, is sent once
+///                more in finish(), on all ranks.
 /// Precision:     messages have the dtype of `sums`, or with each_pass the dtype of the parameters. With
 ///                ChunkOptions::compression the first message of a chunk has one byte per element, if there are
 ///                replicas. This is the reduce_scatter among the sharing ranks, or the one all_reduce of whole
@@ -40,9 +42,7 @@ namespace colossal::parallel {
 ///                pass of a step used has gradients of zero after complete(); nothing is sent for it.
 /// Errors of gathers: see memory::ChunkStore. Errors that only this rank's offload store has are kept in the
 ///                ChunkStore, for ChunkStore::rethrow().
-/// Errors ("gradients"): a second gradient of a parameter in one pass after its chunk was sent, because
-///                the parameter is used both inside and outside a recomputed block. A gradient of another model
-///                than the pass's.
+/// Errors ("gradients"): a gradient of another model than the pass's.
 /// Hooks:         a parameter can have only one reducer, which uses autograd's only post-accumulate hook.
 class GradientReducer {
  public:
