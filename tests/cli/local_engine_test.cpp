@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <latch>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/complaint.h"
 #include "support/generated_text.h"
@@ -103,6 +105,23 @@ TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
   engine.close();
   EXPECT_EQ(whole(*left).finish_reason, FinishReason::Cancelled);
   EXPECT_THAT(test::complaint([&] { engine.submit({5}, long_one); }), HasSubstr("the engine must be open"));
+}
+
+TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
+  for (int round = 0; round < 5; ++round) {
+    LocalEngine engine(words());
+    const auto request = engine.submit({5}, engine.options(R"({"max_tokens": 200})"));
+    std::latch together(3);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&] {
+        together.arrive_and_wait();
+        engine.close();
+        EXPECT_THAT(test::complaint([&] { engine.submit({5}, {}); }), HasSubstr("the engine must be open"));
+      });
+    threads.clear();
+    EXPECT_EQ(whole(*request).finish_reason, FinishReason::Cancelled);
+  }
 }
 
 TEST_F(LocalEngineTest, MakesDescriptorsReadable) {

@@ -240,6 +240,28 @@ def test_closed_engines_refuse_requests(folder):
         engine.generate("Hello")
 
 
+def test_several_threads_may_close_an_engine(folder):
+    for _ in range(3):
+        engine, errors = Engine(folder, kv_cache="8MiB"), []
+        running = engine.submit("Hello", max_tokens=240)
+
+        def close():
+            try:
+                engine.close()
+                with pytest.raises(Error, match="must be open"):
+                    engine.submit("Hello")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=close) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not errors and not any(thread.is_alive() for thread in threads)
+        assert running.result(timeout=10).ended == "cancelled"
+
+
 def test_bad_options_are_refused_before_the_model_is_read(tmp_path, folder):
     with pytest.raises(Error, match="there is no file or folder"):
         Engine(tmp_path / "none")

@@ -76,6 +76,7 @@ struct LocalEngine::Host {
 
   const LocalEngineOptions options;
   std::thread thread;
+  std::once_flag closed;
   // Set by the thread before the constructor of LocalEngine returns.
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::vector<std::string> notices;
@@ -95,11 +96,13 @@ struct LocalEngine::Host {
     if (loop) loop->cancel(ticket);
   }
   void close() {
-    {
-      const std::lock_guard lock(mutex);
-      if (loop) loop->end();
-    }
-    if (thread.joinable()) thread.join();
+    std::call_once(closed, [this] {  // other threads that close wait here
+      {
+        const std::lock_guard lock(mutex);
+        if (loop) loop->end();
+      }
+      thread.join();
+    });
   }
 };
 
