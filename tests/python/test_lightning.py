@@ -29,6 +29,12 @@ class Net(LightningModule):
     def validation_step(self, batch: torch.Tensor, index: int) -> None:
         self.log("held_out", self.layer(batch).square().mean())
 
+    def test_step(self, batch: torch.Tensor, index: int) -> None:
+        self.layer(batch)
+
+    def predict_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+        return self.layer(batch)
+
     def configure_optimizers(self) -> None:
         return None
 
@@ -74,6 +80,22 @@ def test_micro_batches_are_accumulated(world: colossal.World, tmp_path: Path) ->
 
 def test_validation_leaves_the_training_unchanged(world: colossal.World, tmp_path: Path) -> None:
     assert same(fitted(world, tmp_path, 4, limit_val_batches=2, val_check_interval=2), expected(world, 4))
+
+
+def test_every_pass_without_backward_ends(world: colossal.World, tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, net = ColossalStrategy(CONFIG, world=world), Net()
+    trainer = Trainer(strategy=strategy, accelerator="cpu", max_steps=1, logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+                      use_distributed_sampler=False)
+    loader = torch.utils.data.DataLoader(ROWS, batch_size=4)
+    trainer.fit(net, loader)
+    ended = []
+    monkeypatch.setattr(strategy.training, "end_pass", lambda: ended.append(1))
+    for run in (trainer.validate, trainer.test, trainer.predict):
+        ended.clear()
+        run(net, loader)
+        assert len(ended) == 3, run
 
 
 def test_a_checkpoint_continues(world: colossal.World, tmp_path: Path) -> None:

@@ -162,7 +162,15 @@ class ColossalStrategy(ParallelStrategy):
         return optimizer.step(closure)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().validation_step(*args, **kwargs)
+        return self._after_pass(super().validation_step(*args, **kwargs))
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        return self._after_pass(super().test_step(*args, **kwargs))
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        return self._after_pass(super().predict_step(*args, **kwargs))
+
+    def _after_pass(self, result: Any) -> Any:
         if self._training is not None:
             self._training.end_pass()
         return result
