@@ -4,11 +4,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/checkpoint/weight_source.h"
 
 namespace colossal::checkpoint {
 namespace {
-
-constexpr size_t kMaxRows = 40;
 
 std::string padded(const std::string& text, size_t width) {
   return text + std::string(text.size() < width ? width - text.size() : 0, ' ');
@@ -20,9 +19,9 @@ void MismatchTable::add(const std::string& name, const std::string& wanted, cons
   rows_.push_back({printable(name), wanted, found});
 }
 
-void MismatchTable::require_empty(const char* component, const std::string& what) const {
+void MismatchTable::require_empty(const char* component, const std::string& what, size_t max_rows) const {
   if (rows_.empty()) return;
-  const size_t shown = std::min(rows_.size(), kMaxRows);
+  const size_t shown = std::min(rows_.size(), max_rows);
   size_t name_width = 4, wanted_width = 6;
   for (size_t i = 0; i < shown; ++i) {
     name_width = std::max(name_width, rows_[i].name.size());
@@ -37,6 +36,21 @@ void MismatchTable::require_empty(const char* component, const std::string& what
   if (rows_.size() > shown) text += concat("  and ", rows_.size() - shown, " more\n");
   text.pop_back();
   throw Error(component, text);
+}
+
+std::string wrapper_note(const WeightSource& source) {
+  struct Wrapper {
+    const char *prefix, *name, *inside;
+  };
+  constexpr Wrapper kWrappers[] = {{"_orig_mod.", "torch.compile()", "model._orig_mod"},
+                                   {"module.", "DistributedDataParallel", "model.module"}};
+  const auto& entries = source.entries();
+  for (const auto& [prefix, name, inside] : kWrappers)
+    if (!entries.empty() && std::all_of(entries.begin(), entries.end(),
+                                        [p = prefix](const auto& entry) { return entry.first.rfind(p, 0) == 0; }))
+      return concat(": all names there begin with `", prefix, "`, which ", name,
+                    " puts before them; save the module inside (", inside, "), or remove the prefix from the names");
+  return "";
 }
 
 std::string describe(const std::vector<int64_t>& shape) {

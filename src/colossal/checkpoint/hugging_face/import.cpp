@@ -128,7 +128,7 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
   for (const auto& [name, entry] : files.entries())
     if (used.count(name) == 0 && !matches_one(name, external.ignored))
       table.add(name, "-", describe(entry->dtype, entry->shape));
-  table.require_empty("hugging face", folder + " does not hold this model");
+  table.require_empty("hugging face", folder + " does not hold this model" + wrapper_note(files));
   for (const nn::ExternalCopy& copy : copies) require_equal(copy, files, folder);
   // A parameter that lacks one part gets none: a fused parameter is loaded completely or not at all.
   std::erase_if(sources, [&](const PartSource& source) { return lacking.count(source.part->parameter->name) > 0; });
