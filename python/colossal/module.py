@@ -118,7 +118,7 @@ class Unchanged:
                             for name, p in part._parameters.items() if p is not None]
 
     def require(self) -> None:
-        """Errors ("model"): a parameter whose requires_grad, dtype or device has changed, that got a hook or was
+        """Errors ("model"): a parameter whose requires_grad, dtype, device or shape has changed, that got a hook or was
         replaced. Cost: a microsecond per parameter."""
         for path, owner, name, p, before, hooks in self._parameters:
             found = owner.get(name)  # another object after Module.to("meta"), for example
@@ -126,20 +126,59 @@ class Unchanged:
             if now != before:
                 raise _change_error(path, before, now)
             if found is not p:
-                raise Error("model", f"parameters must stay those that initialize() got: got another one at {path}; "
-                            "initialize again, or copy the values into the old one before initialize()")
+                raise _replacement_error(path)
             # A hook that was removed again has taken the slot of training, too.
             if p.requires_grad and (_hooks(p) is not hooks or hooks):
                 raise _hook_error(path)
 
 
+    def require_same(self) -> None:
+        """Errors ("model"): a parameter that was replaced."""
+        for path, owner, name, p, _, _ in self._parameters:
+            if owner.get(name) is not p:
+                raise _replacement_error(path)
+
+
+class Buffers:
+    """The persistent buffers of a module, which may bind another tensor to the name of one."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._known = [(f"{prefix}.{name}".lstrip("."), part._buffers, name, buffer)
+                       for prefix, part in unwrapped(module).named_modules()
+                       for name, buffer in part.named_buffers(recurse=False)
+                       if name not in part._non_persistent_buffers_set]
+
+    def take(self) -> None:
+        """Copies values of other tensors into those of `initialize()`. Errors ("model"): another shape."""
+        for path, owner, name, buffer in self._known:
+            found = owner.get(name)
+            if found is buffer:
+                continue
+            if found is None or found.shape != buffer.shape:
+                got = "none" if found is None else list(found.shape)
+                raise Error("model", f"a persistent buffer must keep its shape: got {got} instead of "
+                            f"{list(buffer.shape)} for {path}; initialize again, or register it with persistent=False")
+            with torch.no_grad():
+                buffer.copy_(found)
+
+    def restore(self) -> None:
+        """Binds the tensors of `initialize()` again."""
+        for _, owner, name, buffer in self._known:
+            owner[name] = buffer
+
+
+def _replacement_error(path: str) -> Error:
+    return Error("model", f"parameters must stay those that initialize() got: got another one at {path}; initialize "
+                 "again, or write the values into the old one: load_state_dict() without assign, or copy_()")
+
+
 def _properties(parameter: torch.Tensor) -> tuple[object, ...]:
-    return parameter.requires_grad, parameter.dtype, parameter.device
+    return parameter.requires_grad, parameter.dtype, parameter.device, parameter.shape
 
 
 def _change_error(path: str, before: tuple[object, ...], now: Optional[tuple[object, ...]]) -> Error:
     if now is None:
         return Error("model", f"parameters must stay in the module: got none at {path}; initialize again without it")
-    what, was, got = next(z for z in zip(("requires_grad", "dtype", "device"), before, now) if z[1] != z[2])
+    what, was, got = next(z for z in zip(("requires_grad", "dtype", "device", "shape"), before, now) if z[1] != z[2])
     return Error("model", f"{what} of a parameter must stay as it was at initialize(): got {got} instead of {was} for "
                  f"{path}; change it before initialize()")

@@ -42,9 +42,11 @@ class Training:
         training.step()
 
     All ranks must call the same operators on parameters in the same order. Do not use an optimizer of torch,
-    `loss.backward()` or `model.zero_grad()`. Under ZeRO 3 and with tiers of [memory] the memory of a parameter exists
-    only while an operator reads it: code that reads memory directly needs `gathered()`. After the training has ended,
-    parameters keep their values, except in these two cases.
+    `loss.backward()` or `model.zero_grad()`. Values that a script writes into parameters are kept, in place
+    (`load_state_dict()`, `copy_()`, `torch.nn.init`) or as `parameter.data`; all ranks must write the same ones. Under
+    ZeRO 3 and with tiers of [memory] the memory of a parameter exists only while an operator uses it: code that reads
+    or writes memory directly needs `gathered()`. After the training has ended, parameters keep their values, except in
+    these two cases.
 
     A training stays alive until nothing refers to it or it is closed, at the latest until the interpreter exits. Ctrl-C
     raises KeyboardInterrupt once the call in progress returns. The call has then done its work on all ranks, and its
@@ -58,6 +60,7 @@ class Training:
         self._held = [native]
         self._own = OwnProcess("training", "a training", "start workers before initialize(), or pass them tensors only")
         self._unchanged = unchanged
+        self._buffers = modules.Buffers(module)
         self._close = weakref.finalize(self, _end, self._held, self._own, _without_weight_cache(settings))
 
     @property
@@ -93,8 +96,8 @@ class Training:
         number of tokens as weight, uneven batches have the right mean.
 
         Errors ("training"): a loss that is no scalar or has no gradient; more calls than `training.accumulate`.
-        ("model"): a parameter whose requires_grad, dtype or device has changed, or that got a hook of
-        `register_post_accumulate_grad_hook()`.
+        ("model"): a parameter that was replaced, whose requires_grad, dtype, device or shape has changed, or that got a
+        hook of `register_post_accumulate_grad_hook()`.
         """
         self._unchanged.require()
         self._native.backward(loss, float(weight))
@@ -105,6 +108,7 @@ class Training:
 
         Errors ("training"): fewer calls of `backward()` than `training.accumulate`; gradients that are not finite.
         """
+        self._unchanged.require()
         return self._native.step()
 
     def mean(self, number: float) -> float:
@@ -131,11 +135,12 @@ class Training:
 
     @contextmanager
     def gathered(self, *parameters: torch.Tensor) -> Iterator[None]:
-        """Parameters (default: all) are whole inside, for code that reads their memory directly: `numpy()`,
+        """Parameters (default: all) are whole inside, for code that reads or writes their memory directly: `numpy()`,
         `data_ptr()`, kernels of your own. Collective.
 
-        Values must stay as they are, and `step()` and `resume()` must be called outside. Errors ("training"): a tensor
-        that is no parameter of the module; values that changed.
+        Values that are written inside are kept unless an exception leaves the block. `step()` and `resume()` must be
+        called outside. Errors ("training"): a tensor that is no parameter of the module; ranks that wrote different
+        values.
         """
         scope = self._native.gathered(list(parameters))
         try:
@@ -149,6 +154,7 @@ class Training:
         """Yields name and value of each parameter and then of each persistent buffer, whole, on the CPU, one at a time.
         Values are exact: those of master weights, if there are any, and rank 0's of buffers. Collective: every rank
         must iterate equally far."""
+        self._prepare_to_read()
         tensors = self._native.named_tensors()
         while (found := tensors.next()) is not None:
             yield found
@@ -166,6 +172,7 @@ class Training:
             text = json.dumps(extra, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise Error("checkpoint", f"extra must be a value of JSON: got {type(extra).__name__}: {error}") from None
+        self._prepare_to_read()
         self._native.save(os.fspath(folder), text)
 
     def resume(self, folder: Path) -> Optional["Resumed"]:
@@ -173,6 +180,8 @@ class Training:
         the folder holds none. Collective. With the number of ranks that saved it, torch's random generators continue,
         too. A config that changes the training is accepted with a warning (`Resumed.changes`). Errors ("checkpoint"):
         a damaged or incomplete checkpoint, or one of another module or optimizer."""
+        self._prepare_to_read()
+        self._buffers.restore()
         found = self._native.resume(os.fspath(folder))
         if found is None:
             return None
@@ -197,8 +206,11 @@ class Training:
         if failure is not None:
             raise failure
         if failed > 0:
-            raise Error("checkpoint", f"rank 0 must be able to write the config in {os.fspath(folder)}: got an error "
-                        "there, which it reports")
+            raise Error("checkpoint", f"rank 0 must be able to write to {folder}: got an error there, which it reports")
+
+    def _prepare_to_read(self) -> None:
+        self._unchanged.require_same()
+        self._buffers.take()
 
     def close(self) -> None:
         """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing, nor

@@ -109,7 +109,8 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
     storage().set_nbytes(static_cast<size_t>(bytes()));
     view_base_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
   }
-  for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : view_base_, slot));
+  for (const Slot& slot : slots_) shapes_.push_back(slot.parameter->value.sizes().vec());
+  for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot].parameter->value.set_data(view_of(slot));
   release();
   if (!stays()) refuse_access(storage(), refusal_of(trained_, sharers.size()));
 }
@@ -135,6 +136,37 @@ void Chunk::set_base_memory(const at::Tensor& whole) {
 comm::Work Chunk::gathered(const at::Tensor& part) {
   return compression_ ? comm::compressed_all_gather(whole_, part, *sharers_, *compression_)
                       : sharers_->all_gather(whole_, part);
+}
+
+at::Tensor Chunk::as_gathered(const at::Tensor& part) const {
+  const at::Tensor sent = comm::compressed_rows(part.view({1, -1}), *compression_);
+  return comm::restored_rows(sent, part.numel(), *compression_, part.scalar_type()).view(-1);
+}
+
+at::Tensor Chunk::view_of(size_t slot) const {
+  return base().narrow(0, slots_[slot].offset, slots_[slot].size).view(shapes_[slot]);
+}
+
+bool Chunk::is_attached(size_t slot) const {
+  const at::Tensor& value = slots_[slot].parameter->value;
+  return value.has_storage() && value.storage().unsafeGetStorageImpl() == base().storage().unsafeGetStorageImpl() &&
+         value.storage_offset() == base().storage_offset() + slots_[slot].offset && value.sizes() == shapes_[slot] &&
+         value.is_contiguous();
+}
+
+void Chunk::require_same_kind(size_t slot) const {
+  const nn::Parameter& p = *slots_[slot].parameter;
+  require(
+      p.value.sizes() == shapes_[slot] && p.value.dtype() == options_.dtype() && p.value.device() == options_.device(),
+      "memory", "a parameter must keep its shape, dtype and device: got ", p.value.sizes(), " ", p.value.scalar_type(),
+      " on ", p.value.device(), " instead of ", at::IntArrayRef(shapes_[slot]), " ", options_.dtype().name(), " on ",
+      options_.device(), " for ", p.name,
+      "; give it other values in place (load_state_dict(), copy_()), or initialize again");
+}
+
+void Chunk::attach(size_t slot) {
+  require_same_kind(slot);
+  slots_[slot].parameter->value.set_data(view_of(slot));
 }
 
 OffloadedTensor& Chunk::to_borrow(size_t segment) {
@@ -236,6 +268,7 @@ bool Chunk::release() {
   comm::Work work = std::move(work_);
   // Kept alive because the collective writes to it until it ends.
   const at::Tensor memory = std::exchange(whole_, {});
+  written_ = false;
   set_base_memory({});
   state_ = State::Sharded;
   if (waits) end_gather(work);
@@ -253,6 +286,7 @@ void Chunk::fill_with_nan() {
     }
   }
   work_ = {};
+  written_ = false;
   whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
   set_base_memory(whole_);
   state_ = State::Gathered;

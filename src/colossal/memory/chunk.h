@@ -110,6 +110,25 @@ class Chunk {
   const std::vector<Segment>& segments() const { return segments_; }
   /// Returns the gathered values [length()]; valid while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
+  /// Returns this rank's part of whole().
+  at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
+
+  /// Records that a caller wrote to the gathered chunk. The record ends with the next gather or release, which the
+  /// caller must let wait for store_written().
+  void set_written(bool written) { written_ = written; }
+  /// Returns whether the chunk holds gathered values that a caller wrote to. Always false for a permanent chunk.
+  bool is_written() const { return written_ && !stays() && (state_ == State::Gathered || state_ == State::Computing); }
+  /// Returns whether gathers change values, because they are compressed.
+  bool is_compressed() const { return compression_.has_value() && !is_alone(); }
+  /// Returns `part`, this rank's part in the dtype of the parameters, as a compressed gather gives it back.
+  at::Tensor as_gathered(const at::Tensor& part) const;
+  /// Returns whether the parameter in that slot still is a view of the chunk. It is not after Tensor::set_data().
+  bool is_attached(size_t slot) const;
+  /// Makes the parameter in that slot a view of the chunk again. Errors ("memory"): its shape, dtype or device is not
+  /// the one that it had when the chunk was made; require_same_kind().
+  void attach(size_t slot);
+  /// Errors ("memory"): the parameter in that slot has another shape, dtype or device than at the start.
+  void require_same_kind(size_t slot) const;
 
   /// Borrows this rank's part and begins to gather the chunk. Returns false, and does nothing, unless the chunk is
   /// Sharded.
@@ -147,7 +166,9 @@ class Chunk {
   bool is_alone() const { return sharers_->size() == 1; }
   /// Returns whether the tensor that is sent to the other ranks, or read in place, is the one that the store provides.
   bool borrows_part() const { return in_place_ || (borrows_here_ && !is_alone() && segments_.size() == 1); }
-  at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
+  /// Returns the tensor that the parameters are views of.
+  const at::Tensor& base() const { return stays() ? whole_ : view_base_; }
+  at::Tensor view_of(size_t slot) const;
   /// Returns that segment after the watcher was notified (before_borrow), so that it may be borrowed or copied.
   OffloadedTensor& to_borrow(size_t segment);
   /// Copies the part into `to` [part_length()], one segment after the other.
@@ -159,6 +180,7 @@ class Chunk {
 
   size_t index_;
   std::vector<Slot> slots_;
+  std::vector<std::vector<int64_t>> shapes_;  // of the parameters in the slots
   int64_t length_;
   comm::Group* sharers_;
   std::optional<comm::Compression> compression_;
@@ -167,6 +189,7 @@ class Chunk {
   // borrows_here_: the store provides tensors on the device of the gathered chunk; it never changes
   bool trained_, in_place_, borrows_here_;
   State state_ = State::Sharded;
+  bool written_ = false;
   int users_ = 0;
   std::vector<Segment> segments_;
   at::Tensor whole_, sent_;   // sent_: the part while it is borrowed or copied

@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/store_plan.h"
+#include "colossal/memory/written_values.h"
 
 namespace colossal::memory {
 namespace {
@@ -96,10 +97,44 @@ std::span<const Shard> ChunkStore::shards_of(const Chunk& chunk) const {
   return {&shards[first_shards_[chunk.index()]], chunk.segments().size()};
 }
 
+void ChunkStore::store(Chunk& chunk) {
+  if (!options_.inference && !failure_ && takes_part_ && is_among(gathered_, chunk))
+    attempt([&] { store_written(chunk, shards_of(chunk)); });
+}
+
+bool ChunkStore::has_fingerprint(const Chunk& chunk) const {
+  return options_.offload && options_.masters && chunk.trained() && chunk.stays();
+}
+
+void ChunkStore::take_fingerprints() {
+  if (!is_watched_) return;
+  fingerprints_.resize(chunks_.size());
+  for (const auto& chunk : chunks_)
+    if (has_fingerprint(*chunk)) fingerprints_[chunk->index()] = fingerprint_of(*chunk);
+}
+
+void ChunkStore::watch() {
+  is_watched_ = true;
+  take_fingerprints();
+}
+
+void ChunkStore::keep_written() {
+  for (const auto& chunk : chunks_) {
+    const std::span<const Shard> shards = shards_of(*chunk);
+    if (is_watched_) attach_moved(*chunk, shards);
+    store(*chunk);
+    if (!options_.masters || !chunk->trained() || (chunk->stays() && !is_watched_)) continue;
+    if (has_fingerprint(*chunk) && fingerprint_of(*chunk) == fingerprints_[chunk->index()]) continue;
+    attempt([&] { adopt_written(*chunk, shards); });
+  }
+}
+
 void ChunkStore::updated(bool loaded) {
   close_pass();
   for_chunks([&](Chunk& chunk) {  // chunks that a policy kept gathered have the old values
-    if (chunk.trained() || loaded) release(chunk);
+    if (!chunk.trained() && !loaded) return;
+    chunk.set_written(false);
+    release(chunk);
   });
   if (!takes_part_) rethrow();
   const at::NoGradGuard no_grad;
@@ -122,6 +157,7 @@ void ChunkStore::updated(bool loaded) {
     shares.push_back(chunk.share());
   });
   while (!shares.empty()) attempt_together(end_oldest);
+  take_fingerprints();
   rethrow();
 }
 
@@ -204,6 +240,7 @@ void ChunkStore::gather(Chunk& chunk) {
 }
 
 void ChunkStore::release(Chunk& chunk) {
+  store(chunk);
   const auto count = [&] {
     if (std::erase(gathered_, chunk.index()) == 0) return;  // filled with NaN instead of gathered
     ++counts_.releases;

@@ -114,10 +114,19 @@ class ChunkStore final : public Chunk::Watcher {
   /// ChunkOptions::on_device.
   MovableStore* movable_store_of(const Chunk& chunk) { return movable_stores_[chunk.index()].get(); }
 
-  /// Makes changed values of the shards visible as parameters on all ranks. `loaded`: the values came from a
+  /// Makes changed values of the shards visible as parameters on all ranks. What a caller wrote to a gathered chunk
+  /// since keep_written() is lost. `loaded`: the values came from a
   /// checkpoint, not from an optimizer, so this function also sets the copies of master weights.
   /// Collective even if only this rank has an error, which is thrown afterwards.
   void updated(bool loaded = false);
+  /// Keeps values that code other than the optimizer wrote into parameters: of all parameters after watch(), before it
+  /// only of those that may be released. Call it before what reads or updates the shards.
+  /// Errors ("memory"): see Chunk::attach().
+  /// Those of the offload store wait for rethrow(). Cost after watch(): see adopt_written() and fingerprint_of().
+  void keep_written();
+  /// From here on keep_written() compares permanent parameters with their master weights, because operators that write
+  /// to them are not observed.
+  void watch();
   /// Ends a pass, the forward and backward computation of a micro-batch, or forward alone. The next pass's uses are
   /// predicted from it. Releases chunks as Placement::after_pass() decides and waits for the gathers of the others, so
   /// that parts may be written. Errors: those that rethrow() throws.
@@ -162,6 +171,11 @@ class ChunkStore final : public Chunk::Watcher {
   void not_borrowed(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
+  /// Stores what was written to the gathered chunk, unless it holds NaN in place of values.
+  void store(Chunk& chunk);
+  /// Returns whether keep_written() compares the fingerprint of that chunk: its masters may be on a disk.
+  bool has_fingerprint(const Chunk& chunk) const;
+  void take_fingerprints();
   /// Begins a use of `chunk` after an error, which is being handled: the chunk holds NaN if it is not gathered.
   void begin_failed_use(Chunk& chunk);
   Situation situation() const;
@@ -188,7 +202,9 @@ class ChunkStore final : public Chunk::Watcher {
   int64_t padding_ = 0;
   std::exception_ptr failure_;  // first error that rethrow() has not thrown
   bool takes_part_ = true;
-  std::function<void()> before_pass_;  // null = none
+  bool is_watched_ = false;
+  std::vector<uint64_t> fingerprints_;  // of each chunk with one, after the last update; empty without watch()
+  std::function<void()> before_pass_;   // null = none
   std::optional<UseObserver> observer_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -13,6 +14,30 @@
 #include "colossal/ops/reduce.h"
 
 namespace colossal::memory {
+
+namespace {
+
+/// Elements that adopt() handles at once: what it needs in addition stays in the cache of a processor.
+constexpr int64_t kBlockOnHost = 1 << 16, kBlock = 1 << 22;
+
+/// Sets `values` to `copy` where that is neither their rounding nor `shown` (undefined = none).
+void adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& shown) {
+  const at::NoGradGuard no_grad;
+  const int64_t block = values.is_cpu() ? kBlockOnHost : kBlock;
+  for (int64_t first = 0; first < values.numel(); first += block) {
+    const int64_t length = std::min(block, values.numel() - first);
+    const at::Tensor own = values.narrow(0, first, length), written = copy.narrow(0, first, length);
+    const at::Tensor rounded = own.to(copy.scalar_type());
+    const bool is_same =
+        own.is_cpu() && std::memcmp(rounded.const_data_ptr(), written.const_data_ptr(), written.nbytes()) == 0;
+    if (is_same) continue;
+    at::Tensor changed = written.ne(rounded);
+    if (shown.defined()) changed = changed.logical_and_(written.ne(shown.narrow(0, first, length)));
+    own.copy_(at::where(changed, written.to(own.scalar_type()), own));
+  }
+}
+
+}  // namespace
 
 struct ShardTensors {
   /// A tensor of the shard, and its state in the current lease.
@@ -31,8 +56,9 @@ struct ShardTensors {
   std::vector<Piece> pieces;
   at::TensorOptions options;  // OffloadStore::borrow_device() maps this device to the device of borrowed tensors
   int64_t length = 0;
-  bool copy_is_dropped = false, drops_gradients = false;  // drops_gradients: discards the gradients after an update
-  bool is_updated = false;  // the lease writes values and holds their gradients or directions
+  bool copy_is_dropped = false, copy_is_written = false;
+  bool drops_gradients = false;  // discards the gradients after an update
+  bool is_updated = false;       // the lease writes values and holds their gradients or directions
   std::weak_ptr<Resident> lease;
   // True from the start of a lease until its tensors are returned, because the next lease must not start before that.
   bool is_leased = false;
@@ -255,9 +281,26 @@ void Shard::drop_copy() const {
   Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  if (held || !tensors_->copy.offloaded || tensors_->copy_is_dropped) return;
+  if (held || !tensors_->copy.offloaded || tensors_->copy_is_dropped || tensors_->copy_is_written) return;
   tensors_->copy.offloaded->discard();
   tensors_->copy_is_dropped = true;
+}
+
+void Shard::set_copy_written() const {
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->copy_is_written = true;
+}
+
+bool Shard::is_copy_written() const {
+  const std::lock_guard lock(tensors_->mutex);
+  return tensors_->copy_is_written;
+}
+
+void Shard::adopt_copy(const at::Tensor& shown) const {
+  const Lease held = lease({.values = Access::Write});
+  adopt(held->values, held->copy, shown.defined() ? shown.to(held->copy.device()) : shown);
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->copy_is_written = false;
 }
 
 void Shard::make_copy() const {

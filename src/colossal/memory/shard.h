@@ -145,6 +145,12 @@ class Shard {
   /// use it if nothing reads the copy before the next update. The next lease that holds the copy recreates it from the
   /// values; every lease that writes values holds it. No code outside the shard may have borrowed the copy.
   void drop_copy() const;
+  /// Records that a caller wrote to the copy: drop_copy() then keeps it until adopt_copy().
+  void set_copy_written() const;
+  bool is_copy_written() const;
+  /// Sets the values to the copy where the copy is neither the rounded value nor the element of `shown` [length()],
+  /// which is undefined or what a compressed gather made of it. Requires a copy. Errors: see lease().
+  void adopt_copy(const at::Tensor& shown) const;
   /// Recreates the copy, the rounded values, if it was discarded. Errors: see lease().
   void make_copy() const;
 

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
@@ -12,17 +14,28 @@
 namespace colossal::train {
 namespace {
 
-uint64_t fingerprint_of(const at::Tensor& value) {
+/// Returns a number for the values of a sharded or offloaded parameter; 0 for another one, and on meta.
+uint64_t fingerprint_of(const nn::Parameter& parameter) {
+  if (parameter.value.is_meta() || !memory::Chunk::of(parameter.value)) return 0;
   const at::NoGradGuard no_grad;
-  const at::Tensor here = value.detach().cpu().contiguous();
+  const at::Tensor here = parameter.value.detach().cpu().contiguous();
   return checksum_number(here.const_data_ptr(), here.nbytes());
+}
+
+/// Returns whether all ranks have the same numbers. Communication: an all_reduce of 16 bytes.
+bool are_same(const std::vector<uint64_t>& numbers, comm::Group& ranks) {
+  const uint64_t all = checksum_number(numbers.data(), numbers.size() * sizeof(uint64_t));
+  const auto mine = static_cast<int64_t>(all >> 1);
+  at::Tensor range = at::tensor({mine, -mine}, at::kLong);
+  ranks.all_reduce(range, comm::Reduce::Max).wait();
+  return range[0].item<int64_t>() == -range[1].item<int64_t>();
 }
 
 }  // namespace
 
 struct Gathered::Scope {
   std::vector<const nn::Parameter*> parameters;
-  std::vector<at::Tensor> held;        // a parameter of each chunk that is held
+  std::vector<memory::Chunk*> held;    // valid while `training` is
   std::vector<uint64_t> fingerprints;  // of the parameters' values; empty = not compared
   memory::ChunkStore* store;
   std::weak_ptr<int> training;
@@ -31,7 +44,7 @@ struct Gathered::Scope {
     const std::shared_ptr<int> open = training.lock();
     if (!open) return;  // the chunks ended with the training
     --*open;
-    for (const at::Tensor& parameter : held) store->let_go(*memory::Chunk::of(parameter));
+    for (memory::Chunk* chunk : held) store->let_go(*chunk);
   }
 };
 
@@ -45,7 +58,7 @@ Gathered::Gathered(std::vector<const nn::Parameter*> parameters, memory::ChunkSt
   std::sort(chunks.begin(), chunks.end(), [](const auto* a, const auto* b) { return a->index() < b->index(); });
   chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
   for (memory::Chunk* chunk : chunks) {
-    scope_->held.push_back(chunk->slots().front().parameter->value);
+    scope_->held.push_back(chunk);
     store.hold(*chunk);
   }
 }
@@ -55,20 +68,27 @@ Gathered::Gathered(Gathered&&) noexcept = default;
 Gathered::~Gathered() = default;
 
 void Gathered::begin_check() {
-  for (const nn::Parameter* p : scope_->parameters)
-    if (!p->value.is_meta()) scope_->fingerprints.push_back(fingerprint_of(p->value));
+  for (const nn::Parameter* p : scope_->parameters) scope_->fingerprints.push_back(fingerprint_of(*p));
 }
 
 void Gathered::end() {
   if (!scope_) return;
+  const std::unique_ptr<Scope> scope = std::move(scope_);
+  if (scope->training.expired() || scope->held.empty()) return;
   const nn::Parameter* changed = nullptr;
-  const std::vector<uint64_t>& before = scope_->fingerprints;
-  for (size_t i = 0; i < before.size() && !changed && !scope_->training.expired(); ++i)
-    if (fingerprint_of(scope_->parameters[i]->value) != before[i]) changed = scope_->parameters[i];
-  const std::string name = changed ? changed->name : "";
-  scope_.reset();
-  require(!changed, "training", "values must not change inside gathered(): got another value of ", name,
-          "; set values before initialize(), or load() them from a checkpoint");
+  std::vector<uint64_t> after;
+  for (size_t i = 0; i < scope->fingerprints.size(); ++i) {
+    const nn::Parameter* p = scope->parameters[i];
+    after.push_back(fingerprint_of(*p));
+    if (after.back() == scope->fingerprints[i] || after.back() == 0) continue;
+    memory::Chunk::of(p->value)->set_written(true);
+    changed = p;
+  }
+  if (are_same(after, scope->store->mesh().all())) return;
+  for (memory::Chunk* chunk : scope->held) chunk->set_written(false);
+  require(false, "training", "values written inside gathered() must be the same on all ranks: got others ",
+          changed ? concat("for ", changed->name) : "on another rank",
+          "; write them on every rank, for example after a broadcast. None of them is kept");
 }
 
 }  // namespace colossal::train

@@ -2,7 +2,7 @@
 //
 //   train::Gathered whole = training->gathered({{weight}});    // every rank, with the same parameters
 //   my_kernel(weight.const_data_ptr<float>());
-//   whole.end();                                               // throws if a value was changed
+//   whole.end();                                               // keeps what was written
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,22 +20,23 @@ namespace colossal::train {
 /// Made by ModuleTraining::gathered(). While it exists, the parameters are whole on every rank, data_ptr() of them is
 /// valid, and operators read them without communication. An address is valid until the scope ends.
 ///
-/// Values must stay as they are: a change could not be told from the rounding of master weights, and would have to be
-/// the same on all ranks. The scope may be inside of a pass (in forward), and inside of another scope.
+/// What is written by address is kept, and must be the same on all ranks. The scope may be inside of a pass (in
+/// forward), and inside of another scope.
 /// ModuleTraining::step(), load() and resume() must be called outside. If the training is destroyed first, the scope
 /// ends with it.
 class Gathered {
  public:
   Gathered(Gathered&&) noexcept;
   Gathered& operator=(Gathered&&) = delete;
-  /// Ends the scope if end() was not called, without the check for changes.
+  /// Ends the scope if end() was not called. What was written by address to sharded or offloaded parameters is lost.
   ~Gathered();
 
   /// Ends the scope: parameters that are sharded or offloaded are released. A second call does nothing.
   /// Cost: on the host one read of the values; from an accelerator a copy to the host, one parameter at a time. The
-  ///       beginning of the scope costs the same. Communication: none.
-  /// Errors ("training"), after the scope has ended: values that changed. Those of sharded or offloaded parameters are
-  /// lost. Others keep the change until the next update, which may overwrite it.
+  ///       beginning of the scope costs the same. Communication: with sharded or offloaded parameters an all_reduce of
+  ///       16 bytes among all ranks.
+  /// Errors ("training"), the same on all ranks, after the scope has ended: ranks wrote different values to sharded or
+  /// offloaded parameters. None of these is kept.
   void end();
 
  private:
@@ -44,7 +45,7 @@ class Gathered {
   /// `training`: expires with the training and counts the open scopes.
   Gathered(std::vector<const nn::Parameter*> parameters, memory::ChunkStore& store,
            const std::shared_ptr<int>& training);
-  /// Remembers the values, with which end() compares.
+  /// Remembers the values of sharded or offloaded parameters, with which end() compares.
   void begin_check();
 
   std::unique_ptr<Scope> scope_;

@@ -13,7 +13,9 @@ using comm::Phase;
 using comm::PhaseScope;
 
 MicroBatches::MicroBatches(Optimization& optimization, comm::World& world, int64_t count, LossOf loss_of)
-    : optimization_(optimization), world_(world), count_(count), loss_of_(loss_of) {}
+    : optimization_(optimization), world_(world), count_(count), loss_of_(loss_of) {
+  optimization_.watch();
+}
 
 void MicroBatches::zero_grad() {
   optimization_.zero_grad();

@@ -25,7 +25,8 @@ enum class LossOf {
 /// Counts the micro-batches of a step, runs backward from their losses, and averages these by their weights.
 class MicroBatches {
  public:
-  /// `count`: number of micro-batches of a step. `optimization` and `world` must outlive this object.
+  /// `count`: number of micro-batches of a step. `optimization` and `world` must outlive this object. The parameters
+  /// have their first values: what is written into them from here on is kept (Optimization::watch()).
   MicroBatches(Optimization& optimization, comm::World& world, int64_t count, LossOf loss_of);
 
   /// Clears gradients and the count of micro-batches.

@@ -198,7 +198,10 @@ Gathered ModuleTraining::gathered(std::span<const at::Tensor> tensors) {
   return scope;
 }
 
-WholeTensors ModuleTraining::named_tensors() { return WholeTensors(*optimization_, mesh_, buffers_); }
+WholeTensors ModuleTraining::named_tensors() {
+  optimization_->keep_written();
+  return WholeTensors(*optimization_, mesh_, buffers_);
+}
 
 void ModuleTraining::save_pretrained(const std::string& folder,
                                      const std::vector<std::pair<std::string, std::string>>& names,

@@ -57,9 +57,11 @@ class Optimization;
 /// The module needs no changes: its forward is called as usual, and under ZeRO 3 every parameter that is read is
 /// gathered first. All ranks must call the same operators on parameters in the same order. This class manages the
 /// gradients: callers use no torch optimizer, do not call the module's zero_grad(), and run one backward pass per
-/// micro-batch. A parameter that no loss uses has a gradient of zeros, so it decays. A frozen parameter keeps its
-/// value, in the compute dtype, also in checkpoints. Module and world must outlive this object. After its destruction
-/// parameters keep their values, except under ZeRO 3, where they have none and refuse access: call save() before.
+/// micro-batch. Values that the caller writes into parameters, in place or with set_data(), are kept, also in
+/// checkpoints; every rank must write the same ones. A parameter that no loss uses has a gradient of zeros, so it
+/// decays. A frozen parameter keeps its value, in the compute dtype, also in checkpoints. Module and world must outlive
+/// this object. After its destruction parameters keep their values, except under ZeRO 3, where they have none and
+/// refuse access: call save() before.
 class ModuleTraining {
  public:
   /// Use initialize(), which also checks that the ranks have the same inputs.
@@ -92,7 +94,8 @@ class ModuleTraining {
   ///       a step whose inputs are pinned.
   /// Communication: the sum of weights is part of the all_reduce of the gradient norm
   ///                (optim::joint_norm_and_sum()).
-  /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite; weights whose
+  /// Errors ("memory"): a parameter that got another shape, dtype or device.
+  /// ("training"): fewer backward passes than training.accumulate; gradients that are not finite; weights whose
   ///       sum over all ranks is 0. Those of one rank are thrown on all ranks.
   StepResult step();
   /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward(),
@@ -107,7 +110,8 @@ class ModuleTraining {
   double mean(double value);
 
   /// Makes `parameters`, handles of the module's parameters (none = all), whole until the returned scope ends, for code
-  /// that reads memory by address. All ranks must open the same scopes in the same order, between the same operators.
+  /// that reads or writes memory by address. All ranks must open the same scopes in the same order, between the same
+  /// operators.
   ///
   /// Communication: as a use of the parameters: under ZeRO 3 an all_gather of each chunk that holds one of them; with
   ///                tiers of [memory] also as comm::agree().

@@ -224,6 +224,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 
 StepResult Optimization::step(const std::optional<LossWeights>& weights) {
   end_passes();
+  keep_written();
   reducer_.complete();
   const StepResult result = clip_and_update(weights);
   has_agreed_ = has_gradients_ = in_step_ = false;

@@ -70,6 +70,11 @@ class Optimization {
   /// store() or reducer() discard that part, because gradients may be changed through them.
   /// Collective if there is an offload store: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
+  /// From here on keeps values that code of the caller's writes into any parameter: see memory::ChunkStore::watch().
+  void watch() { store_->watch(); }
+  /// Keeps such values now, as step() does. Call it before other readers of shards. Errors: see
+  /// memory::ChunkStore::keep_written().
+  void keep_written() { store_->keep_written(); }
   /// Ends a pass: see memory::ChunkStore::close_pass(). A pass before the first backward pass of a step, for example an
   /// evaluation, does not belong to the step: predictions and measurements leave it out. Throws errors of the pass if
   /// there is no offload store. Otherwise read_before_step() or step() throws them.

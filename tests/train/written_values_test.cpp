@@ -1,0 +1,129 @@
+// Values that a caller writes into parameters of a module in training: kept, while all others keep their exact values.
+#include "colossal/memory/written_values.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/train/module_training.h"
+
+namespace colossal::train::written_values_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr int64_t kWidth = 24;
+
+struct Pair : torch::nn::Module {
+  Pair() {
+    const at::NoGradGuard no_grad;
+    first = register_module("first", torch::nn::Linear(kWidth, kWidth));
+    second = register_module("second", torch::nn::Linear(kWidth, kWidth));
+    for (at::Tensor& p : parameters())
+      p.copy_(at::arange(p.numel()).add(p.dim()).mul(0.37).sin().mul(0.2).view(p.sizes()));
+  }
+  at::Tensor loss(const at::Tensor& x) { return second->forward(torch::tanh(first->forward(x))).square().mean(); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+run::Config config_of(int64_t zero, const std::string& compress = "none") {
+  run::Config config;
+  config.run.device = "cpu";
+  config.parallel.data = 2;
+  config.parallel.zero = zero;
+  config.parallel.compress = compress;
+  config.parallel.chunk_mib = 1.0 / 1024;
+  config.precision.mode = "bf16";
+  config.optimizer.warmup_steps = 0;
+  config.training.steps = 8;
+  config.training.batch_size = 8;
+  return config;
+}
+
+void step(Pair& module, ModuleTraining& training) {
+  const auto x = at::arange(4 * kWidth).add(training.steps_done()).mul(0.7).cos().view({4, kWidth});
+  training.zero_grad();
+  training.backward(module.loss(training.input(x)));
+  training.step();
+}
+
+/// Returns the master weights of this rank as they are.
+std::vector<at::Tensor> masters_of(ModuleTraining& training) {
+  std::vector<at::Tensor> masters;
+  memory::for_leases(training.store().shards(), {.values = memory::Access::Read},
+                     [&](size_t, memory::Resident& shard) { masters.push_back(shard.values.clone()); });
+  return masters;
+}
+
+void expect_masters_stay(const run::Config& config, const std::string& name) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    Pair module;
+    const auto training = initialize(world, module, config);
+    for (int i = 0; i < 3; ++i) {
+      step(module, *training);
+      const std::vector<at::Tensor> before = masters_of(*training);
+      training->store().keep_written();
+      const std::vector<at::Tensor> after = masters_of(*training);
+      for (size_t shard = 0; shard < before.size(); ++shard)
+        EXPECT_TRUE(at::equal(before[shard], after[shard])) << name << ", step " << i << ", shard " << shard;
+    }
+  });
+}
+
+// Master weights are compared with parameters, so each rule and each gather must round as Tensor::to() does.
+TEST(WrittenValues, KeepTheDigitsOfEveryRule) {
+  for (const std::string& rule : optim::rule_names()) {
+    run::Config config = config_of(1);
+    config.optimizer.name = rule;
+    if (rule == "galore") config.optimizer.rank = 5;
+    expect_masters_stay(config, rule);
+  }
+}
+
+TEST(WrittenValues, KeepTheDigitsUnderCompression) {
+  for (const std::string compress : {"int8", "fp8"})
+    for (const int64_t zero : {1, 3}) expect_masters_stay(config_of(zero, compress), concat(compress, ", zero ", zero));
+}
+
+TEST(WrittenValues, AreKeptFromModulesOfLibTorch) {
+  for (const int64_t zero : {0, 1, 2, 3})
+    comm::run_ranks(2, [&](comm::World& world) {
+      Pair module;
+      const auto training = initialize(world, module, config_of(zero));
+      step(module, *training);
+      {
+        const at::NoGradGuard no_grad;
+        module.first->weight.fill_(0.25);
+        module.first->bias.set_data(at::full({kWidth}, -0.5, at::kBFloat16));
+        module.second->bias.variable_data().zero_();
+      }
+      WholeTensors whole = training->named_tensors();
+      EXPECT_TRUE(whole.read("first.weight").eq(0.25).all().item<bool>()) << zero;
+      EXPECT_TRUE(whole.read("first.bias").eq(-0.5).all().item<bool>()) << zero;
+      EXPECT_TRUE(whole.read("second.bias").eq(0).all().item<bool>()) << zero;
+      EXPECT_FALSE(
+          at::equal(whole.read("second.weight"), whole.read("second.weight").to(at::kBFloat16).to(at::kFloat)));
+      step(module, *training);
+      EXPECT_TRUE(training->named_tensors().read("first.weight").sub(0.25).abs().lt(0.01).all().item<bool>()) << zero;
+    });
+}
+
+TEST(WrittenValues, RefuseAnotherShape) {
+  comm::run_ranks(1, [](comm::World& world) {
+    Pair module;
+    run::Config config = config_of(3);
+    config.parallel.data = 1;
+    const auto training = initialize(world, module, config);
+    training->zero_grad();
+    training->backward(module.loss(training->input(at::ones({4, kWidth}))));
+    module.second->bias.set_data(at::zeros({3, 8}, at::kBFloat16));
+    EXPECT_THAT([&] { training->step(); }, ThrowsMessage<Error>(HasSubstr("for second.bias; give it other values")));
+  });
+}
+
+}  // namespace
+}  // namespace colossal::train::written_values_test
