@@ -10,11 +10,9 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _binding, config as configs, module as modules
+from . import _binding, config as configs, module as modules, pretrained
 from .empty import Filling, Init, Weights
 from .error import Error
-from .own_process import OwnProcess
-from .pretrained import write_config
 from .world import World, _log
 
 StepResult = _binding.StepResult
@@ -29,8 +27,6 @@ class Resumed:
     """The number of finished steps."""
     extra: Any
     """The value that `Training.save()` was given."""
-    changes: str = ""
-    """The keys of the config that changed how the training continues, with both values."""
 
 
 class Training:
@@ -58,16 +54,14 @@ class Training:
         self.world = world
         self.module = module
         self._held = [native]
-        self._own = OwnProcess("training", "a training", "start workers before initialize(), or pass them tensors only")
         self._unchanged = unchanged
         self._buffers = modules.Buffers(module)
-        self._close = weakref.finalize(self, _end, self._held, self._own, _without_weight_cache(settings))
+        self._close = weakref.finalize(self, _end, self._held, _without_weight_cache(settings))
 
     @property
     def _native(self) -> _binding.Training:
         if not self._held:
             raise Error("training", "a training must be open: got one that was closed; call initialize() again")
-        self._own.require()
         return self._held[0]
 
     @property
@@ -158,7 +152,6 @@ class Training:
         tensors = self._native.named_tensors()
         while (found := tensors.next()) is not None:
             yield found
-            self._own.require()
 
     def save(self, folder: Path, extra: object = None) -> None:
         """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. The
@@ -166,7 +159,7 @@ class Training:
 
         It holds parameters (master weights, if there are any), persistent buffers (those of rank 0), optimizer states
         and the state of torch's random generators on every rank. `extra` is a value of JSON, for example the epoch;
-        that of rank 0 is saved. Errors ("run"): another run is writing to the folder.
+        that of rank 0 is saved.
         """
         try:
             text = json.dumps(extra, allow_nan=False)
@@ -178,28 +171,55 @@ class Training:
     def resume(self, folder: Path) -> Optional["Resumed"]:
         """Continues from the newest checkpoint in `folder`. Returns its step and the `extra` of `save()`, or None if
         the folder holds none. Collective. With the number of ranks that saved it, torch's random generators continue,
-        too. A config that changes the training is accepted with a warning (`Resumed.changes`). Errors ("checkpoint"):
-        a damaged or incomplete checkpoint, or one of another module or optimizer."""
+        too. Errors ("checkpoint"): a damaged or incomplete checkpoint, or one of another module or optimizer."""
         self._prepare_to_read()
         self._buffers.restore()
         found = self._native.resume(os.fspath(folder))
-        if found is None:
-            return None
-        step, extra, changes = found
-        if changes and self.world.rank == 0:
-            _log.warning("the training continues differently than it began: " + changes)
-        return Resumed(step, json.loads(extra), changes)
+        return None if found is None else Resumed(found[0], json.loads(found[1]))
+
+    def record(self, folder: Path) -> None:
+        """Writes what `colossal train` writes to its run folder, from the next `step()` on: `metrics.jsonl`, the config
+        and TensorBoard events. `colossal report FOLDER` makes a report of them. Collective.
+
+        Call it after `resume()`. A training that continues keeps the rows up to its step; another one starts the files
+        anew. Errors ("run"): the folder has a checkpoint from which the training does not continue.
+        """
+        self._native.record(os.fspath(folder), type(modules.unwrapped(self.module)).__name__, list(sys.argv))
+
+    def note(self, **values: float) -> None:
+        """Adds values to the record of the last step, for example `eval_loss`. Call it on every rank, with the same
+        names, before the next `zero_grad()`; rank 0's values count. Does nothing without `record()`."""
+        for name, value in values.items():
+            self._native.note(name, float(value))
 
     def save_pretrained(self, folder: Path, dtype: Optional[torch.dtype] = None) -> None:
-        """Writes a folder of Hugging Face: the weights and, for a module of transformers, its config. Floating-point
-        values are written in `dtype`, by default the compute dtype. Collective. A rank holds one whole tensor at a
-        time."""
+        """Writes a folder of Hugging Face: the weights and, for a module of transformers, its config. For a model of
+        peft it is the folder of its adapters. Floating-point values are written in `dtype`, by default the compute
+        dtype. Collective. A rank holds one whole tensor at a time, and rank 0 the adapters.
+
+        Errors ("model"): a module whose config describes other tensors than it has, for example one around a model of
+        transformers; its folder would load with random values.
+        """
+        self._prepare_to_read()
+        path, inner = os.fspath(folder), modules.unwrapped(self.module)
         dtype = dtype or next(self.module.parameters()).dtype
-        self._native.save_pretrained(os.fspath(folder), dtype)
+        if pretrained.is_adapter(inner):
+            names = pretrained.adapter_names(inner)
+            values = {name: value.to(dtype) if value.is_floating_point() else value
+                      for name, value in self.named_tensors() if name in names and self.world.rank == 0}
+            with self.gathered(*(p for p in inner.parameters() if p.requires_grad)):  # for prompts, which it computes
+                self._write_on_first(path, lambda: pretrained.write_adapter(path, inner, values))
+            return
+        pretrained.require_complete(inner)
+        self._native.save_pretrained(path, dtype)
+        self._write_on_first(path, lambda: pretrained.write_config(path, inner, dtype))
+
+    def _write_on_first(self, folder: str, write: Callable[[], None]) -> None:
+        """Calls write() on rank 0. All ranks raise an error if it fails."""
         failure: Optional[Exception] = None
         if self.world.rank == 0:
             try:
-                write_config(os.fspath(folder), modules.unwrapped(self.module), dtype)
+                write()
             except Exception as error:  # the other ranks learn of it below
                 failure = error
         failed = self.mean(0.0 if failure is None else 1.0)
@@ -213,16 +233,13 @@ class Training:
         self._buffers.take()
 
     def close(self) -> None:
-        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing, nor
-        does one in a forked child."""
-        if self._own.is_this:
-            self._close()
+        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing."""
+        self._close()
 
 
-def _end(held: list[_binding.Training], own: OwnProcess, restore_cache: Callable[[], None]) -> None:
-    if own.is_this:
-        held.clear()
-        restore_cache()
+def _end(held: list[_binding.Training], restore_cache: Callable[[], None]) -> None:
+    held.clear()
+    restore_cache()
 
 
 def _releases_parameters(settings: _binding.Config) -> bool:
