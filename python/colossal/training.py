@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -246,13 +248,37 @@ def _releases_parameters(settings: _binding.Config) -> bool:
     return settings.zero == 3 or settings.has_tiers
 
 
+class _WeightCache:
+    """torch.autocast's cache of cast weights, which all trainings of the process share. It would keep the weights of a
+    model whole, so it is off while a training needs that."""
+
+    _lock = threading.RLock()  # a finalizer may run in the middle of a call
+    _trainings = 0
+    _was_enabled = True
+
+    @classmethod
+    def begin_without(cls) -> None:
+        with cls._lock:
+            if cls._trainings == 0:
+                cls._was_enabled = torch.is_autocast_cache_enabled()
+            cls._trainings += 1
+            torch.set_autocast_cache_enabled(False)
+
+    @classmethod
+    def end_without(cls) -> None:
+        """Ends one begin_without(). The last one restores the cache."""
+        with cls._lock:
+            cls._trainings -= 1
+            if cls._trainings == 0:
+                torch.set_autocast_cache_enabled(cls._was_enabled)
+
+
 def _without_weight_cache(settings: _binding.Config) -> Callable[[], None]:
-    """Switches torch.autocast's cache of cast weights off, where it would keep the model whole. Returns a function that
-    restores it."""
-    if not _releases_parameters(settings) or not torch.is_autocast_cache_enabled():
+    """Switches the cache off if parameters are released. Returns a function that ends this, to be called once."""
+    if not _releases_parameters(settings):
         return lambda: None
-    torch.set_autocast_cache_enabled(False)
-    return lambda: torch.set_autocast_cache_enabled(True)
+    _WeightCache.begin_without()
+    return _WeightCache.end_without
 
 
 def initialize(world: World, module: torch.nn.Module, config: configs.Source,

@@ -85,6 +85,30 @@ class Recomputed(torch.nn.Module):
         return checkpoint(lambda h: self.drop(self.inner[2:](h)), half, use_reentrant=self.reentrant)
 
 
+class Repeated(torch.nn.Module):
+    """Parameters that get several gradients in one pass: a block that is used twice, a weight that two blocks and the
+    head share, a checkpoint inside of another one."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        torch.manual_seed(3)
+        self.first, self.block = torch.nn.Linear(4, 8), torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+        self.tied, self.head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.tied.weight = self.block[0].weight
+        self.scale = torch.nn.Parameter(torch.full((8,), 0.5))
+
+    def again(self, function: Callable[[torch.Tensor], torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+        return checkpoint(function, h, use_reentrant=self.reentrant)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        h = self.first(given) * self.scale
+        for _ in range(2):
+            h = h + self.again(self.block, h)
+        h = self.again(lambda outer: self.tied(self.again(lambda inner: self.block(inner) * self.scale, outer)), h)
+        return self.head(h) @ self.block[0].weight
+
+
 def with_batch_norm() -> tuple[torch.nn.Module, Loss]:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)), squares
 
@@ -118,6 +142,8 @@ WORKING: dict[str, Callable[[], tuple[torch.nn.Module, Loss]]] = {
     "hooks": with_hooks,
     "checkpoint": lambda: (Recomputed(False), squares),
     "reentrant checkpoint": lambda: (Recomputed(True), squares),
+    "repeated": lambda: (Repeated(False), squares),
+    "repeated in reentrant checkpoints": lambda: (Repeated(True), squares),
     "buffers": with_batch_norm,
     "frozen": with_frozen,
     "unused": lambda: (Unused(), squares),
@@ -150,6 +176,92 @@ def test_lora_trains_adapters_alone(world: colossal.World, changes: dict[str, ob
     equals_torch(world, module, lambda m: case.loss(m, torch.arange(18).view(2, 9)), changes)
 
 
+def adapters(world: colossal.World, folder: str) -> None:
+    """The folder of a model of peft is that of its adapter, with layers that it trains besides."""
+    import peft
+    import transformers
+    for number, changes in enumerate([*LAYOUTS, {"parallel.zero": 3, "precision.mode": "bf16"}]):
+        base = models.llama()
+        path = f"{folder}/{number}"
+        if world.rank == 0:
+            base.module.save_pretrained(path + "base")
+        module = peft.get_peft_model(base.module, peft.LoraConfig(
+            r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"))
+        training = colossal.initialize(world, module, {**CONFIG, **changes})
+        ids = torch.arange(18).view(2, 9)
+        training.zero_grad()
+        training.backward(base.loss(module, ids))
+        training.step()
+        training.save_pretrained(path, dtype=torch.float64)
+        with training.evaluate():
+            mine = module(input_ids=ids).logits
+        world.barrier()
+        plain = transformers.AutoModelForCausalLM.from_pretrained(path + "base", dtype=mine.dtype)
+        loaded = peft.PeftModel.from_pretrained(plain, path, autocast_adapter_dtype=False).to(mine.dtype).eval()
+        with torch.no_grad():
+            assert torch.equal(loaded(input_ids=ids).logits, mine), changes
+        training.close()
+
+
+def test_save_pretrained_writes_adapters_of_peft(world: colossal.World, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    (tmp_path / "two").mkdir()
+    adapters(world, str(tmp_path))
+    ranks.run(adapters, 2, str(tmp_path / "two"))
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = models.gpt2().module
+        self.config = self.model.config
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.model(ids).logits
+
+
+def with_replaced_layer() -> torch.nn.Module:
+    module = models.gpt2().module
+    module.transformer.h[1].mlp.c_fc = torch.nn.Sequential(module.transformer.h[1].mlp.c_fc)
+    return module
+
+
+def with_injected_adapter() -> torch.nn.Module:
+    import peft
+    module = models.gpt2().module
+    module.add_adapter(peft.LoraConfig(r=2, target_modules=["c_attn"]))
+    return module
+
+
+def with_resized_table() -> torch.nn.Module:
+    module = models.gpt2().module
+    module.transformer.wpe = torch.nn.Embedding(5, 16)
+    return module
+
+
+@pytest.mark.parametrize("make, message", [
+    (Wrapper, "needs a model of transformers itself: got Wrapper around one"),
+    (with_replaced_layer, "transformer.h.1.mlp.c_fc.weight, transformer.h.1.mlp.c_fc.bias, because"),
+    (with_injected_adapter, "transformer.h.0.attn.c_attn.weight"),
+    (with_resized_table, "none of that shape for transformer.wpe.weight"),
+])
+def test_save_pretrained_refuses_folders_that_would_load_random_values(
+        world: colossal.World, make: Callable[[], torch.nn.Module], message: str, tmp_path: Path) -> None:
+    training = colossal.initialize(world, make(), CONFIG)
+    with pytest.raises(colossal.Error, match=message):
+        training.save_pretrained(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "vit", "t5"])
+def test_save_pretrained_accepts_modules_of_transformers(world: colossal.World, name: str, tmp_path: Path) -> None:
+    module = models.CASES[name]().module
+    training = colossal.initialize(world, module, CONFIG)
+    training.save_pretrained(tmp_path)
+    _, found = type(module).from_pretrained(tmp_path, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+
+
 @pytest.mark.parametrize("changes", RELEASING)
 def test_autocast_keeps_no_weights(world: colossal.World, changes: dict[str, object]) -> None:
     module = network()
@@ -163,6 +275,21 @@ def test_autocast_keeps_no_weights(world: colossal.World, changes: dict[str, obj
     assert not torch.is_autocast_cache_enabled()
     training.close()
     assert torch.is_autocast_cache_enabled()
+
+
+def test_autocast_keeps_no_weights_until_the_last_training_closes(world: colossal.World) -> None:
+    first, second = (colossal.initialize(world, network(), CONFIG, {"parallel.zero": 3}) for _ in range(2))
+    first.close()
+    first.close()
+    assert not torch.is_autocast_cache_enabled()
+    second.close()
+    assert torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        colossal.initialize(world, network(), CONFIG, {"parallel.zero": 3}).close()
+        assert not torch.is_autocast_cache_enabled()
+    finally:
+        torch.set_autocast_cache_enabled(True)
 
 
 def test_autocast_keeps_its_cache_where_parameters_stay(world: colossal.World) -> None:
