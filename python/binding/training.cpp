@@ -56,23 +56,19 @@ void bind_training(py::module_& module) {
            py::arg("parameters"), py::arg("buffers"), py::arg("tables"));
 
   py::class_<train::FirstValues>(module, "FirstValues", "How parameters that are on meta get memory and values.")
-      .def(py::init([](std::function<at::Tensor(size_t, const at::Tensor&)> replace,
-                       const std::optional<Weights>& weights, std::string prefix,
-                       std::map<std::string, std::string> aliases, std::vector<std::string> ignored,
-                       std::function<void(size_t, const std::vector<at::Tensor>&)> init,
-                       const std::vector<std::pair<std::string, std::vector<std::string>>>& submodules) {
-             train::FirstValues values{std::move(replace),
-                                       weights_of(weights),
-                                       std::move(prefix),
-                                       std::move(aliases),
-                                       std::move(ignored),
-                                       std::move(init),
-                                       {}};
-             for (const auto& [name, parameters] : submodules) values.submodules.push_back({name, parameters});
-             return values;
-           }),
-           py::arg("replace"), py::arg("weights"), py::arg("prefix"), py::arg("aliases"), py::arg("ignored"),
-           py::arg("init"), py::arg("submodules"));
+      .def(py::init(
+               [](std::function<at::Tensor(size_t, const at::Tensor&)> replace, const std::optional<Weights>& weights,
+                  std::string prefix, std::map<std::string, std::string> aliases, std::vector<std::string> missing,
+                  std::vector<std::string> ignored, std::function<void(size_t, const std::vector<at::Tensor>&)> init,
+                  const std::vector<std::pair<std::string, std::vector<std::string>>>& submodules) {
+                 train::FirstValues values{
+                     std::move(replace), weights_of(weights), std::move(prefix), std::move(aliases),
+                     std::move(missing), std::move(ignored),  std::move(init),   {}};
+                 for (const auto& [name, parameters] : submodules) values.submodules.push_back({name, parameters});
+                 return values;
+               }),
+           py::arg("replace"), py::arg("weights"), py::arg("prefix"), py::arg("aliases"), py::arg("missing"),
+           py::arg("ignored"), py::arg("init"), py::arg("submodules"));
 
   py::class_<train::StepResult>(module, "StepResult", "The results of a training step, the same on all ranks.")
       .def_readonly("learning_rate", &train::StepResult::learning_rate)

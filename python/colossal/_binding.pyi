@@ -55,6 +55,7 @@ class FirstValues(metaclass=_Pybind11Type):
         weights: str | dict[str, torch.Tensor] | None,
         prefix: str,
         aliases: dict[str, str],
+        missing: list[str],
         ignored: list[str],
         init: Callable[[int, list[torch.Tensor]], None] | None,
         submodules: list[tuple[str, list[str]]],

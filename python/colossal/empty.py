@@ -54,7 +54,8 @@ def empty_parameters() -> Iterator[None]:
 class Filling:
     """Gives parameters that are on meta their memory and values during `initialize()`."""
 
-    def __init__(self, module: torch.nn.Module, weights: Optional[Weights], init: Optional[Init]) -> None:
+    def __init__(self, module: torch.nn.Module, weights: Optional[Weights], init: Optional[Init],
+                 missing: list[str]) -> None:
         module = modules.unwrapped(module)
         self._slots = [(part._parameters, name, p) for part in module.modules()
                        for name, p in part._parameters.items() if p is not None]
@@ -70,7 +71,7 @@ class Filling:
             f"{getattr(module, 'base_model_prefix', '') or ''}.".lstrip("."),
             {name: self._names[id(p)] for name, p in module.named_parameters(remove_duplicate=False)
              if name != self._names[id(p)]},
-            [name for name, _ in module.named_buffers()],
+            missing, [name for name, _ in module.named_buffers()],
             self._fill if weights is None else None,
             [(path, [self._names[id(p)] for _, p in own]) for path, own, _ in self._owners])
 

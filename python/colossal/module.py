@@ -1,7 +1,8 @@
 """What training needs to know about a torch module, and what it refuses."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Optional
 
 import torch
@@ -48,6 +49,21 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     """Returns the module that `torch.compile()` was given, or the module itself."""
     inner = getattr(module, "_orig_mod", module)
     return inner if isinstance(inner, torch.nn.Module) else module
+
+
+def matching(module: torch.nn.Module, patterns: Iterable[str]) -> list[str]:
+    """Returns the names of the parameters that patterns name. Errors ("model"): a pattern that names none."""
+    if isinstance(patterns, str):
+        raise Error("model", f"missing must be a list of names: got the text {patterns!r}; write [{patterns!r}]")
+    names = {name: id(p) for name, p in module.named_parameters(remove_duplicate=False)}
+    first = {id(p): name for name, p in named_parameters(module)}
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = [p for name, p in names.items() if fnmatchcase(name.replace("_orig_mod.", ""), pattern)]
+        if not matches:
+            raise Error("model", f"missing must name parameters of the module: got {pattern!r}, which names none")
+        found.update({first[p]: None for p in matches})
+    return list(found)
 
 
 def has_empty(module: torch.nn.Module) -> bool:

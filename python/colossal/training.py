@@ -283,7 +283,7 @@ def _without_weight_cache(settings: _binding.Config) -> Callable[[], None]:
 
 def initialize(world: World, module: torch.nn.Module, config: configs.Source,
                changes: Mapping[str, object] = {}, *, first_pass: Optional[Callable[[], object]] = None,
-               weights: Optional[Weights] = None, init: Optional[Init] = None) -> Training:
+               weights: Optional[Weights] = None, init: Optional[Init] = None, missing: Iterable[str] = ()) -> Training:
     """Prepares a module for training, without changing it. Collective among all ranks, each with the same module.
 
     config: the path of a TOML file, or a mapping with dotted or nested keys. `colossal help config` lists the keys.
@@ -292,6 +292,7 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
     first_pass: runs forward once. Parameters are then packed in the order of their first use, otherwise in that of
         their registration.
     weights: values by name: a folder of Hugging Face, a file of safetensors, or a mapping of tensors.
+    missing: names or patterns (`classifier.*`) of parameters that weights may lack: they keep their values.
     init: function that sets the parameters of a submodule in place. It is called for each submodule that has some, and
         then for those around it, as by `Module.apply()`; parameters of other submodules are on meta meanwhile.
 
@@ -307,6 +308,7 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
     Errors ("config"): unknown keys, wrong types, values out of range. ("training"): no `training.steps`, unless the
     schedule is constant. ("model"): a module of DDP, FSDP or DeepSpeed; DTensors and quantized parameters; hooks of
     `register_post_accumulate_grad_hook()` on trained parameters; `torch.compile()` under ZeRO 3 or with tiers.
+    Weights of other tensors than the module's, with a table of all.
     ("parallel"), ("precision"), ("memory"): axes and modes that need layers of this library.
     """
     settings, notices = configs.read(config, changes, world.size)
@@ -321,9 +323,12 @@ def initialize(world: World, module: torch.nn.Module, config: configs.Source,
                     "out, or set parallel.zero = 2 without [memory]")
     if weights is not None and init is not None:
         raise Error("model", "initialize() takes either weights or init: got both; leave one of them out")
+    lacking = modules.matching(module, missing)
+    if lacking and weights is None:
+        raise Error("model", f"missing goes with weights: got {', '.join(lacking)} without them; leave it out")
     module._apply(  # type: ignore[no-untyped-call]
         lambda tensor: tensor if tensor.is_meta else tensor.to(world.device))
-    filling = Filling(module, weights, init) if weights is not None or modules.has_empty(module) else None
+    filling = Filling(module, weights, init, lacking) if weights is not None or modules.has_empty(module) else None
     try:
         with nullcontext() if filling is None else filling.noting_interrupts():
             native = _binding.Training(world._joined, modules.tensors_of(module), settings, first_pass,

@@ -114,6 +114,39 @@ def test_wrong_weights_are_refused(world: colossal.World, change, message: str) 
     assert net.a.weight.is_meta and net.b.weight is net.a.weight
 
 
+def test_weights_must_have_every_parameter(world: colossal.World, tmp_path: Path) -> None:
+    """Of modules with memory, too, whose parameters had kept random values."""
+    from safetensors.torch import save_file
+    net = Net()
+    save_file({"a.weight": torch.ones(4, 4)}, tmp_path / "model.safetensors")
+    with pytest.raises(colossal.Error) as error:
+        colossal.initialize(world, net, CONFIG, weights=tmp_path)
+    names = ("a.bias", "b.bias", "norm.weight", "norm.bias", "first", "`missing`")
+    assert all(name in str(error.value) for name in names)
+    for missing, message in ((["c.*"], "got 'c.*', which names none"), ("a.bias", "must be a list of names")):
+        with pytest.raises(colossal.Error, match=message.replace("*", r"\*")):
+            colossal.initialize(world, net, CONFIG, weights=tmp_path, missing=missing)
+    with pytest.raises(colossal.Error, match="missing goes with weights: got a.bias"):
+        colossal.initialize(world, net, CONFIG, missing=["a.bias"])
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    training = colossal.initialize(world, net, CONFIG, weights=tmp_path, missing=["*.bias", "norm.*", "second"])
+    for name, value in training.named_tensors():
+        if name in before:
+            assert torch.equal(value, torch.ones(4, 4) if name == "a.weight" else before[name]), name
+    with colossal.empty_parameters():
+        empty = Net()
+    with pytest.raises(colossal.Error, match=r"a\.bias +\[4\] +-"):
+        colossal.initialize(world, empty, CONFIG, weights=tmp_path, missing=["*"])
+
+
+def test_prefix_of_a_wrapper_is_named(world: colossal.World) -> None:
+    for prefix, wrapper in (("module.", "DistributedDataParallel"), ("_orig_mod.", "torch.compile")):
+        weights = {prefix + name: p.detach() for name, p in Net().named_parameters()}
+        with pytest.raises(colossal.Error) as error:
+            colossal.initialize(world, Net(), CONFIG, weights=weights)
+        assert f"all names there begin with `{prefix}`, which {wrapper}" in str(error.value)
+
+
 def test_wrong_inits_are_refused(world: colossal.World) -> None:
     with pytest.raises(colossal.Error, match=r"\[model\] init must set every element of a parameter: got NaN"):
         colossal.initialize(world, empty_net(), CONFIG, init=lambda part: None)

@@ -240,6 +240,28 @@ TEST(FirstValues, NamesWeightsThatAreNotThoseOfTheModule) {
                        testing::Not(HasSubstr("layer0"))));
 }
 
+TEST(FirstValues, KeepsOnlyValuesThatMayBeMissing) {
+  std::map<std::string, at::Tensor> values = values_by_name();
+  for (const char* what : {"weight", "bias"})
+    for (const int layer : {1, 3}) values.erase(name_of(layer, what));
+  comm::run_ranks(2, [&](comm::World& world) {
+    Foreign module(false);
+    FirstValues first;
+    first.weights = weights_in(values);
+    first.missing = {name_of(1, "weight"), "head"};
+    first.aliases = {{"head", name_of(3, "weight")}};
+    EXPECT_THAT([&] { initialize(world, ModuleTensors(module.tensors), config_of(2, 3), {}, {}, first); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("layer1.bias"), HasSubstr("layer3.bias"), HasSubstr("`missing`"),
+                                           testing::Not(HasSubstr("layer1.weight")))));
+    first.missing = {"head", "layer1.weight", "layer1.bias", "layer3.bias", "layer9.bias"};
+    EXPECT_THAT([&] { initialize(world, ModuleTensors(module.tensors), config_of(2, 3), {}, {}, first); },
+                ThrowsMessage<Error>(HasSubstr("missing must name parameters of the module: got layer9.bias")));
+    first.missing.pop_back();
+    const auto training = initialize(world, ModuleTensors(module.tensors), config_of(2, 3), {}, {}, first);
+    EXPECT_TRUE(at::equal(training->named_tensors().read("layer3.bias"), value_of("layer3.bias", {kWidth})));
+  });
+}
+
 TEST(FirstValues, RefusesIncompleteRequests) {
   const auto init = [](size_t, const std::vector<at::Tensor>& own) {
     for (at::Tensor value : own) value.zero_();

@@ -29,8 +29,24 @@ std::optional<std::string> name_in(const FirstValues& first, const std::string& 
   return found;
 }
 
+/// Returns the names in ModuleTensors::parameters that the weights may lack.
+std::set<std::string> may_lack(const ModuleTensors& tensors, const FirstValues& first) {
+  std::set<std::string> names;
+  for (const std::string& name : first.missing) {
+    const auto alias = first.aliases.find(name);
+    const std::string& own = alias == first.aliases.end() ? name : alias->second;
+    require(std::any_of(tensors.parameters.begin(), tensors.parameters.end(),
+                        [&](const auto& p) { return p.first == own; }),
+            "model", "missing must name parameters of the module: got ", name);
+    names.insert(own);
+  }
+  return names;
+}
+
 void check_weights(const ModuleTensors& tensors, const FirstValues& first) {
   checkpoint::MismatchTable table;
+  const std::set<std::string> lacking = may_lack(tensors, first);
+  bool has_all = true;
   std::set<std::string> known(first.ignored.begin(), first.ignored.end());
   const auto entry_of = [&](const std::string& name) { return first.weights->entries().at(name); };
   for (const auto& [alias, original] : first.aliases)
@@ -40,7 +56,10 @@ void check_weights(const ModuleTensors& tensors, const FirstValues& first) {
       const std::optional<std::string> found = name_in(first, name);
       if (found) known.insert(*found);
       const std::vector<int64_t> shape = value.sizes().vec();
-      if (!found && value.is_meta()) table.add(name, checkpoint::describe(shape), "-");
+      if (!found && named == &tensors.parameters && (value.is_meta() || !lacking.contains(name))) {
+        table.add(name, checkpoint::describe(shape), "-");
+        has_all = false;
+      }
       if (!found) continue;
       const checkpoint::TensorEntry& entry = *entry_of(*found);
       if (entry.shape != shape || (value.is_floating_point() && !at::isFloatingType(entry.dtype)))
@@ -48,7 +67,9 @@ void check_weights(const ModuleTensors& tensors, const FirstValues& first) {
     }
   for (const auto& [name, entry] : first.weights->entries())
     if (!known.contains(name)) table.add(name, "-", checkpoint::describe(entry->dtype, entry->shape));
-  table.require_empty("model", "the weights are not those of this module");
+  std::string rule = "the weights must be those of this module" + checkpoint::wrapper_note(*first.weights);
+  if (!has_all) rule += "; parameters that keep their values, and have memory, can be named in `missing`";
+  table.require_empty("model", rule, std::numeric_limits<size_t>::max());
 }
 
 /// Returns the indices of ModuleTensors::parameters by name.

@@ -18,7 +18,8 @@ bool has_empty(const ModuleTensors& tensors, at::Device device);
 /// Checks that `first` can fill the parameters of `tensors` that are on meta, and that its weights, if it has any, are
 /// those of the module. Reads no values.
 /// Errors ("model"): neither or both of weights and init; no function `replace`; `has_first_pass`. A parameter without
-/// a value, a value of another shape, and a value without a parameter (a table of all); submodules with unknown
+/// a value that FirstValues::missing does not name, a value of another shape, and a value without a parameter (a table
+/// of all); a name in `missing` that is no parameter's; submodules with unknown
 /// parameters, or with some that are on meta and some that are not; a buffer on meta.
 void check_first_values(const ModuleTensors& tensors, const FirstValues& first, at::Device device, bool has_first_pass);
 

@@ -49,6 +49,8 @@ struct FirstValues {
   std::string prefix{};
   /// Other names of tied parameters, each with its name in ModuleTensors::parameters. A source may use any of them
   std::map<std::string, std::string> aliases{};
+  /// Parameters with memory that the source may lack: they keep their values. Names as in `aliases` are allowed
+  std::vector<std::string> missing{};
   /// Names that the source may hold unused: buffers that are not listed, for example
   std::vector<std::string> ignored{};
 
