@@ -128,6 +128,8 @@ void bind_training(py::module_& module) {
           "resume", &resume_training, py::arg("folder"), WithoutGil(),
           "Continues from a checkpoint. Returns its step, the JSON text of its extra value and the changed keys of the "
           "config, or None.")
+      .def("record", &ModuleTraining::record, py::arg("folder"), py::arg("module"), py::arg("command"), WithoutGil())
+      .def("note", &ModuleTraining::note, py::arg("name"), py::arg("value"), WithoutGil())
       .def_property_readonly("loss", &ModuleTraining::loss)
       .def_property_readonly("steps_done", &ModuleTraining::steps_done);
 }

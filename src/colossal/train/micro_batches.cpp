@@ -61,10 +61,10 @@ StepResult MicroBatches::step() {
   double sum = 0;
   for (size_t i = 0; i < losses.size(); ++i)
     if (weights_[i] > 0) sum += weights_[i] * losses[i];  // the mean over no token is NaN
-  const double weight = std::accumulate(weights_.begin(), weights_.end(), 0.0);
-  loss_ = sum / weight;
+  weight_ = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  loss_ = sum / weight_;
   if (loss_of_ == LossOf::AllRanks) return optimization_.step();
-  return optimization_.step(LossWeights{.own = weight, .losses = losses_of_step()});
+  return optimization_.step(LossWeights{.own = weight_, .losses = losses_of_step()});
 }
 
 }  // namespace colossal::train

@@ -45,6 +45,8 @@ class MicroBatches {
   StepResult step();
   /// Returns the weighted mean of this rank's losses in the last step(); NaN if their weights were all 0.
   double loss() const { return loss_; }
+  /// Returns the sum of these weights.
+  double weight() const { return weight_; }
 
  private:
   /// Returns the number of losses of a step, of all ranks that have their own.
@@ -56,7 +58,7 @@ class MicroBatches {
   LossOf loss_of_;
   std::vector<at::Tensor> losses_;  // of the micro-batches so far
   std::vector<double> weights_;     // of these losses
-  double loss_ = 0;
+  double loss_ = 0, weight_ = 0;
 };
 
 }  // namespace colossal::train

@@ -14,6 +14,7 @@
 #include "colossal/train/fill_module.h"
 #include "colossal/train/micro_batches.h"
 #include "colossal/train/module_checkpoints.h"
+#include "colossal/train/module_record.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -161,15 +162,42 @@ void ModuleTraining::end_pass() {
     optimization_->end_pass();
   else
     optimization_->close_pass();  // step() throws errors of the pass, on all ranks
+  if (record_) record_->pause();
 }
 
-void ModuleTraining::zero_grad() { micro_batches_->zero_grad(); }
+void ModuleTraining::zero_grad() {
+  if (record_) record_->flush();
+  micro_batches_->zero_grad();
+}
 
 void ModuleTraining::backward(const at::Tensor& loss, double weight) { micro_batches_->backward(loss, weight); }
 
 StepResult ModuleTraining::step() {
   require_no_scope("step()");
-  return micro_batches_->step();
+  StepResult result = micro_batches_->step();
+  if (record_) record_->end_step(steps_done(), result, micro_batches_->loss(), micro_batches_->weight());
+  return result;
+}
+
+void ModuleTraining::record(const std::string& folder, const std::string& module,
+                            const std::vector<std::string>& command) {
+  record_.reset();  // writes its last row
+  recorded_in_ = folder, recorded_module_ = module, recorded_command_ = command;
+  const RecordedStart start{.steps_done = steps_done(),
+                            .parameters = parameters_.numel(),
+                            .device = device(),
+                            .module = module,
+                            .command = command};
+  record_ = std::make_unique<ModuleRecord>(folder, mesh_, config_, start);
+}
+
+void ModuleTraining::note(const std::string& name, double value) {
+  if (record_) record_->note(name, value);
+}
+
+void ModuleTraining::resumed() {
+  zero_grad();
+  if (record_) record(recorded_in_, recorded_module_, recorded_command_);
 }
 
 double ModuleTraining::loss() const { return micro_batches_->loss(); }
@@ -229,21 +257,25 @@ void ModuleTraining::save(const std::string& folder, const nlohmann::json& extra
     buffers.emplace_back(name, value.detach().clone());
     start_from_first(buffers.back().second, mesh_.group(mesh_.coordinates().batch_axes()));
   }
+  optimization_->keep_written();
   checkpoints_in(folder, buffers).save(extra);
+  if (record_) record_->flush(), record_->pause();
 }
 
 Resumed ModuleTraining::load(const std::string& folder) {
   require_no_scope("load()");
-  Resumed resumed = checkpoints_in(folder, buffers_).load();
-  zero_grad();
-  return resumed;
+  optimization_->keep_written();
+  Resumed found = checkpoints_in(folder, buffers_).load();
+  resumed();
+  return found;
 }
 
 std::optional<Resumed> ModuleTraining::resume(const std::string& folder) {
   require_no_scope("resume()");
-  std::optional<Resumed> resumed = checkpoints_in(folder, buffers_).resume();
-  if (resumed) zero_grad();
-  return resumed;
+  optimization_->keep_written();
+  std::optional<Resumed> found = checkpoints_in(folder, buffers_).resume();
+  if (found) resumed();
+  return found;
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, const ModuleTensors& tensors, const run::Config& config,

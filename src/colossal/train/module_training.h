@@ -44,6 +44,7 @@ namespace colossal::train {
 
 class MicroBatches;
 class ModuleCheckpoints;
+class ModuleRecord;
 class Optimization;
 
 /// One rank's replica of a module in training. Made by initialize(). A step:
@@ -126,6 +127,16 @@ class ModuleTraining {
   void save_pretrained(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& names = {},
                        std::optional<at::ScalarType> dtype = {}, int64_t max_file_bytes = int64_t{5'000'000'000});
 
+  /// Writes what `colossal train` writes to its run folder, from the next step() on: config.toml, metrics.jsonl and the
+  /// files beside it, of which `colossal report` makes a report. Call it after resume(): a training that continues
+  /// keeps the rows up to its step, another one starts the files anew. Every step() then ends with an all_gather of 32
+  /// bytes per rank. `module` and `command`: see RecordedStart. Collective. Errors: see ModuleRecord.
+  void record(const std::string& folder, const std::string& module = "module",
+              const std::vector<std::string>& command = {});
+  /// Adds a value to the record of the last step, until zero_grad(): see ModuleRecord::note(). Does nothing without
+  /// record().
+  void note(const std::string& name, double value);
+
   int64_t steps_done() const;
   at::ScalarType dtype() const { return parameters_.options().dtype; }
   at::Device device() const { return parameters_.options().device; }
@@ -153,6 +164,8 @@ class ModuleTraining {
 
  private:
   void require_no_scope(const char* function) const;
+  /// Continues after load() has restored another step.
+  void resumed();
   ModuleCheckpoints checkpoints_in(const std::string& folder, const ModuleTensors::Named& buffers);
 
   run::Config config_;
@@ -161,6 +174,9 @@ class ModuleTraining {
   ModuleTensors::Named buffers_;
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<MicroBatches> micro_batches_;
+  std::unique_ptr<ModuleRecord> record_;       // null = off
+  std::string recorded_in_, recorded_module_;  // arguments of record()
+  std::vector<std::string> recorded_command_;
   std::shared_ptr<int> open_scopes_ = std::make_shared<int>(0);  // number of Gathered scopes that exist
 };
 

@@ -4,12 +4,13 @@
 
 namespace colossal::train {
 
-RunOutput::RunOutput(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps, const Log& log)
+RunOutput::RunOutput(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps, const Log& log,
+                     ProgressStyle style)
     : log_(log),
       metrics_(folder.metrics(), folder.metric_names(), resumed_after),
       events_(folder.tensorboard(), resumed_after),
       records_(folder.history(), folder.ranks(), !resumed_after),
-      progress_("step", steps) {}
+      progress_("step", steps, stderr, style) {}
 
 void RunOutput::write(const report::StepMetrics& metrics, const report::RankMetrics& ranks) {
   metrics_try_.run(log_, [&] { metrics_.write(metrics); });

@@ -24,9 +24,11 @@ namespace colossal::train {
 class RunOutput {
  public:
   /// Opens the files. `resumed_after` is the number of steps after which a resumed run goes on: later rows are removed.
-  /// None: the files start anew. `steps`: steps of the whole run. `log` must outlive the object.
+  /// None: the files start anew. `steps`: steps of the whole run. `log` must outlive the object. `style`: how the line
+  /// of progress is shown.
   /// Errors: a file cannot be opened.
-  RunOutput(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps, const Log& log);
+  RunOutput(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps, const Log& log,
+            ProgressStyle style = ProgressStyle::kAuto);
 
   /// Writes the metrics of a step and the measurements of its ranks, and updates the line of progress.
   void write(const report::StepMetrics& metrics, const report::RankMetrics& ranks);

@@ -1,9 +1,12 @@
 #include "colossal/train/start_folder.h"
 
+#include <ctime>
 #include <filesystem>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/machine.h"
+#include "colossal/base/version.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/run/replaced_run.h"
@@ -57,6 +60,21 @@ void write_start_files(const RunFolder& folder, const StartFiles& files) {
     write_file(folder.prediction(), files.prediction + "\n");
   else
     std::filesystem::remove(folder.prediction());  // of an earlier start with another layout
+}
+
+report::StartRecord start_record(comm::Mesh& mesh, const std::string& model, int64_t parameters) {
+  const Machine machine = describe_machine();
+  report::StartRecord start;
+  start.time = static_cast<double>(std::time(nullptr));
+  start.version = version();
+  start.revision = revision();
+  for (const auto& axis : mesh.coordinates().axes()) start.mesh.push_back({axis.name, axis.size});
+  start.facts = {{"model", model},
+                 {"parameters", std::to_string(parameters)},
+                 {"ranks", std::to_string(mesh.world().size())},
+                 {"transport", mesh.world().backend()},
+                 {"machine", concat(machine.cpu, ", ", machine.cores, machine.cores == 1 ? " core" : " cores")}};
+  return start;
 }
 
 }  // namespace colossal::train

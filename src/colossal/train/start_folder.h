@@ -14,6 +14,8 @@
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/folder.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/report/run_records.h"
 
 namespace colossal::train {
 
@@ -39,5 +41,9 @@ struct StartFiles {
 };
 /// Creates the folder if it was set aside, and writes the files.
 void write_start_files(const RunFolder& folder, const StartFiles& files);
+
+/// Returns the record of a start that has just happened: time, versions, layout, `model`, its number of parameters, and
+/// this machine.
+report::StartRecord start_record(comm::Mesh& mesh, const std::string& model, int64_t parameters);
 
 }  // namespace colossal::train

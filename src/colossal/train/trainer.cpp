@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <set>
 
@@ -14,8 +13,6 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/base/known_metrics.h"
-#include "colossal/base/machine.h"
-#include "colossal/base/version.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/distributed/distributed_model.h"
@@ -176,22 +173,13 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
 }
 
 report::StartRecord Trainer::start_record(int64_t steps_done) const {
-  const models::ModelShape& shape = engine_->model().shape;
-  const Machine machine = describe_machine();
-  report::StartRecord start;
+  const std::string& name = config_.model.from.empty() ? config_.model.name : config_.model.from;
+  report::StartRecord start =
+      train::start_record(engine_->mesh(), concat(name, " (", engine_->model().shape.architecture->name, ")"),
+                          engine_->parameters().numel());
   start.kind = steps_done > 0 ? "resume" : options_.start == Start::Overwrite ? "overwrite" : "new";
   start.after = steps_done;
-  start.time = static_cast<double>(std::time(nullptr));
   start.command = options_.command;
-  start.version = version();
-  start.revision = revision();
-  for (const auto& axis : engine_->mesh().coordinates().axes()) start.mesh.push_back({axis.name, axis.size});
-  start.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
-                                  shape.architecture->name, ")")},
-                 {"parameters", std::to_string(engine_->parameters().numel())},
-                 {"ranks", std::to_string(world_.size())},
-                 {"transport", world_.backend()},
-                 {"machine", concat(machine.cpu, ", ", machine.cores, machine.cores == 1 ? " core" : " cores")}};
   return start;
 }
 
