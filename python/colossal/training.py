@@ -15,6 +15,7 @@ import torch
 from . import _binding, config as configs, module as modules, pretrained
 from .empty import Filling, Init, Weights
 from .error import Error
+from .own_process import OwnProcess
 from .world import World, _log
 
 StepResult = _binding.StepResult
@@ -29,6 +30,8 @@ class Resumed:
     """The number of finished steps."""
     extra: Any
     """The value that `Training.save()` was given."""
+    changes: str = ""
+    """The keys of the config that changed how the training continues, with both values."""
 
 
 class Training:
@@ -56,14 +59,16 @@ class Training:
         self.world = world
         self.module = module
         self._held = [native]
+        self._own = OwnProcess("training", "a training", "start workers before initialize(), or pass them tensors only")
         self._unchanged = unchanged
         self._buffers = modules.Buffers(module)
-        self._close = weakref.finalize(self, _end, self._held, _without_weight_cache(settings))
+        self._close = weakref.finalize(self, _end, self._held, self._own, _without_weight_cache(settings))
 
     @property
     def _native(self) -> _binding.Training:
         if not self._held:
             raise Error("training", "a training must be open: got one that was closed; call initialize() again")
+        self._own.require()
         return self._held[0]
 
     @property
@@ -154,6 +159,7 @@ class Training:
         tensors = self._native.named_tensors()
         while (found := tensors.next()) is not None:
             yield found
+            self._own.require()
 
     def save(self, folder: Path, extra: object = None) -> None:
         """Saves folder/step-<steps_done>, a checkpoint that loads on any number of ranks, under any ZeRO stage. The
@@ -161,7 +167,7 @@ class Training:
 
         It holds parameters (master weights, if there are any), persistent buffers (those of rank 0), optimizer states
         and the state of torch's random generators on every rank. `extra` is a value of JSON, for example the epoch;
-        that of rank 0 is saved.
+        that of rank 0 is saved. Errors ("run"): another run is writing to the folder.
         """
         try:
             text = json.dumps(extra, allow_nan=False)
@@ -173,11 +179,17 @@ class Training:
     def resume(self, folder: Path) -> Optional["Resumed"]:
         """Continues from the newest checkpoint in `folder`. Returns its step and the `extra` of `save()`, or None if
         the folder holds none. Collective. With the number of ranks that saved it, torch's random generators continue,
-        too. Errors ("checkpoint"): a damaged or incomplete checkpoint, or one of another module or optimizer."""
+        too. A config that changes the training is accepted with a warning (`Resumed.changes`). Errors ("checkpoint"):
+        a damaged or incomplete checkpoint, or one of another module or optimizer."""
         self._prepare_to_read()
         self._buffers.restore()
         found = self._native.resume(os.fspath(folder))
-        return None if found is None else Resumed(found[0], json.loads(found[1]))
+        if found is None:
+            return None
+        step, extra, changes = found
+        if changes and self.world.rank == 0:
+            _log.warning("the training continues differently than it began: " + changes)
+        return Resumed(step, json.loads(extra), changes)
 
     def record(self, folder: Path) -> None:
         """Writes what `colossal train` writes to its run folder, from the next `step()` on: `metrics.jsonl`, the config
@@ -235,13 +247,16 @@ class Training:
         self._buffers.take()
 
     def close(self) -> None:
-        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing."""
-        self._close()
+        """Ends the training. Under ZeRO 3 and with tiers parameters lose their values. A second call does nothing, nor
+        does one in a forked child."""
+        if self._own.is_this:
+            self._close()
 
 
-def _end(held: list[_binding.Training], restore_cache: Callable[[], None]) -> None:
-    held.clear()
-    restore_cache()
+def _end(held: list[_binding.Training], own: OwnProcess, restore_cache: Callable[[], None]) -> None:
+    if own.is_this:
+        held.clear()
+        restore_cache()
 
 
 def _releases_parameters(settings: _binding.Config) -> bool:
