@@ -372,11 +372,11 @@ at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& 
 StepResult Engine::step() {
   const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Optimizer);
-  if (fp8_) {
+  StepResult result = optimization_->step();
+  if (fp8_) {  // after the update, because a refused step leaves no trace
     parallel::GroupReduction ranks(holders_of(*mesh_, *fp8_));
     fp8_->end_step(ranks);
   }
-  StepResult result = optimization_->step();
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
   for (const Member& one : members_)
     for (Metric& row : one.reports->end_step(mesh_->all(), result.skipped)) result.rows.push_back(std::move(row));

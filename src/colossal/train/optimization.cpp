@@ -271,12 +271,16 @@ void Optimization::settle_states() {
   at::Tensor most = at::tensor({trace_->min_bytes() + (is_static ? bytes : 0), bytes}, at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t least = most[0].item<int64_t>();
-  require(device >= least, "memory", "device = \"", print_bytes(device), "\" is too small: in step ", steps_done_ + 1,
-          " activations, gradients and the parameters in use at once",
-          config_.memory.states_on_device > 0 ? " and memory.states_on_device" : "",
-          " take more; the smallest that works is \"", print_bytes(least),
-          "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
-          "memory.recompute = \"block\" need less; nothing of this step is kept");
+  if (device < least)
+    throw RefusedStep(
+        "memory",
+        concat("device = \"", print_bytes(device), "\" is too small: in step ", steps_done_ + 1,
+               " activations, gradients and the parameters in use at once",
+               config_.memory.states_on_device > 0 ? " and memory.states_on_device" : "",
+               " take more; the smallest that works is \"", print_bytes(least),
+               "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
+               "memory.recompute = \"block\" need less; nothing of this step is kept"),
+        least);
   comm::agree(mesh_.all(), at::kCPU, [&] {
     for (memory::MovableStore* movable : there) movable->move(false);
     for (memory::MovableStore* movable : here) movable->move(true);
@@ -318,8 +322,10 @@ StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weigh
     ++steps_done_;
     return {rate, norm, true};
   }
-  require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
-          "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
+  if (!std::isfinite(norm))
+    throw RefusedStep(
+        "training", concat("the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
+                           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept"));
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
   if (by_value) agree([&] { optim::clip_by_value(store_->shards(), clip * scale); });
   update(rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);

@@ -89,10 +89,10 @@ class Optimization {
   /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer
   ///                and ChunkStore::updated(). With memory.device also as DeviceTrace::agree(), and if that returns
   ///                true two more all_reduces over all ranks, of 16 and 8 bytes.
-  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause;
-  ///         weights whose sum is 0 or not finite.
-  ///         "memory": a step needs more of the device than memory.device, with the smallest budget that works, on all
-  ///         ranks.
+  /// Errors: thrown before any change. RefusedStep("training"): gradients that are not finite, unless the loss scale is
+  ///         the cause. "training": weights whose sum is 0 or not finite.
+  ///         RefusedStep("memory"): a step needs more of the device than memory.device, with the smallest budget that
+  ///         works.
   StepResult step(const std::optional<LossWeights>& weights = std::nullopt);
   int64_t steps_done() const { return steps_done_; }
   /// Returns the store of this rank's parameters, gradients and states; null without tiers.

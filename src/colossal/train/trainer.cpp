@@ -318,16 +318,21 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
 }
 
-void Trainer::save(bool last) {
+nlohmann::json Trainer::position() const {
+  nlohmann::json position{{"data", data_.training->state()}};
+  if (nlohmann::json rule = rule_->state(); !rule.is_null()) position["step_rule"] = std::move(rule);
+  return position;
+}
+
+void Trainer::save(bool last, const nlohmann::json& position) {
   if (saved_step_ == engine_->steps_done()) return;
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (lock_) lock_->check();
   });
-  nlohmann::json progress{{"data", data_.training->state()},
-                          {"matmul", ops::matmul_choice().encode()},
+  nlohmann::json progress{{"matmul", ops::matmul_choice().encode()},
                           {"config", to_toml(config_)},
                           {"model", run::values_of(data_.shape)}};
-  if (nlohmann::json rule = rule_->state(); !rule.is_null()) progress["step_rule"] = std::move(rule);
+  progress.update(position);
   try {
     checkpoints().save(*engine_, progress, lock_.get());
   } catch (const Error& error) {
@@ -401,15 +406,35 @@ std::optional<double> Trainer::step_flops() {
 StepWork Trainer::make_step() {
   StepWork work;
   const int64_t before = engine_->steps_done();
-  work.outcome = rule_->step(*engine_, [&] {
-    ++work.batches;
-    tensor::Batch batch = data_.training->next();
-    tell_notices(*data_.training);
-    return batch;
-  });
+  const nlohmann::json position = this->position();  // the batches of a refused step must come again
+  try {
+    work.outcome = rule_->step(*engine_, [&] {
+      ++work.batches;
+      tensor::Batch batch = data_.training->next();
+      tell_notices(*data_.training);
+      return batch;
+    });
+  } catch (const RefusedStep& error) {
+    end_refused(error, before, position);
+  }
   require(engine_->steps_done() > before, "objective", "the step rule of ", data_.objective.name,
           " must make an update: got none in a step; call Engine::step()");
   return work;
+}
+
+void Trainer::end_refused(const RefusedStep& error, int64_t steps, const nlohmann::json& position) {
+  // A rule that has made updates of its own in this step cannot continue from its middle.
+  if (steps == 0 || steps != engine_->steps_done()) throw error;
+  try {
+    save(/*last=*/true, position);
+  } catch (const Error& failure) {
+    log_.warning("the steps before the refused one cannot be saved: ", failure.what());
+    throw error;
+  }
+  throw RefusedStep(error.component(),
+                    concat(error.message(), "; step ", steps,
+                           " is saved: change what the message names, and continue with --resume"),
+                    error.needed_bytes());
 }
 
 bool Trainer::run() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -95,7 +96,8 @@ class Trainer {
   /// Trains to config.training.steps, or until a stop is requested. Returns true if all steps are done. In both cases
   /// the last step is saved.
   /// Errors: a run folder that was deleted, moved or recreated; a checkpoint that cannot be written, if it is the last
-  ///         one or there is no older one; the same on every rank. Failures to write other checkpoints, metrics and
+  ///         one or there is no older one; a refused step (RefusedStep), after the steps before it were saved; the same
+  ///         on every rank. Failures to write other checkpoints, metrics and
   ///         events are logged as warnings, and training continues.
   bool run();
   /// Writes report.html, or a warning if that fails. Records `sample`, a text that the model generated, unless it is
@@ -122,13 +124,18 @@ class Trainer {
   /// and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
-  void save(bool last);
+  void save(bool last) { save(last, position()); }
+  void save(bool last, const nlohmann::json& position);
+  /// Returns the position in the data and the state of the step rule, with which the next step begins.
+  nlohmann::json position() const;
   /// Logs the notices of `batches`: records that were skipped up to the last batch.
   void tell_notices(data::Batches& batches);
   /// Makes the step rule of the run's objective. Errors ("objective"): a rule for a name that no objective has.
   std::unique_ptr<StepRule> make_rule();
-  /// Makes one step with the rule.
+  /// Makes one step with the rule. Errors: those of the step. If the engine refused it (RefusedStep), the steps before
+  /// it are saved first, as when a stop is requested.
   StepWork make_step();
+  [[noreturn]] void end_refused(const RefusedStep& error, int64_t steps, const nlohmann::json& position);
   /// Evaluates on held-out data, if there is any, calls options.evaluated, and adds the rows to the step.
   void evaluate(report::StepMetrics& metrics);
   /// Gathers memory and step time of each rank into `ranks`. Returns true if a stop was requested on any rank.
