@@ -20,6 +20,7 @@
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/record_step.h"
+#include "colossal/train/step_result.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -126,6 +127,46 @@ void expect_host(const Case& c, int64_t recorded, int64_t real, const std::strin
   EXPECT_LE(recorded, c.host + buffers * memory::kBlock) << what;
   if (c.has_disk) return;  // a real disk takes time, so another number of buffers may be in use at once
   EXPECT_NEAR(recorded, real, of_operators(real)) << what;
+}
+
+/// Returns the smallest memory.device that the refusal of `work` names; 0 = it is not refused.
+template <class Work>
+int64_t least_budget(const Work& work) {
+  try {
+    work();
+  } catch (const RefusedStep& error) {
+    return error.needed_bytes();
+  }
+  return 0;
+}
+
+/// A plan and a run name the same smallest budget, and a step within it counts no more for it.
+TEST(RecordedBudget, EqualsThatOfTheRealStep) {
+  const ops::MatmulChoice before = ops::matmul_choice();
+  ops::set_matmul({});
+  run::Config config = config_of({.name = "small", .device = 6 * kChunkBytes}, "");
+  const models::ModelShape shape = shape_of_steps();
+  const auto record = [&] { return record_step(config, shape, 0).memory; };
+  const auto train = [&] { comm::run_ranks(1, [&](comm::World& world) { counted(world, config, shape); }); };
+  const int64_t recorded = least_budget(record), real = least_budget(train);
+  EXPECT_GT(recorded, config.memory.device);
+  EXPECT_EQ(recorded, real);
+  config.memory.device = recorded;
+  EXPECT_EQ(least_budget(train), 0);
+  const StepMemory memory = record();
+  EXPECT_LE(memory.budget_bytes, recorded);
+  EXPECT_GT(memory.peak_bytes, memory.budget_bytes) << "the rows of the batch, which are there before the step";
+  config.memory.device = recorded - 1;
+  EXPECT_EQ(least_budget(record), recorded);
+  ops::set_matmul(before);
+}
+
+/// Buffers that begin at a block of their own take more memory than counts for memory.host.
+TEST(RecordedBudget, CountsHostMemoryAsTheBudgetDoes) {
+  run::Config config = config_of({.name = "host", .host = int64_t{32} << 20}, "");
+  const StepMemory memory = record_step(config, shape_of_steps(), 0).memory;
+  EXPECT_GT(memory.budget_host_bytes, 0);
+  EXPECT_LE(memory.budget_host_bytes, config.memory.host);
 }
 
 TEST_P(RecordedMemory, EqualsThatOfTheRealStep) {

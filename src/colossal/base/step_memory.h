@@ -29,6 +29,10 @@ struct StepMemory {
   /// The most bytes of each kind at any moment. The moments differ, so their sum exceeds `peak_bytes`.
   Kinds kinds;
   int64_t peak_bytes = 0;  ///< the most bytes of all kinds but `host` together
+  /// The most bytes that the run counts for memory.device: on a CPU without the rows of its batch, which it has before
+  /// the step begins; 0 = no such budget
+  int64_t budget_bytes = 0;
+  int64_t budget_host_bytes = 0;  ///< the most bytes that the run counts for memory.host; 0 = no tiers
   /// Index in StepEvents::list of the first event that starts after the peak is reached; the size of the list if the
   /// peak is after the last event
   int64_t peak_event = 0;

@@ -9,6 +9,7 @@
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/memory/device_meter.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
 
@@ -54,6 +55,8 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   step();
   StepMemory memory = step_memory(account.usage());
   memory.curve = curve_of(account.end_curve());
+  if (const auto use = engine->device_use()) memory.budget_bytes = use->peak;
+  if (engine->tiers()) memory.budget_host_bytes = engine->tiers()->counts().peak_host_bytes;
   const RecomputeChoice& choice = engine->recomputation();
   return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
 }
