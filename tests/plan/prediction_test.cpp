@@ -40,14 +40,15 @@ Prediction example() {
                         .flops_per_token = 2'523'968'372'736,
                         .seconds = {.compute = 1.1, .communication = 1.2, .bubble = 1.3, .optimizer = 1.4, .input = 1}};
   prediction.roles = {role, {.name = "stage 1", .ranks = 6, .fullest = "forward"}};
-  prediction.remedies = {{"[memory]\nrecompute = \"block\"\n", 23, 0.7}};
+  prediction.remedies = {{"[memory]\nrecompute = \"block\"\n", 23, 0.7, "micro-batches must stay 1"}};
   prediction.assumptions = {"one document a row", "the batch is ready"};
   prediction.goodput = 0.9, prediction.checkpoint_seconds = 30, prediction.checkpoint_interval = 7200;
   return prediction;
 }
 
 TEST(Prediction, ReadsBackItsJson) {
-  const Prediction before = example();
+  Prediction before = example();
+  before.rank_load = {.worst = 4, .fitting = 1.25, .peak_bytes = 24};
   const std::string text = to_json(before);
   const Prediction after = parse_prediction(text, "prediction.json");
   EXPECT_EQ(to_json(after), text);
@@ -59,6 +60,8 @@ TEST(Prediction, ReadsBackItsJson) {
   EXPECT_EQ(after.roles[0].links, before.roles[0].links);
   EXPECT_EQ(after.roles[0].seconds.bubble, 0.3);
   EXPECT_EQ(after.remedies.at(0).table, before.remedies[0].table);
+  EXPECT_EQ(after.remedies[0].training, "micro-batches must stay 1");
+  EXPECT_EQ(after.rank_load, before.rank_load);
   EXPECT_EQ(after.assumptions, before.assumptions);
   EXPECT_EQ(after.goodput, 0.9);
   EXPECT_EQ(after.checkpoint_seconds, 30);
@@ -101,8 +104,27 @@ TEST(Prediction, PrintsTables) {
   EXPECT_THAT(text, HasSubstr("MFU 62 %: causal pairs\n"));
   EXPECT_THAT(text, HasSubstr("goodput 90 % of the time of a long run, with a checkpoint of "));
   EXPECT_THAT(text, HasSubstr("The layout does not fit: stage 0 needs 5 TB\n"));
-  EXPECT_THAT(text, HasSubstr("[memory]\nrecompute = \"block\"\n"));
+  EXPECT_THAT(text, HasSubstr("# it changes what the run learns: micro-batches must stay 1\n[memory]\nrecompute"));
   EXPECT_THAT(text, HasSubstr("\nassumptions\n- one document a row\n- the batch is ready\n"));
+}
+
+TEST(Prediction, SaysUpToWhichLoadALayoutFits) {
+  Prediction prediction = example();
+  prediction.rank_load = {.worst = 4, .fitting = 1.25, .peak_bytes = 24};
+  prediction.limit = "it fits up to a rank load of 1.25";
+  EXPECT_THAT(to_text(prediction), HasSubstr("The layout fits at some loads only: it fits up to a rank load of 1.25"));
+  prediction.fits = true;
+  EXPECT_THAT(to_text(prediction), HasSubstr("rank load that the config permits, 4, a rank needs 24 B.\n"));
+}
+
+/// Predictions of runs that an earlier version saved.
+TEST(Prediction, ReadsJsonWithoutLoads) {
+  auto json = nlohmann::json::parse(to_json(example()));
+  json.erase("rank_load");
+  json["remedies"][0].erase("training");
+  const Prediction read = parse_prediction(json.dump(), "prediction.json");
+  EXPECT_EQ(read.rank_load, RankLoads());
+  EXPECT_EQ(read.remedies.at(0).training, "");
 }
 
 TEST(Prediction, SaysThatALayoutFits) {

@@ -198,10 +198,16 @@ TEST(Prediction, ComparesMemoryWithTheDevice) {
 TEST(Prediction, ComparesMemoryWithItsBudget) {
   run::Config config = config_of(1);
   const RecordedRoles roles = record_roles(config, even_shape());
-  config.memory.device = roles.at(0).step.memory.peak_bytes - 1;
+  const int64_t peak = roles.at(0).step.memory.peak_bytes;
+  config.memory.device = peak - 1;
   const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
   EXPECT_FALSE(prediction.fits);
-  EXPECT_THAT(prediction.limit, HasSubstr("memory.device"));
+  EXPECT_EQ(prediction.limit,
+            concat("all ranks: a rank needs ", peak, " bytes, and memory.device is ", peak - 1, " bytes"))
+      << "rounded, both are the same";
+  config.memory.device = peak / 2;
+  EXPECT_THAT(predict_step(config, even_shape(), roles, cluster_of(config, shared_machine())).limit,
+              HasSubstr("MiB, and memory.device is "));
 }
 
 TEST(Prediction, TellsLinksApart) {

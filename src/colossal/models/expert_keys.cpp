@@ -13,6 +13,12 @@ namespace {
 /// overflow.
 constexpr int64_t kMaxExperts = 1 << 16;
 
+/// The table as the only keys of a struct.
+struct ExpertTable {
+  ExpertKeys experts{};
+  void fields(Fields& f) { expert_table(f, experts); }
+};
+
 /// Returns the names of the keys that differ from their defaults, separated by commas.
 std::string given_keys(const ExpertKeys& keys) {
   const std::vector<KeyHelp> defaults = describe_config(ExpertKeys()), now = describe_config(keys);
@@ -97,6 +103,24 @@ int64_t ExpertKeys::shared_ffn(const ModelShape& shape) const { return shared * 
 
 void expert_table(Fields& f, ExpertKeys& keys) {
   f.section("experts", keys, "mixture of experts in place of feed-forward layers");
+}
+
+ExpertKeys expert_keys_of(const ModelShape& shape) {
+  OwnSizes own = shape.own;
+  const auto all = ConfigDocument::parse(fields_to_toml([&](Fields& f) { own.fields(f); }), "the keys of the model");
+  ConfigDocument table;
+  for (const auto& [key, value] : all.values())
+    if (key.starts_with("experts.")) table.put(key, value);
+  ExpertTable read;
+  table.read(read);
+  return read.experts;
+}
+
+ModelShape with_expert_capacity(ModelShape shape, double capacity) {
+  ConfigDocument change;
+  change.put("experts.capacity", ConfigValue{.value = capacity, .where = "", .raw = std::nullopt});
+  change.read(shape.own);
+  return shape;
 }
 
 std::vector<std::string> expert_training_keys() {

@@ -52,6 +52,10 @@ struct ExpertKeys {
 
 /// Visits the keys as the table `experts`.
 void expert_table(Fields& f, ExpertKeys& keys);
+/// Returns the table `experts` of the own keys of a shape; the defaults, a dense model, if they have no such table.
+ExpertKeys expert_keys_of(const ModelShape& shape);
+/// Returns `shape` with experts.capacity = `capacity`. Errors ("config"): own keys without a table `experts`.
+ModelShape with_expert_capacity(ModelShape shape, double capacity);
 /// Returns the keys of the table that concern training alone, by their dotted names, such as "experts.capacity".
 std::vector<std::string> expert_training_keys();
 

@@ -14,6 +14,7 @@
 
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_hops.h"
+#include "colossal/nn/meant_load.h"
 
 namespace colossal::nn {
 
@@ -180,11 +181,11 @@ ExpertDispatch::ExpertDispatch(const at::Tensor& experts, const at::Tensor& kept
     route->first.emplace(experts, route->place, assignments, count, here, ranks);
     route->last.emplace(route->first->counts(), here, ranks, ExpertRanks::Among::SameNode, experts.options());
   } else {
-    std::vector<int64_t> even = even_counts(is_meta ? all : 0, count);
-    even.resize(static_cast<size_t>(room), 0);
+    std::vector<int64_t> meant = is_meta ? meant_counts(all, experts.size(0), count, *ranks) : std::vector<int64_t>();
+    meant.resize(static_cast<size_t>(room), 0);
     const at::Tensor counts =
         is_meta ? at::empty({room}, experts.options()) : expert_counts(of, room + 1).narrow(0, 0, room);
-    route->last.emplace(counts, even, here, ranks, ExpertRanks::Among::All);
+    route->last.emplace(counts, meant, here, ranks, ExpertRanks::Among::All);
     set_order(*route, experts, of, route->last->rows_sent());
   }
   route_ = route;

@@ -32,7 +32,8 @@ namespace colossal::nn {
 /// Order:       the calls, and the ranks that take part, do not depend on the choice of experts.
 class ExpertDispatch {
  public:
-  /// `experts`: [T, used] in ascending order; `kept`: [T, used] bool or undefined. On meta loads are even.
+  /// `experts`: [T, used] in ascending order; `kept`: [T, used] bool or undefined. On meta
+  /// counts are those of meant_counts().
   ExpertDispatch(const at::Tensor& experts, const at::Tensor& kept, int64_t count,
                  const std::shared_ptr<const ExpertRanks>& ranks);
 

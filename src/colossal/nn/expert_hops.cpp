@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/meant_load.h"
 
 namespace colossal::nn {
 namespace {
@@ -178,7 +179,7 @@ NodeHop::Codes NodeHop::codes_of(const at::Tensor& experts, const at::Tensor& pl
 }
 
 void NodeHop::even(int64_t tokens, int64_t used, int64_t count, int64_t of_node) {
-  Counts loads = even_counts(tokens * used, count);
+  Counts loads = meant_counts(tokens * used, tokens, count, *ranks_);
   loads.resize(static_cast<size_t>(nodes_ * of_node), 0);
   for (int64_t n = 0; n < nodes_; ++n) {
     const auto first = loads.begin() + n * of_node;

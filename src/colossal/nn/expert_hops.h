@@ -67,8 +67,8 @@ class ExpertHop {
 class NodeHop {
  public:
   /// `experts`: [T, used], ascending. `place`: [T, used], the places of assignments in the order of experts, with the
-  /// number of assignments for dropped ones. `here`: experts of each rank. On meta loads are even, each token's experts
-  /// are in as many nodes as possible, and all ranks have the same counts.
+  /// number of assignments for dropped ones. `here`: experts of each rank. On meta loads are those of meant_counts(),
+  /// each token's experts are in as many nodes as possible, and all ranks have the same counts.
   /// Communication: an all_to_all of 2 int64 for each node, then one of an int64 for each assignment to another node.
   ///                Waits for the results of both; on accelerators it first waits for `experts` and `place`.
   /// Errors ("experts"): received counts that contradict each other, because ranks did not run the same pass.

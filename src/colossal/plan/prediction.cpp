@@ -55,6 +55,19 @@ PredictionJson role_json(const PredictedRole& role) {
           {"seconds", seconds_json(role.seconds)}};
 }
 
+PredictionJson loads_json(const RankLoads& loads) {
+  return {{"worst", loads.worst}, {"fitting", loads.fitting}, {"peak_bytes", loads.peak_bytes}};
+}
+
+/// Returns even loads for a prediction of an earlier version, which has none.
+RankLoads read_loads(const PredictionJson& object) {
+  if (!object.contains("rank_load")) return {};
+  const PredictionJson& loads = object.at("rank_load");
+  return {.worst = loads.at("worst").get<double>(),
+          .fitting = loads.at("fitting").get<double>(),
+          .peak_bytes = loads.at("peak_bytes").get<int64_t>()};
+}
+
 StepParts read_seconds(const PredictionJson& object) {
   return {.compute = object.at("compute").get<double>(),
           .communication = object.at("communication").get<double>(),
@@ -107,12 +120,14 @@ Prediction read_prediction(const PredictionJson& object) {
                         .seconds = read_seconds(object.at("seconds")),
                         .goodput = object.at("goodput").get<double>(),
                         .checkpoint_seconds = object.at("checkpoint_seconds").get<double>(),
-                        .checkpoint_interval = object.at("checkpoint_interval").get<double>()};
+                        .checkpoint_interval = object.at("checkpoint_interval").get<double>(),
+                        .rank_load = read_loads(object)};
   for (const PredictionJson& role : object.at("roles")) prediction.roles.push_back(read_role(role));
   for (const PredictionJson& row : object.at("remedies"))
     prediction.remedies.push_back({.table = row.at("table").get<std::string>(),
                                    .peak_bytes = row.at("peak_bytes").get<int64_t>(),
-                                   .step_seconds = row.at("step_seconds").get<double>()});
+                                   .step_seconds = row.at("step_seconds").get<double>(),
+                                   .training = row.value("training", "")});
   for (const PredictionJson& row : object.at("assumptions")) prediction.assumptions.push_back(row.get<std::string>());
   return prediction;
 }
@@ -131,12 +146,16 @@ std::string to_json(const Prediction& prediction) {
   for (const PredictedRole& role : prediction.roles) roles.push_back(role_json(role));
   for (const Remedy& remedy : prediction.remedies)
     remedies.push_back(
-        {{"table", remedy.table}, {"peak_bytes", remedy.peak_bytes}, {"step_seconds", remedy.step_seconds}});
+        {{"table", remedy.table},
+         {"peak_bytes", remedy.peak_bytes},
+         {"step_seconds", remedy.step_seconds},
+         {"training", remedy.training}});
   const PredictionJson object{{"ranks", prediction.ranks},
                               {"fits", prediction.fits},
                               {"limit", prediction.limit},
                               {"step_seconds", prediction.step_seconds},
                               {"peak_bytes", prediction.peak_bytes},
+                              {"rank_load", loads_json(prediction.rank_load)},
                               {"mfu", prediction.mfu},
                               {"mfu_formula", prediction.mfu_formula},
                               {"flops_per_token", count_json(prediction.flops_per_token)},

@@ -50,14 +50,24 @@ struct Remedy {
   std::string table;  ///< TOML to paste
   int64_t peak_bytes = 0;
   double step_seconds = 0;
+  std::string training{};  ///< how it changes what the run learns; empty = not at all, up to rounding
+};
+
+/// How unevenly the experts of a mixture may be loaded, and what that needs. A rank load is the number of assignments
+/// that the busiest rank computes in a micro-batch, over the mean of the ranks that exchange tokens.
+struct RankLoads {
+  double worst = 1;        ///< the largest load that the config permits; 1 = all ranks always have the same load
+  double fitting = 1;      ///< the largest load up to which the layout fits; 0 = it does not fit at even loads
+  int64_t peak_bytes = 0;  ///< of the fullest role at the worst load
+  bool operator==(const RankLoads&) const = default;
 };
 
 struct Prediction {
   int64_t ranks = 0;
-  bool fits = true;
+  bool fits = true;   ///< at every load of the experts that the config permits
   std::string limit;  ///< why it does not fit, with the numbers; empty if it fits
   double step_seconds = 0;
-  int64_t peak_bytes = 0;      ///< of the fullest role
+  int64_t peak_bytes = 0;      ///< of the fullest role, at even loads of experts
   double mfu = 0;              ///< operations of the model / (step_seconds x ranks x peak); 0 = no peak is known
   std::string mfu_formula;     ///< which operations count, in words
   double flops_per_token = 0;  ///< models::costs_of of a sample / its tokens: causal pairs only, no recomputation
@@ -68,6 +78,7 @@ struct Prediction {
   double goodput = 1;              ///< share of the time of a long run that makes progress between failures
   double checkpoint_seconds = 0;   ///< of one checkpoint; 0 = the profile has no disk
   double checkpoint_interval = 0;  ///< seconds of training between checkpoints that lose the least; 0 = as above
+  RankLoads rank_load{};
 };
 
 /// Returns one JSON object with the members of docs/how-to/planning.md.

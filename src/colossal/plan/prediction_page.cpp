@@ -58,7 +58,9 @@ std::string page_verdict(const Prediction& prediction) {
   if (!prediction.fits) out += "<p class='warn'>" + report::html_text(prediction.limit) + "</p>\n";
   for (const Remedy& remedy : prediction.remedies)
     out += concat("<details open><summary>fits with a step of ", short_seconds(remedy.step_seconds), " and a peak of ",
-                  readable_bytes(remedy.peak_bytes), "</summary><pre>", report::html_text(remedy.table),
+                  readable_bytes(remedy.peak_bytes),
+                  remedy.training.empty() ? "" : "; it changes what the run learns: ",
+                  report::html_text(remedy.training), "</summary><pre>", report::html_text(remedy.table),
                   "</pre></details>\n");
   return out.empty() ? "" : page_card("Memory", out);
 }

@@ -96,15 +96,24 @@ std::string long_run_text(const Prediction& prediction) {
   return text + "\n";
 }
 
+std::string load_text(const RankLoads& loads) {
+  if (loads.worst <= 1) return "";
+  return concat("At the largest rank load that the config permits, ", rounded(loads.worst), ", a rank needs ",
+                readable_bytes(loads.peak_bytes), ".\n");
+}
+
 std::string fit_text(const Prediction& prediction) {
-  if (prediction.fits) return "The layout fits.\n";
-  std::string text = concat("The layout does not fit: ", prediction.limit, "\n");
+  if (prediction.fits) return concat("The layout fits.\n", load_text(prediction.rank_load));
+  const bool fits_some = prediction.rank_load.fitting > 0 && prediction.rank_load.worst > 1;
+  std::string text =
+      concat(fits_some ? "The layout fits at some loads only: " : "The layout does not fit: ", prediction.limit, "\n");
   if (prediction.remedies.empty()) return text + "No single change or pair of changes was found that makes it fit.\n";
   text += "Changes that make it fit, the fastest first:\n";
   for (const Remedy& remedy : prediction.remedies) {
     std::string table = remedy.table;
     while (table.ends_with('\n')) table.pop_back();
     text += concat("\n# ", rounded(remedy.step_seconds), " seconds, peak ", readable_bytes(remedy.peak_bytes), "\n",
+                   remedy.training.empty() ? "" : concat("# it changes what the run learns: ", remedy.training, "\n"),
                    table, "\n");
   }
   return text;

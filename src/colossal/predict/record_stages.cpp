@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/rank_load.h"
 
 namespace colossal::predict {
 
@@ -14,6 +15,7 @@ RecordedRoles record_stages(const run::Config& config, const train::NamedModel& 
                       .ranks = std::vector<int>(static_cast<size_t>(ranks))};
     std::iota(role.ranks.begin(), role.ranks.end(), static_cast<int>(stage * ranks));
     role.step = train::record_step(config, model, role.ranks.front());
+    role.at_worst = worst_memory(config, model, role.ranks.front());
     roles.push_back(std::move(role));
   }
   return roles;

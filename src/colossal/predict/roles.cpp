@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/rank_load.h"
 #include "colossal/predict/rank_places.h"
 #include "colossal/predict/step.h"
 
@@ -210,6 +211,7 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
   for (RecordedRole& role : roles) {
     std::sort(role.ranks.begin(), role.ranks.end());
     role.name = name_of(role.ranks, sizes);
+    role.at_worst = worst_memory(config, model, role.ranks.front());
   }
   return roles;
 }

@@ -17,6 +17,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
 #include "colossal/predict/page.h"
+#include "colossal/predict/rank_load.h"
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/named_model.h"
@@ -115,9 +116,45 @@ std::vector<plan::PredictedLink> links_of(const StepEvents& events, int rank, co
 bool has_host_link(const plan::Profile& profile) { return profile.host.bandwidth > 0; }
 bool has_disk_link(const plan::Profile& profile) { return profile.disk.read > 0 && profile.disk.write > 0; }
 
+/// Returns both sides of a limit as text: rounded for people, or exactly if the rounded texts are equal.
+std::pair<std::string, std::string> distinct_bytes(int64_t needed, int64_t there) {
+  std::pair<std::string, std::string> texts{readable_bytes(needed), readable_bytes(there)};
+  if (texts.first == texts.second) texts = {concat(needed, " bytes"), concat(there, " bytes")};
+  return texts;
+}
+
+/// The most bytes of a rank in a step: on its device, of host memory, and of those that count for memory.device and
+/// memory.host.
+struct RankBytes {
+  int64_t peak = 0, host = 0, of_device = 0, of_host = 0;
+};
+
+RankBytes bytes_of(const StepMemory& memory) {
+  const int64_t peak = memory.peak_bytes, host = memory.kinds.host;
+  return {.peak = peak,
+          .host = host,
+          .of_device = memory.budget_bytes > 0 ? memory.budget_bytes : peak,
+          .of_host = memory.budget_host_bytes > 0 ? memory.budget_host_bytes : host};
+}
+
+/// Returns the bytes between a step of even loads and rows of one document (share 0) and the worst step (1). Each
+/// tensor's size is linear in the load, so the peak is convex and the straight line bounds it from above.
+RankBytes bytes_at(const RecordedRole& role, double share) {
+  const RankBytes even = bytes_of(role.step.memory);
+  if (!role.at_worst || share == 0) return even;
+  const RankBytes worst = bytes_of(*role.at_worst);
+  const auto between = [&](int64_t from, int64_t to) {
+    return from + static_cast<int64_t>(std::ceil(share * static_cast<double>(std::max<int64_t>(0, to - from))));
+  };
+  return {.peak = between(even.peak, worst.peak),
+          .host = between(even.host, worst.host),
+          .of_device = between(even.of_device, worst.of_device),
+          .of_host = between(even.of_host, worst.of_host)};
+}
+
 /// On CPUs tensors are memory of the process; on accelerators only the host's part of them is.
-int64_t resident_bytes_of(const StepMemory& memory, const plan::Profile& profile) {
-  return profile.machine.resident + memory.kinds.host + (profile.device.shared ? memory.peak_bytes : 0);
+int64_t resident_bytes_of(const RankBytes& rank, const plan::Profile& profile) {
+  return profile.machine.resident + rank.host + (profile.device.shared ? rank.peak : 0);
 }
 
 plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepParts& seconds, const plan::Costs& costs,
@@ -127,7 +164,7 @@ plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepPar
           .ranks = static_cast<int64_t>(role.ranks.size()),
           .first_rank = role.ranks.front(),
           .peak_bytes = memory.peak_bytes,
-          .resident_bytes = resident_bytes_of(memory, profile),
+          .resident_bytes = resident_bytes_of(bytes_of(memory), profile),
           .fullest = moment_text(role.step),
           .kinds = memory.kinds,
           .recompute = role.step.recompute,
@@ -145,40 +182,84 @@ template <class BytesOf>
 FullestNode fullest_node(const RecordedRoles& roles, int64_t ranks_per_node, const BytesOf& bytes_of) {
   std::map<int64_t, int64_t> nodes;
   for (const RecordedRole& role : roles)
-    for (const int rank : role.ranks) nodes[rank / ranks_per_node] += bytes_of(role.step.memory);
+    for (const int rank : role.ranks) nodes[rank / ranks_per_node] += bytes_of(role);
   FullestNode fullest;
   for (const auto& [node, bytes] : nodes)
     if (bytes > fullest.bytes) fullest = {node, bytes};
   return fullest;
 }
 
-/// Returns why the roles do not fit; empty = they fit.
-std::string limit_of(const run::MemoryConfig& budgets, const RecordedRoles& roles, const plan::Cluster& cluster) {
+/// Returns why the roles do not fit in a step between the even one (share 0) and the worst (1); empty = they fit.
+std::string limit_at(double share, const run::MemoryConfig& budgets, const RecordedRoles& roles,
+                     const plan::Cluster& cluster) {
   const plan::Profile& profile = cluster.profile();
   if (profile.device.shared) {
-    const FullestNode node = fullest_node(roles, cluster.ranks_per_node(),
-                                          [&](const StepMemory& memory) { return resident_bytes_of(memory, profile); });
+    // Steps differ in which rank is the busiest, and processes keep what they freed, so each rank counts as busy.
+    const FullestNode node = fullest_node(roles, cluster.ranks_per_node(), [&](const RecordedRole& role) {
+      return resident_bytes_of(bytes_at(role, share), profile);
+    });
     const int64_t memory = profile.device.memory - profile.device.reserve;
-    if (node.bytes > memory)
-      return concat("the ranks of node ", node.node, " need ", readable_bytes(node.bytes),
-                    " together, and the machine has ", readable_bytes(memory), " besides its reserve");
+    if (node.bytes > memory) {
+      const auto [needed, there] = distinct_bytes(node.bytes, memory);
+      return concat("the ranks of node ", node.node, " need ", needed, " together, and the machine has ", there,
+                    " besides its reserve");
+    }
   }
-  const auto fullest = std::max_element(roles.begin(), roles.end(), [](const RecordedRole& a, const RecordedRole& b) {
-    return a.step.memory.peak_bytes < b.step.memory.peak_bytes;
-  });
-  const int64_t peak = fullest->step.memory.peak_bytes;
-  if (!profile.device.shared && peak > cluster.device_bytes())
-    return concat(fullest->name, ": a rank needs ", readable_bytes(peak), ", and a device has ",
-                  readable_bytes(cluster.device_bytes()), " besides its reserve");
-  if (budgets.device > 0 && peak > budgets.device)
-    return concat(fullest->name, ": a rank needs ", readable_bytes(peak), ", and memory.device is ",
-                  readable_bytes(budgets.device));
-  const FullestNode host =
-      fullest_node(roles, cluster.ranks_per_node(), [](const StepMemory& memory) { return memory.kinds.host; });
-  if (budgets.host > 0 && host.bytes > budgets.host)
-    return concat("the ranks of node ", host.node, " need ", readable_bytes(host.bytes),
-                  " of host memory together, and memory.host is ", readable_bytes(budgets.host));
+  const auto fullest_by = [&](int64_t RankBytes::* bytes) {
+    return std::max_element(roles.begin(), roles.end(), [&](const RecordedRole& a, const RecordedRole& b) {
+      return bytes_at(a, share).*bytes < bytes_at(b, share).*bytes;
+    });
+  };
+  const auto fullest = fullest_by(&RankBytes::peak), counting = fullest_by(&RankBytes::of_device);
+  const int64_t peak = bytes_at(*fullest, share).peak, counted = bytes_at(*counting, share).of_device;
+  if (!profile.device.shared && peak > cluster.device_bytes()) {
+    const auto [needed, there] = distinct_bytes(peak, cluster.device_bytes());
+    return concat(fullest->name, ": a rank needs ", needed, ", and a device has ", there, " besides its reserve");
+  }
+  if (budgets.device > 0 && counted > budgets.device) {
+    const auto [needed, there] = distinct_bytes(counted, budgets.device);
+    return concat(counting->name, ": a rank needs ", needed, ", and memory.device is ", there);
+  }
+  const FullestNode host = fullest_node(roles, cluster.ranks_per_node(),
+                                        [&](const RecordedRole& role) { return bytes_at(role, share).of_host; });
+  if (budgets.host > 0 && host.bytes > budgets.host) {
+    const auto [needed, there] = distinct_bytes(host.bytes, budgets.host);
+    return concat("the ranks of node ", host.node, " need ", needed, " of host memory together, and memory.host is ",
+                  there);
+  }
   return "";
+}
+
+/// Sets whether the roles fit, up to which load, and why not.
+void set_limit(plan::Prediction& prediction, const run::Config& config, const models::ModelShape& shape,
+               const RecordedRoles& roles, const plan::Cluster& cluster) {
+  const auto limit = [&](double share) { return limit_at(share, config.memory, roles, cluster); };
+  plan::RankLoads& loads = prediction.rank_load;
+  for (const RecordedRole& role : roles) loads.peak_bytes = std::max(loads.peak_bytes, bytes_at(role, 1).peak);
+  loads.worst = loads.fitting = worst_rank_load(config, shape);
+  prediction.limit = limit(1);
+  prediction.fits = prediction.limit.empty();
+  if (prediction.fits) return;
+  loads.fitting = 0;
+  if (std::string even = limit(0); !even.empty()) {
+    prediction.limit = std::move(even);
+    return;
+  }
+  if (loads.worst <= 1) {
+    prediction.limit = concat("rows of one document fit, and rows of several do not: ", prediction.limit);
+    return;
+  }
+  double fits = 0, fails = 1;  // shares
+  constexpr double kStep = 0.005;
+  while ((fails - fits) * (loads.worst - 1) > kStep) {
+    const double middle = (fits + fails) / 2;
+    (limit(middle).empty() ? fits : fails) = middle;
+  }
+  loads.fitting = std::floor(100 * (1 + fits * (loads.worst - 1))) / 100;
+  prediction.limit =
+      concat("it fits up to a rank load of ", number_text(loads.fitting), ", and the config permits ",
+             number_text(loads.worst), ", at which ", prediction.limit,
+             "; an even load is not certain, so limit it with model.experts.capacity, or give the ranks more memory");
 }
 
 /// What the model computes for a token, by its own formulas.
@@ -261,7 +342,7 @@ std::vector<std::string> assumptions_of(const run::Config& config, const train::
   std::vector<std::string> list;
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
   if (model.shape.task().reads_text() && config.data.documents != "joined") list.emplace_back("one document a row");
-  if (model.shape.experts > 0) list.emplace_back("experts are loaded evenly");
+  if (model.shape.experts > 0) list.emplace_back("experts are loaded evenly, except where a worst load is named");
   if (model.adapter.treatment || model.adapter.product)
     list.emplace_back("the MFU counts the model without its adapter, as if all of its parameters trained");
   if (profile.device.shared && !profile.products.rates.empty())
@@ -291,9 +372,8 @@ plan::Prediction predict_step(const run::Config& config, const train::NamedModel
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
-  plan::Prediction prediction{
-      .limit = limit_of(config.memory, roles, cluster), .step_seconds = timeline.seconds, .seconds = timeline.parts()};
-  prediction.fits = prediction.limit.empty();
+  plan::Prediction prediction{.step_seconds = timeline.seconds, .seconds = timeline.parts()};
+  set_limit(prediction, config, model.shape, roles, cluster);
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
     prediction.ranks += prediction.roles.back().ranks;

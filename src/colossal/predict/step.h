@@ -4,6 +4,7 @@
 //   const predict::RecordedRoles roles = predict::record_roles(config, shape);   // calls and memory
 //   const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct RecordedRole {
   std::string name;
   std::vector<int> ranks;
   train::RecordedStep step;
+  /// memory of its worst step (predict/rank_load.h): uneven experts, several documents in a row; none = as `step`
+  std::optional<StepMemory> at_worst{};
 };
 using RecordedRoles = std::vector<RecordedRole>;
 
@@ -43,7 +46,9 @@ inline RecordedRoles record_roles(const run::Config& config, const models::Model
 }
 
 /// Returns the prediction of a step of `roles` on `cluster`, without remedies. Calls cost what they cost at the slowest
-/// place that a rank of the role has (predict/role_costs.h).
+/// place that a rank of the role has (predict/role_costs.h). Seconds and peaks are those of evenly loaded experts
+/// and rows of one document. The prediction fits only if the worst step fits, too. Between even and worst loads its
+/// memory is taken as a straight line, which is never below the true one.
 /// Errors: those of plan::Cluster and plan::simulate_step().
 plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
                               const plan::Cluster& cluster);
