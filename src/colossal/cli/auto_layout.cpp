@@ -90,6 +90,7 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   predict::SearchResult found =
       predict::search(searched, named_model(model), cluster, {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
   predict::FoundLayout& best = found.best.front();
+  for (const std::string& kept : found.kept) best.why += concat("\nkept: ", kept);
   return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};
 }
 
@@ -158,6 +159,9 @@ void print_layout(const ChosenLayout& layout) {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.3g", layout.prediction->step_seconds);
     text += concat("predicted: ", seconds, " s a step, ", readable_bytes(layout.prediction->peak_bytes), " on a rank");
+    const plan::RankLoads& loads = layout.prediction->rank_load;
+    if (loads.worst > 1)
+      text += concat(", ", readable_bytes(loads.peak_bytes), " if its experts get ", loads.worst, " times their share");
   }
   while (text.ends_with('\n')) text.pop_back();
   say(text);

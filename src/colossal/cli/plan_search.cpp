@@ -25,8 +25,12 @@ std::string in_one_line(const std::string& table) {
 }  // namespace
 
 std::string to_text(const predict::SearchResult& found) {
-  std::string text = concat("layouts that fit, the fastest first (", found.tried, " are legal, ", found.recorded,
-                            " were simulated)\n\n  seconds      memory  layout\n");
+  const bool fit = found.best.front().prediction.fits;
+  std::string text = concat(fit ? "layouts that fit" : "no layout was found that fits at every load of the experts; "
+                                                       "layouts that fit at the most uneven loads",
+                            ", the fastest first (", found.tried, " are legal, ", found.recorded, " were simulated)\n");
+  for (const std::string& kept : found.kept) text += concat("kept: ", kept, "\n");
+  text += "\n  seconds      memory  layout\n";
   std::string above;  // the comparison of the layout above, which is not repeated
   for (const predict::FoundLayout& layout : found.best) {
     char numbers[64];
@@ -49,6 +53,7 @@ std::string to_json(const predict::SearchResult& found) {
                     {"why", layout.why},
                     {"table", layout.table}});
   object["best"] = std::move(best);
+  object["kept"] = found.kept;
   return object.dump();
 }
 

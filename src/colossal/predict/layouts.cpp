@@ -58,6 +58,8 @@ LayoutSpace::LayoutSpace(const run::Config& config, const train::NamedModel& mod
       limits_(std::move(limits)) {
   const auto objective = train::objective_of(fresh_, model);
   costs_ = run::costs_of(shape_, *objective);
+  learned_parts_ = run::LearnedParts(given_, shape_, *objective);
+  if (learned_parts_.any()) learned_ = learned_parts_.of(given_.parallel, given_.micro_batches());
   tokens_ = objective->example(1).has_tokens() ? given_.data.sequence : std::max<int64_t>(1, shape_.positions);
   add_tensors();
   add_sequences();
@@ -252,30 +254,34 @@ void LayoutSpace::visit_memory(Layout layout, const std::function<void(const Lay
     const int64_t in_node = limits_.ranks_per_node / tensor(layout).size;
     if (in_node > 1 && in_node < copies && copies % in_node == 0) groups.push_back(static_cast<int32_t>(in_node));
   }
-  const bool has_budgets = given_.memory.has_tiers();
-  for (const bool tiers : {false, true}) {
-    if (tiers && !has_budgets) continue;
-    for (int8_t zero = 0; zero <= 3; ++zero) {
-      if (keeps("parallel.zero") && zero != given_.parallel.zero) continue;
-      if (zero > 0 && copies == 1 && !keeps("parallel.zero")) continue;
-      if (tiers && given_.memory.device > 0 && zero != 0 && zero != 3) continue;  // memory.device needs 0 or 3
-      for (const int32_t group : groups) {
-        if ((zero == 0 && group != 0 && !keeps("parallel.zero_group")) || (group > 0 && copies % group != 0)) continue;
-        for (size_t r = 0; r < recomputes_.size(); ++r) {
-          layout.zero = zero;
-          layout.zero_group = group;
-          layout.recompute = static_cast<int8_t>(r);
-          layout.uses_tiers = tiers;
-          visit(layout);
-        }
+  layout.uses_tiers = given_.memory.has_tiers();  // budgets are the user's: no layout does without them
+  for (int8_t zero = 0; zero <= 3; ++zero) {
+    if (keeps("parallel.zero") && zero != given_.parallel.zero) continue;
+    if (zero > 0 && copies == 1 && !keeps("parallel.zero")) continue;
+    if (given_.memory.device > 0 && zero != 0 && zero != 3) continue;  // memory.device needs 0 or 3
+    for (const int32_t group : groups) {
+      if ((zero == 0 && group != 0 && !keeps("parallel.zero_group")) || (group > 0 && copies % group != 0)) continue;
+      layout.zero = zero;
+      layout.zero_group = group;
+      if (!learns_the_same(layout)) continue;
+      for (size_t r = 0; r < recomputes_.size(); ++r) {
+        layout.recompute = static_cast<int8_t>(r);
+        visit(layout);
       }
     }
   }
 }
 
-run::Config LayoutSpace::config_of(const Layout& layout) const {
-  run::Config config = fresh_;
-  auto& parallel = config.parallel;
+bool LayoutSpace::learns_the_same(const Layout& layout) const {
+  if (learned_.empty()) return true;
+  const auto parts = learned_parts_.of(parallel_of(layout), layout.micro_batches);
+  const std::string change = run::learned_change(learned_, parts);
+  if (!change.empty()) refusals_.emplace("training", change);
+  return change.empty();
+}
+
+distributed::ParallelConfig LayoutSpace::parallel_of(const Layout& layout) const {
+  distributed::ParallelConfig parallel = fresh_.parallel;
   parallel.data = layout.data;
   parallel.tensor = tensor(layout);
   parallel.sequence = sequence(layout);
@@ -283,31 +289,25 @@ run::Config LayoutSpace::config_of(const Layout& layout) const {
   parallel.pipeline = pipeline(layout);
   parallel.zero = layout.zero;
   parallel.zero_group = layout.zero_group;
-  if (parallel.pipeline.size > 1) {
-    parallel.pipeline.micro_batches = layout.micro_batches;
-    config.training.accumulate = 1;
-  } else {
-    config.training.accumulate = layout.micro_batches;
-  }
+  if (parallel.pipeline.size > 1) parallel.pipeline.micro_batches = layout.micro_batches;
   if (layout.zero != 3) {  // keys of ZeRO 3 that were kept
     parallel.reshard_after_forward = true;
     parallel.max_gathered_mib = 0;
   }
+  return parallel;
+}
+
+run::Config LayoutSpace::config_of(const Layout& layout) const {
+  run::Config config = fresh_;
+  config.parallel = parallel_of(layout);
+  config.training.accumulate = config.parallel.pipeline.size > 1 ? 1 : layout.micro_batches;
   config.memory.recompute = recomputes_[static_cast<size_t>(layout.recompute)];
-  if (!layout.uses_tiers) {
-    config.memory.device = config.memory.host = 0;
-    config.memory.states_on_device = 0;
-    config.memory.disk.clear();
-  }
   return config;
 }
 
 run::Config LayoutSpace::plain_data() const {
   run::Config config = run::without_layout(given_, {});
   config.parallel.data = limits_.ranks;
-  config.memory.device = config.memory.host = 0;
-  config.memory.states_on_device = 0;
-  config.memory.disk.clear();
   return config;
 }
 

@@ -13,6 +13,7 @@
 
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
+#include "colossal/run/learned_parts.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/named_model.h"
 
@@ -39,9 +40,10 @@ struct LayoutLimits {
 /// The candidates of each axis, and all layouts that combine them.
 ///
 /// Axes: data, tensor (every mode of parallel::tensor_modes), sequence (every mode of parallel::sequence_modes),
-/// expert, pipeline (every schedule), ZeRO over all replicas or over those of a node, recomputation, micro-batches, and
-/// tiers if `config` has budgets. A layout is legal by the rules of single axes and by those that involve the batch.
-/// What only Config::validate() or a model finds is left to the caller.
+/// expert, pipeline (every schedule), ZeRO over all replicas or over those of a node, recomputation and micro-batches.
+/// Parts that belong to what the run learns (run::LearnedParts) stay as given, and so do the budgets of [memory]: with
+/// them every layout has tiers. A layout is legal by the rules of single axes and by those that involve the batch. What
+/// only Config::validate() or a model finds is left to the caller.
 ///
 /// Left out because others are never slower: schedules with several stages per rank beyond the family's default and 2
 /// or 4; searched schedules of more than kMaxSearchedCells; groups of sequence.node that are not a node.
@@ -58,7 +60,7 @@ class LayoutSpace {
   void for_each(const std::function<void(const Layout&)>& visit) const;
   /// Returns the config of a layout. Other keys are those of the given config.
   run::Config config_of(const Layout& layout) const;
-  /// Returns plain data parallelism, whether or not it is legal.
+  /// Returns plain data parallelism, with the given budgets, whether or not it is legal.
   run::Config plain_data() const;
 
   const parallel::TensorConfig& tensor(const Layout& layout) const { return tensors_[layout.tensor]; }
@@ -70,6 +72,8 @@ class LayoutSpace {
   int64_t ranks() const { return limits_.ranks; }
   int64_t tokens() const { return tokens_; }  ///< of a sample
   const models::Costs& costs() const { return costs_; }
+  /// Returns the parts of the given layout that belong to what the run learns.
+  const std::vector<run::LearnedPart>& learned() const { return learned_; }
   /// Returns the first reason why candidates of an axis, or of "data", were refused. Complete after for_each().
   const std::map<std::string, std::string>& refusals() const { return refusals_; }
 
@@ -83,6 +87,8 @@ class LayoutSpace {
   void add_pipelines();
   void visit_batches(Layout layout, const std::function<void(const Layout&)>& visit) const;
   void visit_memory(Layout layout, const std::function<void(const Layout&)>& visit) const;
+  distributed::ParallelConfig parallel_of(const Layout& layout) const;
+  bool learns_the_same(const Layout& layout) const;
   int64_t samples_of_replica(const Layout& layout) const;
 
   run::Config given_, fresh_;  // the user's config; the same without a layout, except kept keys
@@ -90,6 +96,8 @@ class LayoutSpace {
   LayoutLimits limits_;
   models::Costs costs_;
   int64_t tokens_ = 1;
+  run::LearnedParts learned_parts_;
+  std::vector<run::LearnedPart> learned_;
   std::vector<parallel::TensorConfig> tensors_;
   std::vector<parallel::SequenceConfig> sequences_;
   std::vector<parallel::ExpertConfig> experts_;

@@ -5,11 +5,14 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/models/expert_keys.h"
 #include "colossal/parallel/tensor/config.h"
+#include "colossal/predict/rank_load.h"
 #include "colossal/predict/record_stages.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/run/learned_parts.h"
 
 namespace colossal::predict {
 namespace {
@@ -17,12 +20,22 @@ namespace {
 constexpr double kRemedySeconds = 20;
 constexpr size_t kMaxRemedies = 40;
 
+/// What a change may change.
+struct Changed {
+  run::Config config;
+  train::NamedModel model;
+};
+
 /// A change of one kind. Changes of different kinds can be made together.
 struct Change {
   int kind = 0;
-  std::function<void(run::Config&)> make;
+  std::function<void(Changed&)> make;
   bool is_enough = false;  // it makes the run fit alone
 };
+
+constexpr int kCapacity = 4;  // the kind of change
+/// Capacities of experts that are tried, from the one that drops the fewest tokens.
+constexpr double kCapacities[] = {2, 1.5, 1.25, 1};
 
 int64_t rank_of_recompute(const std::string& name) { return name == "block" ? 2 : name == "selective" ? 1 : 0; }
 
@@ -40,71 +53,106 @@ std::vector<int64_t> more_micro_batches(const run::Config& config) {
   return counts;
 }
 
-std::vector<Change> changes_of(const run::Config& config, const plan::Cluster& cluster) {
+std::vector<Change> changes_of(const Changed& now, const plan::Cluster& cluster) {
+  const run::Config& config = now.config;
   std::vector<Change> changes;
   for (const char* recompute : {"selective", "block"})
     if (rank_of_recompute(recompute) > rank_of_recompute(config.memory.recompute))
-      changes.push_back({0, [recompute](run::Config& c) {
-                           c.memory.recompute = recompute;
-                           c.memory.activations = 0;  // only "auto" may have it
+      changes.push_back({0, [recompute](Changed& c) {
+                           c.config.memory.recompute = recompute;
+                           c.config.memory.activations = 0;  // only "auto" may have it
                          }});
   if (config.parallel.copies() > 1)
     for (int64_t zero = config.parallel.zero + 1; zero <= 3; ++zero)
-      changes.push_back({1, [zero](run::Config& c) { c.parallel.zero = zero; }});
+      changes.push_back({1, [zero](Changed& c) { c.config.parallel.zero = zero; }});
   for (const int64_t count : more_micro_batches(config))
-    changes.push_back({2, [count](run::Config& c) {
-                         (c.parallel.pipeline.size > 1 ? c.parallel.pipeline.micro_batches : c.training.accumulate) =
-                             count;
+    changes.push_back({2, [count](Changed& c) {
+                         (c.config.parallel.pipeline.size > 1 ? c.config.parallel.pipeline.micro_batches
+                                                              : c.config.training.accumulate) = count;
                        }});
+  for (const double capacity : kCapacities) {
+    if (worst_rank_load(config, now.model.shape) <= 1) break;
+    const models::ModelShape shape = models::with_expert_capacity(now.model.shape, capacity);
+    if (worst_rank_load(config, shape) < worst_rank_load(config, now.model.shape))
+      changes.push_back({kCapacity, [shape](Changed& c) { c.model.shape = shape; }});
+  }
   if (config.memory.has_tiers()) return changes;
   const plan::Profile& profile = cluster.profile();
   if (!profile.device.shared && profile.host.bandwidth > 0)
-    changes.push_back({3, [bytes = cluster.device_bytes()](run::Config& c) {
-                         c.memory.device = bytes;
-                         if (c.parallel.zero == 1 || c.parallel.zero == 2) c.parallel.zero = 3;  // see Config::validate
+    changes.push_back({3, [bytes = cluster.device_bytes()](Changed& c) {
+                         int64_t& zero = c.config.parallel.zero;
+                         c.config.memory.device = bytes;
+                         if (zero == 1 || zero == 2) zero = 3;  // see Config::validate
                        }});
   if (profile.device.shared && profile.disk.read > 0)
-    changes.push_back({3, [](run::Config& c) { c.memory.disk = c.run.folder + "/disk"; }});
+    changes.push_back({3, [](Changed& c) { c.config.memory.disk = c.config.run.folder + "/disk"; }});
   return changes;
+}
+
+/// Returns the table of a remedy, with its capacity of experts if that changed.
+std::string table_of(const Changed& changed, const Changed& before) {
+  std::string table = run::layout_changes(changed.config, before.config);
+  const double capacity = models::expert_keys_of(changed.model.shape).capacity;
+  if (capacity == models::expert_keys_of(before.model.shape).capacity) return table;
+  return concat(table, table.empty() ? "" : "\n", "[model.experts]\ncapacity = ", capacity, "\n");
+}
+
+/// Returns how a change changes what the run learns; empty = not at all.
+std::string change_of_training(const Changed& changed, const Changed& before) {
+  const double capacity = models::expert_keys_of(changed.model.shape).capacity;
+  if (capacity != models::expert_keys_of(before.model.shape).capacity)
+    return concat("an expert drops tokens above ", capacity, " times its even share");
+  const run::LearnedParts learned(before.config, before.model.shape,
+                                  *train::objective_of(before.config, before.model));
+  if (!learned.any()) return "";
+  return run::learned_change(learned.of(before.config.parallel, before.config.micro_batches()),
+                             learned.of(changed.config.parallel, changed.config.micro_batches()));
 }
 
 }  // namespace
 
 std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
                                    const plan::Cluster& cluster) {
-  std::vector<Change> changes = changes_of(config, cluster);
+  const Changed before{config, model};
+  std::vector<Change> changes = changes_of(before, cluster);
   std::vector<plan::Remedy> found;
   const Stopwatch watch;
   size_t recorded = 0;
   const auto blocks = model.shape.layers;
   double work_left = kRemedySeconds * kBlocksPerSecond;
-  /// Adds the changed config if it fits. Returns whether it does.
-  const auto try_change = [&](const std::function<void(run::Config&)>& make) {
-    run::Config changed = config;
+  /// Adds the changed run if it fits. Returns whether it does.
+  const auto try_change = [&](const std::function<void(Changed&)>& make) {
+    Changed changed = before;
     make(changed);
     try {
-      changed.validate();
-      const double work = recording_work(changed, blocks);
+      changed.config.validate();
+      const double work = recording_work(changed.config, blocks);
       const bool is_first = recorded == 0;
       if (!is_first && (work > work_left || recorded >= kMaxRemedies || watch.seconds() > kRemedySeconds)) return false;
       work_left -= work;
       ++recorded;
-      const plan::Prediction prediction =
-          predict_step(changed, model, record_stages(on_devices(changed, model, cluster), model), cluster);
+      const auto roles = record_stages(on_devices(changed.config, changed.model, cluster), changed.model);
+      const plan::Prediction prediction = predict_step(changed.config, changed.model, roles, cluster);
       if (!prediction.fits) return false;
-      found.push_back({.table = run::layout_changes(changed, config),
+      found.push_back({.table = table_of(changed, before),
                        .peak_bytes = prediction.peak_bytes,
-                       .step_seconds = prediction.step_seconds});
+                       .step_seconds = prediction.step_seconds,
+                       .training = change_of_training(changed, before)});
       return true;
     } catch (const Error&) {
       return false;  // not legal for this run
     }
   };
-  for (Change& change : changes) change.is_enough = try_change(change.make);
+  bool has_capacity = false;  // of several that are enough, the largest is the remedy
+  for (Change& change : changes) {
+    const bool is_capacity = change.kind == kCapacity;
+    change.is_enough = (is_capacity && has_capacity) || try_change(change.make);
+    has_capacity = has_capacity || (is_capacity && change.is_enough);
+  }
   for (size_t a = 0; a < changes.size(); ++a)
     for (size_t b = a + 1; b < changes.size(); ++b) {
       if (changes[a].kind == changes[b].kind || changes[a].is_enough || changes[b].is_enough) continue;
-      try_change([&](run::Config& c) {
+      try_change([&](Changed& c) {
         changes[a].make(c);
         changes[b].make(c);
       });

@@ -18,6 +18,7 @@
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/schedule/make.h"
+#include "colossal/train/step_result.h"
 
 namespace colossal::predict {
 namespace {
@@ -77,6 +78,11 @@ bool ties(const FoundLayout& found, const run::Config& config, const plan::Predi
   const double seconds = found.prediction.step_seconds;
   return found.config.parallel.pipeline.size > 1 && std::abs(prediction.step_seconds - seconds) <= kTie * seconds &&
          prediction.peak_bytes == found.prediction.peak_bytes && to_toml(renamed) == to_toml(found.config);
+}
+
+/// Returns the largest load of the experts up to which a layout fits: infinite if it fits at every load.
+double fitting_load(const plan::Prediction& prediction) {
+  return prediction.fits ? std::numeric_limits<double>::infinity() : prediction.rank_load.fitting;
 }
 
 /// One search.
@@ -208,6 +214,13 @@ class LayoutSearch {
       config.validate();
       if (is_cut) config.parallel.pipeline.layers_per_stage = layers_by_costs(config, space_.costs());
       add(config, candidate);
+    } catch (const train::RefusedStep& error) {
+      if (least_budget_ == 0 || error.needed_bytes() < least_budget_) {
+        least_budget_ = error.needed_bytes();
+        of_least_budget_ = run::layout_table(config, space_.given());
+      }
+      ++failures_[static_cast<size_t>(candidate.family)];
+      return;
     } catch (const Error& error) {
       refusals_.emplace(error.component(), error.message());
       ++failures_[static_cast<size_t>(candidate.family)];
@@ -250,25 +263,20 @@ class LayoutSearch {
     tried_.push_back(std::move(tried));
   }
 
-  /// Predicts a step and applies the user's budget of device memory, which a layout without tiers does not know.
   plan::Prediction predict(const run::Config& config) const {
-    plan::Prediction found =
-        predict_step(config, model_, record_stages(on_devices(config, model_, cluster_), model_), cluster_);
-    const int64_t budget = space_.given().memory.device;
-    if (found.fits && budget > 0 && found.peak_bytes > budget) {
-      found.fits = false;
-      found.limit =
-          concat("a rank needs ", readable_bytes(found.peak_bytes), ", memory.device is ", readable_bytes(budget));
-    }
-    return found;
+    return predict_step(config, model_, record_stages(on_devices(config, model_, cluster_), model_), cluster_);
   }
 
   void finish() {
     if (tried_.empty()) refuse_all();
     std::stable_sort(tried_.begin(), tried_.end(),
                      [](const Tried& a, const Tried& b) { return a.seconds() < b.seconds(); });
-    const auto fits = [](const Tried& tried) { return tried.prediction.fits; };
-    if (std::none_of(tried_.begin(), tried_.end(), fits)) refuse_too_large();
+    // Without a layout that fits at every load of the experts, those that bear the most uneven loads are next.
+    double load = 0;
+    for (const Tried& tried : tried_) load = std::max(load, fitting_load(tried.prediction));
+    const auto fits = [&](const Tried& tried) { return fitting_load(tried.prediction) >= load; };
+    if (load == 0) refuse_too_large();
+    result_.kept = run::describe(space_.learned());
     const Reference reference = plain_data();
     for (Tried& tried : tried_) {
       if (!fits(tried)) continue;
@@ -306,15 +314,16 @@ class LayoutSearch {
 
   std::string why(const FoundLayout& found, const Reference& reference) const {
     const std::string plain = concat("data = ", space_.ranks());
-    if (!reference.prediction) return concat(plain, " alone is not legal: ", reference.refusal);
+    const std::string load = found.prediction.fits ? "" : concat("; ", found.prediction.limit);
+    if (!reference.prediction) return concat(plain, " alone is not legal: ", reference.refusal, load);
     const double ratio = reference.prediction->step_seconds / found.prediction.step_seconds;
     const bool is_same = run::layout_changes(found.config, space_.plain_data()).empty();
-    if (is_same) return concat("this is ", plain, " alone, plain data parallelism");
+    if (is_same) return concat("this is ", plain, " alone, plain data parallelism", load);
     const std::string compared = ratio >= 0.995 && ratio < 1.005 ? "as fast as "
                                  : ratio >= 1                    ? one_decimal(ratio) + " times as fast as "
                                               : concat("takes ", one_decimal(1 / ratio), " times as long as ");
     const std::string bytes = concat("; a rank needs ", readable_bytes(found.prediction.peak_bytes), " instead of ",
-                                     readable_bytes(reference.prediction->peak_bytes));
+                                     readable_bytes(reference.prediction->peak_bytes), load);
     if (reference.prediction->fits) return concat(compared, plain, bytes);
     return concat(compared, plain, ", which does not fit: ", reference.prediction->limit);
   }
@@ -336,7 +345,19 @@ class LayoutSearch {
                                                : ""));
   }
 
+  /// No step within memory.device can be recorded.
+  [[noreturn]] void refuse_budget() const {
+    std::string table = of_least_budget_;
+    std::replace(table.begin(), table.end(), '\n', ' ');
+    throw Error("plan", concat("no layout of ", space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks",
+                               " was found that fits memory.device = \"", print_bytes(space_.given().memory.device),
+                               "\": the smallest that works is \"", print_bytes(least_budget_), "\", with ", table,
+                               "; raise memory.device, or use more ranks, shorter rows or a smaller "
+                               "training.batch_size"));
+  }
+
   [[noreturn]] void refuse_all() const {
+    if (least_budget_ > 0) refuse_budget();
     std::string reasons;
     for (const auto* list : {&space_.refusals(), &refusals_})
       for (const auto& [axis, reason] : *list) reasons += concat("\n  ", axis, ": ", reason);
@@ -363,6 +384,8 @@ class LayoutSearch {
   double kept_ratio_ = 1;                  // the last of these without recomputation of whole blocks
   double best_seconds_ = 0;                // of the layouts that fit; 0 = none yet
   std::vector<Tried> tried_;
+  int64_t least_budget_ = 0;     // smallest memory.device of the layouts whose step was refused; 0 = none was
+  std::string of_least_budget_;  // the table of that layout
   std::map<std::string, std::string> refusals_;  // by component: the first error of a recorded layout
   SearchResult result_;
 };

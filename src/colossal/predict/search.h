@@ -37,14 +37,18 @@ struct FoundLayout {
 };
 
 struct SearchResult {
-  std::vector<FoundLayout> best;  ///< the fastest first
+  /// The fastest first. If no layout of a mixture fits at every load of its experts, these are the layouts that fit up
+  /// to the largest load (plan::RankLoads), and their predictions say that they do not fit
+  std::vector<FoundLayout> best;
+  std::vector<std::string> kept{};  ///< parts of the layout that belong to what the run learns, each with the reason
   int64_t tried = 0;              ///< layouts that were priced
   int64_t recorded = 0;           ///< layouts whose step was recorded and simulated
 };
 
 /// Tries data, tensor (all modes), sequence (all modes), expert, pipeline and schedule, ZeRO and its sharers,
-/// recomputation, micro-batches, and tiers within the budgets of [memory]. Global batch, precision, optimizer, sequence
-/// length and order of data stay as given, so every layout learns the same up to rounding.
+/// recomputation and micro-batches. Global batch, precision, optimizer, sequence length, order of data and the budgets
+/// of [memory] stay as given, and so do the parts of the layout that belong to what the run learns (run::LearnedParts).
+/// So every layout learns the same up to rounding.
 ///
 /// All legal layouts are priced by formulas (predict/layout_price.h). The most promising ones are recorded, one rank of
 /// each pipeline stage, and simulated. Each result corrects the formulas for the layouts with the same axes and the
@@ -60,9 +64,10 @@ inline SearchResult search(const run::Config& config, const models::ModelShape& 
   return search(config, train::NamedModel{.shape = shape}, cluster, options);
 }
 
-/// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, and
-/// pairs of which no part is enough alone. The fastest is first; if the profile has no speed of copies, those with
-/// tiers are last. Empty if nothing of this makes it fit.
+/// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, a
+/// capacity of the experts, and pairs of which no part is enough alone. A change of what the run learns
+/// (run::LearnedParts) says so in plan::Remedy::training. The fastest is first; if the profile has no speed of copies,
+/// those with tiers are last. Empty if nothing of this makes it fit.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
 std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
                                    const plan::Cluster& cluster);

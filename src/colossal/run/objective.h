@@ -114,6 +114,10 @@ class Objective {
   /// Returns the metrics of an evaluation, from the sums and weight over all batches and ranks. Default: eval_loss, the
   /// first sum divided by the weight.
   virtual std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const;
+  /// Returns true if the loss of a micro-batch is not the sum of losses of its samples, for instance if it compares
+  /// them with one another. The number of micro-batches then belongs to what a run learns, and a search for layouts
+  /// keeps it.
+  virtual bool compares_samples() const { return false; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
