@@ -2,6 +2,7 @@
 // and reports by its exit status.
 #include <ATen/ATen.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -87,6 +88,31 @@ void on_signal(int signal) {
   asked = signal;
 }
 
+/// Starts a process that, like a worker of a data loader, ends by SIGTERM and SIGINT.
+pid_t start_worker(int rank) {
+  const pid_t worker = fork();
+  if (worker == 0) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+    while (true) pause();
+  }
+  std::fprintf(stderr, "rank %d has worker %d\n", rank, static_cast<int>(worker));
+  return worker;
+}
+
+/// Ends after a signal, and reports before whether its worker still runs. The worker outlives it.
+[[noreturn]] void end_with_worker(World& world) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_signal);
+  const pid_t worker = start_worker(world.rank());
+  all(world)->barrier().wait();
+  std::fprintf(stderr, "rank %d runs as %d\n", world.rank(), static_cast<int>(getpid()));
+  while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a signal for the worker would have come by now
+  const bool runs = waitpid(worker, nullptr, WNOHANG) == 0;
+  std::fprintf(stderr, "the worker %s\n", runs ? "still runs" : "has ended");
+  all(world)->barrier().wait();
+  std::exit(128 + asked);
+}
+
 /// Ends after a signal. Rank 0 first does some work, which it starts after rank 1 has ended; with `never` that work
 /// has no end. A second signal ends rank 0 at once.
 [[noreturn]] void end_when_asked(World& world, bool never) {
@@ -126,6 +152,8 @@ void run(const std::string& what, World& world) {
     stop_with_the_store(world);
   } else if (what == "ask" || what == "ask_twice") {
     end_when_asked(world, what == "ask_twice");
+  } else if (what == "ask_with_worker") {
+    end_with_worker(world);
   } else if (what == "exit") {
     all(world)->barrier().wait();
     if (world.rank() == 1) std::exit(7);

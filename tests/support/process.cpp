@@ -136,7 +136,8 @@ std::vector<int> children_of(int parent) {
     std::istringstream behind_the_name(line.substr(line.rfind(')') + 1));
     int its_parent = 0;
     behind_the_name >> state >> its_parent;
-    if (its_parent == parent) found.push_back(std::stoi(name));
+    const bool is_guard = line.find("(colossal-guard)") != std::string::npos;
+    if (its_parent == parent && !is_guard) found.push_back(std::stoi(name));
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -31,7 +31,8 @@ Finished run_process(const Process& process);
 /// Runs several processes at once and waits for all of them.
 std::vector<Finished> run_processes(const std::vector<Process>& processes);
 
-/// Returns the running processes that `parent` started, in order of their ids.
+/// Returns the running processes that `parent` started, in order of their ids. The guard of a launcher is left out, so
+/// these are the ranks of a launcher.
 std::vector<int> children_of(int parent);
 /// Returns the files that a running process has mapped; none if it has ended. Shared memory without a name is
 /// "/memfd:NAME (deleted)".

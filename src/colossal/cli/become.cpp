@@ -41,4 +41,11 @@ void become_torch(const std::string& command, const Arguments& arguments) {
                                 "or in ../libexec/colossal"));
 }
 
+std::string this_program() {
+  const std::string link = "/proc/self/exe";  // always works, but `ps` then calls the process "exe"
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink(link, error);
+  return !error && std::filesystem::exists(path, error) ? path : link;
+}
+
 }  // namespace colossal::cli

@@ -11,4 +11,8 @@ namespace colossal::cli {
 /// Errors ("program"): the program is missing or cannot be started.
 [[noreturn]] void become_torch(const std::string& command, const Arguments& arguments);
 
+/// Returns the path of this program, with which a copy of it can be started under its own name. Returns
+/// "/proc/self/exe" if its file has been removed or replaced.
+std::string this_program();
+
 }  // namespace colossal::cli

@@ -1,13 +1,18 @@
 #include "colossal/cli/local_world.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "colossal/base/foreign_error.h"
+#include "colossal/cli/become.h"
 #include "colossal/cli/held_stop_signals.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/comm/launch/launch.h"
@@ -18,22 +23,36 @@ namespace {
 
 // signals belong to the process, so this state is global
 volatile std::sig_atomic_t stop_signal = 0, second_signal = 0, reports_second = 0;
+volatile std::time_t first_second = 0;  // time of stop_signal in whole seconds
 
-void on_signal(int signal) {
-  if (!stop_signal)
-    stop_signal = signal;
-  else if (signal != SIGHUP && !reports_second)
-    std::_Exit(128 + signal);  // SIGHUP may arrive more than once for a lost terminal
-  else if (signal != SIGHUP)
-    second_signal = signal;
+std::time_t monotonic_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
 }
 
-void end_at_once(int) { std::_Exit(0); }
+/// Returns true if a wrapper of this program, such as `uv run` or `timeout`, passes on a signal that its whole process
+/// group has got already. The launcher and the user's shell are in other groups.
+bool is_copy(const siginfo_t& info) {
+  return info.si_code == SI_USER && info.si_pid > 0 && info.si_pid != getpid() && getpgid(info.si_pid) == getpgrp() &&
+         monotonic_seconds() <= first_second + 1;
+}
 
-void handle_stop_signals(void (*handler)(int)) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // a write in progress continues
+void on_signal(int signal, siginfo_t* info, void*) {
+  if (!stop_signal) {
+    stop_signal = signal;
+    first_second = monotonic_seconds();
+    return;
+  }
+  if (signal == SIGHUP || is_copy(*info)) return;  // SIGHUP may arrive more than once for a lost terminal
+  if (!reports_second) std::_Exit(128 + signal);
+  second_signal = signal;
+}
+
+void end_at_once(int, siginfo_t*, void*) { std::_Exit(0); }
+
+void handle_stop_signals(struct sigaction action) {
+  action.sa_flags |= SA_RESTART;  // a write in progress continues
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
@@ -43,23 +62,34 @@ void handle_stop_signals(void (*handler)(int)) {
   }
 }
 
+struct sigaction calls(void (*handler)(int, siginfo_t*, void*)) {
+  struct sigaction action {};
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO;
+  return action;
+}
+
 }  // namespace
 
 void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
 void watch_stop_signals(SecondSignal second) {
   reports_second = second == SecondSignal::IsReported;
-  handle_stop_signals(on_signal);
+  handle_stop_signals(calls(on_signal));
   ignore_broken_pipes();
 }
 
 void end_on_stop_signals() {
-  handle_stop_signals(end_at_once);
+  handle_stop_signals(calls(end_at_once));
   const sigset_t held = HeldStopSignals::set();
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
-void ignore_stop_signals() { handle_stop_signals(SIG_IGN); }
+void ignore_stop_signals() {
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  handle_stop_signals(ignore);
+}
 
 bool stop_requested() { return stop_signal != 0; }
 
@@ -86,7 +116,7 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
 int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   if (environment.launcher == comm::Launcher::None && ranks > 1) {
-    Arguments command{"/proc/self/exe"};
+    Arguments command{this_program()};
     command.insert(command.end(), words.begin(), words.end());
     return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = command, .report = say});
   }

@@ -13,6 +13,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
+#include "colossal/cli/become.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
@@ -70,7 +71,7 @@ int calibrate_with(int64_t ranks, const CalibrationWishes& wishes) {
   say(concat("measuring with ", ranks, ranks == 1 ? " rank" : " ranks", " for about ", seconds, " s"));
   return comm::run_local_ranks(
       {.ranks = static_cast<int>(ranks),
-       .command = {"/proc/self/exe", "plan", "--calibrate", "--to", wishes.to, "--device", wishes.device, "--seconds",
+       .command = {this_program(), "plan", "--calibrate", "--to", wishes.to, "--device", wishes.device, "--seconds",
                    concat(wishes.seconds), "--timeout", concat(wishes.timeout), "--threads", concat(wishes.threads)},
        .report = say});
 }

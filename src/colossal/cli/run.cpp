@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
+#include "colossal/cli/become.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/local_ranks.h"
@@ -28,7 +29,7 @@ int run(const Arguments& arguments) {
       throw UsageError(concat("colossal run: unknown command `", command[0], "`",
                               did_you_mean(command[0], names_of(commands())), "; write `colossal run -n ", count,
                               " -- ", command[0], " ...` to start a program"));
-    command.insert(command.begin(), "/proc/self/exe");
+    command.insert(command.begin(), this_program());
   }
   command.insert(command.end(), marker + (command.empty() && marker != arguments.end() ? 1 : 0), arguments.end());
   if (command.empty())

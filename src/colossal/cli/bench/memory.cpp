@@ -13,6 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
+#include "colossal/cli/become.h"
 #include "colossal/cli/bench/largest.h"
 #include "colossal/cli/bench/limited_process.h"
 #include "colossal/cli/bench/memory_try.h"
@@ -93,7 +94,7 @@ class Tries {
 
  private:
   LimitedRun carry_out(int64_t size, const Arguments& more, double seconds) const {
-    Arguments command{"/proc/self/exe", "bench", "memory"};
+    Arguments command{this_program(), "bench", "memory"};
     for (const Arguments& words : {bench_.words, more_, more, {concat("--try=", size)}})
       command.insert(command.end(), words.begin(), words.end());
     return run_limited(std::move(command), bench_.limit, seconds);

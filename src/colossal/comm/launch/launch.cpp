@@ -1,6 +1,7 @@
 #include "colossal/comm/launch/launch.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -47,6 +48,16 @@ std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Envi
   // others have none.
   const auto store = Store::tcp(tcp)->sealed(environment.secret, options.note);
   return environment.prefix.empty() ? store : store->with_prefix(environment.prefix);
+}
+
+/// Returns true if run_local_ranks() started this rank.
+bool is_of_local_ranks(const Environment& environment) {
+  return environment.launcher == Launcher::Colossal && environment.hosted_store;
+}
+
+/// Tells our launcher which process is the program of this rank, because the launcher may know only a wrapper.
+void report_process(Store& store, const Environment& environment) {
+  if (is_of_local_ranks(environment)) store.set(concat("process/", environment.rank), concat(getpid()));
 }
 
 RankFacts own_facts(const LaunchOptions& options, const Environment& environment) {
@@ -107,6 +118,7 @@ Neighbourhood gather_neighbourhood(const LaunchOptions& options, const Environme
   Neighbourhood result;
   const bool server = environment.rank == 0 && !environment.hosted_store;
   result.store = connect_to_store(options, environment, server);
+  report_process(*result.store, environment);
   const Rendezvous rendezvous{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank,
                               environment.size, options.timeout};
   result.ranks = gather_facts(rendezvous, own_facts(options, environment), remedy_of_second_start(environment));
@@ -244,6 +256,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   world.notice = options.notice;
   world.backend = "none";
   if (environment.size == 1) {
+    if (is_of_local_ranks(environment)) report_process(*connect_to_store(options, environment, false), environment);
     make_current(choose_device(options.device, 0, *options.devices));
     return std::make_unique<RankWorld>(world, Connect(), nullptr);
   }

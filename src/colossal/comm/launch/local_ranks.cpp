@@ -1,22 +1,25 @@
 #include "colossal/comm/launch/local_ranks.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <thread>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/environment.h"
+#include "colossal/comm/launch/lent_terminal.h"
 #include "colossal/comm/launch/process_settings.h"
+#include "colossal/comm/launch/rank_processes.h"
+#include "colossal/comm/launch/run_guard.h"
+#include "colossal/comm/launch/signal_queue.h"
 #include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 
@@ -25,51 +28,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// time between a rank's end with an error and SIGTERM for the ranks that still run
+// time between a rank's end with an error and SIGTERM for the ranks that still run; also the time in which processes
+// that a rank left behind may end by themselves
 constexpr std::chrono::milliseconds kTimeToAgree{500};
 
-bool is_ignored(int signal) {
-  struct sigaction action{};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-/// Receives signals through a descriptor during its lifetime, so that no code runs in a handler.
-class SignalQueue {
+/// Makes this process the parent of processes whose parents end, during its lifetime.
+class Subreaper {
  public:
-  SignalQueue() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) sigaddset(&set, signal);
-    if (!is_ignored(SIGHUP)) sigaddset(&set, SIGHUP);  // under nohup the signal is ignored and must stay so
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
-    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    require(descriptor_ >= 0, "launch", "cannot watch signals: ", std::strerror(errno));
+  Subreaper() {
+    prctl(PR_GET_CHILD_SUBREAPER, &before_);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
-  ~SignalQueue() {
-    close(descriptor_);
-    sigset_t broken_pipe;  // a report to a closed pipe raised it: it must not end this process now
-    sigemptyset(&broken_pipe);
-    sigaddset(&broken_pipe, SIGPIPE);
-    const timespec at_once{};
-    while (sigtimedwait(&broken_pipe, nullptr, &at_once) > 0) continue;
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  SignalQueue(const SignalQueue&) = delete;
-  SignalQueue& operator=(const SignalQueue&) = delete;
-
-  const sigset_t& mask_before() const { return before_; }
-
-  /// Returns the next signal, or 0 after `limit`.
-  int wait(std::chrono::milliseconds limit) {
-    pollfd entry{descriptor_, POLLIN, 0};
-    poll(&entry, 1, static_cast<int>(limit.count()));
-    signalfd_siginfo info{};
-    return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-  }
+  ~Subreaper() { prctl(PR_SET_CHILD_SUBREAPER, before_); }
+  Subreaper(const Subreaper&) = delete;
+  Subreaper& operator=(const Subreaper&) = delete;
 
  private:
-  sigset_t before_{};
-  int descriptor_;
+  int before_ = 0;
 };
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -81,46 +56,70 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 class LocalRun {
  public:
-  explicit LocalRun(const LocalRanks& options) : options_(options), parent_(getpid()) {
-    require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
-    const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
-    require(options.ranks <= most, "launch", "one host runs at most ", most, " ranks, 16 per core: got ", options.ranks,
-            "; use more hosts or fewer ranks");
-    require(!options.command.empty(), "launch", "a command is needed to start ranks");
+  explicit LocalRun(const LocalRanks& options)
+      : options_(options), parent_(getpid()), secret_(secret_of(options)), guard_(checked_ranks(options), mark_) {
     Store::Tcp tcp;
     tcp.host = "127.0.0.1";
     tcp.server = true;
     store_ = Store::tcp(tcp);
+    processes_.emplace(mark_, [this](size_t r) { return program_of(r); });
   }
 
   ~LocalRun() {
-    for (const pid_t process : processes_) {
-      if (process <= 0) continue;
-      kill(process, SIGKILL);
-      waitpid(process, nullptr, 0);
+    if (!processes_) return;
+    for (const RankProcess& rank : processes_->ranks()) {
+      if (rank.is_over) continue;
+      kill(-rank.group, SIGKILL);
+      while (waitpid(-rank.group, nullptr, 0) > 0) continue;
+      guard_.forget(rank.group);
     }
   }
   LocalRun(const LocalRun&) = delete;
   LocalRun& operator=(const LocalRun&) = delete;
 
   int run() {
-    const auto pass_on = [&](std::chrono::milliseconds limit) {
-      const int signal = signals_.wait(limit);
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) forward(signal);
-    };
     for (int r = 0; r < options_.ranks && !asked_to_end_; ++r) {
       start(r);
-      pass_on(std::chrono::milliseconds(0));
+      take_signal(std::chrono::milliseconds(0));
     }
-    while (alive() > 0) {
-      pass_on(std::chrono::milliseconds(ending_ || failure_ ? 20 : 200));
+    while (processes_->any_first_runs() || has_rest()) {
+      take_signal(std::chrono::milliseconds(ending_ || failure_ || rest_since_ ? 20 : 200));
       reap();
-      if (ending_ && Clock::now() > *ending_ + options_.grace) send_all(SIGKILL);
+      if (ending_ && Clock::now() > *ending_ + options_.grace) {
+        processes_->signal_groups(SIGKILL);
+        for (const pid_t process : processes_->running()) kill(process, SIGKILL);
+      }
     }
     return status_;
   }
 
  private:
+  static int checked_ranks(const LocalRanks& options) {
+    require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
+    const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
+    require(options.ranks <= most, "launch", "one host runs at most ", most, " ranks, 16 per core: got ", options.ranks,
+            "; use more hosts or fewer ranks");
+    require(!options.command.empty(), "launch", "a command is needed to start ranks");
+    return options.ranks;
+  }
+
+  static std::string secret_of(const LocalRanks& options) {
+    const auto own = options.variables.find("COLOSSAL_SECRET");
+    if (own != options.variables.end() && !own->second.empty()) return own->second;
+    const char* const inherited = std::getenv("COLOSSAL_SECRET");
+    return own == options.variables.end() && inherited && *inherited ? inherited : random_text();
+  }
+
+  /// Returns the process that launch() in a rank has reported.
+  std::optional<pid_t> program_of(size_t r) const {
+    try {
+      const auto process = store_->sealed(secret_, {})->find(concat("process/", r));
+      return process ? std::optional<pid_t>(std::atoi(process->c_str())) : std::nullopt;
+    } catch (const Error&) {
+      return std::nullopt;  // signals must go out even if the store does not answer
+    }
+  }
+
   void start(int r) {
     Variables variables = process_variables();
     for (const auto& [name, value] : options_.variables) variables[name] = value;
@@ -130,7 +129,8 @@ class LocalRun {
     variables["COLOSSAL_STORE_HOST"] = "127.0.0.1";
     variables["COLOSSAL_STORE_PORT"] = std::to_string(store_->port());
     variables["COLOSSAL_STORE_HOSTED"] = "1";
-    if (variables["COLOSSAL_SECRET"].empty()) variables["COLOSSAL_SECRET"] = secret_;
+    variables["COLOSSAL_SECRET"] = secret_;
+    variables["COLOSSAL_RUN"] = run_;
     std::vector<std::string> command = options_.command, environment;
     for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
     const auto arguments = pointers(command), entries = pointers(environment);
@@ -142,7 +142,9 @@ class LocalRun {
     close(told[1]);
     int failure = process < 0 ? errno : 0;
     if (process > 0) {
-      processes_.push_back(process);
+      setpgid(process, process);  // the child does the same; whichever is first
+      processes_->add(process);
+      guard_.watch(process);
       if (read(told[0], &failure, sizeof failure) != sizeof failure) failure = 0;
     }
     close(told[0]);
@@ -162,19 +164,18 @@ class LocalRun {
     _exit(127);
   }
 
-  int alive() const {
-    int count = 0;
-    for (const pid_t process : processes_) count += process > 0;
-    return count;
+  void take_signal(std::chrono::milliseconds limit) {
+    const int signal = signals_.wait(limit);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) forward(signal, std::nullopt);
+    if (signal == SIGTSTP) suspend(SIGTSTP);
   }
 
-  void send_all(int signal) {
-    for (const pid_t process : processes_) {
-      if (process > 0) kill(process, signal);
-    }
+  void ask_all(int signal, std::optional<size_t> except = std::nullopt) {
+    for (size_t r = 0; r < processes_->ranks().size(); ++r)
+      if (r != except) processes_->ask(r, signal);
   }
 
-  void forward(int signal) {
+  void forward(int signal, std::optional<size_t> except) {
     // The system and a shell may both report a lost terminal, so a repeated SIGHUP is ignored. Any other repeated
     // signal is intended.
     if (asked_to_end_ && signal == SIGHUP) return;
@@ -183,7 +184,27 @@ class LocalRun {
     else if (!ending_)
       ending_ = Clock::now();
     asked_to_end_ = true;
-    send_all(signal);
+    ask_all(signal, except);
+  }
+
+  /// Stops the whole run together with this process, until a shell continues it.
+  void suspend(int signal) {
+    const pid_t holder = terminal_.holder();
+    processes_->signal_groups(SIGTSTP);
+    terminal_.take_back();
+    signals_.stop_by(signal);
+    if (holder != 0) terminal_.lend(holder);  // unless the run goes on in the background
+    processes_->signal_groups(SIGCONT);
+  }
+
+  /// A background process that reads the terminal or changes its modes is stopped. The rank then gets the terminal, and
+  /// with it the signals of Ctrl-C and Ctrl-Z.
+  void take_stop(const RankProcess& rank, int signal) {
+    if (signal == SIGTSTP && terminal_.holder() == rank.group) suspend(SIGTSTP);
+    if (signal != SIGTTIN && signal != SIGTTOU) return;
+    if (!terminal_.lend(rank.group)) suspend(signal);  // this run is itself in the background
+    terminal_.lend(rank.group);
+    kill(-rank.group, SIGCONT);
   }
 
   /// After a signal to end, a rank may take the time it needs to save. Ranks that end sooner are no reason to shorten
@@ -195,50 +216,97 @@ class LocalRun {
   }
 
   void reap() {
-    for (size_t r = 0; r < processes_.size(); ++r) {
+    for (size_t r = 0; r < processes_->ranks().size(); ++r) {
+      RankProcess& rank = processes_->ranks()[r];
       int status = 0;
-      if (processes_[r] <= 0 || waitpid(processes_[r], &status, WNOHANG) != processes_[r]) continue;
-      const pid_t process = processes_[r];
-      processes_[r] = 0;
-      if (status_ == 0) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (is_orderly(status) || ending_) continue;
-      const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
-                                                  : concat("ended with status ", WEXITSTATUS(status));
-      const int killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      const bool is_wanted = asked_to_end_ && (killed_by == SIGINT || killed_by == SIGTERM || killed_by == SIGHUP);
-      if (!failure_)
-        failure_ =
-            Failure{Clock::now(),
-                    is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
-      if (killed_by != 0 || alive() == 0) end_the_others();
+      pid_t process = 0;
+      while (!rank.is_over && (process = waitpid(-rank.group, &status, WNOHANG | WUNTRACED)) > 0) {
+        if (!WIFSTOPPED(status))
+          take_end(r, process, status);
+        else if (process == rank.group)
+          take_stop(rank, WSTOPSIG(status));
+      }
+      if (process == 0 || rank.is_over) continue;
+      rank.is_over = true;
+      guard_.forget(rank.group);
+      if (terminal_.holder() == rank.group) terminal_.take_back();
     }
     // If all ranks refuse the same thing, one of them reports it for all. That rank must not be ended before its
     // report because another one was quicker.
     if (failure_ && !ending_ && Clock::now() > failure_->time + kTimeToAgree) end_the_others();
   }
 
+  void take_end(size_t r, pid_t process, int status) {
+    RankProcess& rank = processes_->ranks()[r];
+    const bool is_first = process == rank.group;
+    if (!is_first && !rank.is_finishing) return;  // the first process has reported the rank's status, or will
+    if (is_first) rank.first_runs = false;
+    const int killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    const int code = killed_by ? 128 + killed_by : WEXITSTATUS(status);
+    if (status_ == 0) status_ = code;
+    if (is_first && terminal_.holder() == rank.group) {
+      terminal_.take_back();
+      if (code == 128 + SIGINT && !asked_to_end_) forward(SIGINT, r);  // Ctrl-C reached this rank alone
+    }
+    if (is_orderly(status) || ending_) return;
+    const bool is_wanted = asked_to_end_ && (killed_by == SIGINT || killed_by == SIGTERM || killed_by == SIGHUP);
+    if (is_wanted && kill(-rank.group, 0) == 0) rank.is_finishing = true;
+    if (is_wanted && rank.is_finishing) return;
+    const std::string how =
+        killed_by ? "was killed by " + signal_name(killed_by) : concat("ended with status ", WEXITSTATUS(status));
+    if (!failure_)
+      failure_ = Failure{Clock::now(),
+                         is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
+    if (killed_by != 0 || !processes_->any_first_runs()) end_the_others();
+  }
+
   void end_the_others() {
-    if (!failure_->what.empty()) report(failure_->what + (alive() > 0 ? "; ending the other ranks" : ""));
+    if (!failure_->what.empty())
+      report(failure_->what + (processes_->any_first_runs() ? "; ending the other ranks" : ""));
     ending_ = Clock::now();
-    send_all(SIGTERM);
+    ask_all(SIGTERM);
+  }
+
+  /// Returns true if processes of the run are left after the first process of every rank has ended, and ends them. A
+  /// process that the user's signal has asked to end may take its time.
+  bool has_rest() {
+    std::vector<pid_t> rest = processes_->running();
+    if (rest.empty()) return processes_->alive() > 0;
+    if (!rest_since_) rest_since_ = Clock::now();
+    if (!ending_ && Clock::now() < *rest_since_ + kTimeToAgree) return true;
+    std::erase_if(rest, [this](pid_t process) { return processes_->was_asked(process); });
+    if (rest.empty()) return true;
+    if (!rest_asked_) {
+      if (!ending_) report("the ranks have ended, but processes that they started still run; ending them");
+      for (const pid_t process : rest) kill(process, SIGTERM);
+      rest_asked_ = Clock::now();
+    } else if (Clock::now() > *rest_asked_ + options_.grace) {
+      for (const pid_t process : rest) kill(process, SIGKILL);
+    }
+    return true;
   }
 
   void report(const std::string& text) const {
     if (options_.report) options_.report(text);
   }
 
-  const LocalRanks& options_;
-  const pid_t parent_;
-  SignalQueue signals_;
-  std::shared_ptr<Store> store_;
-  const std::string secret_ = random_text();
-  std::vector<pid_t> processes_;  // 0 = the process has ended
   struct Failure {
     Clock::time_point time;
     std::string what;
   };
+
+  const LocalRanks& options_;
+  const pid_t parent_;
+  const std::string secret_, run_ = random_text();
+  const std::string mark_ = "COLOSSAL_RUN=" + run_;  // variable of all processes of this run
+  const Subreaper subreaper_;
+  SignalQueue signals_;
+  const RunGuard guard_;
+  LentTerminal terminal_;
+  std::shared_ptr<Store> store_;
+  std::optional<RankProcesses> processes_;
   std::optional<Failure> failure_;  // the first failure
-  std::optional<Clock::time_point> ending_;
+  std::optional<Clock::time_point> ending_, rest_since_, rest_asked_;
   bool asked_to_end_ = false;
   int status_ = 0;
 };

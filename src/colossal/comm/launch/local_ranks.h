@@ -34,12 +34,23 @@ struct LocalRanks {
 /// if it is ignored or follows another signal. The ranks may then take the time they need to end with 0 or 128 + that
 /// signal. After a second SIGINT or SIGTERM ranks are expected to end at once: they get SIGKILL after `grace`.
 ///
+/// Wrappers: the command may be a shell script or another program that starts the rank's program. Each rank is a
+/// process group. A forwarded signal reaches the program that called launch(), and the wrappers around it, but not the
+/// processes that the program started, such as workers that load data. Before a program has called launch(), a signal
+/// reaches all processes of the rank. If the signal ends a wrapper first, this function waits for the program. What the
+/// ranks leave behind gets SIGTERM, and SIGKILL after `grace`. A process that makes a session of its own (a daemon) is
+/// left alone.
+///
 /// Failures: if a rank is killed, the remaining ranks get SIGTERM at once and SIGKILL after `grace`. If a rank ends
 /// with an error, the same happens half a second later, because other ranks may be about to report the same error. If
-/// this process dies for any reason, the ranks are killed with it.
+/// this process dies for any reason, the ranks and what they started are killed, daemons excepted.
 ///
-/// Limits: one run at a time in a process. Until the function returns, it alone handles these signals. It blocks
-/// SIGPIPE, so that output to a closed pipe does not end the process.
+/// Terminal: the first rank that reads the controlling terminal gets it, and with it Ctrl-C and Ctrl-Z. If Ctrl-C ends
+/// that rank, the others get SIGINT. If another rank reads later, the terminal passes to that one. Ctrl-Z stops all
+/// ranks and this process.
+///
+/// Limits: one run at a time in a process. Until the function returns, it alone handles these signals, and this process
+/// is a subreaper. It blocks SIGPIPE, so that output to a closed pipe does not end the process.
 ///
 /// Errors: throws Error("launch", ...) if the command cannot be started, or if `ranks` is below 1 or above 16 per core
 /// (128 on hosts of up to 8 cores).

@@ -1,0 +1,34 @@
+#include "colossal/comm/launch/lent_terminal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace colossal::comm {
+
+LentTerminal::LentTerminal() : descriptor_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
+
+LentTerminal::~LentTerminal() {
+  take_back();
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool LentTerminal::lend(pid_t group) {
+  if (descriptor_ < 0) return false;
+  const pid_t foreground = tcgetpgrp(descriptor_);
+  if (foreground != getpgrp() && (holder_ == 0 || foreground != holder_)) return false;
+  termios modes{};
+  if (!modes_ && tcgetattr(descriptor_, &modes) == 0) modes_ = modes;
+  if (tcsetpgrp(descriptor_, group) != 0) return false;
+  holder_ = group;
+  return true;
+}
+
+void LentTerminal::take_back() {
+  if (holder_ != 0 && tcgetpgrp(descriptor_) == holder_) {
+    tcsetpgrp(descriptor_, getpgrp());
+    if (modes_) tcsetattr(descriptor_, TCSANOW, &*modes_);  // a killed program leaves its own, without echo perhaps
+  }
+  holder_ = 0;
+}
+
+}  // namespace colossal::comm
