@@ -318,6 +318,13 @@ TEST_F(Generate, AcceptsExtremeValues) {
   EXPECT_THAT(generate({}).err, HasSubstr("exactly one of --prompt and --prompts must be given"));
   EXPECT_THAT(generate({"--prompt", "\xff"}).err, HasSubstr("--prompt must be UTF-8"));
   EXPECT_THAT(generate({"--prompts", folder.path()}).err, HasSubstr("cannot read the file of prompts: "));
+  // a prompt in the place of a file
+  EXPECT_EQ(generate({"--prompts", std::string(5000, 'x')}).err,
+            "colossal: [generate] cannot read the file of prompts: " + std::string(200, 'x') +
+                "...; --prompts takes the path of a file, --prompt a text\n");
+  const Outcome too_long = generate({"--prompt", std::string(5000, 'x')});
+  EXPECT_THAT(too_long.err, HasSubstr("the prompt must fit the model's positions: got 5000 tokens"));
+  EXPECT_EQ(too_long.out, "");
 }
 
 TEST_F(Generate, PrintsNoTextForIdsBeyondTheTokenizer) {

@@ -26,7 +26,7 @@ Words two_ranks(const std::string& first, const std::string& second) {
           "--",           "sh",  "-c", concat("if [ $COLOSSAL_RANK = 0 ]; then ", first, "; else ", second, "; fi")};
 }
 
-TEST(RunTerminal, LendsItselfToTheRankThatReads) {
+TEST(RunTerminal, IsReadByTheRankThatAsks) {
   for (const std::string from : {"", " < /dev/tty"}) {
     Terminal terminal(two_ranks(concat("read line", from, "; echo \"got <$line>\"; cat", from), "true"), clean());
     terminal.type("one line\n");
@@ -38,10 +38,10 @@ TEST(RunTerminal, LendsItselfToTheRankThatReads) {
   }
 }
 
-TEST(RunTerminal, LendsItselfToASecondReader) {
-  Terminal terminal(
-      two_ranks("read line; echo \"first <$line>\"; sleep 77", "sleep 0.2; read line; echo \"second <$line>\""),
-      clean());
+TEST(RunTerminal, IsReadByASecondRank) {
+  Terminal terminal(two_ranks("read line; echo \"first <$line>\"; sleep 77",
+                              "sleep 0.2; read line; echo \"second <$line>\""),
+                    clean());
   terminal.type("a\n");
   EXPECT_TRUE(terminal.shows(" <a>")) << terminal.output();
   terminal.type("b\n");
@@ -57,10 +57,9 @@ TEST(RunTerminal, PassesCtrlCToEveryRank) {
   EXPECT_TRUE(before.shows("begin") && before.shows("begin")) << before.output();
   before.type(kCtrlC);
   EXPECT_EQ(before.finish(), 128 + SIGINT) << before.output();
-  // while a rank has the terminal
-  Terminal meanwhile(two_ranks("read line; echo \"got $line\"; read line",
-                               "trap 'echo rank 1 got it; exit 130' INT; "
-                               "echo begin; sleep 77 & wait"),
+  // after a rank got the terminal
+  Terminal meanwhile(two_ranks("read line; echo \"got $line\"; read line", "trap 'echo rank 1 got it; exit 130' INT; "
+                                                                           "echo begin; sleep 77 & wait"),
                      clean());
   EXPECT_TRUE(meanwhile.shows("begin")) << meanwhile.output();
   meanwhile.type("a\n");

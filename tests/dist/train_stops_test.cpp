@@ -10,6 +10,7 @@
 
 #include "colossal/report/metrics.h"
 #include "dist/train_program.h"
+#include "support/paths.h"
 
 namespace colossal::test::train_stops_test {
 namespace {
@@ -52,6 +53,24 @@ TEST_F(TrainProgram, SavesAfterSigtermCtrlCAndHangup) {
     expect_all_is_saved();
     std::filesystem::remove(base + "/run/report.html");
   }
+}
+
+// `timeout` passes a signal on to its process group, which has got the signal already: the ranks must not take the copy
+// for a second request.
+TEST_F(TrainProgram, SavesInsideAWrapperThatRepeatsSignals) {
+  write_config(100000, 0);
+  Words words{program_path(), "run", "-n", "2", "--", "timeout", "100"};
+  for (const std::string& word : train({"--parallel.data=2"})) words.push_back(word);
+  bool sent = false;
+  const Finished result =
+      run_process({.command = words, .limit = seconds(100), .meanwhile = [&](const std::string& output, int launcher) {
+                     if (sent || !has_stepped(output)) return;
+                     sent = true;
+                     kill(launcher, SIGTERM);
+                   }});
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+  EXPECT_NE(result.output.find("--resume"), std::string::npos) << result.output;
+  expect_all_is_saved();
 }
 
 // A rank that hangs never finishes its step: the first signal waits for it, the second does not.

@@ -99,6 +99,12 @@ TEST(Strategies, DivideRowsOfInputsByData) {
     EXPECT_THAT(error.what(), HasSubstr("must be a multiple of the axis data: got 7 in out on 2 ranks; the nearest are "
                                         "6 and 8"));
   }
+  try {
+    strategies_of(one_operator("input", {}, {1, 4}), 0, kMesh, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("got 1 in out on 2 ranks; the nearest is 2; "));
+  }
 }
 
 TEST(Strategies, KeepDimensionsWholeThatAnOperatorNeeds) {

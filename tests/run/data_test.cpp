@@ -200,12 +200,26 @@ TEST(T5Data, RefusesHeldOutPartShorterThanSample) {
   const std::string rule = "the held-out part must hold a sample: ",
                     remedy = "raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0";
   EXPECT_THAT(test::thrown_message(opened),
-              HasSubstr(concat(rule, "got ", sample / 2, " tokens, a sample has ", sample, "; ", remedy)));
+              HasSubstr(concat(rule, "got ", sample / 2, " tokens, a sample has ", sample,
+                               ", because the text is too short for data.held_out = 0.05; add text, ", remedy)));
   c.data.held_out = 0.15;
   EXPECT_EQ(opened().held_out->samples(), 1);
   c.data.held_out = 0.05;
   c.training.evaluate_batches = 0;
   EXPECT_EQ(opened().held_out, nullptr);
+}
+
+TEST_F(BertData, NamesTheReasonWhyRecordsHoldNoSequence) {
+  Config c = config("masked-token");
+  c.data.path = folder.write("few.jsonl", "{\"text\": \"a few words\"}\n");
+  EXPECT_THAT(refusal(c), HasSubstr("the held-out part must hold a sequence: got 0 tokens, sequence 16, because the "
+                                    "data are too short for data.held_out = 0.3; add records, raise data.held_out"));
+  c.data.path = folder.write("chat.jsonl", "\n{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
+  const std::string limit = "got a conversation in column messages, and conversations are not supported; write each as";
+  for (const char* column : {"text", "messages"}) {
+    c.data.text_columns = {column};
+    EXPECT_THAT(refusal(c), HasSubstr(concat("chat.jsonl:2: training needs a text in column ", column, ": ", limit)));
+  }
 }
 
 TEST_F(BertData, StreamsNamedColumnsOfJsonLines) {
@@ -215,8 +229,10 @@ TEST_F(BertData, StreamsNamedColumnsOfJsonLines) {
   folder.write("lines/a.jsonl", lines);
   Config c = config("masked-token");
   c.data.path = folder / "lines";
-  EXPECT_THAT(refusal(c), HasSubstr("a.jsonl:"));
-  EXPECT_THAT(refusal(c), HasSubstr("no column text"));
+  EXPECT_THAT(refusal(c), HasSubstr("a.jsonl:1: no column text; set data.text_columns"));
+  c.data.held_out = 0;
+  EXPECT_THAT(refusal(c), HasSubstr("a.jsonl:1: no column text; set data.text_columns"));
+  c.data.held_out = 0.3;
   c.data.text_columns = {"body"};
   const RunData streamed = open_data(c, models::built_in(), "", 0);
   EXPECT_EQ(streamed.training->samples(), -1);

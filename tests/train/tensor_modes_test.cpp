@@ -95,7 +95,7 @@ TEST(TensorSizes, RefuseInvalidModes) {
             "[parallel] tensor.depth needs mode 2.5d: got depth 2 with mode 2d");
   EXPECT_EQ(complaint({.size = 27, .mode = "3d"}),
             "[training] batch_size must be divisible by parallel.data * training.accumulate * the 9 parts of mode 3d: "
-            "got 8, 1 * 1 * 9; the nearest are 9");
+            "got 8, 1 * 1 * 9; the nearest is 9");
 }
 
 TEST(TensorSizes, RefuseHiddenSizesBeforeMessages) {

@@ -14,8 +14,6 @@
 namespace colossal {
 namespace {
 
-std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
-
 struct FoundText {  // describes a value of the document for an error message
   std::string operator()(const ConfigValue::Table&) const { return "a table"; }
   std::string operator()(const ConfigValue::Unsupported& other) const { return other.what; }
@@ -173,11 +171,8 @@ class Reader : public Fields {
   }
 
   std::string suggestion(const std::string& key) const {
-    const std::string near = did_you_mean(key, known_);
+    const std::string near = did_you_mean_key(key, known_);
     if (!near.empty()) return near;
-    for (const auto& other : known_) {  // finds a key that has the right name but is in the wrong section
-      if (last_part(other) == last_part(key)) return concat(", did you mean `", other, "`?");
-    }
     return "; `colossal help config` lists them all";
   }
 

@@ -56,17 +56,19 @@ void generate_one(const GenerateRequest& request, const LoadedModel& loaded) {
                        .options = options,
                        .prompt_end = saved.tokenizer->end_id()};
   asked.constraint = infer::SchemaCache(*saved.tokenizer, saved.end_ids).constraint(options.json_schema);
+  // A prompt may be long, so it is shown only after nothing has refused it.
+  std::string shown_first = request.ids || is_answer_to_source(saved) ? "" : request.prompt;
   engine.add(std::move(asked), [&](const infer::Event& event) {
     require(event.finish_reason != infer::FinishReason::Failed, "generate", event.error);
+    show(std::exchange(shown_first, ""));
     if (!event.is_answer()) return;
     // The model may generate ids for which the tokenizer has no text.
     const std::string text = request.ids && options.stop.empty() ? "" : stream.push(event.token);
     show(request.ids ? std::to_string(event.token) + "\n" : text);
     if (stream.is_stopped()) engine.drop(event.id);
   });
-  if (!request.ids && !is_answer_to_source(saved)) show(request.prompt);
   while (engine.has_work()) engine.step();
-  if (!request.ids) show(stream.finish() + "\n");
+  if (!request.ids) show(shown_first + stream.finish() + "\n");
 }
 
 int generate_as_rank(const GenerateRequest& request, const LoadedModel& loaded) {

@@ -8,6 +8,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/model_path.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
@@ -190,7 +191,9 @@ void check_model_options(const CLI::App& app, const ModelOptions& options) {
     refuse_options(app, {"--group-size"}, "without --quantize int8 or int4, whose groups share a scale");
   if (options.memory.disk.empty())
     refuse_options(app, {"--memory.placement"}, "without --memory.disk, because all weights stay in host memory");
+  require_model_path(options.from, "run");
   if (options.draft.empty()) return;
+  require_model_path(options.draft, "draft");
   if (options.tokenizer.empty()) check_draft_folder(options);
   if (app.count("--draft-tokens") > 0 && app.get_option("--draft-tokens")->as<int64_t>() == 0)
     refuse_options(app, {"--draft"},

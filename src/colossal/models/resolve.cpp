@@ -3,6 +3,7 @@
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/model_path.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/config.h"
@@ -95,8 +96,15 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
             ", which does not use it: got ", size, "; remove it from [model]");
 }
 
+/// Returns the config.json of a folder whose weights training can start from.
 nlohmann::json config_of(const std::string& folder) {
-  return read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20});
+  nlohmann::json config = read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20});
+  const auto quantization = config.find("quantization_config");
+  const bool is_quantized = quantization != config.end() && quantization->is_object() && !quantization->empty();
+  require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", folder,
+          ", whose config.json has a quantization_config; name the folder of the model before quantization, or write "
+          "the weights as numbers with `colossal export --from ", folder, " --to FOLDER`");
+  return config;
 }
 
 /// Returns the keys of `now` that have another value in `then`, without those that may differ from a folder's. Keys of
@@ -169,6 +177,7 @@ void Registry::check_training(const ModelConfig& config) const {
 
 ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
   const bool from_folder = !config.from.empty();
+  if (from_folder) require_model_path(config.from, "model");
   ModelShape shape = from_folder ? read_shape(config_of(config.from)) : preset(config.name);
   const OwnSizes own = shape.own;
   ModelShape settled = shape;

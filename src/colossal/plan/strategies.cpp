@@ -247,8 +247,8 @@ struct Maker {
 void check_rows(const Node& node, int64_t ranks) {
   const int64_t rows = node.output.shape[0], below = rows / ranks * ranks;
   require(rows % ranks == 0, "plan", "the rows of an input must be a multiple of the axis data: got ", rows, " in ",
-          printable(node.name), " on ", ranks, " ranks; the nearest are ",
-          below > 0 ? concat(below, " and ") : std::string(), below + ranks,
+          printable(node.name), " on ", ranks, " ranks; the nearest ",
+          below > 0 ? concat("are ", below, " and ") : std::string("is "), below + ranks,
           "; an input that has no rows is marked \"whole\": true in the graph");
 }
 

@@ -280,8 +280,8 @@ void Config::validate() const {
           has_experts ? "parallel.expert.size * " : "", "training.accumulate",
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ",
           training.batch_size, ", ", parallel.data, has_experts ? concat(" * ", parallel.expert.size) : "", " * ",
-          training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ",
-          below > 0 ? concat(below, " and ") : "", below + parts);
+          training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest ",
+          below > 0 ? concat("are ", below, " and ") : "is ", below + parts);
   parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
   parallel::check_expert_tensor(parallel.expert, parallel.tensor);
   parallel::check_expert_node(parallel.expert, parallel.tensor);

@@ -9,7 +9,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/model_path.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
@@ -52,10 +52,22 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
 
 /// Checks that a path that is no run folder is a Hugging Face folder or a GGUF file.
 void check_is_model(const std::string& folder) {
-  require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
-          "; name a run folder, a Hugging Face folder or a GGUF file");
+  require_model_path(folder, "run");
   require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
+}
+
+/// Checks that the files are there from which a run has its model and its tokenizer, because they may have moved.
+void check_sources(const Config& config, const std::string& folder) {
+  const std::string tokenizer = config.data.tokenizer;
+  for (const auto& [key, path] : {std::pair<const char*, std::string>{"model.from", config.model.from},
+                                  {"data.tokenizer", tokenizer == "auto" || tokenizer == "bytes" ? "" : tokenizer}}) {
+    std::error_code ignored;
+    require(path.empty() || std::filesystem::exists(path, ignored), "run", "the run ", folder, " needs ", key, " = \"",
+            path, "\": there is no such file or folder",
+            std::filesystem::path(path).is_relative() ? " in the current folder" : "", "; put it back, or correct ",
+            key, " in ", RunFolder(folder).config());
+  }
 }
 
 /// `steps`: the checkpoints of the folder, if it is a run.
@@ -73,6 +85,7 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             skipped.empty() ? "train first" : "incomplete: " + skipped);
     require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
             "; restore it, or move it away to use the one of step ", steps.newest());
+    check_sources(config, folder);
     const ResolvedModel model = resolve_model(config, program);
     return {model.shape,
             config.tokenizer(),

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/input_file.h"
+#include "colossal/base/model_path.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
@@ -112,7 +113,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code none;
   require(
-      fs::exists(name, none), "tokenizer", "there is no ", name,
+      fs::exists(name, none), "tokenizer", "there is no ", name, download_advice(name, ""),
       ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
       "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks, or a GGUF file");
   if (formats::is_gguf(name)) return read_gguf_tokenizer(name);

@@ -143,7 +143,9 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
       const std::vector<int64_t> shape = matrix_shape(part);
       require(shape[0] % in_word == 0 && shape[1] % in_word == 0, kExport, part.name,
               " must have outputs and inputs in multiples of ", in_word, " to be quantized to ", bits,
-              " bits in a folder: got ", shape[0], " and ", shape[1], "; use 8 bits, or do not quantize");
+              " bits in a folder: got ", shape[0], " and ", shape[1],
+              bits == 4 && shape[0] % 4 == 0 && shape[1] % 4 == 0 ? "; use --bits 8, or" : ";",
+              " quantize while loading, which takes all sizes: --quantize=int", bits, " of generate, chat and serve");
     }
 }
 

@@ -55,7 +55,7 @@ bool is_of_local_ranks(const Environment& environment) {
   return environment.launcher == Launcher::Colossal && environment.hosted_store;
 }
 
-/// Tells our launcher which process is the program of this rank, because the launcher may know only a wrapper.
+/// Reports to our launcher which process is the program of this rank, because the launcher may know only a wrapper.
 void report_process(Store& store, const Environment& environment) {
   if (is_of_local_ranks(environment)) store.set(concat("process/", environment.rank), concat(getpid()));
 }

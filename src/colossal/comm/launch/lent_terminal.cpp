@@ -5,14 +5,14 @@
 
 namespace colossal::comm {
 
-LentTerminal::LentTerminal() : descriptor_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
+Foreground::Foreground() : descriptor_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
 
-LentTerminal::~LentTerminal() {
+Foreground::~Foreground() {
   take_back();
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-bool LentTerminal::lend(pid_t group) {
+bool Foreground::give_to(pid_t group) {
   if (descriptor_ < 0) return false;
   const pid_t foreground = tcgetpgrp(descriptor_);
   if (foreground != getpgrp() && (holder_ == 0 || foreground != holder_)) return false;
@@ -23,7 +23,7 @@ bool LentTerminal::lend(pid_t group) {
   return true;
 }
 
-void LentTerminal::take_back() {
+void Foreground::take_back() {
   if (holder_ != 0 && tcgetpgrp(descriptor_) == holder_) {
     tcsetpgrp(descriptor_, getpgrp());
     if (modes_) tcsetattr(descriptor_, TCSANOW, &*modes_);  // a killed program leaves its own, without echo perhaps

@@ -29,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // time between a rank's end with an error and SIGTERM for the ranks that still run; also the time in which processes
-// that a rank left behind may end by themselves
+// that outlive the ranks may end by themselves
 constexpr std::chrono::milliseconds kTimeToAgree{500};
 
 /// Makes this process the parent of processes whose parents end, during its lifetime.
@@ -193,7 +193,7 @@ class LocalRun {
     processes_->signal_groups(SIGTSTP);
     terminal_.take_back();
     signals_.stop_by(signal);
-    if (holder != 0) terminal_.lend(holder);  // unless the run goes on in the background
+    if (holder != 0) terminal_.give_to(holder);  // unless the run goes on in the background
     processes_->signal_groups(SIGCONT);
   }
 
@@ -202,8 +202,8 @@ class LocalRun {
   void take_stop(const RankProcess& rank, int signal) {
     if (signal == SIGTSTP && terminal_.holder() == rank.group) suspend(SIGTSTP);
     if (signal != SIGTTIN && signal != SIGTTOU) return;
-    if (!terminal_.lend(rank.group)) suspend(signal);  // this run is itself in the background
-    terminal_.lend(rank.group);
+    if (!terminal_.give_to(rank.group)) suspend(signal);  // this run is itself in the background
+    terminal_.give_to(rank.group);
     kill(-rank.group, SIGCONT);
   }
 
@@ -302,7 +302,7 @@ class LocalRun {
   const Subreaper subreaper_;
   SignalQueue signals_;
   const RunGuard guard_;
-  LentTerminal terminal_;
+  Foreground terminal_;
   std::shared_ptr<Store> store_;
   std::optional<RankProcesses> processes_;
   std::optional<Failure> failure_;  // the first failure

@@ -1,4 +1,4 @@
-// The processes of the ranks of a run on this host: who gets which signal, and which of them still run.
+// The processes of the ranks of a run on this host: which of them get a signal, and which still run.
 #pragma once
 #include <sys/types.h>
 

@@ -18,7 +18,7 @@
 namespace colossal::comm {
 namespace {
 
-/// What the guard needs. It gets its memory before the fork, because the launcher may have other threads: afterwards
+/// The data of the guard. It gets its memory before the fork, because the launcher may have other threads: afterwards
 /// only calls are allowed that are safe in a signal handler.
 struct Watch {
   std::vector<pid_t> groups;

@@ -11,6 +11,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/data/position_number.h"
 #include "colossal/data/streams/json_lines.h"
+#include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
 namespace {
@@ -213,6 +214,21 @@ void DocumentStream::seek(const nlohmann::json& position) {
 }
 
 std::vector<std::string> DocumentStream::take_notices() { return skipped_records_.take_notices(); }
+
+void check_first_records(const std::vector<StreamSource>& sources, const DocumentStreamOptions& options) {
+  if (options.records.on_error != OnError::Refuse) return;
+  for (const StreamSource& source : sources) {
+    const std::string& path = source.paths.front();
+    const auto lines = RecordLines::open(path, options.records.max_line_bytes, {}, options.columns);
+    std::string line;
+    for (int64_t number = 1; lines->next(line) && !lines->is_cut(); ++number) {
+      if (is_blank(line)) continue;
+      if (const auto record = nlohmann::json::parse(line, nullptr, false); record.is_object())
+        text_of_columns(record, options.columns, path, number);
+      break;
+    }
+  }
+}
 
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices) {

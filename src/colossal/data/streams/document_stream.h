@@ -88,6 +88,11 @@ class DocumentStream final : public BatchReader {
   SkippedRecords skipped_records_;
 };
 
+/// Checks the first record of each source, unless errors are skipped. A fault that all records have is then reported
+/// with the first line, not with the line that a shuffle or a split happens to read first.
+/// Errors ("data"): the record lacks a text in one of the columns. The stream reports a damaged record.
+void check_first_records(const std::vector<StreamSource>& sources, const DocumentStreamOptions& options);
+
 /// Returns the first `tokens` held-out tokens, split among the sources by their weights. It may return a few more, and
 /// fewer if the sources have no more; the corpus is empty if no record is held out. `notices` gets a line for each
 /// skipped record, limited as in SkippedRecords.

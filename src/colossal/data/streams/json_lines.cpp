@@ -81,14 +81,33 @@ nlohmann::json parse_json_line(std::string_view line, const std::string& path, i
   return parse_json_object(line, where, "data");
 }
 
+namespace {
+
+/// Returns the column of a record that holds a list of messages; "" = none does.
+std::string conversation_of(const nlohmann::json& record) {
+  for (const char* name : {"messages", "conversations", "conversation"}) {
+    const auto found = record.find(name);
+    if (found != record.end() && found->is_array() && !found->empty() && found->front().is_object()) return name;
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string text_of_columns(const nlohmann::json& record, const std::vector<std::string>& columns,
                             const std::string& path, int64_t number) {
   std::string text;
   for (const std::string& column : columns) {
     const auto found = record.find(column);
+    const bool is_text = found != record.end() && found->is_string();
+    const std::string conversation = is_text ? "" : conversation_of(record);
+    require(conversation.empty(), "data", path, ":", number, ": training needs a text in column ", printable(column),
+            ": got a conversation in column ", conversation,
+            ", and conversations are not supported; write each as one text, for instance with apply_chat_template of "
+            "transformers");
     require(found != record.end(), "data", path, ":", number, ": no column ", printable(column),
             "; set data.text_columns to the columns that hold text");
-    require(found->is_string(), "data", path, ":", number, ": column ", printable(column), " must be text: got ",
+    require(is_text, "data", path, ":", number, ": column ", printable(column), " must be text: got ",
             found->type_name());
     if (&column != &columns.front()) text += "\n\n";
     text += found->get_ref<const std::string&>();

@@ -37,7 +37,8 @@ std::vector<PromptLine> read_prompts(const std::string& path, const GenerationOp
   std::ifstream file(path);
   std::error_code failed;
   require(file.good() && !std::filesystem::is_directory(path, failed), "generate",
-          "cannot read the file of prompts: ", path);
+          "cannot read the file of prompts: ", printable(path),  // it may be a long prompt
+          "; --prompts takes the path of a file, --prompt a text");
   const bool is_json = has_ending(path, ".jsonl");
   std::vector<PromptLine> prompts;
   int64_t number = 1;

@@ -70,8 +70,8 @@ OpenedData SpanCorruption::open(const DataRequest& request) const {
   if (!evaluates(request.config) || d.held_out == 0) return parts;
   const int64_t sample = data::span_counts(sizes, spans_of(d)).text;
   require(held_out.size() >= sample, "data", "the held-out part must hold a sample: got ", held_out.size(),
-          " tokens, a sample has ", sample,
-          "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+          " tokens, a sample has ", sample, ", because the text is too short for data.held_out = ", d.held_out,
+          "; add text, raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
   parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
   return parts;
 }

@@ -57,13 +57,14 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
                                                   .part = data::Part::Training,
                                                   .on_error = on_error_of(d)}};
   const std::vector<data::StreamSource> sources = sources_of(d);
+  data::check_first_records(sources, options);
   OpenedData parts;
   if (holds_out) {
     const int64_t tokens = config.training.evaluate_batches * config.training.batch_size * d.sequence + 1;
     const auto corpus = data::read_held_out(sources, *request.tokenizer, options, tokens, parts.notices);
     require(corpus.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", corpus.size(),
-            " tokens, sequence ", d.sequence,
-            "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+            " tokens, sequence ", d.sequence, ", because the data are too short for data.held_out = ", d.held_out,
+            "; add records, raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
     parts.held_out = samples_of(corpus, d, masking);
   }
   for (const data::StreamSource& source : sources)
@@ -79,7 +80,8 @@ OpenedData open_corpus(const DataRequest& request, const std::optional<data::Mas
   if (!evaluates(request.config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
           " tokens of ", training.size() + held_out.size(), ", sequence ", d.sequence,
-          "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+          ", because the text is too short for data.held_out = ", d.held_out,
+          "; add text, raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
   parts.held_out = samples_of(held_out, d, masking);
   return parts;
 }
