@@ -37,8 +37,11 @@ void check(const at::Tensor& x, const char* what, const Compression& compression
 }
 
 at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {
-  // The scale of the block restores a NaN; this line only keeps NaN out of the integer conversion.
-  return (x * scale).round_().clamp_(-kMaxInt8, kMaxInt8).nan_to_num_(0).to(at::kChar);
+  at::Tensor numbers = (x * scale).round_().clamp_(-kMaxInt8, kMaxInt8);
+  // The scale of the block restores a NaN; this line only keeps NaN out of the integer conversion. LibTorch has no
+  // nan_to_num_ on meta, where round_ stands for it, because it moves as many bytes.
+  numbers = numbers.is_meta() ? numbers.round_() : numbers.nan_to_num_(0);
+  return numbers.to(at::kChar);
 }
 
 /// Rows of numbers [n, k] -> messages [n, compressed_bytes(k)].

@@ -23,6 +23,10 @@ ops::Scaled quantized(const at::Tensor& x, Operand operand, const at::Tensor& sc
   return {has_codes ? x : ops::quantize(x, format_of(operand), scale), scale};
 }
 
+/// Returns x with zeros for elements that are not finite, whose difference from themselves is NaN. LibTorch has no
+/// nan_to_num on meta.
+at::Tensor finite_or_zero(const at::Tensor& x) { return x.masked_fill((x - x).ne(0), 0); }
+
 at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops::dequantize(x.codes, x.scale, dtype); }
 
 /// The quantized operands of one layer, for either of its products.
@@ -82,9 +86,10 @@ class Operands {
     if (state_) {
       at::Tensor now = own(state_->now).select(0, operand);
       if (records) now.copy_(at::maximum(now, amax));
-      const at::Tensor past = own(state_->history).select(0, operand).max();
-      // The difference makes the scale NaN if this operand is not finite, whatever the history.
-      amax = at::where(past > 0, past, amax) + (amax - amax);
+      const at::Tensor past = own(state_->history).select(0, operand).amax(0);
+      // The largest of the past, or that of now if the past has none (LibTorch has no where on meta). The difference
+      // makes the scale NaN if this operand is not finite, whatever the history.
+      amax = past + amax.masked_fill(past > 0, 0) + (amax - amax);
     }
     const at::Tensor scale = ops::scale_of(amax, format_of(operand), recipe_.margin);
     return recipe_.power_of_two ? ops::power_of_two_below(scale) : scale;
@@ -243,18 +248,17 @@ void Fp8Layers::end_step(ops::RankReduction& ranks) {
   if (states_.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> seen;
-  for (const auto& state : states_) seen.push_back(state->now.nan_to_num(0, 0, 0).flatten());
+  for (const auto& state : states_) seen.push_back(finite_or_zero(state->now).flatten());
   at::Tensor all = at::cat(seen);
   ranks.max(all);
   int64_t first = 0;
   for (const auto& state : states_) {
     const at::Tensor now = all.narrow(0, first, state->now.numel()).view(state->now.sizes());  // [(experts,) 3]
     first += state->now.numel();
-    at::Tensor next = state->history.roll(1, state->history.dim() - 1);
-    next.select(-1, 0).copy_(now);
-    // A step in which an expert got no token leaves no trace.
+    const at::Tensor next = at::cat({now.unsqueeze(-1), state->history.narrow(-1, 0, recipe_.history - 1)}, -1);
+    // A step in which an expert got no token leaves no trace. Weights of 0 and 1 are exact for finite values.
     const at::Tensor computed = (now.amax(-1, /*keepdim=*/true) > 0).unsqueeze(-1);
-    state->history.copy_(at::where(computed, next, state->history));
+    state->history.lerp_(next, computed.to(at::kFloat));
     state->now.zero_();
   }
 }

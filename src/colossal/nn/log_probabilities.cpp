@@ -65,7 +65,7 @@ at::Tensor of_logits(const at::Tensor& given, const at::Tensor& labels, const Vo
   if (words.max) words.max(largest);
   const at::Tensor shifted = logits - largest.unsqueeze(-1), column = labels - words.range.first;
   // One rank has the word of a label; all others add 0.
-  const at::Tensor elsewhere = column.lt(0).logical_or(column.ge(valid));
+  const at::Tensor elsewhere = column.lt(0).bitwise_or(column.ge(valid));
   const at::Tensor of_label = shifted.gather(-1, column.masked_fill(elsewhere, 0).unsqueeze(-1)).squeeze(-1);
   at::Tensor sums = at::stack({shifted.exp().sum(-1), of_label.masked_fill(elsewhere, 0)});
   if (words.sum) sums = words.sum(sums);

@@ -27,7 +27,7 @@ at::Tensor hidden_pairs(const BiasedScores& rules, int64_t queries, int64_t keys
   if (!rules.query_documents.defined()) return hidden;
   const at::Tensor others =
       rules.query_documents.to(device).unsqueeze(-1).ne(rules.key_documents.to(device).unsqueeze(-2)).unsqueeze(1);
-  return hidden.defined() ? hidden.logical_or(others) : others;
+  return hidden.defined() ? hidden.bitwise_or(others) : others;
 }
 
 }  // namespace

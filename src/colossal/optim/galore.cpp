@@ -19,9 +19,9 @@ constexpr double kEqualMagnitudes = 1e-3;
 /// eigenvector is arbitrary. Two layouts, whose gradients differ by rounding, could otherwise choose mirrored
 /// projections. Then momentum from before the next update_every would have the wrong sign in one of them.
 at::Tensor with_signs(const at::Tensor& vectors) {
-  const at::Tensor magnitude = vectors.abs();
+  const at::Tensor magnitude = vectors * vectors.sign();  // LibTorch runs neither abs nor logical_and on meta
   const at::Tensor is_largest = magnitude >= magnitude.amax({0}, /*keepdim=*/true) * (1 - kEqualMagnitudes);
-  const at::Tensor is_first = is_largest.logical_and(is_largest.cumsum(0) == 1);
+  const at::Tensor is_first = is_largest.bitwise_and(is_largest.cumsum(0) == 1);
   return vectors * (vectors * is_first).sum(0, /*keepdim=*/true).sign();
 }
 

@@ -25,7 +25,9 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
         tensors().add_squares(shard.pieces, shard.directions, squares_of_directions);
       });
   const at::Tensor norms = tensors().norms({squares_of_values, squares_of_directions});
-  const TensorFactors trust(at::where((norms[0] > 0).logical_and(norms[1] > 0), norms[0] / norms[1], 1.0));
+  // LibTorch runs masked_fill and bitwise operators on meta, but not where and logical_and.
+  const at::Tensor both = (norms[0] > 0).bitwise_and(norms[1] > 0);
+  const TensorFactors trust((norms[0] / norms[1]).masked_fill(both.bitwise_not(), 1));
   for_parts([&](memory::Resident& shard, const LogicalTensors::Part& part) {
     const double scale = trust.take(of_piece(shard.directions, part.piece), part.tensor);
     descend(shard, part.piece, shard.directions, {.rate = learning_rate, .weight_decay = 0, .scale = scale});

@@ -4,15 +4,20 @@
 #include <ATen/core/grad_mode.h>
 
 #include "colossal/optim/sgd.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::optim {
 namespace {
 
 /// Returns trust |w| / (|g| + decay |w|), or 1 if a norm is 0: fp64, one value per norm.
 at::Tensor local_rates(const at::Tensor& of_values, const at::Tensor& of_gradients, double trust, double decay) {
-  const at::Tensor both = (of_values > 0).logical_and(of_gradients > 0);
-  return at::where(both, trust * of_values / (of_gradients + decay * of_values), 1.0);
+  // LibTorch runs masked_fill and bitwise operators on meta, but not where and logical_and.
+  const at::Tensor both = (of_values > 0).bitwise_and(of_gradients > 0);
+  return (trust * of_values / (of_gradients + decay * of_values)).masked_fill(both.bitwise_not(), 1);
 }
+
+/// Returns a rate on the host; any value for a tensor without data.
+double value_of(const at::Tensor& rate) { return rate.is_meta() ? 1 : *rate.const_data_ptr<double>(); }
 
 /// Returns the update with a gradient that includes `decay` and `rate`. `rate` is a value on a device, so the host does
 /// not wait for it. Cost: several buffers as long as the update.
@@ -47,12 +52,12 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
       const at::Tensor rate =
           adapts ? local_rates(of_values[tensor], of_gradients[tensor], config().trust, run.weight_decay)
                  : at::Tensor();
-      const bool on_host = !adapts || rate.is_cpu();
+      const bool on_host = !adapts || tensor::is_for_cpu(rate);
       const ops::SgdStep sgd{
           .learning_rate = 1,
           .momentum = config().momentum,
           .weight_decay = on_host ? run.weight_decay : 0,
-          .intake = learning_rate * run.rate * (adapts && on_host ? *rate.const_data_ptr<double>() : 1)};
+          .intake = learning_rate * run.rate * (adapts && on_host ? value_of(rate) : 1)};
       const auto states = states_.of(shard, run.offset, run.size);
       const auto momentum = [](const auto& of) { return of.empty() ? at::Tensor() : of[0]; };
       if (on_host) return ops::sgd_(run.update, momentum(states), sgd);

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/reduce.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
@@ -145,7 +146,7 @@ TensorFactors::TensorFactors(const at::Tensor& factors) : factors_(factors) {
 }
 
 double TensorFactors::take(const at::Tensor& x, size_t tensor) const {
-  if (factors_.is_cpu()) return known_[tensor];
+  if (tensor::is_for_cpu(factors_)) return known_.empty() ? 1 : known_[tensor];  // meta has no values
   at::Tensor(x).mul_(factors_.select(0, static_cast<int64_t>(tensor)));
   return 1;
 }

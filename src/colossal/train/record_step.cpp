@@ -33,19 +33,52 @@ std::vector<StepMemory::Point> curve_of(const std::vector<memory::Account::Point
   return fewer_points(curve, kCurvePoints);
 }
 
+/// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
+std::string first_sentence_of(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  return message.substr(0, std::min(message.find(". "), message.find('\n')));
+}
+
+/// Runs a part of a step. If LibTorch lacks one of its operators on meta, the error names `keys`, which choose them.
+template <class Part>
+void on_shapes(const std::string& keys, const Part& part) {
+  try {
+    part();
+  } catch (const c10::Error& error) {
+    throw Error("record",
+                concat("the step must run on tensors without data (at::kMeta): got an operator of ", keys,
+                       " that does not (", first_sentence_of(error), "); choose another, or train without a plan"));
+  }
+}
+
+std::string keys_of_pass(const run::Config& config, const NamedModel& model) {
+  const bool has_folder = !config.model.from.empty();
+  std::string keys = concat(has_folder ? "model.from = \"" : "model.name = \"",
+                            has_folder ? config.model.from : config.model.name, "\" (architecture ",
+                            model.shape.architecture->name, ")");
+  if (config.precision.mode == "fp8")
+    keys += concat(", precision.fp8_scaling = \"", config.precision.fp8.scaling, "\"");
+  if (config.parallel.compress != "none") keys += concat(", parallel.compress = \"", config.parallel.compress, "\"");
+  return keys;
+}
+
 /// `rows`: null = full samples, each row one document.
 RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const NamedModel& model,
                          const tensor::Batch* rows) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
-  const auto engine = initialize(world, config, model.shape, at::kMeta, model.objective, model.adapter);
+  const std::string of_pass = keys_of_pass(config, model),
+                    of_update = concat("optimizer.name = \"", config.optimizer.name, "\"");
+  std::unique_ptr<Engine> engine;
+  on_shapes(of_pass,
+            [&] { engine = initialize(world, config, model.shape, at::kMeta, model.objective, model.adapter); });
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
   const tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
   const auto step = [&] {
     engine->zero_grad();
-    engine->train_step(batch);
-    engine->step();
+    on_shapes(of_pass, [&] { engine->train_step(batch); });
+    on_shapes(of_update, [&] { engine->step(); });
   };
   step();
   world.clear();
@@ -61,22 +94,11 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
 }
 
-/// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
-std::string first_sentence_of(const c10::Error& error) {
-  const std::string message = error.what_without_backtrace();
-  return message.substr(0, std::min(message.find(". "), message.find('\n')));
-}
-
 RecordedStep recorded_of(const run::Config& config, const NamedModel& model, int rank,
                          const tensor::Batch* rows) {
   const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
   comm::RecordingWorld world(*simulated);
-  try {
-    return second_step(world, config, model, rows);
-  } catch (const c10::Error& error) {
-    throw Error("record", concat("the step must run on tensors without data (at::kMeta): ", first_sentence_of(error),
-                                 "; record a model or an optimizer whose operators do"));
-  }
+  return second_step(world, config, model, rows);
 }
 
 }  // namespace

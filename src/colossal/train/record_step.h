@@ -35,13 +35,14 @@ struct RecordedStep : StepEvents {
 /// disk takes time, so it may read other tensors ahead. Not recorded: copies of parameters that stay on an accelerator
 /// while the host updates them, and that a collective waits for the copy of its input.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
-/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing. Reads
-/// and writes of a disk take no time.
+/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing, such as
+/// blocks of operands that oneDNN's products copy, up to 2 MiB for each thread. Reads and writes of a disk take no
+/// time.
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
-/// Errors: as initialize(). "record": a model or an optimizer (lamb) with operators that LibTorch cannot run on shapes
-///         alone.
+/// Errors: as initialize(). "record": a model, an objective or an adapter with operators that LibTorch cannot run on
+///         shapes alone; the message names the operator and the key that chooses it.
 RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank);
 /// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
 /// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and

@@ -120,7 +120,7 @@ at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::
 at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   at::Tensor seen = visible(q, k, mask);
   if (mask.alibi.defined())
-    seen = linear_biases(q, k, mask, wide_type(q)).masked_fill(seen.logical_not(), kHidden).to(q.scalar_type());
+    seen = linear_biases(q, k, mask, wide_type(q)).masked_fill(seen.bitwise_not(), kHidden).to(q.scalar_type());
   const bool grouped = q.size(1) != k.size(1);
   if (grouped && is_for_accelerator(q)) {
     // On accelerators only LibTorch's path with full score matrices accepts both a mask and grouped queries, so keys

@@ -240,15 +240,15 @@ at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers) {
 at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, mask, positions);
   at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
-  if (mask.window > 0) allowed = allowed.logical_and(distance.abs().le(reach_of(mask)));
+  if (mask.window > 0) allowed = allowed.bitwise_and(distance.abs().le(reach_of(mask)));
   if (!mask.lengths.empty() && !mask.causal)
-    allowed = allowed.logical_and(
+    allowed = allowed.bitwise_and(
         at::arange(k.size(2), positions.options()).le(positions.slice(1, -1)).view({-1, 1, 1, k.size(2)}));
   if (!mask.documents.defined()) return allowed;
   const at::Tensor documents = brought_to(q, mask.documents),
                    own = mask.query_documents.defined() ? brought_to(q, mask.query_documents)
                                                         : documents.gather(1, positions.expand({q.size(0), -1}));
-  return (own.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+  return (own.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1).bitwise_and(allowed);
 }
 
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
