@@ -44,6 +44,7 @@ struct Case {
   std::string recompute = "none";
   int64_t host = 0, device = 0;  ///< budgets of [memory]
   bool has_disk = false;
+  std::string matmul = "mkl", precision = "fp32";
 };
 
 run::Config config_of(const Case& c, const std::string& folder) {
@@ -58,7 +59,7 @@ run::Config config_of(const Case& c, const std::string& folder) {
     config.parallel.pipeline.micro_batches = 4;
   }
   config.parallel.chunk_mib = static_cast<double>(kChunkBytes) / (1 << 20);  // several chunks
-  config.precision.mode = "fp32";
+  config.precision.mode = c.precision;
   config.training.batch_size = 16;
   config.data.sequence = 32;
   config.memory.recompute = c.recompute;
@@ -101,10 +102,12 @@ std::vector<Rank> ranks_of(const Case& c) {
   return all;
 }
 
-/// Products of one library in both runs: oneDNN's take working memory from LibTorch's allocator for themselves.
+/// Products of one library in both runs.
 class RecordedMemory : public testing::TestWithParam<Case> {
  protected:
-  RecordedMemory() : before_(ops::matmul_choice()) { ops::set_matmul({}); }
+  RecordedMemory() : before_(ops::matmul_choice()) {
+    ops::set_matmul(ops::choose_matmul(ops::has_onednn() ? GetParam().matmul : "mkl"));
+  }
   ~RecordedMemory() override { ops::set_matmul(before_); }
 
  private:
@@ -201,6 +204,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "data2_zero3", .data = 2, .zero = 3}, Case{.name = "tensor2", .tensor = 2},
                     Case{.name = "gpipe", .schedule = "gpipe"}, Case{.name = "one_f_one_b", .schedule = "1f1b"},
                     Case{.name = "block", .recompute = "block"}, Case{.name = "selective", .recompute = "selective"},
+                    Case{.name = "onednn", .matmul = "onednn"},
+                    Case{.name = "onednn_one_f_one_b", .schedule = "1f1b", .recompute = "block", .matmul = "onednn"},
+                    Case{.name = "bf16", .data = 2, .zero = 3, .precision = "bf16"},
                     Case{.name = "host", .host = kHost},
                     Case{.name = "disk", .recompute = "block", .host = kSmallHost, .has_disk = true}),
     [](const auto& info) { return info.param.name; });

@@ -21,9 +21,13 @@ const std::optional<c10::OperatorHandle>& onednn_operator() {
   return found;
 }
 
-// x [M,K] times the transpose of weight [N,K], any strides: oneDNN reads transposed operands in place.
+// x [M,K] times the transpose of weight [N,K], any strides. oneDNN reads a transposed weight in place; LibTorch's
+// operator copies an x that is transposed, so a recorded step has this copy, too.
 at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
-  if (x.is_meta()) return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  if (x.is_meta()) {
+    const at::Tensor rows = x.contiguous();
+    return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+  }
   c10::Stack stack;
   stack.reserve(6);
   stack.emplace_back(x);
