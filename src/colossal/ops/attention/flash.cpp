@@ -28,7 +28,7 @@ bool takes_flash_attention(const at::Tensor& q, const at::Tensor& k, const Atten
   if (q.size(3) % kHeadStep != 0 || q.size(3) > kMaxHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || !mask.queries.empty()) return false;
   return (!is_packed(mask) || is_packable(q, mask)) &&
-         (q.is_meta() || runs(DeviceOperator::FlashAttention, q.device()));
+         runs(DeviceOperator::FlashAttention, q.device());
 }
 
 FlashWindow flash_window(const AttentionMask& mask) {

@@ -63,7 +63,7 @@ bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, con
   if (!is_for_accelerator(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
   if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kMaxPartHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || mask.documents.defined()) return false;
-  return part_window(q, k, mask) && (q.is_meta() || runs(DeviceOperator::FlashAttention, q.device()));
+  return part_window(q, k, mask) && runs(DeviceOperator::FlashAttention, q.device());
 }
 
 PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::ops {
 namespace {
@@ -80,10 +81,18 @@ std::atomic<int>& refusals(DeviceOperator op) {
   return all[static_cast<size_t>(op)];
 }
 
+/// A variable of the thread, as the device that meta stands for.
+int& refusals_on_meta(DeviceOperator op) {
+  thread_local std::array<int, kDeviceOperators> all{};
+  return all[static_cast<size_t>(op)];
+}
+
 }  // namespace
 
 bool runs(DeviceOperator op, c10::Device device) {
-  if (!tensor::is_accelerator(device) || refusals(op) > 0) return false;
+  if (refusals(op) > 0) return false;
+  if (device.is_meta()) return tensor::is_for_accelerator(device) && refusals_on_meta(op) == 0;
+  if (!tensor::is_accelerator(device)) return false;
   static std::mutex mutex;
   static std::map<std::pair<DeviceOperator, std::pair<c10::DeviceType, c10::DeviceIndex>>, bool> known;
   const std::lock_guard lock(mutex);
@@ -95,5 +104,9 @@ bool runs(DeviceOperator op, c10::Device device) {
 WithoutDeviceOperator::WithoutDeviceOperator(DeviceOperator op) : op_(op) { ++refusals(op); }
 
 WithoutDeviceOperator::~WithoutDeviceOperator() { --refusals(op_); }
+
+MeantWithoutOperator::MeantWithoutOperator(DeviceOperator op) : op_(op) { ++refusals_on_meta(op); }
+
+MeantWithoutOperator::~MeantWithoutOperator() { --refusals_on_meta(op_); }
 
 }  // namespace colossal::ops

@@ -15,7 +15,10 @@ enum class DeviceOperator {
   GroupedProduct,  ///< _grouped_mm of bf16: compute capability 8.0 or higher, depending on the version of LibTorch
 };
 
-/// Returns true if `device` runs the operator. Returns false for the CPU and meta, where Colossal's own kernels run.
+/// Returns true if `device` runs the operator. Returns false for the CPU, where Colossal's own kernels run. Answers for
+/// meta as for the device that it stands for (tensor/device_meant.h). An accelerator that meta stands for is taken to
+/// run every operator, except those of MeantWithoutOperator. The operators have no kernel on meta, so a caller makes
+/// results of the same sizes there.
 ///
 /// Cost:          the first call for an operator and a device runs the operator on a few elements and checks whether
 ///                it throws; the host does not wait for the result. Later calls use the stored answer.
@@ -31,6 +34,19 @@ class WithoutDeviceOperator {
   ~WithoutDeviceOperator();
   WithoutDeviceOperator(const WithoutDeviceOperator&) = delete;
   WithoutDeviceOperator& operator=(const WithoutDeviceOperator&) = delete;
+
+ private:
+  DeviceOperator op_;
+};
+
+/// Makes runs() return false for `op` on meta, on this thread, as long as the object lives: for recorded runs of
+/// devices without it.
+class MeantWithoutOperator {
+ public:
+  explicit MeantWithoutOperator(DeviceOperator op);
+  ~MeantWithoutOperator();
+  MeantWithoutOperator(const MeantWithoutOperator&) = delete;
+  MeantWithoutOperator& operator=(const MeantWithoutOperator&) = delete;
 
  private:
   DeviceOperator op_;

@@ -93,7 +93,7 @@ bool uses_blocks(const at::Tensor& x, const GroupEnds& ends, const at::Tensor& s
 /// True if at::_grouped_mm multiplies x. It takes bf16 whose rows begin at 16 bytes.
 bool uses_grouped_operator(const at::Tensor& x, int64_t n, int64_t k) {
   return is_for_accelerator(x) && x.scalar_type() == at::kBFloat16 && n % 8 == 0 && k % 8 == 0 && x.size(0) > 0 &&
-         (x.is_meta() || runs(DeviceOperator::GroupedProduct, x.device()));
+         runs(DeviceOperator::GroupedProduct, x.device());
 }
 
 at::Tensor ends_on_device(const GroupEnds& ends, const at::Tensor& x) {

@@ -21,9 +21,13 @@ at::Tensor multiply_scaled(const Scaled& a, const Scaled& b, const at::Tensor& b
   tensor::announce_product(a.codes.size(0), b.codes.size(1), a.codes.size(1), a.codes.scalar_type());
   // cuBLAS accepts no bias if the result is fp32.
   const bool takes_bias = bias.defined() && type == at::kBFloat16 && bias.scalar_type() == type;
-  const at::Tensor product = at::_scaled_mm(dense_codes(a.codes), dense_codes(b.codes.t()).t(), a.scale.reciprocal(),
-                                            b.scale.reciprocal(), takes_bias ? std::optional(bias) : std::nullopt,
-                                            /*scale_result=*/{}, type, /*use_fast_accum=*/false);
+  const at::Tensor left = dense_codes(a.codes), right = dense_codes(b.codes.t()).t(), of_left = a.scale.reciprocal(),
+                   of_right = b.scale.reciprocal();
+  const at::Tensor product =
+      left.is_meta()  // LibTorch has no kernel of the operator there
+          ? at::empty({left.size(0), right.size(1)}, left.options().dtype(type))
+          : at::_scaled_mm(left, right, of_left, of_right, takes_bias ? std::optional(bias) : std::nullopt,
+                           /*scale_result=*/{}, type, /*use_fast_accum=*/false);
   return bias.defined() && !takes_bias ? product.add(bias) : product;
 }
 
