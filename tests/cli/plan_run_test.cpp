@@ -1,14 +1,18 @@
 // `colossal plan CONFIG` as a user runs it.
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
-#include "colossal/base/json.h"
+#include "colossal/cli/planned_run.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::plan_run_test {
@@ -56,8 +60,32 @@ TEST(PlanRun, ReadsNoDataAndWritesNothing) {
   const Outcome outcome = command.run({"--run.folder=" + (command.folder / "run")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
-              AllOf(StartsWith("2 ranks, "), HasSubstr("\nThe layout fits.\n"), HasSubstr("- one document a row\n")));
+              AllOf(StartsWith("859008 parameters, vocabulary 257\n2 ranks, "), HasSubstr("\nThe layout fits.\n"),
+                    HasSubstr("- one document a row\n")));
   EXPECT_FALSE(std::filesystem::exists(command.folder / "run"));
+}
+
+/// The published sizes: 124 million parameters and 50,257 ids.
+TEST(PlanRun, PlansAPresetWithItsOwnVocabulary) {
+  const PlanOfARun command;
+  const auto planned = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--json", "--model.name=gpt2-small", "--cluster", "h100-8x"});
+    const Outcome outcome = run_command("plan", [&] {
+      words.insert(words.begin(), command.config);
+      return words;
+    }());
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto own = planned({});
+  EXPECT_EQ(own["parameters"], 124'439'808);
+  EXPECT_EQ(own["vocabulary"], 50'257);
+  EXPECT_THAT(own["assumptions"].dump(), HasSubstr("the vocabulary is that of gpt2-small, 50257 ids; a run with "));
+  const auto given = planned({"--model.vocabulary=1000"});
+  EXPECT_EQ(given["parameters"], 124'439'808 - 768 * (50'257 - 1000));
+  EXPECT_EQ(given["vocabulary"], 1000);
+  EXPECT_THAT(given["assumptions"].dump(), Not(HasSubstr("the vocabulary is")));
+  EXPECT_EQ(planned({"--search", "--ranks", "2"})["vocabulary"], 50'257);
 }
 
 TEST(PlanRun, SetsTheNumberOfRanks) {
@@ -83,6 +111,21 @@ TEST(PlanRun, SearchesWhateverTheLayoutOfTheFile) {
   EXPECT_EQ(nlohmann::json::parse(outcome.out)["ranks"], 2);
   searched.insert(searched.end(), {"--precision.mode=fp16", "--precision.masters=false"});
   EXPECT_EQ(command.run(searched).status, 1);  // the rest of the file is checked
+}
+
+TEST(PlanRun, ShowsProgressOnTerminalsOnly) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(::grantpt(terminal), 0);
+  ASSERT_EQ(::unlockpt(terminal), 0);
+  std::FILE* screen = std::fopen(::ptsname(terminal), "w");
+  ASSERT_NE(screen, nullptr);
+  EXPECT_EQ(style_on_terminals(screen), ProgressStyle::kTerminal);
+  std::fclose(screen);
+  ::close(terminal);
+  std::FILE* file = std::tmpfile();
+  EXPECT_EQ(style_on_terminals(file), ProgressStyle::kSilent);
+  std::fclose(file);
 }
 
 /// A layout that does not fit is an answer, not an error.

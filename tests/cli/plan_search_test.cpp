@@ -16,11 +16,13 @@ namespace colossal::cli::plan_search_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 predict::SearchResult two_layouts() {
   predict::SearchResult found;
   for (const double seconds : {0.25, 0.5}) {
     predict::FoundLayout layout;
+    layout.prediction.parameters = 1000, layout.prediction.vocabulary = 257;
     layout.prediction.ranks = 2;
     layout.prediction.step_seconds = seconds;
     layout.prediction.peak_bytes = 3 << 20;
@@ -45,6 +47,7 @@ TEST(PlanSearch, ListsLayoutsAsJson) {
 
 TEST(PlanSearch, ListsLayoutsAsText) {
   const std::string text = to_text(two_layouts());
+  EXPECT_THAT(text, StartsWith("1000 parameters, vocabulary 257\nlayouts that fit"));
   EXPECT_THAT(text, HasSubstr("40 are legal, 7 were simulated"));
   EXPECT_THAT(text, HasSubstr("     0.25     3.0 MiB  [parallel]  data = 2\n"));
   EXPECT_THAT(text, HasSubstr("\n\n[parallel]\ndata = 2\n"));

@@ -15,9 +15,13 @@
 #include "colossal/predict/layout_price.h"
 #include "colossal/predict/layouts.h"
 #include "colossal/predict/record_stages.h"
+#include "colossal/predict/shallow_step.h"
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
+#include "colossal/run/data.h"
+#include "colossal/run/program.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 
 namespace colossal::predict::search_test {
 namespace {
@@ -76,19 +80,45 @@ std::vector<plan::Prediction> all_predictions(const LayoutSpace& space, const mo
   return all;
 }
 
+struct SmallSpace {
+  std::string name;
+  models::ModelShape shape;
+  run::Config config;
+  int64_t ranks = 2;
+  std::vector<std::string> keep = kKept;
+};
+
+std::vector<SmallSpace> small_spaces() {
+  const auto keeping = [](std::vector<std::string> more) {
+    more.insert(more.end(), kKept.begin(), kKept.end());
+    return more;
+  };
+  std::vector<SmallSpace> spaces{
+      {.name = "two ranks", .shape = small_shape(), .config = small_config()},
+      {.name = "four ranks", .shape = small_shape(), .config = small_config(), .ranks = 4,
+       .keep = keeping({"parallel.zero"})},  // there are four times as many layouts with it
+      {.name = "deep", .shape = small_shape(), .config = small_config(),
+       .keep = {"parallel.pipeline.schedule", "parallel.pipeline.chunks", "parallel.zero"}},
+      {.name = "bf16, three", .shape = small_shape(), .config = small_config(), .ranks = 3},
+      {.name = "large batch", .shape = small_shape(), .config = small_config(),
+       .keep = {"parallel.pipeline", "parallel.sequence"}}};
+  spaces[2].shape.layers = 12;
+  spaces[3].config.precision.mode = "bf16";
+  spaces[3].config.training.batch_size = 6;
+  spaces[4].config.training.batch_size = 32;
+  return spaces;
+}
+
+/// Five spaces with ample memory, and with a limit that only the smaller half of the layouts meets: ten runs.
 TEST(Search, FindsTheFastestOfAllLayouts) {
-  const models::ModelShape shape = small_shape();
-  for (const int64_t ranks : {2, 4}) {
+  for (const SmallSpace& c : small_spaces()) {
     const plan::Cluster ample(small_cluster(kAmple));
-    std::vector<std::string> keep = kKept;
-    if (ranks == 4) keep.emplace_back("parallel.zero");  // there are four times as many layouts with it
-    const LayoutSpace space(small_config(), {.shape = shape}, {.ranks = ranks, .ranks_per_node = 4, .keep = keep});
-    const auto all = all_predictions(space, shape, ample);
-    ASSERT_GT(all.size(), 10u);
+    const LayoutSpace space(c.config, {.shape = c.shape}, {.ranks = c.ranks, .ranks_per_node = 4, .keep = c.keep});
+    const auto all = all_predictions(space, c.shape, ample);
+    ASSERT_GT(all.size(), 5u) << c.name;
     std::vector<int64_t> peaks;
     for (const plan::Prediction& prediction : all) peaks.push_back(prediction.peak_bytes);
     std::sort(peaks.begin(), peaks.end());
-    // Ample memory, and a limit that only the smaller half of the layouts meets.
     for (const int64_t memory : {kAmple, peaks[peaks.size() / 2]}) {
       double fastest = 0;
       for (const plan::Prediction& prediction : all)
@@ -96,12 +126,60 @@ TEST(Search, FindsTheFastestOfAllLayouts) {
           fastest = prediction.step_seconds;
       const plan::Cluster cluster(small_cluster(memory));
       const SearchResult found =
-          search(small_config(), shape, cluster, {.ranks = ranks, .keep = keep, .seconds = 1000});
+          search(c.config, c.shape, cluster, {.ranks = c.ranks, .keep = c.keep, .seconds = 1000});
       ASSERT_THAT(found.best, Not(IsEmpty()));
       // A cut of stages by seconds may beat the layouts above; the bound is that of the issue, 1.05 of the best.
-      EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * fastest) << ranks << " ranks, " << memory;
-      EXPECT_LE(found.best.front().prediction.peak_bytes, memory);
+      EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * fastest) << c.name << ", " << memory;
+      EXPECT_LE(found.best.front().prediction.peak_bytes, memory) << c.name;
     }
+  }
+}
+
+/// 70 billion parameters on 16 GPUs, of which the layout that a person would choose leaves a tenth free.
+TEST(Search, FindsAFastLayoutOfADeepModel) {
+  run::Config config =
+      run::read_given_config("", {"--model.name=llama3-70b", "--model.vocabulary=128256", "--precision.mode=bf16",
+                                  "--run.device=cuda", "--data.sequence=4096", "--training.batch_size=16"})
+          .config;
+  const train::NamedModel model{.shape = run::resolve_model(config, run::built_in()).shape};
+  const plan::Cluster cluster(plan::find_profile("h100-8x"));
+  // Sizes and tensor.sequence of mode 1d, ZeRO and recomputation are searched; the rest would take a minute.
+  const std::vector<std::string> keep{"parallel.pipeline", "parallel.sequence", "parallel.tensor.mode",
+                                      "training.accumulate"};
+  const SearchResult found =
+      search(config, model, cluster, {.ranks = 16, .keep = keep, .results = 1, .seconds = 1000, .records = 60});
+  config.parallel.data = 2;
+  config.parallel.zero = 3;
+  config.parallel.tensor = {.size = 8, .sequence = true};
+  config.memory.recompute = "block";
+  const plan::Prediction by_hand = predict_step(config, model, record_stages(config, model, cluster), cluster);
+  EXPECT_TRUE(by_hand.fits);
+  EXPECT_TRUE(found.best.front().prediction.fits);
+  EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * by_hand.step_seconds) << found.best.front().table;
+  EXPECT_GT(found.shallow, 0);
+}
+
+TEST(ShallowSteps, ContinueToTheWholeModel) {
+  models::ModelShape shape = small_shape();
+  shape.layers = 12;
+  const plan::Cluster cluster(small_cluster(kAmple));
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--parallel.data=2"},
+           {"--parallel.data=2", "--parallel.zero=3", "--memory.recompute=block"},
+           {"--parallel.tensor=2", "--training.accumulate=2"},
+           {"--parallel.pipeline={size=2,micro_batches=4}"}}) {
+    run::Config config = run::read_given_config("", flags).config;
+    config.run.device = "cpu";
+    config.data.sequence = 16;
+    config.training.batch_size = 4;
+    const auto shallow = shallow_step(config, {.shape = shape}, cluster);
+    ASSERT_TRUE(shallow);
+    if (config.parallel.pipeline.size > 1) config.parallel.pipeline.layers_per_stage = {6, 6};
+    const plan::Prediction whole = predict_step(config, shape, record_stages(config, shape), cluster);
+    // A search takes estimates up to 5 % off for those of the whole model.
+    EXPECT_NEAR(shallow->seconds, whole.step_seconds, 0.05 * whole.step_seconds) << flags.back();
+    const auto peak = static_cast<double>(whole.peak_bytes);
+    EXPECT_NEAR(shallow->peak_bytes, peak, 0.05 * peak) << flags.back();
   }
 }
 
@@ -129,11 +207,16 @@ TEST(Search, OrdersLayoutsAndExplainsThem) {
 TEST(Search, GivesTheSameResultAgain) {
   const models::ModelShape shape = small_shape();
   const plan::Cluster cluster(small_cluster(kAmple));
-  const SearchOptions options{.ranks = 4, .keep = kKept, .records = 12};
+  std::vector<int64_t> progress;
+  const SearchOptions options{.ranks = 4, .keep = kKept, .records = 12, .progress = [&](int64_t simulated, double) {
+                                progress.push_back(simulated);
+                              }};
   const SearchResult first = search(small_config(), shape, cluster, options),
                      second = search(small_config(), shape, cluster, options);
   ASSERT_EQ(first.best.size(), second.best.size());
   for (size_t i = 0; i < first.best.size(); ++i) EXPECT_EQ(first.best[i].table, second.best[i].table);
+  ASSERT_FALSE(progress.empty());
+  EXPECT_EQ(progress.back(), second.recorded + second.shallow);
 }
 
 TEST(Search, ListsATieOnce) {
@@ -180,6 +263,26 @@ TEST(Search, SaysWhatTheSmallestLayoutNeeds) {
   }
 }
 
+/// Parameters and states fit and the activations do not, so no bound proves anything before all layouts are simulated.
+TEST(Search, SaysThatNothingFitsOnlyIfThatIsKnown) {
+  run::Config config = small_config();
+  config.parallel.data = 2;
+  const models::ModelShape shape = small_shape();
+  const int64_t needed = predict_step(config, shape, record_stages(config, shape), plan::Cluster(small_cluster(kAmple)))
+                             .peak_bytes;
+  const auto message = [&](const SearchOptions& options) {
+    return test::thrown_message(
+        [&] { search(config, shape, plan::Cluster(small_cluster(needed - 1)), options); });
+  };
+  const std::vector<std::string> keep{"parallel.data", "parallel.zero", "training.accumulate"};
+  std::vector<std::string> all = keep;
+  all.emplace_back("memory.recompute");
+  EXPECT_THAT(message({.ranks = 2, .keep = all}),
+              HasSubstr("[plan] no layout of 2 ranks fits: the smallest of 1 needs "));
+  EXPECT_THAT(message({.ranks = 2, .keep = keep, .records = 1}),
+              HasSubstr("[plan] none of 1 layouts of 2 ranks that were tried fits, of 3 legal ones: the smallest "));
+}
+
 TEST(Search, SaysWhyEachAxisIsLeftOut) {
   // 5 does not divide the batch, the heads or the tokens, and the model has two blocks.
   try {
@@ -198,17 +301,17 @@ TEST(LayoutPrices, BoundMemoryFromBelow) {
   const models::ModelShape shape = small_shape();
   const plan::Cluster cluster(small_cluster(kAmple));
   const LayoutSpace space(small_config(), {.shape = shape},
-                          {.ranks = 4, .ranks_per_node = 4, .keep = {"parallel.pipeline.schedule"}});
+                          {.ranks = 4, .ranks_per_node = 4});
   const LayoutPrices prices(space, {.shape = shape}, cluster);
   int64_t count = 0;
   space.for_each([&](const Layout& layout) {
-    if (++count % 29 != 0) return;  // a sample
+    if (++count % 197 != 0) return;  // a sample
     const run::Config config = space.config_of(layout);
     try {
       config.validate();
       const auto prediction = predict_step(config, shape, record_stages(config, shape), cluster);
       const LayoutPrice price = prices.of(layout);
-      EXPECT_LE(price.fixed_bytes + price.activation_bytes, static_cast<double>(prediction.peak_bytes))
+      EXPECT_LE(price.bound_bytes, static_cast<double>(prediction.peak_bytes))
           << to_toml(config.parallel);
       EXPECT_GT(price.seconds, 0);
     } catch (const Error&) {

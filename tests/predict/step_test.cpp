@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/plan/number_type.h"
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/program.h"
+#include "colossal/train/memory_needs.h"
 #include "colossal/train/named_model.h"
 #include "support/parity.h"
 #include "support/paths.h"
@@ -118,6 +120,38 @@ TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
   EXPECT_FALSE(prediction.fits);  // two ranks with two gigabytes each on a machine of one
   EXPECT_THAT(prediction.limit, HasSubstr("the ranks of node 0 need"));
   EXPECT_THAT(prediction.assumptions, Contains("one document a row"));
+}
+
+/// Two blocks of LLaMA 8B, whose products take more time than the quantization of their operands. An A100 emulates fp8.
+TEST(Prediction, MultipliesIn8BitsOnDevicesThatDo) {
+  const auto seconds = [](const std::string& mode, const std::string& name, int64_t& products) {
+    const run::Config config =
+        run::read_given_config("", {"--model.name=llama3-8b", "--model.layers=2", "--precision.mode=" + mode,
+                                    "--run.device=cuda", "--data.sequence=4096", "--training.batch_size=4"})
+            .config;
+    const train::NamedModel model{.shape = run::resolve_model(config, run::built_in()).shape};
+    const plan::Cluster cluster = cluster_of(config, plan::find_profile(name));
+    const RecordedRoles roles = record_roles(config, model, cluster);
+    products = 0;
+    for (const StepEvent& event : roles.at(0).step.list)
+      products += event.kind == StepEvent::Kind::Product && plan::number_type_of(event.dtype) == plan::NumberType::Fp8;
+    return predict_step(config, model, roles, cluster).step_seconds;
+  };
+  int64_t in_bf16 = 0, in_fp8 = 0, emulated = 0;
+  const double h100 = seconds("bf16", "h100-8x", in_bf16);
+  EXPECT_LT(seconds("fp8", "h100-8x", in_fp8), h100);
+  EXPECT_EQ(in_bf16, 0);
+  // Forward, and two gradients, of q with k and v, the output of attention, gate with up, and down in each block.
+  EXPECT_EQ(in_fp8, 2 * 4 * 3);
+  const double a100 = seconds("bf16", "a100-8x", in_bf16);
+  EXPECT_GT(seconds("fp8", "a100-8x", emulated), a100);
+  EXPECT_EQ(emulated, 0);
+}
+
+TEST(Prediction, CountsTheParametersOfAPreset) {
+  const run::Config config = run::read_given_config("", {"--model.name=llama3-8b", "--model.vocabulary=128256"}).config;
+  const models::ModelShape shape = run::resolve_model(config, run::built_in()).shape;
+  EXPECT_EQ(train::parameter_count({.shape = shape}), 8'030'261'248);  // published
 }
 
 TEST(Prediction, CountsOperationsOfLlama405b) {

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/progress.h"
 #include "colossal/cli/plan_check.h"
 #include "colossal/cli/plan_search.h"
 #include "colossal/cli/planned_run.h"
@@ -26,11 +27,18 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   if (wishes.check) return plan_check(wishes, program);
   const PlannedRun run = resolve_plan(wishes, program);
   const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
+  Progress progress("planning", 0, stderr, style_on_terminals(stderr));
   const predict::RecordedRoles roles =
-      predict::record_roles(predict::on_devices(run.config, run.model, cluster), run.model);
+      predict::record_roles(run.config, run.model, cluster, [&](int64_t done, int64_t all) {
+        progress.update(done, concat("of ", all, " ranks recorded"));
+      });
   plan::Prediction prediction = predict::predict_step(run.config, run.model, roles, cluster);
-  if (!prediction.fits) prediction.remedies = predict::remedies(run.config, run.model, cluster);
-  if (!run.note.empty()) prediction.assumptions.push_back(run.note);
+  if (!prediction.fits)
+    prediction.remedies = predict::remedies(run.config, run.model, cluster, [&](int64_t recorded) {
+      progress.update(recorded, "changes tried, because the layout does not fit");
+    });
+  progress.finish();
+  add_notes(run, prediction);
   if (!wishes.report.empty())
     write_file(wishes.report, predict::prediction_page(wishes.config, run.config, roles, prediction, cluster));
   std::fputs((wishes.json ? plan::to_json(prediction) + "\n" : plan::to_text(prediction)).c_str(), stdout);

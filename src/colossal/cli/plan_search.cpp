@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/progress.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/planned_run.h"
 #include "colossal/plan/prediction.h"
@@ -25,10 +26,13 @@ std::string in_one_line(const std::string& table) {
 }  // namespace
 
 std::string to_text(const predict::SearchResult& found) {
+  const std::string shallow = found.shallow > 0 ? concat(", ", found.shallow, " with few blocks") : "";
   const bool fit = found.best.front().prediction.fits;
-  std::string text = concat(fit ? "layouts that fit" : "no layout was found that fits at every load of the experts; "
+  std::string text = concat(plan::model_line(found.best.front().prediction), "\n",
+                            fit ? "layouts that fit" : "no layout was found that fits at every load of the experts; "
                                                        "layouts that fit at the most uneven loads",
-                            ", the fastest first (", found.tried, " are legal, ", found.recorded, " were simulated)\n");
+                            ", the fastest first (", found.tried, " are legal, ", found.recorded, " were simulated",
+                            shallow, ")\n");
   for (const std::string& kept : found.kept) text += concat("kept: ", kept, "\n");
   text += "\n  seconds      memory  layout\n";
   std::string above;  // the comparison of the layout above, which is not repeated
@@ -40,6 +44,9 @@ std::string to_text(const predict::SearchResult& found) {
     if (layout.why != above) text += concat(std::string(23, ' '), layout.why, "\n");
     above = layout.why;
   }
+  const std::vector<std::string>& assumptions = found.best.front().prediction.assumptions;
+  if (!assumptions.empty()) text += "\nassumptions\n";
+  for (const std::string& line : assumptions) text += concat("- ", line, "\n");
   return text + "\n" + found.best.front().table;
 }
 
@@ -72,8 +79,15 @@ int plan_search(const PlanWishes& wishes, const run::Program* program) {
   cluster_config.parallel = {};
   cluster_config.parallel.data = ranks;
   const plan::Cluster cluster = predict::cluster_of(cluster_config, run.profile);
-  const predict::SearchResult found =
-      predict::search(run.config, run.model, cluster, {.ranks = ranks, .keep = wishes.keep});
+  Progress progress("searching", 0, stderr, style_on_terminals(stderr));
+  const auto show = [&](int64_t simulated, double best_seconds) {
+    progress.update(simulated, best_seconds > 0 ? concat("layouts simulated, the best takes ", best_seconds, " s")
+                                                : "layouts simulated, none fits yet");
+  };
+  predict::SearchResult found =
+      predict::search(run.config, run.model, cluster, {.ranks = ranks, .keep = wishes.keep, .progress = show});
+  progress.finish();
+  add_notes(run, found.best.front().prediction);
   const std::string text = wishes.json ? to_json(found) + "\n" : to_text(found);
   std::fputs(text.c_str(), stdout);
   return 0;

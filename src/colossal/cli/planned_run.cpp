@@ -1,5 +1,7 @@
 #include "colossal/cli/planned_run.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -65,7 +67,26 @@ PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, c
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   run::Config config = given_plan(wishes);
   const run::ClusterChoice cluster = cluster_of_plan(wishes, config);
-  return resolve_plan(std::move(config), cluster, program);
+  PlannedRun run = resolve_plan(config, cluster, program);
+  if (config.model.vocabulary > 0 || !config.model.from.empty() || config.tokenizer() != "bytes") return run;
+  const int64_t of_bytes = run.model.shape.vocabulary,
+                own = (program ? *program : run::built_in()).models.resolve({.name = config.model.name}).vocabulary;
+  if (of_bytes == 0 || own <= of_bytes) return run;
+  config.model.vocabulary = own;
+  run = resolve_plan(std::move(config), cluster, program);
+  run.vocabulary_note = concat("the vocabulary is that of ", run.config.model.name, ", ", own,
+                               " ids; a run with data.tokenizer = \"bytes\" has ", of_bytes,
+                               ", unless it sets model.vocabulary");
+  return run;
+}
+
+ProgressStyle style_on_terminals(std::FILE* stream) {
+  return ::isatty(::fileno(stream)) ? ProgressStyle::kTerminal : ProgressStyle::kSilent;
+}
+
+void add_notes(const PlannedRun& run, plan::Prediction& prediction) {
+  for (const std::string* note : {&run.vocabulary_note, &run.note})
+    if (!note->empty()) prediction.assumptions.push_back(*note);
 }
 
 }  // namespace colossal::cli

@@ -1,8 +1,11 @@
 // The run that `colossal plan CONFIG` plans, before a step of it is recorded.
 #pragma once
+#include <cstdio>
 #include <string>
 
+#include "colossal/base/progress.h"
 #include "colossal/cli/plan_wishes.h"
+#include "colossal/plan/prediction.h"
 #include "colossal/plan/profile.h"
 #include "colossal/run/calibrate.h"
 #include "colossal/run/config.h"
@@ -21,6 +24,7 @@ struct PlannedRun {
   train::NamedModel model;  ///< with the objective and the adapter of the run
   plan::Profile profile;
   std::string note;  ///< why its times are rough; empty = they are not
+  std::string vocabulary_note{};  ///< why the vocabulary is not that of `colossal train`; empty = it is
 };
 
 /// Returns the model that a run trains, for a recorded step.
@@ -39,7 +43,14 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& 
 /// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.
 /// Errors: those of models::Registry::check_training(), run::resolve_model() and run::check_text().
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program);
-/// Does all three.
+/// Does all three. The vocabulary is that of the preset (model.name) if the config sets none and data.tokenizer is
+/// `bytes`: in a plan, bytes stand for a tokenizer that is not at hand.
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);
+
+/// Returns the style of a progress display that only a terminal shows: a plan that is piped has nothing but its answer.
+ProgressStyle style_on_terminals(std::FILE* stream);
+
+/// Adds the notes of a planned run to the assumptions of its prediction.
+void add_notes(const PlannedRun& run, plan::Prediction& prediction);
 
 }  // namespace colossal::cli

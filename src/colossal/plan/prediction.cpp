@@ -109,7 +109,9 @@ PredictedRole read_role(const PredictionJson& object) {
 }
 
 Prediction read_prediction(const PredictionJson& object) {
-  Prediction prediction{.ranks = object.at("ranks").get<int64_t>(),
+  Prediction prediction{.parameters = object.value("parameters", 0.0),  // predictions of older versions have neither
+                        .vocabulary = object.value("vocabulary", int64_t{0}),
+                        .ranks = object.at("ranks").get<int64_t>(),
                         .fits = object.at("fits").get<bool>(),
                         .limit = object.at("limit").get<std::string>(),
                         .step_seconds = object.at("step_seconds").get<double>(),
@@ -150,7 +152,9 @@ std::string to_json(const Prediction& prediction) {
          {"peak_bytes", remedy.peak_bytes},
          {"step_seconds", remedy.step_seconds},
          {"training", remedy.training}});
-  const PredictionJson object{{"ranks", prediction.ranks},
+  const PredictionJson object{{"parameters", count_json(prediction.parameters)},
+                              {"vocabulary", prediction.vocabulary},
+                              {"ranks", prediction.ranks},
                               {"fits", prediction.fits},
                               {"limit", prediction.limit},
                               {"step_seconds", prediction.step_seconds},

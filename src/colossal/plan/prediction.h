@@ -63,6 +63,8 @@ struct RankLoads {
 };
 
 struct Prediction {
+  double parameters = 0;   ///< elements of all parameters of the model; 0 = not known
+  int64_t vocabulary = 0;  ///< token ids of the model; 0 = it reads no text
   int64_t ranks = 0;
   bool fits = true;   ///< at every load of the experts that the config permits
   std::string limit;  ///< why it does not fit, with the numbers; empty if it fits
@@ -85,7 +87,9 @@ struct Prediction {
 std::string to_json(const Prediction& prediction);
 /// Reads to_json(). `name` stands for its file in messages. Errors ("plan"): the text is no such object.
 Prediction parse_prediction(std::string_view text, const std::string& name);
-/// Returns the tables that `colossal plan CONFIG` prints.
+/// Returns "8030261248 parameters, vocabulary 128256" of the planned model; empty if its parameters are not known.
+std::string model_line(const Prediction& prediction);
+/// Returns the tables that `colossal plan CONFIG` prints, below model_line().
 std::string to_text(const Prediction& prediction);
 
 }  // namespace colossal::plan

@@ -158,9 +158,9 @@ std::string prediction_page(const Prediction& prediction, const PageContent& con
           ? ""
           : page_card("Failures and late ranks", "<pre>" + report::html_text(content.failures) + "</pre>");
   const std::string body =
-      concat("<style>", kPictureStyle, "</style>", page_tiles(prediction), page_verdict(prediction),
-             page_drawings(content), page_seconds(prediction), page_memory(prediction), page_calls(prediction),
-             failures, page_assumptions(prediction));
+      concat("<style>", kPictureStyle, "</style><p>", model_line(prediction), "</p>", page_tiles(prediction),
+             page_verdict(prediction), page_drawings(content), page_seconds(prediction), page_memory(prediction),
+             page_calls(prediction), failures, page_assumptions(prediction));
   return report::render_page("Colossal plan", content.title, body, "");
 }
 

@@ -121,12 +121,21 @@ std::string fit_text(const Prediction& prediction) {
 
 }  // namespace
 
+std::string model_line(const Prediction& prediction) {
+  if (prediction.parameters <= 0) return "";
+  char parameters[32];
+  std::snprintf(parameters, sizeof parameters, "%.0f", prediction.parameters);
+  return concat(parameters, " parameters, ",
+                prediction.vocabulary > 0 ? concat("vocabulary ", prediction.vocabulary) : "no vocabulary");
+}
+
 std::string to_text(const Prediction& prediction) {
+  const std::string model = model_line(prediction);
   std::string text =
-      concat(prediction.ranks, prediction.ranks == 1 ? " rank, " : " ranks, ", rounded(prediction.step_seconds),
-             " seconds a step, peak ", readable_bytes(prediction.peak_bytes), "\n\n", memory_table(prediction.roles),
-             "\n", calls_table(prediction.roles), "\n", seconds_table(prediction), long_run_text(prediction), "\n",
-             fit_text(prediction));
+      concat(model, model.empty() ? "" : "\n", prediction.ranks, prediction.ranks == 1 ? " rank, " : " ranks, ",
+             rounded(prediction.step_seconds), " seconds a step, peak ", readable_bytes(prediction.peak_bytes), "\n\n",
+             memory_table(prediction.roles), "\n", calls_table(prediction.roles), "\n", seconds_table(prediction),
+             long_run_text(prediction), "\n", fit_text(prediction));
   if (!prediction.assumptions.empty()) text += "\nassumptions\n";
   for (const std::string& line : prediction.assumptions) text += concat("- ", line, "\n");
   return text;

@@ -87,8 +87,10 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
   const parallel::TensorConfig& tensor = space_.tensor(layout);
   double kept = kept_of_block(recompute, shape_) / static_cast<double>(tensor.size);
   if (tensor.sequence && tensor.keep_gathered && recompute != "block") kept += 2;  // the inputs of both halves, whole
-  price.activation_bytes =
-      sizes.blocks * in_flight * kept * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
+  const double hidden_states =
+      sizes.blocks * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
+  price.activation_bytes = in_flight * kept * hidden_states;
+  price.bound_bytes = price.fixed_bytes + hidden_states / static_cast<double>(tensor.size);
   return price;
 }
 

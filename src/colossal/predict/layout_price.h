@@ -21,13 +21,15 @@ struct LayoutPrice {
   double seconds = 0;
   double tier_seconds = 0;      ///< part of `seconds`: copies to and from tiers
   double fixed_bytes = 0;       ///< parameters, gradients and optimizer states on the device, at least
-  double activation_bytes = 0;  ///< activations on the device, at least
+  double activation_bytes = 0;  ///< activations on the device, about; mostly too few
+  double bound_bytes = 0;       ///< certainly needed on the device: fixed_bytes and the inputs of the blocks
 };
 
 /// The formulas: operations of models::costs_of at the rate of a typical product, the published formulas of tensor and
 /// sequence parallelism (parallel/tensor/layer_cost.h, parallel/sequence/attention_cost.h), reductions of gradients,
-/// the bubble of the pipeline, and the update. Memory is a lower bound: parameters and what a block must keep; tiers
-/// leave nothing on the device. So a layout whose bound exceeds the memory cannot fit.
+/// the bubble of the pipeline, and the update. bound_bytes counts parameters, gradients, states and the inputs of the
+/// blocks of one micro-batch; tiers leave only these inputs on the device. A layout whose bound exceeds the memory
+/// cannot fit.
 /// Not thread-safe: the costs of an axis are kept for the next layout.
 class LayoutPrices {
  public:

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/devices_meant.h"
 #include "colossal/predict/rank_load.h"
 
 namespace colossal::predict {
@@ -19,6 +20,11 @@ RecordedRoles record_stages(const run::Config& config, const train::NamedModel& 
     roles.push_back(std::move(role));
   }
   return roles;
+}
+
+RecordedRoles record_stages(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster) {
+  const DevicesMeant devices(cluster);
+  return record_stages(on_devices(config, model, cluster), model);
 }
 
 double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks) {

@@ -112,7 +112,8 @@ std::string change_of_training(const Changed& changed, const Changed& before) {
 }  // namespace
 
 std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
-                                   const plan::Cluster& cluster) {
+                                   const plan::Cluster& cluster,
+                                   const std::function<void(int64_t recorded)>& progress) {
   const Changed before{config, model};
   std::vector<Change> changes = changes_of(before, cluster);
   std::vector<plan::Remedy> found;
@@ -131,7 +132,8 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const train::Named
       if (!is_first && (work > work_left || recorded >= kMaxRemedies || watch.seconds() > kRemedySeconds)) return false;
       work_left -= work;
       ++recorded;
-      const auto roles = record_stages(on_devices(changed.config, changed.model, cluster), changed.model);
+      if (progress) progress(static_cast<int64_t>(recorded));
+      const auto roles = record_stages(changed.config, changed.model, cluster);
       const plan::Prediction prediction = predict_step(changed.config, changed.model, roles, cluster);
       if (!prediction.fits) return false;
       found.push_back({.table = table_of(changed, before),

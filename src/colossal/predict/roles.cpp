@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/predict/devices_meant.h"
 #include "colossal/predict/rank_load.h"
 #include "colossal/predict/rank_places.h"
 #include "colossal/predict/step.h"
@@ -176,13 +177,16 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
 
 }  // namespace
 
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model) {
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model,
+                           const RecordingProgress& progress) {
   const RankPlace sizes = axis_sizes(config.parallel);
   std::vector<RecordedSet> sets;
   std::vector<size_t> role_of_set;
   RecordedRoles found;  // the first set of each role, with its step
-  for (std::vector<int>& ranks : recorded_sets(sizes, config.parallel.ranks())) {
+  std::vector<std::vector<int>> all = recorded_sets(sizes, config.parallel.ranks());
+  for (std::vector<int>& ranks : all) {
     const int first = ranks.front();
+    if (progress) progress(static_cast<int64_t>(sets.size()), static_cast<int64_t>(all.size()));
     train::RecordedStep step = train::record_step(config, model, first);
     const RelativeStep relative(step, first);
     // Stages with equal work are roles of their own, because they do it at different times.
@@ -214,6 +218,12 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
     role.at_worst = worst_memory(config, model, role.ranks.front());
   }
   return roles;
+}
+
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+                           const RecordingProgress& progress) {
+  const DevicesMeant devices(cluster);
+  return record_roles(on_devices(config, model, cluster), model, progress);
 }
 
 }  // namespace colossal::predict

@@ -14,6 +14,7 @@
 #include "colossal/predict/layout_price.h"
 #include "colossal/predict/layouts.h"
 #include "colossal/predict/record_stages.h"
+#include "colossal/predict/shallow_step.h"
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
@@ -24,7 +25,9 @@ namespace colossal::predict {
 namespace {
 
 constexpr size_t kMaxCandidates = 200000;  // kept for the choice of the next layout, which reads them all
-constexpr double kHopeless = 2;            // an estimate so many times the best step ends the search
+constexpr double kHopeless = 2;            // a price so many times the best step is not looked at
+constexpr double kNear = 1.05;             // the same for seconds and bytes that few blocks give, which are more exact
+constexpr double kShallowShare = 0.5;      // work of few blocks, relative to all, for which they are recorded first
 constexpr int kMaxSkipped = 16;            // layouts in a row that are too large to record end it, too
 constexpr double kLargestRecord = 0.125;   // share of the work of a search that one layout may take
 constexpr double kTie = 1e-9;              // relative: steps whose seconds differ less are equal
@@ -36,6 +39,7 @@ struct Candidate {
   LayoutPrice price;
   int32_t family = 0;  // layouts with the same axes, which one correction of seconds serves
   bool is_done = false;
+  std::optional<ShallowStep> shallow{};
 };
 
 std::string one_decimal(double number) {
@@ -110,11 +114,15 @@ class LayoutSearch {
     collect();
     if (candidates_.empty()) refuse_all();
     while (watch.seconds() < options_.seconds || result_.recorded == 0) {
-      if (skipped_ > kMaxSkipped || (options_.records > 0 && result_.recorded >= options_.records)) break;
+      const bool has_enough = options_.records > 0 && result_.recorded + result_.shallow >= options_.records;
+      if (skipped_ > kMaxSkipped || (has_enough && result_.recorded > 0)) break;
       Candidate* next = choose();
       if (!next) break;
-      next->is_done = true;
-      record(*next);
+      if (!record_few_blocks(*next)) {
+        next->is_done = true;
+        record(*next);
+      }
+      if (options_.progress) options_.progress(result_.recorded + result_.shallow, best_seconds_);
     }
     finish();
     return std::move(result_);
@@ -143,13 +151,15 @@ class LayoutSearch {
       groups.clear();
     };
     space_.for_each([&](const Layout& layout) {
+      const LayoutPrice price = prices_.of(layout);
+      least_bound_ = std::min(least_bound_, price.bound_bytes);
       const auto [at, is_new] =
           families.try_emplace({layout.tensor, layout.sequence, layout.expert, space_.pipeline(layout).size},
                                static_cast<int32_t>(families.size()));
       if (at->second != open) close();
       open = at->second;
       groups[{layout.zero, layout.zero_group, layout.recompute, layout.uses_tiers}].push_back(
-          {.layout = layout, .price = prices_.of(layout), .family = at->second});
+          {.layout = layout, .price = price, .family = at->second});
     });
     close();
     ratios_.assign(families.size(), 0);
@@ -158,6 +168,9 @@ class LayoutSearch {
     double least = std::numeric_limits<double>::max();
     for (const Candidate& candidate : candidates_) least = std::min(least, work_of(candidate.layout));
     largest_work_ = std::max(kLargestRecord * work_left_, least);
+    const std::vector<double>& blocks = space_.costs().blocks;
+    has_equal_blocks_ =
+        std::all_of(blocks.begin(), blocks.end(), [&](double operations) { return operations == blocks.front(); });
   }
 
   /// Returns the work of recording a layout. Small layouts of the same axes stand for those that are too large.
@@ -168,10 +181,12 @@ class LayoutSearch {
   }
 
   double expected_seconds(const Candidate& candidate) const {
+    if (candidate.shallow) return candidate.shallow->seconds;
     const double ratio = ratios_[static_cast<size_t>(candidate.family)];
     return candidate.price.seconds * (ratio > 0 ? ratio : least_ratio_ > 0 ? least_ratio_ : 1);
   }
   double expected_bytes(const Candidate& candidate) const {
+    if (candidate.shallow) return candidate.shallow->peak_bytes;
     double ratio = activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
     // Blocks that are not recomputed keep more than the bound by much the same factor, wholly or in part.
     if (ratio == 0)
@@ -179,26 +194,73 @@ class LayoutSearch {
     return candidate.price.fixed_bytes + candidate.price.activation_bytes * ratio;
   }
 
-  /// Returns the most promising layout: the fastest that is expected to fit, else the smallest. Nothing is left out for
-  /// its memory, because the estimate may be wrong. Returns null if the search is over.
+  /// Doubtful: only the price exceeds the memory, which may be wrong. TooLarge: few blocks show it. Impossible: the
+  /// bound proves it.
+  enum Prospect { Expected, Doubtful, Failing, TooLarge, Impossible };
+
+  Prospect prospect_of(const Candidate& candidate) const {
+    const auto family = static_cast<size_t>(candidate.family);
+    if (candidate.price.bound_bytes > memory_) return Impossible;
+    if (failures_[family] >= kMaxFailures && ratios_[family] == 0) return Failing;
+    const double bytes = expected_bytes(candidate);
+    if (bytes <= memory_) return Expected;
+    return candidate.shallow && bytes > kNear * memory_ ? TooLarge : Doubtful;
+  }
+
+  /// Returns true if the layout may be faster than the best that fits.
+  bool is_worth_a_try(const Candidate& candidate, Prospect prospect) const {
+    if (best_seconds_ == 0) return prospect != Impossible || tried_.empty();
+    const double seconds = expected_seconds(candidate);
+    if (prospect == Expected) return seconds <= (candidate.shallow ? kNear : kHopeless) * best_seconds_;
+    return prospect == Doubtful && seconds < best_seconds_;
+  }
+
+  /// Returns the most promising layout: the fastest that is expected to fit. If there is none, the smallest, or the
+  /// fastest of those whose estimate may be wrong once a layout fits. Returns null if the search is over.
   Candidate* choose() {
-    enum Class { Expected, TooLarge, Failing };
     Candidate* best = nullptr;
-    std::pair<Class, double> least;
+    std::pair<Prospect, double> least;
     for (Candidate& candidate : candidates_) {
       if (candidate.is_done || work_of(candidate.layout) > largest_work_) continue;
-      const auto family = static_cast<size_t>(candidate.family);
-      const double bytes = expected_bytes(candidate);
-      const bool fails = failures_[family] >= kMaxFailures && ratios_[family] == 0;
-      const Class type = fails ? Failing : bytes > memory_ ? TooLarge : Expected;
-      const std::pair<Class, double> rank{type, type == TooLarge ? bytes : expected_seconds(candidate)};
+      const Prospect prospect = prospect_of(candidate);
+      if (!is_worth_a_try(candidate, prospect)) continue;
+      const bool by_seconds = prospect == Expected || prospect == Failing || best_seconds_ > 0;
+      const std::pair rank{prospect, by_seconds ? expected_seconds(candidate) : expected_bytes(candidate)};
       if (best && !(rank < least)) continue;
       best = &candidate;
       least = rank;
     }
-    if (best && best_seconds_ > 0 && (least.first != Expected || least.second > kHopeless * best_seconds_))
-      return nullptr;
     return best;
+  }
+
+  /// Records a layout of a deep model with few blocks. Returns false if it was, or if that would not save work.
+  bool record_few_blocks(Candidate& candidate) {
+    const run::Config config = space_.config_of(candidate.layout);
+    if (candidate.shallow || !has_equal_blocks_) return false;
+    try {
+      config.validate();
+      const double work = shallow_work(config);
+      if (work > kShallowShare * work_of(candidate.layout) || work > work_left_) return false;
+      candidate.shallow = shallow_step(config, model_, cluster_);
+      if (!candidate.shallow) return false;
+      work_left_ -= work;
+    } catch (const Error&) {
+      return false;  // the whole model says why
+    }
+    ++result_.shallow;
+    learn(candidate, candidate.shallow->seconds, candidate.shallow->peak_bytes);
+    return true;
+  }
+
+  /// Corrects the prices by a simulated layout.
+  void learn(const Candidate& candidate, double seconds, double peak_bytes) {
+    const double ratio = seconds / candidate.price.seconds;
+    ratios_[static_cast<size_t>(candidate.family)] = ratio;
+    least_ratio_ = least_ratio_ > 0 ? std::min(least_ratio_, ratio) : ratio;
+    const double activations = peak_bytes - candidate.price.fixed_bytes;
+    double& known = activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
+    known = std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
+    if (space_.recomputes()[static_cast<size_t>(candidate.layout.recompute)] != "block") kept_ratio_ = known;
   }
 
   /// Records and simulates a layout, with the cut by operations and, if it differs, with that by seconds.
@@ -206,7 +268,6 @@ class LayoutSearch {
     run::Config config = space_.config_of(candidate.layout);
     const double work = work_of(candidate.layout);
     skipped_ = work > work_left_ && !tried_.empty() ? skipped_ + 1 : 0;
-    is_out_of_work_ = is_out_of_work_ || skipped_ > 0;
     if (skipped_ > 0) return;
     work_left_ -= work;
     const bool is_cut = config.parallel.pipeline.size > 1 && config.parallel.pipeline.layers_per_stage.empty();
@@ -252,19 +313,13 @@ class LayoutSearch {
                 .tier_seconds = counts_tiers ? 0 : candidate.price.tier_seconds};
     ++result_.recorded;
     const plan::Prediction& found = tried.prediction;
-    const double ratio = tried.seconds() / candidate.price.seconds;
-    ratios_[static_cast<size_t>(candidate.family)] = ratio;
-    least_ratio_ = least_ratio_ > 0 ? std::min(least_ratio_, ratio) : ratio;
-    const double activations = static_cast<double>(found.peak_bytes) - candidate.price.fixed_bytes;
-    double& known = activation_ratios_[static_cast<size_t>(candidate.layout.recompute)];
-    known = std::max(1.0, activations / std::max(1.0, candidate.price.activation_bytes));
-    if (space_.recomputes()[static_cast<size_t>(candidate.layout.recompute)] != "block") kept_ratio_ = known;
+    learn(candidate, tried.seconds(), static_cast<double>(found.peak_bytes));
     if (found.fits && (best_seconds_ == 0 || tried.seconds() < best_seconds_)) best_seconds_ = tried.seconds();
     tried_.push_back(std::move(tried));
   }
 
   plan::Prediction predict(const run::Config& config) const {
-    return predict_step(config, model_, record_stages(on_devices(config, model_, cluster_), model_), cluster_);
+    return predict_step(config, model_, record_stages(config, model_, cluster_), cluster_);
   }
 
   void finish() {
@@ -328,21 +383,31 @@ class LayoutSearch {
     return concat(compared, plain, ", which does not fit: ", reference.prediction->limit);
   }
 
+  /// Returns true if every legal layout was recorded in full.
+  bool has_recorded_all() const {
+    return static_cast<size_t>(result_.tried) == candidates_.size() &&
+           std::all_of(candidates_.begin(), candidates_.end(), [](const Candidate& one) { return one.is_done; });
+  }
+
   [[noreturn]] void refuse_too_large() const {
     const auto smallest = std::min_element(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
       return a.prediction.peak_bytes < b.prediction.peak_bytes;
     });
     std::string table = run::layout_table(smallest->config, space_.given());
     std::replace(table.begin(), table.end(), '\n', ' ');
-    throw Error("plan", concat("no layout of ", space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks",
-                               " fits: the smallest of ", result_.recorded, " needs ",
-                               readable_bytes(smallest->prediction.peak_bytes), " on a rank, and there are ",
-                               readable(memory_), " (", smallest->prediction.limit, "): ", table,
+    const bool is_bounded = least_bound_ > memory_, is_proven = is_bounded || has_recorded_all();
+    const std::string ranks = concat(space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks");
+    const std::string who =
+        is_proven ? concat("no layout of ", ranks, " fits: the smallest of ", result_.recorded, " needs ")
+                  : concat("none of ", result_.recorded + result_.shallow, " layouts of ", ranks,
+                           " that were tried fits, of ", result_.tried, " legal ones: the smallest needs ");
+    const std::string proof =
+        is_bounded ? concat(". Each of ", result_.tried, " legal layouts needs at least ", readable(least_bound_)) : "";
+    throw Error("plan", concat(who, readable_bytes(smallest->prediction.peak_bytes), " on a rank, and there are ",
+                               readable(memory_), " (", smallest->prediction.limit, "): ", table, proof,
                                "; use more ranks, shorter rows or a smaller training.batch_size, or set budgets in "
                                "[memory]",
-                               is_out_of_work_ ? ". The search ended before it had recorded every layout; keep some "
-                                                 "keys (--keep) to look at fewer"
-                                               : ""));
+                               is_proven ? "" : ", or keep some keys (--keep) to try others"));
   }
 
   /// No step within memory.device can be recorded.
@@ -373,8 +438,9 @@ class LayoutSearch {
   LayoutPrices prices_;
   double work_left_;
   double largest_work_ = 0;  // of a layout that is recorded
-  bool is_out_of_work_ = false;
   double memory_ = 0;  // bytes of a rank
+  double least_bound_ = std::numeric_limits<double>::max();  // bytes that every layout needs
+  bool has_equal_blocks_ = false;
   std::vector<Candidate> candidates_;
   std::vector<double> ratios_;             // predicted / estimated seconds by family; 0 = not known
   std::vector<int> failures_;              // layouts of a family that cannot be recorded

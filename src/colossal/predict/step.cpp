@@ -20,6 +20,7 @@
 #include "colossal/predict/rank_load.h"
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/objective.h"
+#include "colossal/train/memory_needs.h"
 #include "colossal/train/named_model.h"
 #include "colossal/train/recompute_choice.h"
 
@@ -372,7 +373,10 @@ plan::Prediction predict_step(const run::Config& config, const train::NamedModel
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
-  plan::Prediction prediction{.step_seconds = timeline.seconds, .seconds = timeline.parts()};
+  plan::Prediction prediction{.parameters = train::parameter_count(model),
+                              .vocabulary = model.shape.vocabulary,
+                              .step_seconds = timeline.seconds,
+                              .seconds = timeline.parts()};
   set_limit(prediction, config, model.shape, roles, cluster);
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
@@ -392,7 +396,7 @@ plan::Prediction predict_step(const run::Config& config, const train::NamedModel
 }
 
 plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster) {
-  return predict_step(config, model, record_roles(on_devices(config, model, cluster), model), cluster);
+  return predict_step(config, model, record_roles(config, model, cluster), cluster);
 }
 
 run::Config on_devices(run::Config config, const train::NamedModel& model, const plan::Cluster& cluster) {

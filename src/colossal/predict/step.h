@@ -4,6 +4,8 @@
 //   const predict::RecordedRoles roles = predict::record_roles(config, shape);   // calls and memory
 //   const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +33,8 @@ using RecordedRoles = std::vector<RecordedRole>;
 /// The most ranks of which record_roles() records every one.
 inline constexpr int64_t kRecordedRanks = 64;
 
+using RecordingProgress = std::function<void(int64_t done, int64_t all)>;
+
 /// Records the ranks of config.parallel. With up to kRecordedRanks ranks every rank is recorded, and ranks with equal
 /// steps become one role. Steps are equal if their calls, products and passes are and each kind of memory differs by at
 /// most 4 KiB. Outside of passes, elementwise work may differ, because the norm of the gradients counts a tensor that
@@ -38,12 +42,19 @@ inline constexpr int64_t kRecordedRanks = 64;
 /// With more ranks, one rank of each pipeline stage and each place in a sequence is recorded. It stands for all ranks
 /// that differ from it only in their place along the other axes.
 /// No communication. Errors: those of train::record_step().
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model);
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model,
+                           const RecordingProgress& progress = {});
 
 /// The same for a model without an adapter, with its built-in objective.
 inline RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
   return record_roles(config, train::NamedModel{.shape = shape});
 }
+
+/// The same for the devices of `cluster`: with on_devices(), and with products of 8-bit values only on devices that
+/// compute them faster than others (device.fp8 above device.bf16 and device.fp16). Other devices emulate them.
+/// `progress` is called before each recorded rank with the number of those that are recorded, and of all.
+RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+                           const RecordingProgress& progress = {});
 
 /// Returns the prediction of a step of `roles` on `cluster`, without remedies. Calls cost what they cost at the slowest
 /// place that a rank of the role has (predict/role_costs.h). Seconds and peaks are those of evenly loaded experts
@@ -52,7 +63,7 @@ inline RecordedRoles record_roles(const run::Config& config, const models::Model
 /// Errors: those of plan::Cluster and plan::simulate_step().
 plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
                               const plan::Cluster& cluster);
-/// The same with record_roles(config, model).
+/// The same with record_roles(config, model, cluster).
 plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster);
 /// Both for a model without an adapter, with its built-in objective.
 inline plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,

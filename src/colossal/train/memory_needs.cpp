@@ -29,16 +29,16 @@ struct Elements {
   double all = 0, trained = 0;
 };
 
-/// Returns an estimate of the elements of the whole model. If it has many layers, the first ones are counted and
-/// extrapolated; then the estimate may be too small. Every parameter belongs to no stage of this rank, so none has a
-/// tensor and no size overflows.
-Elements estimated_elements(const NamedModel& model) {
+/// Returns an estimate of the elements of the whole model. If it has more than `most_blocks` layers, the first ones are
+/// counted and extrapolated; then the estimate may be too small. Every parameter belongs to no stage of this rank, so
+/// none has a tensor and no size overflows.
+Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEstimatedBlocks) {
   struct Enough {};
   const models::ModelShape& shape = model.shape;
   nn::Parameters::Options options{.device = at::kMeta, .treatment = model.adapter.treatment};
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   options.stages = [&](const std::string& name) {
-    if (models::block_of(name, shape.layers).value_or(0) >= kEstimatedBlocks) throw Enough{};
+    if (models::block_of(name, shape.layers).value_or(0) >= most_blocks) throw Enough{};
     return std::vector<int>{};
   };
   nn::Parameters parameters({}, options);
@@ -48,7 +48,7 @@ Elements estimated_elements(const NamedModel& model) {
   } catch (const Enough&) {
   }
   const double times =
-      static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, kEstimatedBlocks));
+      static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, most_blocks));
   Elements sum;
   for (const nn::Parameter& p : parameters.declared()) {
     double elements = models::block_of(p.name, shape.layers) ? times : 1;
@@ -173,6 +173,8 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
   }
   return needs;
 }
+
+double parameter_count(const NamedModel& model) { return estimated_elements(model, model.shape.layers).all; }
 
 std::string to_string(const std::vector<MemoryNeed>& needs) {
   std::string text;

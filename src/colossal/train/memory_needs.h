@@ -41,6 +41,9 @@ struct MemoryNeed {
 ///         elements.
 std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vector<NamedModel>& models, int rank);
 
+/// Returns the elements of all parameters of a model, with those of its adapter. Time: as memory_needs().
+double parameter_count(const NamedModel& model);
+
 /// Formats the rows for logs, grouped by place: "parameters 3.1 MiB, gradients 3.1 MiB (device), at once 2.0 MiB
 /// (host)".
 std::string to_string(const std::vector<MemoryNeed>& needs);
