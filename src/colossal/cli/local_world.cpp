@@ -113,13 +113,15 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
   return with_ranks(ranks, words, work);
 }
 
+int start_ranks(int64_t ranks, const Arguments& words) {
+  Arguments command{this_program()};
+  command.insert(command.end(), words.begin(), words.end());
+  return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = command, .report = say});
+}
+
 int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
-  if (environment.launcher == comm::Launcher::None && ranks > 1) {
-    Arguments command{this_program()};
-    command.insert(command.end(), words.begin(), words.end());
-    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = command, .report = say});
-  }
+  if (environment.launcher == comm::Launcher::None && ranks > 1) return start_ranks(ranks, words);
   try {
     return work();
   } catch (const std::exception& any) {

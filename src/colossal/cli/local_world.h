@@ -19,6 +19,10 @@ int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>
 /// Does the same with the arguments of `colossal command arguments...`: `command`, then `arguments`.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
+/// Runs `ranks` copies of this program on this host with the arguments `words`, also if it is one, and returns their
+/// exit status.
+int start_ranks(int64_t ranks, const Arguments& words);
+
 /// Prints on stderr when ranks wait for another rank for long, and for which one.
 void say_stalls(comm::World& world);
 

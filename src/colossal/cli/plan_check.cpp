@@ -65,11 +65,10 @@ run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishe
 bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
-  const predict::RecordedRoles roles =
-      predict::record_roles(predict::on_devices(planned.config, planned.model, cluster), planned.model);
+  const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.model, cluster);
   plan::Prediction prediction = predict::predict_step(planned.config, planned.model, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.model, cluster);
-  if (!planned.note.empty()) prediction.assumptions.push_back(planned.note);
+  add_notes(planned, prediction);
   const predict::Check check =
       predict::compare(predict::steps_of(roles, prediction), counted, planned.model.shape.experts > 0);
   if (wishes.json)
@@ -125,13 +124,15 @@ int plan_check(const PlanWishes& wishes, const run::Program* program) {
   const int64_t ranks = config.parallel.ranks();
   require(ranks <= kCheckedRanks, "plan", "--check trains on at most ", kCheckedRanks, " ranks: got ", ranks,
           "; leave --check out, or check a smaller layout with --ranks");
-  const auto as_rank = [&] { return check_as_rank(wishes, config, program ? *program : run::built_in()); };
-  if (ranks == 1 || comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
-    return with_ranks(ranks, "plan", wishes.arguments, as_rank);
-  const LayoutFile file(cluster_text(cluster_of_plan(wishes, config)));  // measured while no rank is at work
-  Arguments words = wishes.arguments;
+  if (comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
+    return with_ranks(ranks, "plan", wishes.arguments,
+                      [&] { return check_as_rank(wishes, config, program ? *program : run::built_in()); });
+  // A single rank is a process of its own, too: the memory of this one includes what the measurement took.
+  const LayoutFile file(cluster_text(cluster_of_plan(wishes, config)));
+  Arguments words{"plan"};
+  words.insert(words.end(), wishes.arguments.begin(), wishes.arguments.end());
   words.insert(words.end(), {kFoundClusterFlag, file.path()});
-  return with_ranks(ranks, "plan", words, as_rank);
+  return start_ranks(ranks, words);
 }
 
 }  // namespace colossal::cli
