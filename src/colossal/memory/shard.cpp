@@ -18,12 +18,12 @@ namespace colossal::memory {
 namespace {
 
 /// Elements that adopt() handles at once: what it needs in addition stays in the cache of a processor.
-constexpr int64_t kBlockOnHost = 1 << 16, kBlock = 1 << 22;
+constexpr int64_t kPieceOnHost = 1 << 16, kPiece = 1 << 22;
 
 /// Sets `values` to `copy` where that is neither their rounding nor `shown` (undefined = none).
 void adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& shown) {
   const at::NoGradGuard no_grad;
-  const int64_t block = values.is_cpu() ? kBlockOnHost : kBlock;
+  const int64_t block = values.is_cpu() ? kPieceOnHost : kPiece;
   for (int64_t first = 0; first < values.numel(); first += block) {
     const int64_t length = std::min(block, values.numel() - first);
     const at::Tensor own = values.narrow(0, first, length), written = copy.narrow(0, first, length);
