@@ -414,11 +414,14 @@ class LayoutSearch {
   [[noreturn]] void refuse_budget() const {
     std::string table = of_least_budget_;
     std::replace(table.begin(), table.end(), '\n', ' ');
+    std::string kept;
+    for (const std::string& part : run::describe(space_.learned())) kept += concat("; ", part);
     throw Error("plan", concat("no layout of ", space_.ranks(), space_.ranks() == 1 ? " rank" : " ranks",
                                " was found that fits memory.device = \"", print_bytes(space_.given().memory.device),
                                "\": the smallest that works is \"", print_bytes(least_budget_), "\", with ", table,
                                "; raise memory.device, or use more ranks, shorter rows or a smaller "
-                               "training.batch_size"));
+                               "training.batch_size",
+                               kept));
   }
 
   [[noreturn]] void refuse_all() const {
@@ -437,8 +440,8 @@ class LayoutSearch {
   LayoutSpace space_;
   LayoutPrices prices_;
   double work_left_;
-  double largest_work_ = 0;  // of a layout that is recorded
-  double memory_ = 0;  // bytes of a rank
+  double largest_work_ = 0;                                  // of a layout that is recorded
+  double memory_ = 0;                                        // bytes of a rank
   double least_bound_ = std::numeric_limits<double>::max();  // bytes that every layout needs
   bool has_equal_blocks_ = false;
   std::vector<Candidate> candidates_;
