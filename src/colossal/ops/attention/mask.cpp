@@ -261,7 +261,7 @@ at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const Atte
   at::Tensor scores = at::matmul(q, keys.transpose(2, 3)) * scale_of(q, mask);
   if (mask.soft_cap != 0) scores = (scores / mask.soft_cap).tanh() * mask.soft_cap;
   if (mask.alibi.defined()) scores = scores + linear_biases(q, k, mask, q.scalar_type());
-  return scores.masked_fill(visible(q, k, mask).logical_not(), -std::numeric_limits<double>::infinity());
+  return scores.masked_fill(visible(q, k, mask).bitwise_not(), -std::numeric_limits<double>::infinity());
 }
 
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
