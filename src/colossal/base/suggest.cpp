@@ -75,10 +75,11 @@ std::string did_you_mean_key(std::string_view key, const std::vector<std::string
     return name.size() > 1 && is_beside(other) && initials_of(name_of(other)) == name;
   };
   if (const std::string long_form = first(is_long_form); !long_form.empty()) return long_form;
-  if (const std::string near = closest(key, others); !near.empty()) return suggested(near);
   const std::string with_word =
-      first([&](const auto& other) { return is_beside(other) && has_word(name_of(other), name); });
-  return with_word.empty() ? first([&](const auto& other) { return name_of(other) == name; }) : with_word;
+      first([&](const std::string& other) { return is_beside(other) && has_word(name_of(other), name); });
+  if (!with_word.empty()) return with_word;
+  if (const std::string near = closest(key, others); !near.empty()) return suggested(near);
+  return first([&](const std::string& other) { return name_of(other) == name; });
 }
 
 }  // namespace colossal

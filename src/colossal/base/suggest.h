@@ -18,9 +18,9 @@ std::string closest(std::string_view word, const std::vector<std::string>& candi
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 /// Returns ", did you mean `x`?" for a key of a config, such as "optimizer.lr", or "" if no candidate is near. In order
-/// of preference x is a key of the same table that `key` abbreviates ("learning_rate"), the closest() candidate that is
-/// no table around the key, a key of the same table with this word in its name ("warmup_steps" for "warmup"), or a key
-/// of the same name in another table.
+/// of preference x is a key of the same table that `key` abbreviates ("learning_rate"), a key of the same table with
+/// this word in its name ("warmup_steps" for "warmup"), the closest() candidate that is no table around the key, or a
+/// key of the same name in another table.
 std::string did_you_mean_key(std::string_view key, const std::vector<std::string>& candidates);
 
 }  // namespace colossal

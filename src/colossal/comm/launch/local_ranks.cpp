@@ -15,7 +15,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/environment.h"
-#include "colossal/comm/launch/lent_terminal.h"
+#include "colossal/comm/launch/foreground.h"
 #include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/launch/rank_processes.h"
 #include "colossal/comm/launch/run_guard.h"

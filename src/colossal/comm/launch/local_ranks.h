@@ -37,9 +37,9 @@ struct LocalRanks {
 /// Wrappers: the command may be a shell script or another program that starts the rank's program. Each rank is a
 /// process group. A forwarded signal reaches the program that called launch(), and the wrappers around it, but not the
 /// processes that the program started, such as workers that load data. Before a program has called launch(), a signal
-/// reaches all processes of the rank. If the signal ends a wrapper first, this function waits for the program. Processes
-/// that outlive the ranks get SIGTERM, and SIGKILL after `grace`. A process that makes a session of its own (a daemon) is
-/// left alone.
+/// reaches all processes of the rank. If the signal ends a wrapper first, this function waits for the program.
+/// Processes that outlive the ranks get SIGTERM, and SIGKILL after `grace`. A process that makes a session of its own
+/// (a daemon) is left alone.
 ///
 /// Failures: if a rank is killed, the remaining ranks get SIGTERM at once and SIGKILL after `grace`. If a rank ends
 /// with an error, the same happens half a second later, because other ranks may be about to report the same error. If

@@ -223,8 +223,13 @@ void check_first_records(const std::vector<StreamSource>& sources, const Documen
     std::string line;
     for (int64_t number = 1; lines->next(line) && !lines->is_cut(); ++number) {
       if (is_blank(line)) continue;
-      if (const auto record = nlohmann::json::parse(line, nullptr, false); record.is_object())
-        text_of_columns(record, options.columns, path, number);
+      nlohmann::json record;
+      try {
+        record = parse_json_line(line, path, number);
+      } catch (const Error&) {
+        break;  // the stream reports it, and how to skip it
+      }
+      text_of_columns(record, options.columns, path, number);
       break;
     }
   }

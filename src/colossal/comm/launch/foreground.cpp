@@ -1,4 +1,4 @@
-#include "colossal/comm/launch/lent_terminal.h"
+#include "colossal/comm/launch/foreground.h"
 
 #include <fcntl.h>
 #include <unistd.h>
