@@ -11,6 +11,7 @@
 #include "colossal/base/json.h"
 #include "colossal/serve/metrics.h"
 #include "colossal/serve/refused_fields.h"
+#include "support/paths.h"
 
 namespace colossal::serve::metrics_names_test {
 namespace {
