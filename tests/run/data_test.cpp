@@ -212,7 +212,7 @@ TEST(T5Data, RefusesHeldOutPartShorterThanSample) {
 TEST_F(BertData, NamesTheReasonWhyRecordsHoldNoSequence) {
   Config c = config("masked-token");
   c.data.path = folder.write("few.jsonl", "{\"text\": \"a few words\"}\n");
-  EXPECT_THAT(refusal(c), HasSubstr("the held-out part must hold a sequence: got 0 tokens, sequence 16, because the "
+  EXPECT_THAT(refusal(c), HasSubstr("the held-out part must hold a sequence: got 12 tokens, sequence 16, because the "
                                     "data are too short for data.held_out = 0.3; add records, raise data.held_out"));
   c.data.path = folder.write("chat.jsonl", "\n{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
   const std::string limit = "got a conversation in column messages, and conversations are not supported; write each as";

@@ -51,7 +51,7 @@ TEST(BadInput, GetsItsMessage) {
        400, "finite", "response_format"},
       {kCompletions, R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
          {"schema": {"properties": {"a": {"uniqueItems": true}}}}}})",
-       400, "\"uniqueItems\" is not supported", "response_format"},
+       400, "uniqueItems is supported for items whose values ", "response_format"},
       {kCompletions, R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
          {"schema": {"not": {}}}}})",
        400, "finite", "response_format"},

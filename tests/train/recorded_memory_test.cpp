@@ -44,7 +44,7 @@ struct Case {
   std::string recompute = "none";
   int64_t host = 0, device = 0;  ///< budgets of [memory]
   bool has_disk = false;
-  std::string matmul = "mkl", precision = "fp32";
+  std::string matmul = "mkl";
 };
 
 run::Config config_of(const Case& c, const std::string& folder) {
@@ -59,7 +59,7 @@ run::Config config_of(const Case& c, const std::string& folder) {
     config.parallel.pipeline.micro_batches = 4;
   }
   config.parallel.chunk_mib = static_cast<double>(kChunkBytes) / (1 << 20);  // several chunks
-  config.precision.mode = c.precision;
+  config.precision.mode = "fp32";
   config.training.batch_size = 16;
   config.data.sequence = 32;
   config.memory.recompute = c.recompute;
@@ -206,7 +206,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "block", .recompute = "block"}, Case{.name = "selective", .recompute = "selective"},
                     Case{.name = "onednn", .matmul = "onednn"},
                     Case{.name = "onednn_one_f_one_b", .schedule = "1f1b", .recompute = "block", .matmul = "onednn"},
-                    Case{.name = "bf16", .data = 2, .zero = 3, .precision = "bf16"},
                     Case{.name = "host", .host = kHost},
                     Case{.name = "disk", .recompute = "block", .host = kSmallHost, .has_disk = true}),
     [](const auto& info) { return info.param.name; });

@@ -154,7 +154,7 @@ run::Config config_of(const Course& course, bool graph) {
   config.parallel.data = course.data;
   config.parallel.zero = course.zero;
   config.precision.mode = course.precision;
-  config.precision.loss_scale_growth = 2;
+  if (course.precision == "fp16") config.precision.loss_scale_growth = 2;
   if (course.loss_scale > 0) config.precision.loss_scale = course.loss_scale;
   config.memory.recompute = course.recompute;
   return config;
