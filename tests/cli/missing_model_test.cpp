@@ -29,8 +29,8 @@ TEST(MissingModel, IsReportedByEveryCommand) {
         {"export", "--from", from, "--to", folder / "exported"},
         {"quantize", "--from", from, "--to", folder / "quantized"},
         {"tokenize", "--tokenizer", from, text},
-        {"plan", config},
-        {"plan", config, "--search"},
+        {"plan", config, "--cluster", "h100-8x"},
+        {"plan", config, "--cluster", "h100-8x", "--search"},
     };
     for (const Words& words : commands) {
       const Outcome outcome = run_command(words[0], {words.begin() + 1, words.end()});
@@ -59,7 +59,8 @@ TEST(MissingModel, IsNamedWithTheRunThatNeedsIt) {
     EXPECT_EQ(outcome.status, 1);
     EXPECT_EQ(outcome.err, concat("colossal: [run] the run ", folder / "run", " needs ", key,
                                   " = \"gone\": there is no such file or folder in the current folder; put it back, or "
-                                  "correct ", key, " in ", config, "\n"));
+                                  "correct ",
+                                  key, " in ", config, "\n"));
   }
 }
 
@@ -70,13 +71,14 @@ TEST(MissingModel, MustNotBeQuantizedForTraining) {
       run_command("quantize", {"--from", folder / "hf", "--to", folder / "int8", "--group-size", "8"});
   ASSERT_EQ(quantized.status, 0) << quantized.err;
   const std::string config = folder.write("config.toml", concat("[model]\nfrom = \"", folder / "int8", "\"\n"));
-  EXPECT_THAT(run_command("plan", {config}).err,
-              HasSubstr(concat("[model] model.from must be a folder whose weights are not quantized: got ",
-                               folder / "int8", ", whose config.json has a quantization_config; name the folder of the "
-                               "model before quantization, or write the weights as numbers with `colossal export ")));
+  EXPECT_THAT(
+      run_command("plan", {config, "--cluster", "h100-8x"}).err,
+      HasSubstr(concat("[model] model.from must be a folder whose weights are not quantized: got ", folder / "int8",
+                       ", whose config.json has a quantization_config; name the folder of the "
+                       "model before quantization, or write the weights as numbers with `colossal export ")));
   EXPECT_EQ(run_command("export", {"--from", folder / "int8", "--to", folder / "numbers"}).status, 0);
   folder.write("config.toml", concat("[model]\nfrom = \"", folder / "numbers", "\"\n"));
-  EXPECT_EQ(run_command("plan", {config}).status, 0) << "the remedy works";
+  EXPECT_EQ(run_command("plan", {config, "--cluster", "h100-8x"}).status, 0) << "the remedy works";
 }
 
 }  // namespace

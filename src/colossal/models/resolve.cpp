@@ -98,12 +98,14 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
 
 /// Returns the config.json of a folder whose weights training can start from.
 nlohmann::json config_of(const std::string& folder) {
+  require_model_path(folder, "model");
   nlohmann::json config = read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20});
   const auto quantization = config.find("quantization_config");
   const bool is_quantized = quantization != config.end() && quantization->is_object() && !quantization->empty();
   require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", folder,
           ", whose config.json has a quantization_config; name the folder of the model before quantization, or write "
-          "the weights as numbers with `colossal export --from ", folder, " --to FOLDER`");
+          "the weights as numbers with `colossal export --from ",
+          folder, " --to FOLDER`");
   return config;
 }
 
@@ -177,7 +179,6 @@ void Registry::check_training(const ModelConfig& config) const {
 
 ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
   const bool from_folder = !config.from.empty();
-  if (from_folder) require_model_path(config.from, "model");
   ModelShape shape = from_folder ? read_shape(config_of(config.from)) : preset(config.name);
   const OwnSizes own = shape.own;
   ModelShape settled = shape;
