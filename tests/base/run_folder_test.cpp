@@ -15,7 +15,7 @@
 namespace colossal::run_folder_test {
 namespace {
 
-TEST(RunLock, IsNotHeldByForkedChildren) {
+TEST(RunLock, ReleasesWhatForkedChildrenShare) {
   test::TemporaryFolder folder;
   const auto taken = [&] { return test::complaint([&] { RunLock again(folder.path()); }); };
   auto lock = std::make_unique<RunLock>(folder.path());

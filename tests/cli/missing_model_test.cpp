@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-TEST(MissingModel, IsReportedByEveryCommand) {
+TEST(MissingModel, EndsEveryCommandWithTheFolder) {
   const test::TemporaryFolder folder;
   const std::string text = folder.write("text.txt", "a text\n");
   for (const std::string from : {"nope", "Qwen/Qwen2.5-0.5B"}) {
@@ -43,7 +43,7 @@ TEST(MissingModel, IsReportedByEveryCommand) {
   }
 }
 
-TEST(MissingModel, IsNamedWithTheRunThatNeedsIt) {
+TEST(MissingModel, NamesTheRunThatNeedsIt) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const std::string config = folder / "run/config.toml", before = read_file(config, 1 << 20);
@@ -64,7 +64,7 @@ TEST(MissingModel, IsNamedWithTheRunThatNeedsIt) {
   }
 }
 
-TEST(MissingModel, MustNotBeQuantizedForTraining) {
+TEST(MissingModel, RefusesQuantizedFoldersForTraining) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const Outcome quantized =

@@ -49,7 +49,7 @@ TEST(Pooling, FollowsItsFormula) {
   EXPECT_EQ(pooled(hidden.to(at::kBFloat16), {3}, Pooling::Mean).scalar_type(), at::kFloat);
 }
 
-TEST(Pooling, IsTheSameInChunks) {
+TEST(Pooling, EqualsThatOfChunks) {
   const at::Tensor hidden = at::tensor({1., 2., 3., -4., 5., 6., -7., 1.}).view({1, 4, 2});
   for (const Pooling pooling : {Pooling::Cls, Pooling::Mean, Pooling::Max, Pooling::Last})
     for (const bool normalizes : {false, true}) {

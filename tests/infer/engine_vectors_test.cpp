@@ -136,7 +136,7 @@ TEST(EngineVector, LeavesCachedPrefixesToCompletions) {
   });
 }
 
-TEST(EngineVector, IsRefusedWithoutHiddenStates) {
+TEST(EngineVector, RefusesModelsWithoutHiddenStates) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   distributed::ParallelConfig divided;

@@ -186,7 +186,9 @@ double ratio_of(const Titan& run, const Profile& profile) {
   return tokens / run.tokens;
 }
 
-Profile limited_to_500_watts() { return load_profile(colossal::test::source_dir() + "/benchmarks/clusters/h100-500w-8x.toml"); }
+Profile limited_to_500_watts() {
+  return load_profile(colossal::test::source_dir() + "/benchmarks/clusters/h100-500w-8x.toml");
+}
 
 /// Nothing is fitted: the profile has the published power limit and memory bandwidth, and its shares of the peak follow
 /// from those of h100-8x by the power limit alone. The goal, 15 % of the seconds of a step, is only just kept. The

@@ -73,7 +73,9 @@ const FlagsOf& needs() {
       {"optimizer.nesterov", {"--optimizer.name=sgd"}},
       {"optimizer.step_scale", {"--optimizer.name=muon"}},
       {"optimizer.learning_rate_scaling", {"--optimizer.reference_batch=4"}},
+      {"optimizer.learning_rate_scaling=none", {}},
       {"optimizer.stochastic_rounding", {"--precision.mode=bf16", "--precision.masters=false"}},
+      {"precision.masters", {"--precision.mode=bf16"}},
       {"precision.fp8_scaling", {"--precision.mode=fp8"}},
       {"memory.placement", {"--memory.host=64MiB"}},
       {"model.experts", {"--model.experts.count=4"}},
@@ -146,7 +148,7 @@ void expect_plan(Flags flags, const std::string& device) {
   }
 }
 
-TEST(KeyValues, ArePlannedOnOneRankAndTwo) {
+TEST(KeyValues, PlanOnOneRankAndTwo) {
   for (const Choice& choice : choices())
     for (const std::string& value : choice.values) {
       expect_plan(flags_of(choice, value, 1), "cpu");

@@ -139,7 +139,7 @@ TEST(ConfigChanges, IgnoreADamagedModel) {
   }
 }
 
-TEST(ConfigChanges, OfAModuleAreThoseOfItsTraining) {
+TEST(ConfigChanges, ListThoseOfAModulesTraining) {
   Config before = with_model("llama-tiny"), now = with_model("gpt2-tiny");
   now.optimizer.momentum = 0.5;
   now.data.sequence = 7;

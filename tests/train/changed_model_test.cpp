@@ -34,7 +34,7 @@ class ChangedModel : public Run {
   }
 };
 
-TEST_F(ChangedModel, IsRefusedByNameUnlessAccepted) {
+TEST_F(ChangedModel, RefusesKeysUnlessAccepted) {
   train(llama(), Start::New);
   const run::Config changed = llama({"rope_theta=500000", "window=8"});
   const std::string message = test::thrown_message([&] { resumed(changed, false); });

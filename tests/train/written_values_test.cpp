@@ -89,7 +89,7 @@ TEST(WrittenValues, KeepTheDigitsUnderCompression) {
     for (const int64_t zero : {1, 3}) expect_masters_stay(config_of(zero, compress), concat(compress, ", zero ", zero));
 }
 
-TEST(WrittenValues, AreKeptFromModulesOfLibTorch) {
+TEST(WrittenValues, KeepValuesOfModulesOfLibTorch) {
   for (const int64_t zero : {0, 1, 2, 3})
     comm::run_ranks(2, [&](comm::World& world) {
       Pair module;

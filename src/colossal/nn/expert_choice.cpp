@@ -98,7 +98,7 @@ at::Tensor chosen_by_sort(const at::Tensor& scores, const at::Tensor& bias, cons
     const at::Tensor eligible =
         at::zeros_like(of_group, at::kBool).scatter(1, best(of_group, options.groups_used), true);
     biased =
-        groups.masked_fill(eligible.logical_not().unsqueeze(2), -std::numeric_limits<double>::infinity()).flatten(1, 2);
+        groups.masked_fill(eligible.bitwise_not().unsqueeze(2), -std::numeric_limits<double>::infinity()).flatten(1, 2);
   }
   return std::get<0>(at::sort(best(biased, options.used), -1, /*descending=*/false));
 }

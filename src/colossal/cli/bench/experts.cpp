@@ -187,12 +187,9 @@ int bench_experts(const Arguments& arguments) {
                  "ranks of a node: a token is sent to each node once; formula: hidden x (tokens to other nodes + 3 x "
                  "assignments to other nodes + 4 x assignments to other positions in a node); 0 = straight to each "
                  "rank")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256));
+      ->capture_default_str()->check(CLI::Range(0, 256));
   app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+      ->delimiter(',')->capture_default_str()->check(CLI::Range(1, 256));
   app.add_flag("--json", as_json, "print a JSON object instead of a table");
   app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
