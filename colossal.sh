@@ -401,7 +401,11 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null; }  # n
 has_tests() { [ "$(cached COLOSSAL_TESTS)" = ON ]; }
 has_module() { [ "$(cached COLOSSAL_PYTHON)" = ON ]; }
 has_suffix() { [ "$(cached COLOSSAL_VERSION_SUFFIX)" = "${COLOSSAL_VERSION_SUFFIX:-}" ]; }
-has_ccache() { [ "$(cached COLOSSAL_CCACHE)" = "$ccache" ]; }
+has_ccache() {
+  local before
+  before=$(cached COLOSSAL_CCACHE)
+  [ "${before:-ON}" = "$ccache" ]
+}
 is_configured() {
   [ -f "$stamp" ] && [ -f "$build/build.ninja" ] && is_of_this_checkout || return 1
   local known='' choice=''
@@ -446,7 +450,7 @@ configure() {  # ON or OFF: with the tests and benchmarks; ON, OFF or AUTO (if i
   cd "$root"
   step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
     -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests" -DCOLOSSAL_PYTHON="$module" \
-    -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}" -DCOLOSSAL_CCACHE=$ccache
+    -DCOLOSSAL_CCACHE=$ccache -DCOLOSSAL_VERSION_SUFFIX="${COLOSSAL_VERSION_SUFFIX:-}"
   printf '%s\n%s\n' "$LIBTORCH_ROOT" "${COLOSSAL_TORCH:-auto}" >"$stamp"
 }
 

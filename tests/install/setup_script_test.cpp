@@ -176,6 +176,13 @@ TEST_F(SetupScript, InstallsOnlyACpuWheel) {
   EXPECT_EQ(calls().find("ninja"), 0u) << "a second start looks for nothing: " << calls();
 }
 
+TEST_F(SetupScript, CompilesWithoutACacheIfAsked) {
+  EXPECT_EQ(start({}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CCACHE=ON"));
+  EXPECT_EQ(start({{"COLOSSAL_CCACHE", "off"}}).status, 0);
+  EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CCACHE=OFF")) << "a built folder is configured again";
+}
+
 TEST_F(SetupScript, AddsTwoLibrariesToACudaWheelForTheCpu) {
   const Finished done = start({{"FAKE_WHEEL", "cuda"}});
   ASSERT_EQ(done.status, 0) << done.output;

@@ -243,7 +243,7 @@ void Channels::run() {
       const std::lock_guard guard(mutex_);
       fail_orphans();
     };
-    wait_for(ring_of(*slots_, rank, rank).bell, Patience{0, 0}, ready, check);
+    wait_for(ring_of(*slots_, rank, rank).bell, Patience{0}, ready, check);
     lock.lock();
   }
 }

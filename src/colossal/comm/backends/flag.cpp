@@ -29,12 +29,8 @@ Patience Patience::for_ranks(int ranks_on_host) {
   // own core.
   const bool bound = available_cores() < static_cast<int>(std::thread::hardware_concurrency());
   const bool core_each = bound || available_cores() >= ranks_on_host;
-  // A yield hands the core to whatever else is ready, for milliseconds if that is another program, and the awaited rank
-  // may be neither. The kernel prefers a thread that wakes.
-  return core_each ? Patience{2000, 64} : Patience{20, 0};
+  return {core_each ? 4000 : 20};
 }
-
-void yield_processor() { sched_yield(); }
 
 void Flag::store(uint32_t value) {
   // Both sides are sequentially consistent: either the sleeper sees the value or the writer sees the sleeper.

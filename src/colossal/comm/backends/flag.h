@@ -6,11 +6,12 @@
 
 namespace colossal::comm {
 
-/// The number of spins and yields before a waiter sleeps. With fewer cores than ranks, spinning only delays the
-/// awaited rank.
+/// The number of spins before a waiter sleeps. With fewer cores than ranks, spinning only delays the awaited rank.
+///
+/// A waiter never yields: that hands its core to whatever else is ready, for milliseconds if this is another program,
+/// and the awaited rank may be neither. The kernel prefers a thread that wakes.
 struct Patience {
   int spins;
-  int yields;
   static Patience for_ranks(int ranks_on_host);
 };
 
@@ -45,17 +46,12 @@ inline void relax() {
   __builtin_ia32_pause();
 #endif
 }
-void yield_processor();
 
 template <class Ready, class Check>
 void wait_for(Flag& flag, const Patience& patience, const Ready& ready, const Check& check) {
   for (int i = 0; i < patience.spins; ++i) {
     if (ready()) return;
     relax();
-  }
-  for (int i = 0; i < patience.yields; ++i) {
-    if (ready()) return;
-    yield_processor();
   }
   while (true) {
     const uint32_t seen = flag.load();
