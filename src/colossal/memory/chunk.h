@@ -180,7 +180,7 @@ class Chunk {
 
   size_t index_;
   std::vector<Slot> slots_;
-  std::vector<std::vector<int64_t>> shapes_;  // of the parameters in the slots
+  std::vector<std::vector<int64_t>> shapes_;  // shapes of the parameters in slots_
   int64_t length_;
   comm::Group* sharers_;
   std::optional<comm::Compression> compression_;

@@ -121,8 +121,8 @@ class ChunkStore final : public Chunk::Watcher {
   void updated(bool loaded = false);
   /// Keeps values that code other than the optimizer wrote into parameters: of all parameters after watch(), before it
   /// only of those that may be released. Call it before what reads or updates the shards.
-  /// Errors ("memory"): see Chunk::attach().
-  /// Those of the offload store wait for rethrow(). Cost after watch(): see adopt_written() and fingerprint_of().
+  /// Errors ("memory"): see Chunk::attach(). rethrow() throws errors of the offload store.
+  /// Cost after watch(): see adopt_written() and fingerprint_of().
   void keep_written();
   /// From here on keep_written() compares permanent parameters with their master weights, because operators that write
   /// to them are not observed.
@@ -203,7 +203,7 @@ class ChunkStore final : public Chunk::Watcher {
   std::exception_ptr failure_;  // first error that rethrow() has not thrown
   bool takes_part_ = true;
   bool is_watched_ = false;
-  std::vector<uint64_t> fingerprints_;  // of each chunk with one, after the last update; empty without watch()
+  std::vector<uint64_t> fingerprints_;  // taken after the last update, by chunk; empty without watch()
   std::function<void()> before_pass_;   // null = none
   std::optional<UseObserver> observer_;
 };

@@ -23,9 +23,9 @@ constexpr int64_t kPieceOnHost = 1 << 16, kPiece = 1 << 22;
 /// Sets `values` to `copy` where that is neither their rounding nor `shown` (undefined = none).
 void adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& shown) {
   const at::NoGradGuard no_grad;
-  const int64_t block = values.is_cpu() ? kPieceOnHost : kPiece;
-  for (int64_t first = 0; first < values.numel(); first += block) {
-    const int64_t length = std::min(block, values.numel() - first);
+  const int64_t piece = values.is_cpu() ? kPieceOnHost : kPiece;
+  for (int64_t first = 0; first < values.numel(); first += piece) {
+    const int64_t length = std::min(piece, values.numel() - first);
     const at::Tensor own = values.narrow(0, first, length), written = copy.narrow(0, first, length);
     const at::Tensor rounded = own.to(copy.scalar_type());
     const bool is_same =

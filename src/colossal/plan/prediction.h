@@ -58,7 +58,7 @@ struct Remedy {
 struct RankLoads {
   double worst = 1;        ///< the largest load that the config permits; 1 = all ranks always have the same load
   double fitting = 1;      ///< the largest load up to which the layout fits; 0 = it does not fit at even loads
-  int64_t peak_bytes = 0;  ///< of the fullest role at the worst load
+  int64_t peak_bytes = 0;  ///< peak memory of the fullest role at the worst load
   bool operator==(const RankLoads&) const = default;
 };
 
@@ -69,7 +69,7 @@ struct Prediction {
   bool fits = true;   ///< at every load of the experts that the config permits
   std::string limit;  ///< why it does not fit, with the numbers; empty if it fits
   double step_seconds = 0;
-  int64_t peak_bytes = 0;      ///< of the fullest role, at even loads of experts
+  int64_t peak_bytes = 0;      ///< peak memory of the fullest role, at even loads of experts
   double mfu = 0;              ///< operations of the model / (step_seconds x ranks x peak); 0 = no peak is known
   std::string mfu_formula;     ///< which operations count, in words
   double flops_per_token = 0;  ///< models::costs_of of a sample / its tokens: causal pairs only, no recomputation

@@ -45,8 +45,9 @@ double worst_rank_load(const run::Config& config, const models::ModelShape& shap
   const auto used = static_cast<double>(experts.used);
   const double all = static_cast<double>(config.training.batch_size * config.data.sequence) /
                      static_cast<double>(config.micro_batches());
-  const double tokens = all / static_cast<double>(parallel.expert_copies());  // of the ranks that exchange tokens
-  double most = static_cast<double>(std::min(experts.used, here)) * tokens;   // assignments of a rank
+  // The ranks that exchange tokens have the tokens of one copy of the experts.
+  const double tokens = all / static_cast<double>(parallel.expert_copies());
+  double most = static_cast<double>(std::min(experts.used, here)) * tokens;  // assignments of a rank
   if (experts.capacity > 0) {
     const double limit = std::ceil(experts.capacity * used * all / static_cast<double>(experts.count));
     most = std::min(most, static_cast<double>(here) * limit);

@@ -14,7 +14,7 @@ RecordedRoles record_stages(const run::Config& config, const train::NamedModel& 
 inline RecordedRoles record_stages(const run::Config& config, const models::ModelShape& shape) {
   return record_stages(config, train::NamedModel{.shape = shape});
 }
-/// The same for the devices of `cluster`, as record_roles(config, model, cluster).
+/// Records the stages for the devices of `cluster`, as record_roles(config, model, cluster) records roles.
 RecordedRoles record_stages(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster);
 
 /// Returns blocks x micro-batches that record_stages() runs, with what building the ranks of `stages` stages costs.

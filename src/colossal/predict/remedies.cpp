@@ -20,7 +20,7 @@ namespace {
 constexpr double kRemedySeconds = 20;
 constexpr size_t kMaxRemedies = 40;
 
-/// What a change may change.
+/// The parts of a run that a remedy may change.
 struct Changed {
   run::Config config;
   train::NamedModel model;
@@ -102,8 +102,7 @@ std::string change_of_training(const Changed& changed, const Changed& before) {
   const double capacity = models::expert_keys_of(changed.model.shape).capacity;
   if (capacity != models::expert_keys_of(before.model.shape).capacity)
     return concat("an expert drops tokens above ", capacity, " times its even share");
-  const run::LearnedParts learned(before.config, before.model.shape,
-                                  *train::objective_of(before.config, before.model));
+  const run::LearnedParts learned(before.config, before.model.shape, *train::objective_of(before.config, before.model));
   if (!learned.any()) return "";
   return run::learned_change(learned.of(before.config.parallel, before.config.micro_batches()),
                              learned.of(changed.config.parallel, changed.config.micro_batches()));
@@ -145,7 +144,7 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const train::Named
       return false;  // not legal for this run
     }
   };
-  bool has_capacity = false;  // of several that are enough, the largest is the remedy
+  bool has_capacity = false;  // the largest capacity that is enough is the remedy; smaller ones are not tried
   for (Change& change : changes) {
     const bool is_capacity = change.kind == kCapacity;
     change.is_enough = (is_capacity && has_capacity) || try_change(change.make);

@@ -13,8 +13,8 @@
 namespace colossal::predict {
 
 struct ShallowStep {
-  double seconds = 0;     ///< of a step
-  double peak_bytes = 0;  ///< of the fullest rank, without host memory
+  double seconds = 0;     ///< duration of a step
+  double peak_bytes = 0;  ///< peak memory of the fullest rank, without host memory
 };
 
 /// Records the layout with one and with two blocks in each stage of the pipeline, and continues the lines to the blocks

@@ -50,8 +50,8 @@ inline RecordedRoles record_roles(const run::Config& config, const models::Model
   return record_roles(config, train::NamedModel{.shape = shape});
 }
 
-/// The same for the devices of `cluster`: with on_devices(), and with products of 8-bit values only on devices that
-/// compute them faster than others (device.fp8 above device.bf16 and device.fp16). Other devices emulate them.
+/// Records the roles for the devices of `cluster`: with on_devices(), and with products of 8-bit values only on devices
+/// that compute them faster than others (device.fp8 above device.bf16 and device.fp16). Other devices emulate them.
 /// `progress` is called before each recorded rank with the number of those that are recorded, and of all.
 RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
                            const RecordingProgress& progress = {});

@@ -312,7 +312,7 @@ ModelShape sized(int64_t hidden, int64_t blocks, int64_t heads, int64_t head_dim
 /// Returns the presets: sizes of the paper, the table of appendix A.2; v1.1: the sizes that its authors released.
 std::vector<Preset> presets() {
   models::ModelShape tiny = sized(128, 2, 4, 32, 256, false);
-  tiny.vocabulary = 257;  // of bytes, as in the tiny presets of other families
+  tiny.vocabulary = 257;  // ids of the bytes tokenizer, as in the tiny presets of other families
   return {
       {"t5-tiny", tiny},                                       {"t5-small", sized(512, 6, 8, 64, 2048, true)},
       {"t5-base", sized(768, 12, 12, 64, 3072, true)},         {"t5-large", sized(1024, 24, 16, 64, 4096, true)},
