@@ -198,16 +198,20 @@ TEST(RunWrappers, LeavesDaemonsAlone) {
   kill(daemon, SIGKILL);
 }
 
-/// Programs that have joined the run, in a wrapper that dies of SIGTERM before them.
-TEST(RunWrappers, WaitsForProgramsThatSave) {
-  Process run{.command = {program_path(), "run", "-n", "2", "--", "sh", "-c", "\"$0\" ask shm; exit $?", comm_probe()},
-              .variables = clean()};
-  bool has_asked = false;
-  run.meanwhile = [&](const std::string& output, int launcher) {
+/// Sends SIGTERM to the launcher, once, after both programs have joined the run.
+void stop_once_joined(Process& run) {
+  run.meanwhile = [has_asked = false](const std::string& output, int launcher) mutable {
     if (has_asked || count(output, " runs as ") != 2) return;
     has_asked = true;
     kill(launcher, SIGTERM);
   };
+}
+
+/// Programs that have joined the run, in a wrapper that dies of SIGTERM before them.
+TEST(RunWrappers, WaitsForProgramsThatSave) {
+  Process run{.command = {program_path(), "run", "-n", "2", "--", "sh", "-c", "\"$0\" ask shm; exit $?", comm_probe()},
+              .variables = clean()};
+  stop_once_joined(run);
   const Finished result = run_process(run);
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 has saved"), Not(HasSubstr("ending the other ranks"))));
@@ -228,12 +232,7 @@ TEST(RunWrappers, LeavesWorkersToTheirProgram) {
     Process run{.command = {program_path(), "run", "-n", "2", "--"}, .variables = clean()};
     if (is_wrapped) run.command.insert(run.command.end(), {"sh", "-c", "\"$0\" \"$@\"; exit $?"});
     run.command.insert(run.command.end(), {comm_probe(), "ask_with_worker", "shm"});
-    bool has_asked = false;
-    run.meanwhile = [&](const std::string& output, int launcher) {
-      if (has_asked || count(output, " runs as ") != 2) return;
-      has_asked = true;
-      kill(launcher, SIGTERM);
-    };
+    stop_once_joined(run);
     const Finished result = run_process(run);
     EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
     EXPECT_EQ(count(result.output, "the worker still runs"), 2) << result.output;

@@ -235,7 +235,7 @@ void LayoutSpace::visit_batches(Layout layout, const std::function<void(const La
           .stages = static_cast<int>(stages.size),
           .micro_batches = static_cast<int>(count),
           .chunks = static_cast<int>(stages.chunks > 0 ? stages.chunks : family.default_chunks)};
-      if (const std::string fault = family.fault ? family.fault(options) : std::string(); !fault.empty()) {
+      if (const std::string fault = family.fault_of(options); !fault.empty()) {
         refusals_.emplace("pipeline", fault);
         continue;
       }

@@ -88,10 +88,8 @@ void check_options(const Options& given) {
   require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ",
           family.default_chunks, family.default_chunks == 1 ? " chunk" : " chunks", " per rank: got ", options.chunks,
           "; nearest ", family.default_chunks, ", or use interleaved or hanayo");
-  if (family.fault) {
-    const std::string fault = family.fault(options);
-    require(fault.empty(), "pipeline", fault);
-  }
+  const std::string fault = family.fault_of(options);
+  require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);
   const size_t stages = static_cast<size_t>(placement.stages());
   for (const size_t weights : {options.costs.stage_weights.size(), options.costs.forward_weights.size()})

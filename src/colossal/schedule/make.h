@@ -41,6 +41,9 @@ struct Family {
   Placement (*placement)(const Options& options);
   /// Returns the compute steps of every rank, without transfers. The options must have no fault.
   Lists (*order)(const Options& options, const Placement& placement);
+
+  /// Calls `fault` if there is one.
+  std::string fault_of(const Options& options) const { return fault ? fault(options) : std::string(); }
 };
 
 /// Returns all families, roughly from the oldest to the newest.
