@@ -59,7 +59,7 @@ TEST(RunTerminal, PassesCtrlCToEveryRank) {
   EXPECT_EQ(before.finish(), 128 + SIGINT) << before.output();
   // after a rank got the terminal
   Terminal meanwhile(two_ranks("read line; echo \"got $line\"; read line",
-                               "trap 'echo rank 1 got it; exit 130' INT; "
+                               "trap 'trap \"\" TERM; sleep 0.1; echo rank 1 got it; exit 130' INT; "
                                "echo begin; sleep 77 & wait"),
                      clean());
   EXPECT_TRUE(meanwhile.shows("begin")) << meanwhile.output();

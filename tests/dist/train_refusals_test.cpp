@@ -131,7 +131,7 @@ TEST_F(TrainProgram, ReportsARefusalOfAllRanksOnce) {
       {{"--data.path=" + base + "/short.txt"}, "shorter than one sequence"},
       {{"--data.tokenizer=" + base + "/absent.json"}, "absent.json"},
       {{"--model.from=" + base + "/absent", "--model.hidden=0", "--model.layers=0", "--model.positions=0"},
-       "absent/config.json"},
+       "/absent; name a run folder"},
       {{"--model.name=gpt3-tiny"}, "unknown preset"},
       {{"--model.layers=1000000000"}, "does not fit"},
       {{"--model.hidden=4611686018427387904"}, "model.hidden"},

@@ -257,7 +257,9 @@ class LocalRun {
     if (!failure_)
       failure_ = Failure{Clock::now(),
                          is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
-    if (killed_by != 0 || !processes_->any_first_runs()) end_the_others();
+    // A rank that the user's signal has ended is no reason to end one that acts on the same signal, so those that run
+    // get time for it first.
+    if ((killed_by != 0 && !is_wanted) || !processes_->any_first_runs()) end_the_others();
   }
 
   void end_the_others() {

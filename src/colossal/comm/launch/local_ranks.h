@@ -42,8 +42,10 @@ struct LocalRanks {
 /// (a daemon) is left alone.
 ///
 /// Failures: if a rank is killed, the remaining ranks get SIGTERM at once and SIGKILL after `grace`. If a rank ends
-/// with an error, the same happens half a second later, because other ranks may be about to report the same error. If
-/// this process dies for any reason, the ranks and the processes that they started are killed, daemons excepted.
+/// with an error, the same happens half a second later, because other ranks may be about to report the same error. A
+/// rank that a forwarded signal kills counts as one that ends with an error: the others may be about to act on that
+/// signal. If this process dies for any reason, the ranks and the processes that they started are killed, daemons
+/// excepted.
 ///
 /// Terminal: the first rank that reads the controlling terminal gets it, and with it Ctrl-C and Ctrl-Z. If Ctrl-C ends
 /// that rank, the others get SIGINT. If another rank reads later, the terminal passes to that one. Ctrl-Z stops all
