@@ -5,6 +5,7 @@
 #include <array>
 #include <random>
 
+#include "base/complaint.h"
 #include "checkpoint/sample_state.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -387,6 +388,23 @@ TEST(QuantizedExport, RefusesUnsupportedQuantizedValues) {
   EXPECT_THAT(refused({{"down.weight", ops::round_to_codes(weight, {.bits = 4, .group = 16})},
                        {"qkv.weight", ops::round_to_codes(sample_values({32, 48}, at::kFloat, 1), {.group = 16})}}),
               HasSubstr("must be quantized alike"));
+}
+
+TEST(QuantizedExport, NamesWaysForSizesThatFillNoWord) {
+  const auto refused = [&](int64_t bits, const tensor::ShardSpec& spec) {
+    nn::Parameters own(tensor::MeshCoordinates({{"tensor", 1, 0}}), {at::kFloat});
+    own.add("down.weight", spec, {}, true);
+    const ExternalNames external{{{"down.weight", {"down.weight"}}}, "", {}};
+    return test::complaint([&] { check_gptq(own, {"down.weight"}, bits, external); });
+  };
+  const auto whole = [](int64_t outputs, int64_t inputs) { return tensor::ShardSpec::whole({outputs, inputs}); };
+  EXPECT_EQ(refused(4, whole(16, 24)), "no complaint");
+  EXPECT_EQ(refused(8, whole(12, 20)), "no complaint");
+  EXPECT_THAT(refused(4, whole(12, 24)),
+              HasSubstr("multiples of 8 to be quantized to 4 bits in a folder: got 12 and 24; use --bits 8, or "
+                        "quantize while loading, which takes all sizes: --quantize=int4"));
+  EXPECT_THAT(refused(4, whole(16, 30)), HasSubstr("got 16 and 30; quantize while loading"));
+  EXPECT_THAT(refused(8, whole(16, 30)), HasSubstr("multiples of 4 to be quantized to 8 bits"));
 }
 
 }  // namespace

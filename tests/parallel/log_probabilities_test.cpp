@@ -299,7 +299,7 @@ Large largest_of(const TensorConfig& config, int64_t data) {
       const std::vector<at::Tensor> got = run(plain);
       own.in_log_probabilities = largest();
       for (size_t i = 0; i < want.size(); ++i)
-        expect_close(got[i], want[i], 16 * 2 * Large::kTokens, concat("result ", i));
+        expect_close(got[i], want[i], Large::kWidth + Large::kWords + 2 * Large::kTokens, concat("result ", i));
     }
     {
       const at::NoGradGuard no_grad;

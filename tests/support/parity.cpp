@@ -226,8 +226,7 @@ void check_parity(const ParityCase& c) {
   Trace want;
   // One process computes the micro-batches of the global batch. Their number changes the result only by rounding.
   comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
-  // The terms of products over hidden, ffn and vocabulary, of sums over tokens, and of ten such steps.
-  const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
+  const int64_t terms = terms_of_layers(c.shape.layers, c.batch * c.sequence);  // sums over tokens are the longest
   const run::Config config = make_config(c, false);
   // The results must be bitwise equal, or differ by the rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {

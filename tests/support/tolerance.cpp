@@ -20,6 +20,11 @@ double tolerance(const at::Tensor& want, int64_t terms) {
   return 4 * eps * std::sqrt(static_cast<double>(terms)) * scale;
 }
 
+int64_t terms_of_layers(int64_t layers, int64_t longest) {
+  constexpr int64_t kSums = 16, kPasses = 4;
+  return kSums * kPasses * layers * longest;
+}
+
 double sensitivity(const std::function<at::Tensor()>& result, const std::vector<at::Tensor>& factors, int draws) {
   constexpr double kUnit = 0x1p-28;  // far above the rounding of doubles, and so small that the change is linear
   const at::NoGradGuard no_grad;

@@ -18,6 +18,12 @@ struct ParityError : std::runtime_error {
 /// Returns 4 * eps(dtype) * sqrt(terms) * max|want|, a bound of the rounding of a sum of `terms` products.
 double tolerance(const at::Tensor& want, int64_t terms);
 
+/// Returns the terms of tolerance() for a value of a deep network: `layers` layers one after another, whose longest sum
+/// has `longest` terms. Rounding that passes on through a layer adds up as in one longer sum. A layer has at most 16
+/// sums one after another (five products, attention, a router, two norms, and the sums over ranks), and each is there
+/// forward, for both gradients, and in the update.
+int64_t terms_of_layers(int64_t layers, int64_t longest);
+
 /// Returns the largest change of an element of `result()` if each element of `factors` changes by a relative unit of
 /// random sign: the largest of `draws` draws, divided by the unit. The factors are restored, bit for bit.
 ///

@@ -32,7 +32,10 @@ RunLock::RunLock(const std::string& folder) : folder_(folder), process_(getpid()
   const int error = errno;
   require(descriptor_ >= 0, "run", "cannot open ", path, ": ", std::strerror(error));
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
   close(descriptor_);
+  require(reason == EWOULDBLOCK, "run", "cannot lock ", path, ": ", std::strerror(reason),
+          "; choose a run.folder on a file system that has locks (flock)");
   throw Error("run", concat("another run is writing to ", folder, "; wait for it, or choose another run.folder"));
 }
 

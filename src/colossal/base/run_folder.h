@@ -9,7 +9,7 @@ namespace colossal {
 /// children.
 class RunLock {
  public:
-  /// Takes the lock. Errors ("run"): another run holds the lock; the file cannot be opened.
+  /// Takes the lock. Errors ("run"): another run holds the lock; the file cannot be opened or locked.
   explicit RunLock(const std::string& folder);
   ~RunLock();
   RunLock(const RunLock&) = delete;
