@@ -77,6 +77,7 @@ const std::vector<WrittenAnswer> kAnswers{
     {R"(<tool_call>{"name": "f", "arguments": {"a": "C:\path"}}</tool_call>)",
      R"(<tool_call>{"name": "f", "arguments": {"a": "C:\path"}}</tool_call>)",
      {}},
+    {"[TOOL_CALLS]f[ARGS]{\"a\": \"x\\\ny\"}", "[TOOL_CALLS]f[ARGS]{\"a\": \"x\\\ny\"}", {}},  // a line that goes on
     {"<tool_call>other\n<arg_key>a</arg_key></tool_call>", "<tool_call>other\n<arg_key>a</arg_key></tool_call>", {}},
     {"<function=f><parameter=a>1</function>", "<function=f><parameter=a>1</function>", {}},
     {"<|channel|>commentary<|message|>Hm", "<|channel|>commentary<|message|>Hm", {}},

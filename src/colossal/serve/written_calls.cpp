@@ -36,15 +36,15 @@ std::optional<std::string_view> take_until(std::string_view& text, std::string_v
   return taken;
 }
 
-/// Escapes line breaks and other control characters in strings. JSON forbids them there, but their meaning is certain.
+/// Escapes line breaks and other control characters in strings. JSON forbids them there, but their meaning is certain,
+/// unless a backslash precedes them.
 std::string with_escaped_breaks(std::string_view json) {
   std::string out;
   bool in_text = false, is_escaped = false;
   for (const char c : json) {
-    if (in_text && static_cast<unsigned char>(c) < 0x20) {
+    if (in_text && !is_escaped && static_cast<unsigned char>(c) < 0x20) {
       constexpr const char* kHex = "0123456789abcdef";
       out += concat("\\u00", kHex[c >> 4], kHex[c & 15]);
-      is_escaped = false;
       continue;
     }
     if (c == '"' && !is_escaped) in_text = !in_text;
