@@ -236,6 +236,19 @@ TEST(ToolCalls, TakeTheTypesOfTaggedValuesFromTheParameters) {
   EXPECT_EQ(read("{}", "a < b"), R"("a < b")");
 }
 
+// Clients write the parameters, and models the names: an exception would end the request with status 500.
+TEST(ToolCalls, ReadTagsForParametersOfAnyShape) {
+  for (const char* parameters : {"[]", "3", "{\"properties\": []}", "{\"properties\": [[1]]}", "{\"properties\": 3}",
+                                 "{\"properties\": {\"a\": 3}}", "{\"properties\": {\"0\": true}}"})
+    for (const char* name : {"a", "0", "-", "01", "~2", "a/b", "99999999999999999999999"}) {
+      const ordered_json function = {{"name", "f"}, {"parameters", ordered_json::parse(parameters)}};
+      auto tools = std::make_shared<const ordered_json>(ordered_json::array({{{"function", function}}}));
+      const std::string text = concat("<function=f><parameter=", name, ">1</parameter></function>");
+      const CallsAndContent read = read_in_pieces(text, 1000, {.functions = {"f"}, .tools = std::move(tools)});
+      EXPECT_THAT(read.calls, ElementsAre(ToolCall{"f", concat("{\"", name, "\":1}")})) << parameters;
+    }
+}
+
 TEST(ToolCalls, ReadPiecesOfAnySize) {
   for (const WrittenAnswer& answer : kAnswers) expect_read(answer);
 }

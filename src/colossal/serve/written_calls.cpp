@@ -120,9 +120,14 @@ std::set<std::string> types_of_parameter(const std::string& function, const std:
   std::set<std::string> types;
   if (!options.tools) return types;
   for (const ordered_json& tool : *options.tools) {
-    const ordered_json& own = tool.at("function");
-    const ordered_json::json_pointer path = ordered_json::json_pointer("/parameters/properties") / name;
-    if (own.value("name", "") == function && own.contains(path)) add_types(own.at(path), types);
+    const ordered_json* own = &tool.at("function");
+    if (own->value("name", "") != function) continue;
+    for (const std::string& step : {std::string("parameters"), std::string("properties"), name}) {
+      const auto found = own->find(step);  // none in a value that is no object
+      if (found == own->end()) return types;
+      own = &*found;
+    }
+    add_types(*own, types);
   }
   return types;
 }
