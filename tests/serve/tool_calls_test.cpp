@@ -234,6 +234,12 @@ TEST(ToolCalls, TakeTheTypesOfTaggedValuesFromTheParameters) {
   EXPECT_EQ(read("{}", "12"), "12");
   EXPECT_EQ(read("{}", "\"quoted\""), R"("\"quoted\"")");
   EXPECT_EQ(read("{}", "a < b"), R"("a < b")");
+  // a text that may be null, or another value
+  EXPECT_EQ(read(R"({"type": ["string", "null"]})", "12"), R"("12")");
+  EXPECT_EQ(read(R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "True"), R"("True")");
+  EXPECT_EQ(read(R"({"type": ["string", "integer"]})", "12"), "12");
+  EXPECT_EQ(read(R"({"type": ["string", "integer"]})", "1.5"), R"("1.5")");
+  EXPECT_EQ(read(R"({"type": ["string", "number"]})", "12"), "12");
 }
 
 // Clients write the parameters, and models the names: an exception would end the request with status 500.

@@ -132,7 +132,13 @@ std::set<std::string> types_of_parameter(const std::string& function, const std:
   return types;
 }
 
-/// Returns the value that a tag holds. Text stays text if only text is allowed, or if it is not JSON.
+/// Returns true if a schema that allows `types` may allow the value.
+bool is_of(const std::set<std::string>& types, const ordered_json& value) {
+  return types.contains(value.type_name()) || (value.is_number_integer() && types.contains("integer"));
+}
+
+/// Returns the value that a tag holds. Text stays text if it is not JSON, or if text is allowed and JSON of its type is
+/// not.
 ordered_json value_of(std::string_view text, std::string_view attributes, const std::set<std::string>& types) {
   for (const std::string_view line_break : {"\r\n", "\n"})
     if (consume(text, line_break)) break;
@@ -150,7 +156,8 @@ ordered_json value_of(std::string_view text, std::string_view attributes, const 
     if (json == python) json = spelling;
   ordered_json parsed = json_or_null(json);
   if (parsed.is_null() && json != "null") return value;
-  return parsed.is_string() && allows_text && !is_json ? value : parsed;
+  const bool fits = !parsed.is_string() && (types.empty() || is_of(types, parsed));
+  return fits || !allows_text || is_json ? parsed : value;
 }
 
 /// Removes the first call from `rest`.
