@@ -8,6 +8,7 @@
 
 #include "dist/probe_process.h"
 #include "support/paths.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::test::run_program_test {
 namespace {
@@ -53,6 +54,18 @@ TEST(RunProgram, ReturnsTheStatusOfAFailedRank) {
   EXPECT_FALSE(result.late);
   EXPECT_THAT(result.output, AllOf(HasSubstr("colossal: rank 1 of 2 (process "),
                                    HasSubstr(") ended with status 7; ending the other ranks")));
+}
+
+// Rank 0 ends by itself as soon as the launcher knows that rank 1 has failed.
+TEST(RunProgram, NamesAFailedRankIfTheOthersEndByThemselves) {
+  const test::TemporaryFolder folder;
+  const Finished result =
+      finished({"-n", "2", "--", "sh", "-c",
+                "if [ $COLOSSAL_RANK = 1 ]; then echo $$ > $FAILED.new; mv $FAILED.new $FAILED; exit 7; fi; "
+                "until [ -e $FAILED ]; do sleep 0.01; done; while kill -0 $(cat $FAILED) 2> /dev/null; do :; done"},
+               {{"FAILED", folder / "failed"}});
+  EXPECT_EQ(result.status, 7) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("colossal: rank 1 of 2 (process "), HasSubstr(") ended with status 7")));
 }
 
 TEST(RunProgram, PassesSignalsOn) {

@@ -233,7 +233,8 @@ class LocalRun {
     }
     // If all ranks refuse the same thing, one of them reports it for all. That rank must not be ended before its
     // report because another one was quicker.
-    if (failure_ && !ending_ && Clock::now() > failure_->time + kTimeToAgree) end_the_others();
+    const bool is_time = failure_ && (Clock::now() > failure_->time + kTimeToAgree || !processes_->any_first_runs());
+    if (is_time && !ending_) end_the_others();
   }
 
   void take_end(size_t r, pid_t process, int status) {
