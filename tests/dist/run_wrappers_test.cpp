@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -196,6 +197,27 @@ TEST(RunWrappers, LeavesDaemonsAlone) {
   const int daemon = std::atoi(result.output.c_str() + at + 5);
   EXPECT_FALSE(has_ended(daemon));
   kill(daemon, SIGKILL);
+}
+
+TEST(RunWrappers, ForgetsDaemonsThatHaveEnded) {
+  const std::string end = testing::TempDir() + "/wrappers-end";
+  unlink(end.c_str());
+  Process run{.command = {program_path(), "run", "-n", "1", "--", "sh", "-c",
+                          "(setsid true &); (setsid true &); echo begun; until [ -e $END ]; do sleep 0.05; done"},
+              .variables = clean({{"END", end}})};
+  int64_t left = -1;
+  bool has_ended = false;
+  run.meanwhile = [&, polls = 0](const std::string& output, int launcher) mutable {
+    if (has_ended || output.find("begun") == std::string::npos) return;
+    const std::vector<comm::ProcessEntry> all = comm::list_processes();
+    const auto is_child = [launcher](const comm::ProcessEntry& entry) { return entry.parent == launcher; };
+    left = std::count_if(all.begin(), all.end(), is_child) - 2;  // the guard and the rank still run
+    has_ended = left == 0 || ++polls == 200;
+    if (has_ended) std::ofstream(end) << "end";
+  };
+  const Finished result = run_process(run);
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(left, 0) << result.output;
 }
 
 /// Sends SIGTERM to the launcher, once, after both programs have joined the run.

@@ -231,10 +231,24 @@ class LocalRun {
       guard_.forget(rank.group);
       if (terminal_.holder() == rank.group) terminal_.take_back();
     }
+    reap_orphans();
     // If all ranks refuse the same thing, one of them reports it for all. That rank must not be ended before its
     // report because another one was quicker.
     const bool is_time = failure_ && (Clock::now() > failure_->time + kTimeToAgree || !processes_->any_first_runs());
     if (is_time && !ending_) end_the_others();
+  }
+
+  /// Reads the status of ended processes that have left the groups of the ranks. They are children of this process
+  /// because it is a subreaper, and would keep their ids until the end of the run.
+  void reap_orphans() {
+    const auto is_of_rank = [](const RankProcess& rank, pid_t group) { return !rank.is_over && rank.group == group; };
+    for (siginfo_t ended{}; waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
+         ended.si_pid = 0) {
+      const std::vector<RankProcess>& ranks = processes_->ranks();
+      const pid_t group = getpgid(ended.si_pid);
+      if (std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return is_of_rank(rank, group); })) return;
+      waitpid(ended.si_pid, nullptr, WNOHANG);
+    }
   }
 
   void take_end(size_t r, pid_t process, int status) {
