@@ -6,8 +6,8 @@
 
 namespace colossal::comm {
 
-/// During its lifetime SIGINT, SIGTERM, SIGHUP and SIGTSTP wait for wait(), unless they were ignored before (SIGHUP
-/// under nohup), and SIGCHLD, too. SIGPIPE and SIGTTOU are blocked: output to a closed pipe does not end this process,
+/// During its lifetime SIGINT, SIGTERM and SIGCHLD wait for wait(), and so do SIGHUP and SIGTSTP, unless they were
+/// ignored before (SIGHUP under nohup). SIGPIPE and SIGTTOU are blocked: output to a closed pipe does not end this process,
 /// and it may give a terminal away from the background.
 class SignalQueue {
  public:
