@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <thread>
@@ -87,6 +90,31 @@ TEST_F(HostMemoryCache, ReturnsUnusedSegmentsAtItsLimit) {
   const at::Tensor live = at::empty({int64_t{200} << 20}, at::kByte);  // live tensors may exceed the limit
   EXPECT_GE(host_memory().reserved_bytes, reserved + 200 * mib);
   limit_host_memory(std::numeric_limits<size_t>::max());
+}
+
+TEST_F(HostMemoryCache, ReturnsUnusedSegmentsIfTheSystemHasNoMemory) {
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr int64_t kMib = 1 << 20;
+    release_host_memory();
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < 8; ++i) parts.push_back(at::empty({40 * kMib}, at::kByte));
+    parts.clear();
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;  // pages of the address space
+    const auto limit = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + 20 * kMib);
+    const rlimit limits{limit, limit};
+    if (setrlimit(RLIMIT_AS, &limits) != 0) _exit(2);
+    try {
+      at::empty({200 * kMib}, at::kByte);  // larger than a segment of 40 MiB
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(HostMemoryCache, MergesFreedBlocks) {

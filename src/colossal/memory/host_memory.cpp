@@ -120,6 +120,7 @@ class HostCache final : public c10::Allocator {
     // No free segment is large enough for the request.
     if (usage_.reserved_bytes + size > limit_) release_segments();
     char* data = map_host_pages(size);
+    if (!data && release_segments() > 0) data = map_host_pages(size);
     if (!data) return nullptr;
     usage_.reserved_bytes += size;
     ++usage_.system_requests;

@@ -12,7 +12,8 @@ namespace colossal::memory {
 /// Lifetime:      until the process ends, on all threads; existing tensors keep their memory. A second call does
 ///                nothing. For main(), before other threads allocate tensors: a library must not make this decision
 ///                for its program.
-/// Fit:           best fit; blocks are split and merged. A steady step takes no memory from the system.
+/// Fit:           best fit; blocks are split and merged. A steady step takes no memory from the system. If the system
+///                has none left, segments without live tensors are returned to it first.
 /// Accounts:      memory::Account and LibTorch's profiler count these tensors as they count others.
 /// Thread safety: full. A child made by fork() may allocate and free tensors while other threads of its parent do.
 void keep_host_memory();
