@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include <string>
+#include <vector>
+
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
@@ -87,6 +90,39 @@ TEST(WrittenValues, KeepTheDigitsOfEveryRule) {
 TEST(WrittenValues, KeepTheDigitsUnderCompression) {
   for (const std::string compress : {"int8", "fp8"})
     for (const int64_t zero : {1, 3}) expect_masters_stay(config_of(zero, compress), concat(compress, ", zero ", zero));
+}
+
+/// Writes a large value to one element of the module, which changes the scale of its block in compressed gathers.
+void write_one(Pair& module, int64_t column) {
+  const at::NoGradGuard no_grad;
+  module.first->weight.select(0, 0).select(0, column).fill_(4);
+}
+
+// The scale of a block changes with a written element, and with it what a gather would return for its neighbours.
+TEST(WrittenValues, KeepTheDigitsBesideWrittenElementsUnderCompression) {
+  for (const std::string compress : {"int8", "fp8"})
+    for (const int64_t zero : {1, 3})
+      for (const double gathered_mib : {0., 64.}) {
+        if (zero < 3 && gathered_mib > 0) continue;
+        run::Config config = config_of(zero, compress);
+        config.parallel.max_gathered_mib = gathered_mib;
+        comm::run_ranks(2, [&](comm::World& world) {
+          Pair module;
+          const auto training = initialize(world, module, config);
+          step(module, *training);
+          const std::vector<at::Tensor> before = masters_of(*training);
+          for (const int64_t column : {0, 0, 1}) {
+            write_one(module, column);
+            training->store().keep_written();
+            training->store().keep_written();
+          }
+          const std::vector<at::Tensor> after = masters_of(*training);
+          int64_t changed = 0;
+          for (size_t shard = 0; shard < before.size(); ++shard)
+            changed += before[shard].ne(after[shard]).sum().item<int64_t>();
+          EXPECT_EQ(changed, world.rank() == 0 ? 2 : 0) << compress << ", zero " << zero << ", " << gathered_mib;
+        });
+      }
 }
 
 TEST(WrittenValues, KeepValuesOfModulesOfLibTorch) {

@@ -269,6 +269,7 @@ bool Chunk::release() {
   // Kept alive because the collective writes to it until it ends.
   const at::Tensor memory = std::exchange(whole_, {});
   written_ = false;
+  kept_part_.reset();
   set_base_memory({});
   state_ = State::Sharded;
   if (waits) end_gather(work);
@@ -276,7 +277,10 @@ bool Chunk::release() {
   return true;
 }
 
-comm::Work Chunk::share() { return is_alone() ? comm::Work() : gathered(own_slice()); }
+comm::Work Chunk::share() {
+  kept_part_.reset();
+  return is_alone() ? comm::Work() : gathered(own_slice());
+}
 
 void Chunk::fill_with_nan() {
   if (state_ == State::Gathering) {
@@ -287,6 +291,7 @@ void Chunk::fill_with_nan() {
   }
   work_ = {};
   written_ = false;
+  kept_part_.reset();
   whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
   set_base_memory(whole_);
   state_ = State::Gathered;

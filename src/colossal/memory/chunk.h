@@ -122,6 +122,13 @@ class Chunk {
   bool is_compressed() const { return compression_.has_value() && !is_alone(); }
   /// Returns `part`, this rank's part in the dtype of the parameters, as a compressed gather gives it back.
   at::Tensor as_gathered(const at::Tensor& part) const;
+  /// Records that the shards have what was written to own_slice() of a chunk that is_compressed(). A gather of the
+  /// shards would return other values, because the written ones change the scales of their blocks.
+  /// Memory: that of the part, until the next gather, release or share().
+  void set_part_kept() { kept_part_ = own_slice().clone(); }
+  /// Returns own_slice() as it was at the last set_part_kept() since the last gather or share(); undefined if there was
+  /// none.
+  const at::Tensor& kept_part() const { return kept_part_; }
   /// Returns whether the parameter in that slot still is a view of the chunk. It is not after Tensor::set_data().
   bool is_attached(size_t slot) const;
   /// Makes the parameter in that slot a view of the chunk again. Errors ("memory"): its shape, dtype or device is not
@@ -190,6 +197,7 @@ class Chunk {
   bool trained_, in_place_, borrows_here_;
   State state_ = State::Sharded;
   bool written_ = false;
+  at::Tensor kept_part_;
   int users_ = 0;
   std::vector<Segment> segments_;
   at::Tensor whole_, sent_;   // sent_: the part while it is borrowed or copied

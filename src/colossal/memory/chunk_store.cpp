@@ -121,8 +121,8 @@ void ChunkStore::watch() {
 void ChunkStore::keep_written() {
   for (const auto& chunk : chunks_) {
     const std::span<const Shard> shards = shards_of(*chunk);
-    if (is_watched_) attach_moved(*chunk, shards);
     store(*chunk);
+    if (is_watched_) attach_moved(*chunk, shards);
     if (!options_.masters || !chunk->trained() || (chunk->stays() && !is_watched_)) continue;
     if (has_fingerprint(*chunk) && fingerprint_of(*chunk) == fingerprints_[chunk->index()]) continue;
     attempt([&] { adopt_written(*chunk, shards); });

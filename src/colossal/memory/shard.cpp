@@ -20,10 +20,12 @@ namespace {
 /// Elements that adopt() handles at once: what it needs in addition stays in the cache of a processor.
 constexpr int64_t kPieceOnHost = 1 << 16, kPiece = 1 << 22;
 
-/// Sets `values` to `copy` where that is neither their rounding nor `shown` (undefined = none).
-void adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& shown) {
+/// Sets `values` to `copy` where that is neither their rounding nor `shown` (undefined = none). Returns true if that
+/// changed an element, or if `shown` is undefined.
+bool adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& shown) {
   const at::NoGradGuard no_grad;
   const int64_t piece = values.is_cpu() ? kPieceOnHost : kPiece;
+  at::Tensor any = at::zeros({}, values.options().dtype(at::kBool));
   for (int64_t first = 0; first < values.numel(); first += piece) {
     const int64_t length = std::min(piece, values.numel() - first);
     const at::Tensor own = values.narrow(0, first, length), written = copy.narrow(0, first, length);
@@ -32,9 +34,10 @@ void adopt(const at::Tensor& values, const at::Tensor& copy, const at::Tensor& s
         own.is_cpu() && std::memcmp(rounded.const_data_ptr(), written.const_data_ptr(), written.nbytes()) == 0;
     if (is_same) continue;
     at::Tensor changed = written.ne(rounded);
-    if (shown.defined()) changed = changed.logical_and_(written.ne(shown.narrow(0, first, length)));
+    if (shown.defined()) any.logical_or_(changed.logical_and_(written.ne(shown.narrow(0, first, length))).any());
     own.copy_(at::where(changed, written.to(own.scalar_type()), own));
   }
+  return !shown.defined() || any.is_meta() || any.item<bool>();
 }
 
 }  // namespace
@@ -296,11 +299,12 @@ bool Shard::is_copy_written() const {
   return tensors_->copy_is_written;
 }
 
-void Shard::adopt_copy(const at::Tensor& shown) const {
+bool Shard::adopt_copy(const at::Tensor& shown) const {
   const Lease held = lease({.values = Access::Write});
-  adopt(held->values, held->copy, shown.defined() ? shown.to(held->copy.device()) : shown);
+  const bool changed = adopt(held->values, held->copy, shown.defined() ? shown.to(held->copy.device()) : shown);
   const std::lock_guard lock(tensors_->mutex);
   tensors_->copy_is_written = false;
+  return changed;
 }
 
 void Shard::make_copy() const {

@@ -149,8 +149,9 @@ class Shard {
   void set_copy_written() const;
   bool is_copy_written() const;
   /// Sets the values to the copy where the copy is neither the rounded value nor the element of `shown` [length()],
-  /// which is undefined or what a compressed gather made of it. Requires a copy. Errors: see lease().
-  void adopt_copy(const at::Tensor& shown) const;
+  /// which is undefined or what a compressed gather made of it. Returns true if that changed an element, or if
+  /// `shown` is undefined. Requires a copy. Errors: see lease().
+  bool adopt_copy(const at::Tensor& shown) const;
   /// Recreates the copy, the rounded values, if it was discarded. Errors: see lease().
   void make_copy() const;
 

@@ -36,27 +36,31 @@ void write_moved(Chunk& chunk, std::span<const Shard> shards, size_t index) {
         });
 }
 
-/// Returns this rank's part in the dtype of the parameters, as the shards have it.
-at::Tensor stored_part(const Chunk& chunk, std::span<const Shard> shards, const Needs& needs) {
+/// Returns what this rank's part of a compressed chunk holds where nobody wrote since the shards got its values.
+at::Tensor unwritten_part(const Chunk& chunk, std::span<const Shard> shards, const Needs& needs) {
+  if (chunk.kept_part().defined()) return chunk.kept_part();
   std::vector<at::Tensor> parts;
   for (const Shard& shard : shards) {
     const Lease lease = shard.lease(needs);
     const at::Tensor& stored = needs.copy != Access::None ? lease->copy : lease->values;
     parts.push_back(stored.to(chunk.options(), /*non_blocking=*/false, /*copy=*/true));
   }
-  return at::cat(parts);
+  return chunk.as_gathered(at::cat(parts));
 }
 
 }  // namespace
 
 void attach_moved(Chunk& chunk, std::span<const Shard> shards) {
   const at::NoGradGuard no_grad;
+  bool is_any = false;
   for (size_t slot = 0; slot < chunk.slots().size(); ++slot) {
     if (chunk.is_attached(slot)) continue;
     chunk.require_same_kind(slot);
     write_moved(chunk, shards, slot);
     chunk.attach(slot);
+    is_any = true;
   }
+  if (is_any && chunk.is_compressed() && !chunk.stays() && chunk.whole().defined()) chunk.set_part_kept();
 }
 
 void store_written(Chunk& chunk, std::span<const Shard> shards) {
@@ -68,7 +72,7 @@ void store_written(Chunk& chunk, std::span<const Shard> shards) {
   if (chunk.is_compressed()) {
     const bool has_masters = chunk.options().dtype() != shards.front().options().dtype();
     const Needs needs = has_masters ? Needs{.copy = Access::Read} : Needs{.values = Access::Read};
-    shown = chunk.as_gathered(stored_part(chunk, shards, needs));
+    shown = unwritten_part(chunk, shards, needs);
   }
   for (size_t i = 0; i < shards.size(); ++i) {
     const auto& [first, length, offloaded] = chunk.segments()[i];
@@ -82,18 +86,20 @@ void store_written(Chunk& chunk, std::span<const Shard> shards) {
       parameters.copy_(at::where(changed, written.to(parameters.device()), parameters));
     });
   }
+  if (shown.defined()) chunk.set_part_kept();
 }
 
-void adopt_written(const Chunk& chunk, std::span<const Shard> shards) {
+void adopt_written(Chunk& chunk, std::span<const Shard> shards) {
   const at::NoGradGuard no_grad;
   at::Tensor shown;
-  if (chunk.stays() && chunk.is_compressed())
-    shown = chunk.as_gathered(stored_part(chunk, shards, {.values = Access::Read}));
+  if (chunk.stays() && chunk.is_compressed()) shown = unwritten_part(chunk, shards, {.values = Access::Read});
+  bool is_any = false;
   for (size_t i = 0; i < shards.size(); ++i) {
     const Segment& segment = chunk.segments()[i];
     if (chunk.stays() || shards[i].is_copy_written())
-      shards[i].adopt_copy(shown.defined() ? shown.narrow(0, segment.first, segment.length) : shown);
+      is_any |= shards[i].adopt_copy(shown.defined() ? shown.narrow(0, segment.first, segment.length) : shown);
   }
+  if (shown.defined() && is_any) chunk.set_part_kept();
 }
 
 uint64_t fingerprint_of(const Chunk& chunk) {
