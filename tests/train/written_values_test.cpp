@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,35 @@ TEST(WrittenValues, KeepTheDigitsBesideWrittenElementsUnderCompression) {
           EXPECT_EQ(changed, world.rank() == 0 ? 2 : 0) << compress << ", zero " << zero << ", " << gathered_mib;
         });
       }
+}
+
+TEST(WrittenValues, KeepValuesOfParametersThatAreSwapped) {
+  for (const int64_t zero : {0, 1, 2, 3})
+    comm::run_ranks(2, [&](comm::World& world) {
+      Pair module;
+      const auto training = initialize(world, module, config_of(zero));
+      step(module, *training);
+      std::map<std::string, at::Tensor> before;
+      WholeTensors own = training->named_tensors();
+      for (const char* name : {"first.weight", "first.bias", "second.weight", "second.bias"})
+        before[name] = own.read(name).to(at::kBFloat16);
+      for (const bool is_weight : {true, false}) {
+        at::Tensor& a = is_weight ? module.first->weight : module.first->bias;
+        at::Tensor& b = is_weight ? module.second->weight : module.second->bias;
+        const at::Tensor of_a = a.variable_data();
+        a.set_data(b.variable_data());
+        b.set_data(of_a);
+      }
+      WholeTensors swapped = training->named_tensors();
+      const auto expect_same = [&](const char* name, const char* other) {
+        EXPECT_TRUE(at::equal(swapped.read(name).to(at::kBFloat16), before[other])) << name << ", zero " << zero;
+      };
+      expect_same("first.weight", "second.weight");
+      expect_same("second.weight", "first.weight");
+      expect_same("first.bias", "second.bias");
+      expect_same("second.bias", "first.bias");
+      step(module, *training);
+    });
 }
 
 TEST(WrittenValues, KeepValuesOfModulesOfLibTorch) {

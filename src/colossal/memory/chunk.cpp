@@ -147,11 +147,14 @@ at::Tensor Chunk::view_of(size_t slot) const {
   return base().narrow(0, slots_[slot].offset, slots_[slot].size).view(shapes_[slot]);
 }
 
+bool Chunk::has_memory_of(const at::Tensor& tensor) const {
+  return tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == base().storage().unsafeGetStorageImpl();
+}
+
 bool Chunk::is_attached(size_t slot) const {
   const at::Tensor& value = slots_[slot].parameter->value;
-  return value.has_storage() && value.storage().unsafeGetStorageImpl() == base().storage().unsafeGetStorageImpl() &&
-         value.storage_offset() == base().storage_offset() + slots_[slot].offset && value.sizes() == shapes_[slot] &&
-         value.is_contiguous();
+  return has_memory_of(value) && value.storage_offset() == base().storage_offset() + slots_[slot].offset &&
+         value.sizes() == shapes_[slot] && value.is_contiguous();
 }
 
 void Chunk::require_same_kind(size_t slot) const {

@@ -131,6 +131,8 @@ class Chunk {
   const at::Tensor& kept_part() const { return kept_part_; }
   /// Returns whether the parameter in that slot still is a view of the chunk. It is not after Tensor::set_data().
   bool is_attached(size_t slot) const;
+  /// Returns whether `tensor` shares the memory of the chunk's parameters, permanent chunks included.
+  bool has_memory_of(const at::Tensor& tensor) const;
   /// Makes the parameter in that slot a view of the chunk again. Errors ("memory"): its shape, dtype or device is not
   /// the one that it had when the chunk was made; require_same_kind().
   void attach(size_t slot);

@@ -118,7 +118,23 @@ void ChunkStore::watch() {
   take_fingerprints();
 }
 
+void ChunkStore::separate_moved() {
+  const at::NoGradGuard no_grad;
+  for (const auto& chunk : chunks_)
+    for (size_t slot = 0; slot < chunk->slots().size(); ++slot) {
+      if (chunk->is_attached(slot)) continue;
+      at::Tensor& value = chunk->slots()[slot].parameter->value;
+      const auto has_memory = [&](const auto& one) { return one->has_memory_of(value); };
+      const auto lender = std::find_if(chunks_.begin(), chunks_.end(), has_memory);
+      if (lender == chunks_.end()) continue;
+      hold(**lender);
+      value.set_data(value.detach().clone());
+      let_go(**lender);
+    }
+}
+
 void ChunkStore::keep_written() {
+  if (is_watched_) separate_moved();
   for (const auto& chunk : chunks_) {
     const std::span<const Shard> shards = shards_of(*chunk);
     store(*chunk);

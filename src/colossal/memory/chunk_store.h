@@ -171,6 +171,9 @@ class ChunkStore final : public Chunk::Watcher {
   void not_borrowed(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
+  /// Gives memory of its own to each parameter that Tensor::set_data() made a view of another parameter, as a swap of
+  /// two parameters does: attach_moved() may write to that one first. If that one is sharded, this is collective.
+  void separate_moved();
   /// Stores what was written to the gathered chunk, unless it holds NaN in place of values.
   void store(Chunk& chunk);
   /// Returns whether keep_written() compares the fingerprint of that chunk: its masters may be on a disk.
