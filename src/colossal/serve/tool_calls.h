@@ -50,6 +50,7 @@ struct ToolCallOptions {
 class ToolCallReader {
  public:
   explicit ToolCallReader(ToolCallOptions options) : options_(std::move(options)) {}
+  /// Reads the next piece of the answer, which must be UTF-8 as a whole.
   CallsAndContent push(std::string_view text);
   /// Returns the text that waits. Call it at the end of the answer.
   CallsAndContent finish();
