@@ -274,7 +274,7 @@ class LocalRun {
                          is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
     // A rank that the user's signal has ended is no reason to end one that acts on the same signal, so those that run
     // get time for it first.
-    if ((killed_by != 0 && !is_wanted) || !processes_->any_first_runs()) end_the_others();
+    if (killed_by != 0 && !is_wanted) end_the_others();
   }
 
   void end_the_others() {
