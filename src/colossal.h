@@ -25,7 +25,7 @@
 // examples/own_objective):
 //
 //   auto program = colossal::built_in();
-//   program.objectives.add({.name = "own", .table = "own", .keys = OwnObjectiveKeys{}, .make = make_own_objective});
+//   program.objectives.add({.name = "own", .tables = {{"own", OwnObjectiveKeys{}}}, .make = make_own_objective});
 //   return colossal::main(argc, argv, program);
 //
 // Adapters of one's own: what trains, what checkpoints hold, what wraps linear layers (nn/adapter.h, run/adapters.h,

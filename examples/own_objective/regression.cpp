@@ -81,9 +81,8 @@ class Regression : public run::Objective {
 
 run::ObjectiveRow regression() {
   return {.name = "regression",
-          .table = "regression",
-          .keys = RegressionKeys{},
-          .make = [](const run::Config& config, const colossal::OwnKeys& keys, const models::ModelShape& shape) {
-            return std::make_unique<Regression>(config, keys.as<RegressionKeys>(), shape);
+          .tables = {{"regression", RegressionKeys{}}},
+          .make = [](const run::Config& config, const run::OwnTables& tables, const models::ModelShape& shape) {
+            return std::make_unique<Regression>(config, tables.as<RegressionKeys>("regression"), shape);
           }};
 }

@@ -154,7 +154,7 @@ const std::vector<std::string> kHeaders{
     "train/gathered.h",
     "train/memory_needs.h",
     "train/module_tensors.h",
-    "train/named_model.h",
+    "train/run_models.h",
     "train/planned_shards.h",
     "train/record_step.h",
     "train/step_reports.h",

@@ -164,7 +164,7 @@ TEST(HeaderExamples, Reports) {
 void adapter(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
   const nn::Adapter head_only{
       .treatment = [](const std::string& name) { return nn::Treatment{.trains = name.starts_with("head.")}; }};
-  const auto engine = train::initialize(world, config, shape, {}, nullptr, head_only);
+  const auto engine = train::initialize(world, config, train::NamedModel{.shape = shape, .adapter = head_only});
 }
 
 at::Tensor mean_loss(const models::Model& model, const tensor::Batch& batch, const at::Tensor& hidden,

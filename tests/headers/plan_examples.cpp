@@ -179,7 +179,7 @@ void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun
             const predict::RecordedRoles& roles, const plan::Prediction& prediction) {
   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);
-  const bool has_experts = run.shape.experts > 0;
+  const bool has_experts = run.models.main().shape.experts > 0;
   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, has_experts);
   if (check.differs()) std::fputs(predict::to_text(check).c_str(), stderr);
 }
@@ -187,7 +187,7 @@ void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun
 void layouts(const run::Config& config, const models::ModelShape& shape, const predict::Layout& layout,
              const std::function<double(const predict::LayoutSpace&, const predict::Layout&)>& price) {
   std::vector<double> seconds;
-  const predict::LayoutSpace space(config, {.shape = shape}, {.ranks = 8, .ranks_per_node = 8});
+  const predict::LayoutSpace space(config, shape, {.ranks = 8, .ranks_per_node = 8});
   space.for_each([&](const predict::Layout& layout) { seconds.push_back(price(space, layout)); });
   const run::Config chosen = space.config_of(layout);
 }

@@ -82,12 +82,12 @@ TEST(HeaderExamples, Objective) {
   };
   run::Objectives objectives = run::built_in_objectives();
   objectives.add({.name = "squares",
-                  .table = "squares",
-                  .keys = SquaresKeys{},
-                  .make = [](const run::Config&, const OwnKeys&, const models::ModelShape&) {
+                  .tables = {{"squares", SquaresKeys{}}},
+                  .make = [](const run::Config&, const run::OwnTables&, const models::ModelShape&) {
                     return std::make_unique<Squares>();
                   }});
-  const auto objective = objectives.at("squares").make({}, {}, {});
+  const run::ObjectiveRow& row = objectives.at("squares");
+  const auto objective = row.make({}, run::OwnTables(row.tables), {});
   const tensor::Batch batch = objective->example(3);
   EXPECT_NO_THROW(objective->check(batch));
   EXPECT_EQ(objective->weight(batch), 3);
@@ -133,9 +133,12 @@ TEST(HeaderExamples, StepRule) {
       return train::update(engine, batch);
     }
   };
-  train::TrainerOptions options;
-  options.step_rules["regression"] = [](train::Engine&) { return std::make_unique<TwoUpdates>(); };
-  EXPECT_EQ(options.step_rules.count("regression"), 1u);
+  run::Program program = built_in();
+  program.objectives.add({.name = "regression", .make = [](const auto&...) { return nullptr; }});
+  program.objectives.at("regression").step_rule = [](train::Engine&, const run::Config&, const run::OwnTables&) {
+    return std::make_unique<TwoUpdates>();
+  };
+  EXPECT_TRUE(program.objectives.at("regression").step_rule);
 }
 
 TEST(HeaderExamples, PromptLines) {
@@ -184,9 +187,9 @@ double record_step(const run::Config& config, const models::ModelShape& shape) {
 }
 
 void memory_needs(const run::Config& config, const models::ModelShape& shape, comm::World& world, const Log& log) {
-  const auto needs = train::memory_needs(config, {{"", shape}}, world.rank());
+  const auto needs = train::memory_needs(config, shape, world.rank());
   log.info("memory of this rank: ", train::to_string(needs));
-  train::check_memory(config, {{"", shape}}, at::kCPU, world.local_size());
+  train::check_memory(config, shape, at::kCPU, world.local_size());
 }
 
 void check_sizes(const run::Config& config, const models::ModelShape& shape, const run::Objective& objective) {
@@ -287,7 +290,7 @@ at::Tensor lone_runner(distributed::DistributedModel& model, int64_t id, const s
 
 namespace colossal::train::header_examples {
 
-void named_models(comm::World& world, const run::Config& config, const models::ModelShape& policy) {
+void run_models(comm::World& world, const run::Config& config, const models::ModelShape& policy) {
   comm::Mesh mesh(world, config.parallel.axes());
   const auto engine = train::initialize(
       mesh, config, {{.shape = policy}, {.name = "reference", .shape = policy, .adapter = nn::frozen()}});

@@ -97,11 +97,12 @@ std::vector<CountedStep> counted_steps(const run::Config& config, const models::
                                        const tensor::Batch& batch, const nn::Adapter& adapter = {}) {
   std::vector<CountedStep> steps;
   std::mutex mutex;
+  const train::RunModels models = train::NamedModel{.shape = shape, .adapter = adapter};
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     for (int rank = 0; rank < world.size(); ++rank) all[static_cast<size_t>(rank)] = rank;
     const auto everyone = world.make_group("all of the check", all);
-    const auto own = count_step(world, {.config = config, .shape = shape, .adapter = adapter}, [&] { return batch; });
+    const auto own = count_step(world, {.config = config, .models = models}, [&] { return batch; });
     const auto gathered = gather_steps(*everyone, own);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) steps = gathered;

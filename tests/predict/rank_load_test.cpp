@@ -240,11 +240,11 @@ TEST(RankLoad, ComparesWithTheDeviceBudget) {
   const models::ModelShape shape = mixture();
   config.memory.device = least_of_training(config, shape);
   const plan::Cluster cluster(device_of(int64_t{1} << 40));
-  const plan::Prediction small = predict_step(config, {.shape = shape}, cluster);
+  const plan::Prediction small = predict_step(config, shape, cluster);
   EXPECT_FALSE(small.fits) << "an even load is the least";
   EXPECT_GE(small.rank_load.fitting, 1);
   config.memory.device = small.rank_load.peak_bytes;
-  EXPECT_TRUE(predict_step(config, {.shape = shape}, cluster).fits);
+  EXPECT_TRUE(predict_step(config, shape, cluster).fits);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "colossal/run/objective.h"
 #include "colossal/run/program.h"
 #include "colossal/train/memory_needs.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 #include "support/parity.h"
 #include "support/paths.h"
 
@@ -159,7 +159,7 @@ TEST(Prediction, CountsOperationsOfLlama405b) {
   given.config.validate();
   EXPECT_EQ(given.config.parallel.ranks(), 16'384);
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
-  const auto objective = train::objective_of(given.config, {.shape = shape});
+  const auto objective = train::RunModels(shape).objective(given.config);
   // All terms are multiples of large powers of two, so their sums are exact.
   const double causal = run::costs_of(shape, *objective).sum() / 8192;
   EXPECT_EQ(causal, 2'523'968'372'736.0);

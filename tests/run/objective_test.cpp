@@ -43,10 +43,9 @@ class Ranking : public Objective {
 
 ObjectiveRow ranking(const std::string& name, const std::string& table) {
   return {.name = name,
-          .table = table,
-          .keys = RankingKeys{},
-          .make = [](const Config&, const OwnKeys& keys, const models::ModelShape&) {
-            return std::make_unique<Ranking>(keys.as<RankingKeys>());
+          .tables = {{table, RankingKeys{}}},
+          .make = [table](const Config&, const OwnTables& tables, const models::ModelShape&) {
+            return std::make_unique<Ranking>(tables.as<RankingKeys>(table));
           }};
 }
 
@@ -104,7 +103,8 @@ TEST(ChooseObjective, SavesAllKeysOfItsTable) {
 TEST(ChooseObjective, SavesTableWithoutKeys) {
   Objectives objectives = built_in_objectives();
   ObjectiveRow row = objectives.at("next-token");
-  row.name = row.table = "keyless";
+  row.name = "keyless";
+  row.tables = {{"keyless", OwnKeys()}};
   objectives.add(row);
   Config config = config_of("[keyless]\n");
   config.tables = choose_objective(config, objectives, shape_of("gpt2-tiny")).tables;
@@ -158,7 +158,7 @@ TEST(Objectives, RefuseTakenNamesAndTables) {
 TEST(Objectives, RefuseModelsWithUnsuitableHead) {
   const auto refused = [](const char* objective, const char* preset) {
     return test::thrown_message(
-        [&] { built_in_objectives().at(objective).make(Config{}, OwnKeys{}, shape_of(preset)); });
+        [&] { built_in_objectives().at(objective).make(Config{}, OwnTables(), shape_of(preset)); });
   };
   EXPECT_EQ(refused("next-token", "vit-tiny-cifar"),
             "[objective] objective next-token needs a model whose head predicts each token of a text: got a vit, which "

@@ -60,7 +60,7 @@ std::vector<double> losses_of(const run::Config& config, const std::function<voi
   std::vector<double> losses;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, low_rank());
+    const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
     for (int64_t step = 0; step < kSteps; ++step) {
       const double loss = test::train_step(*engine, step, kRows);
       if (world.rank() == 0) losses.push_back(loss);
@@ -126,8 +126,8 @@ TEST(Adapter, CommunicatesOnlyItsGradients) {
     std::map<bool, comm::Traffic::Count> counts;
     for (const bool has_adapters : {false, true})
       comm::run_ranks(2, [&](comm::World& world) {
-        const auto engine =
-            initialize(world, config, shape_of_all(), {}, nullptr, has_adapters ? low_rank() : blocks_alone);
+        const auto engine = initialize(
+            world, config, NamedModel{.shape = shape_of_all(), .adapter = has_adapters ? low_rank() : blocks_alone});
         test::train_step(*engine, 0, kRows);
         if (world.rank() == 0) counts[has_adapters] = world.traffic().total("tensor", "", comm::Phase::Forward);
       });
@@ -142,7 +142,7 @@ TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
   std::vector<double> whole;
   std::map<std::string, at::Tensor> saved;
   comm::run_ranks(1, [&](comm::World& world) {
-    const auto engine = initialize(world, config_of(), shape_of_all(), {}, nullptr, low_rank());
+    const auto engine = initialize(world, config_of(), NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
     test::train(*engine, 0, 3, kRows);
     test::save(*engine, folder);
     for (const checkpoint::NamedTensor& t : engine->state().tensors) {
@@ -159,7 +159,7 @@ TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
     config.parallel.zero = zero;
     std::vector<double> resumed;
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, low_rank());
+      const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
       test::load(*engine, folder);
       for (const checkpoint::NamedTensor& t : engine->state().tensors)
         EXPECT_TRUE(at::equal(t.value.clone(), test::local_part(saved.at(t.name), t, engine->mesh().coordinates())))
@@ -186,8 +186,8 @@ TEST(Adapter, RefusesPackedWeightsWithoutValues) {
     return weight.name.starts_with("blocks.0.") ? layers.wrap(std::move(product), weight) : product;
   }};
   comm::run_ranks(2, [&](comm::World& world) {
-    const std::string message =
-        test::thrown_message([&] { initialize(world, config, shape_of_all(), {}, nullptr, packing); });
+    const std::string message = test::thrown_message(
+        [&] { initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = packing}); });
     EXPECT_THAT(message, HasSubstr("[prepacked] packed weights without their values have no gradients: got blocks.0."));
     EXPECT_THAT(message, HasSubstr("in a model that trains; set WeightPacking::keeps_values"));
   });
@@ -213,14 +213,14 @@ TEST(Adapter, GeneratesWithRepackedWeightsAfterTraining) {
   };
   comm::run_ranks(1, [&](comm::World& world) {
     Packed packed;
-    const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, packed.adapter);
+    const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = packed.adapter});
     const auto plain = initialize(world, config, shape_of_all());
     std::set<std::vector<int64_t>> seen;
     for (int64_t round = 0; round < 3; ++round) {
       const auto tokens = generated(*engine, packed);
       test::save(*engine, folder);
       Packed fresh;
-      const auto loaded = initialize(world, config, shape_of_all(), {}, nullptr, fresh.adapter);
+      const auto loaded = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = fresh.adapter});
       test::load(*loaded, folder);
       EXPECT_EQ(tokens, generated(*loaded, fresh)) << "round " << round;
       seen.insert(tokens);

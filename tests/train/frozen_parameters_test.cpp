@@ -57,7 +57,7 @@ std::vector<double> losses_of(const run::Config& config, const nn::Adapter& adap
   std::vector<double> losses;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const auto engine = initialize(world, config, four_blocks(), {}, nullptr, adapter);
+    const auto engine = initialize(world, config, NamedModel{.shape = four_blocks(), .adapter = adapter});
     for (int64_t step = 0; step < kSteps; ++step) {
       const double loss = test::train_step(*engine, step, kText);
       const std::lock_guard lock(mutex);
@@ -169,7 +169,7 @@ Bytes bytes_of(const run::Config& config, const nn::Adapter& adapter) {
   Bytes bytes;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const memory::Account account;
-    const auto engine = initialize(world, config, four_blocks(), {}, nullptr, adapter);
+    const auto engine = initialize(world, config, NamedModel{.shape = four_blocks(), .adapter = adapter});
     const Bytes first{account.usage().of(Kind::Parameters), 0, account.usage().of(Kind::States)};
     engine->zero_grad();
     engine->train_step(test::own_batch(*engine, 0, kText));
@@ -186,7 +186,8 @@ TEST(FrozenParameters, HaveNoGradientsMasterWeightsOrStates) {
     EXPECT_LT(some.gradients, all.gradients) << zero;
     EXPECT_LT(some.states, all.states) << zero;
     std::map<std::string, int64_t> needs;
-    for (const MemoryNeed& need : memory_needs(config, {{"", four_blocks(), nullptr, frozen_beginning()}}, 0))
+    for (const MemoryNeed& need :
+         memory_needs(config, NamedModel{.shape = four_blocks(), .adapter = frozen_beginning()}, 0))
       needs[need.what] = need.bytes;
     EXPECT_EQ(some.parameters, needs["parameters"]) << zero;
     EXPECT_EQ(some.gradients, needs["gradients"]) << zero;
@@ -194,7 +195,9 @@ TEST(FrozenParameters, HaveNoGradientsMasterWeightsOrStates) {
     int64_t trained = 0;
     comm::run_ranks(1, [&](comm::World& world) {
       run::Config one = config_of({});
-      trained = initialize(world, one, four_blocks(), {}, nullptr, frozen_beginning())->parameters().trained_numel();
+      trained = initialize(world, one, NamedModel{.shape = four_blocks(), .adapter = frozen_beginning()})
+                    ->parameters()
+                    .trained_numel();
     });
     // Master weights and two moments in fp32; padding is less than a sixteenth of these chunks
     const int64_t sharers = zero == 0 ? 1 : 2;
@@ -227,14 +230,14 @@ TEST(UnsavedParameters, ResumeBitwise) {
   const run::Config config = config_of({});
   std::vector<double> whole, resumed;
   comm::run_ranks(1, [&](comm::World& world) {
-    const auto engine = initialize(world, config, four_blocks(), {}, nullptr, unsaved_beginning());
+    const auto engine = initialize(world, config, NamedModel{.shape = four_blocks(), .adapter = unsaved_beginning()});
     test::train(*engine, 0, 3, kText);
     test::save(*engine, folder);
     for (const auto& t : engine->state().tensors) EXPECT_THAT(t.name, testing::Not(HasSubstr("blocks.0."))) << t.name;
     whole = test::train(*engine, 3, 6, kText);
   });
   comm::run_ranks(1, [&](comm::World& world) {
-    const auto engine = initialize(world, config, four_blocks(), {}, nullptr, unsaved_beginning());
+    const auto engine = initialize(world, config, NamedModel{.shape = four_blocks(), .adapter = unsaved_beginning()});
     test::load(*engine, folder);
     resumed = test::train(*engine, 3, 6, kText);
   });
@@ -246,7 +249,8 @@ TEST(UnsavedParameters, RefuseAnotherSeedOrFolder) {
   const auto with = [&](const run::Config& config, const auto& work) {
     return test::thrown_message([&] {
       comm::run_ranks(1, [&](comm::World& world) {
-        const auto engine = initialize(world, config, four_blocks(), {}, nullptr, unsaved_beginning());
+        const auto engine =
+            initialize(world, config, NamedModel{.shape = four_blocks(), .adapter = unsaved_beginning()});
         work(*engine);
       });
     });

@@ -30,7 +30,7 @@ using testing::HasSubstr;
 /// Returns the bytes by `what` of a model without a name.
 std::map<std::string, int64_t> needs_of(const run::Config& config, const models::ModelShape& shape, int rank = 0) {
   std::map<std::string, int64_t> bytes;
-  for (const MemoryNeed& need : memory_needs(config, {{"", shape}}, rank)) bytes[need.what] = need.bytes;
+  for (const MemoryNeed& need : memory_needs(config, shape, rank)) bytes[need.what] = need.bytes;
   return bytes;
 }
 
@@ -124,7 +124,8 @@ TEST(MemoryNeeds, HoldForEveryOptimizer) {
 
 TEST(MemoryNeeds, HaveARowForEachModelAndKind) {
   const models::ModelShape shape = test::tiny_gpt2();
-  const auto rows = memory_needs(config_of({.precision = "bf16"}), {{"", shape}, {"reference", shape}}, 0);
+  const auto rows =
+      memory_needs(config_of({.precision = "bf16"}), {{.shape = shape}, {.name = "reference", .shape = shape}}, 0);
   std::vector<std::string> names;
   for (const MemoryNeed& need : rows) names.push_back(concat(need.model, ".", need.what, " ", need.place));
   EXPECT_THAT(names, ElementsAre(".parameters device", ".gradients device", ".masters device", ".states device",
@@ -183,8 +184,7 @@ TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
   config.memory.device = 1 << 30;
   const auto places = [&] {
     std::vector<std::string> names;
-    for (const MemoryNeed& need : memory_needs(config, {{"", shape}}, 0))
-      names.push_back(concat(need.what, " ", need.place));
+    for (const MemoryNeed& need : memory_needs(config, shape, 0)) names.push_back(concat(need.what, " ", need.place));
     return names;
   };
   EXPECT_THAT(places(), ElementsAre("parameters host", "gradients host", "states host", "at once host",
@@ -217,9 +217,7 @@ TEST(MemoryNeeds, RefuseOverflowingSizes) {
   shape.vocabulary = int64_t{1} << 39;
   shape.head_dim = int64_t{1} << 14;
   shape.hidden = shape.heads * shape.head_dim;
-  EXPECT_THAT(test::thrown_message([&] {
-                memory_needs(config_of({}), {{"", shape}}, 0);
-              }),
+  EXPECT_THAT(test::thrown_message([&] { memory_needs(config_of({}), shape, 0); }),
               HasSubstr("[model] a model must have fewer than 2^53 parameters"));
 }
 
@@ -260,16 +258,11 @@ TEST(CheckMemory, RefusesABillionLayersImmediately) {
     c.model.name = model;
     models::ModelShape shape = models::built_in().resolve(c.model, 257);
     shape.layers = 1'000'000'000;
-    EXPECT_THAT(test::thrown_message([&] {
-                  check_memory(c, {{"", shape}}, at::kCPU, 1, 1e12);
-                }),
+    EXPECT_THAT(test::thrown_message([&] { check_memory(c, shape, at::kCPU, 1, 1e12); }),
                 HasSubstr("[model] a model of 1000000000 layers"))
         << model;
     shape.layers = shape.hidden = shape.ffn = shape.vocabulary = (int64_t{1} << 40) - 1;
-    EXPECT_THAT(test::thrown_message([&] {
-                  check_memory(c, {{"", shape}}, at::kCPU, 1, 1e18);
-                }),
-                HasSubstr("does not fit"))
+    EXPECT_THAT(test::thrown_message([&] { check_memory(c, shape, at::kCPU, 1, 1e18); }), HasSubstr("does not fit"))
         << model;
   }
 }

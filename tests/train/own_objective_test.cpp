@@ -57,7 +57,7 @@ std::vector<double> course(const run::Config& config) {
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     run::RunData data =
         run::open_data(config, own_program(), "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
-    const auto engine = initialize(world, config, data.shape, at::kCPU, data.objective.objective);
+    const auto engine = initialize(world, config, models_of(config, data), at::kCPU);
     std::vector<double> mine;
     for (int64_t step = 0; step < kSteps; ++step) mine.push_back(update(*engine, data.training->next()).loss);
     const Evaluation evaluation = engine->evaluate(data.held_out->next());
@@ -120,7 +120,7 @@ TEST(OwnObjective, RefusesMismatchedBatchesAndModels) {
   const run::Config config = config_of();
   comm::run_ranks(1, [&](comm::World& world) {
     run::RunData data = run::open_data(config, own_program(), "", 0, at::kCPU);
-    const auto engine = initialize(world, config, data.shape, at::kCPU, data.objective.objective);
+    const auto engine = initialize(world, config, models_of(config, data), at::kCPU);
     const tensor::Batch batch = data.training->next();
     tensor::Batch other;
     other.add("inputs", {at::zeros({16, 1, 3}, at::kDouble), batch.field("inputs").dims});
@@ -151,7 +151,9 @@ class OwnObjectiveRun : public testing::Test {
     std::vector<at::Tensor> parameters;
     comm::run_ranks(1, [&](comm::World& world) {
       int64_t steps = 0;
-      options.program = own_program();
+      const auto& rows = options.program.objectives.rows();
+      if (std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.name == "regression"; }))
+        options.program = own_program();
       options.stop_requested = [&] { return stop_after > 0 && ++steps >= stop_after; };
       Trainer trainer(world, c, options);
       EXPECT_EQ(trainer.run(), stop_after == 0);
@@ -194,8 +196,10 @@ class TwoUpdates : public StepRule {
 };
 
 TrainerOptions with_two_updates(Start start) {
-  TrainerOptions options{.start = start};
-  options.step_rules["regression"] = [](Engine&) { return std::make_unique<TwoUpdates>(); };
+  TrainerOptions options{.start = start, .program = own_program()};
+  options.program.objectives.at("regression").step_rule = [](Engine&, const auto&, const auto&) {
+    return std::make_unique<TwoUpdates>();
+  };
   return options;
 }
 
@@ -217,20 +221,20 @@ TEST_F(OwnObjectiveRun, RefusesRulesWithoutAnUpdateAndForUnknownObjectives) {
   class NoUpdate : public StepRule {
     StepOutcome step(Engine&, const NextBatch&) override { return {}; }
   };
-  TrainerOptions idle;
-  idle.step_rules["regression"] = [](Engine&) { return std::make_unique<NoUpdate>(); };
+  TrainerOptions idle{.program = own_program()};
+  idle.program.objectives.at("regression").step_rule = [](Engine&, const auto&, const auto&) {
+    return std::make_unique<NoUpdate>();
+  };
   EXPECT_THAT(test::thrown_message([&] { train(make("idle"), idle); }),
               HasSubstr("the step rule of regression must make an update"));
-  TrainerOptions misspelt;
-  misspelt.step_rules["regresion"] = [](Engine&) { return std::make_unique<OneUpdate>(); };
-  EXPECT_THAT(test::thrown_message([&] { train(make("misspelt"), misspelt); }),
+  EXPECT_THAT(test::thrown_message([&] { idle.program.objectives.at("regresion"); }),
               HasSubstr("unknown objective regresion, did you mean `regression`?"));
 }
 
 TEST_F(OwnObjectiveRun, CallsEvaluatedWithTheRowsOfEachEvaluation) {
   std::vector<int64_t> steps;
-  TrainerOptions options;
-  options.evaluated = [&](Engine& engine, std::vector<Metric>& rows) {
+  TrainerOptions options{.program = own_program()};
+  options.program.objectives.at("regression").evaluated = [&](Engine& engine, std::vector<Metric>& rows) {
     steps.push_back(engine.steps_done());
     EXPECT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows.back().name, "rmse");

@@ -64,7 +64,7 @@ struct Rank {
         parameters(mesh.coordinates(), {config.precision.dtype(), at::kCPU, 1}) {
     for (const int64_t rows : {4, 4, 16})
       parameters.add(concat("p", parameters.size()), tensor::ShardSpec::whole({rows, 8}), nn::Init::normal(1), true);
-    optimization = std::make_unique<Optimization>(parameters, mesh, config, store);
+    optimization = std::make_unique<Optimization>(parameters, mesh, config, std::vector<OwnOptimizer>{}, store);
   }
   static run::Config config_of(const Case& c, int64_t ranks) {
     run::Config config = test::course_config();

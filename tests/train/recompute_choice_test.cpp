@@ -193,7 +193,7 @@ TEST(RecomputeChoice, UsesMemoryOfTheDevice) {
   EXPECT_TRUE(choice_of(config, shape).segments.empty()) << "this machine holds the activations of a tiny model";
   const int64_t held = kAll - activation_budget(config, model, 0, kAll);
   int64_t needed = 0;
-  for (const MemoryNeed& need : memory_needs(config, {model}, 0)) needed += need.bytes;
+  for (const MemoryNeed& need : memory_needs(config, model, 0)) needed += need.bytes;
   EXPECT_EQ(held, needed) << "parameters, gradients and states";
   EXPECT_LT(activation_budget(config, model, 0, held / 2), 0);
 }
@@ -208,10 +208,10 @@ TEST(RecomputeChoice, RefusesActivationsWithoutAuto) {
 TEST(MeasuredChain, CountsGradientOfLogits) {
   const run::Config config = config_of({});
   const models::ModelShape shape = shape_of_runs();
-  const auto chains = measured_chains(config, {.shape = shape}, {{0, 6, true}});
+  const auto chains = measured_chains(config, shape, {{0, 6, true}});
   ASSERT_EQ(chains.size(), 1);
   ASSERT_EQ(chains[0].stages.size(), 7);
-  const tensor::Batch batch = run::batch_of_ones(*objective_of(config, {.shape = shape}), config);
+  const tensor::Batch batch = run::batch_of_ones(*RunModels(shape).objective(config), config);
   const int64_t tokens = batch.rows() * batch.tokens(), size = 4;
   for (int64_t i = 0; i < 6; ++i) {
     const plan::ChainStage& stage = chains[0].stages[i];

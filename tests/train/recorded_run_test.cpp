@@ -288,7 +288,8 @@ TEST(RecordStep, NamesTheKeyOfAnUnsupportedOperator) {
     return nn::Treatment();
   };
   EXPECT_THAT(
-      test::thrown_message([&] { record_step(course.config, {.shape = course.shape, .adapter = adapter}, 0); }),
+      test::thrown_message(
+          [&] { record_step(course.config, NamedModel{.shape = course.shape, .adapter = adapter}, 0); }),
       testing::AllOf(testing::HasSubstr("[record] the step must run on tensors without data (at::kMeta): got an "
                                         "operator of model.name = \"gpt2-tiny\" (architecture gpt2) that does not "
                                         "(aten::roll"),

@@ -41,7 +41,9 @@ std::string refusal(const run::Config& config, int64_t refused = 0) {
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
       TrainerOptions options;
       if (refused > 0)
-        options.step_rules["next-token"] = [=](Engine&) { return std::make_unique<LoseOne>(refused); };
+        options.program.objectives.at("next-token").step_rule = [=](Engine&, const auto&, const auto&) {
+          return std::make_unique<LoseOne>(refused);
+        };
       Trainer(world, config, options).run();
     });
   });

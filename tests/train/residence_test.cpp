@@ -24,7 +24,7 @@ struct Model {
     config.optimizer.name = optimizer;
     config.precision.mode = "bf16";
     config.parallel.chunk_mib = 2.0 * kNumel / (1 << 20);
-    optimization = std::make_unique<Optimization>(parameters, mesh, config, offload);
+    optimization = std::make_unique<Optimization>(parameters, mesh, config, std::vector<OwnOptimizer>{}, offload);
   }
   void step() {
     optimization->zero_grad();

@@ -79,7 +79,7 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
   const run::ClusterChoice hardware = run::choose_cluster("this", on_gpus);
   if (!hardware.note.empty()) say(hardware.note);
-  run::ResolvedModel model = run::resolve_model(config, program);
+  const run::ResolvedModel model = run::resolve_run(config, program);
   run::Config searched = config;
   searched.tables = model.objective.tables;
   predict::set_device(searched, hardware.profile);
@@ -87,8 +87,8 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   placed.parallel = {};
   placed.parallel.data = ranks;
   const plan::Cluster cluster = predict::cluster_of(placed, hardware.profile);
-  predict::SearchResult found =
-      predict::search(searched, named_model(model), cluster, {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
+  predict::SearchResult found = predict::search(searched, train::models_of(searched, model), cluster,
+                                                {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
   predict::FoundLayout& best = found.best.front();
   for (const std::string& kept : found.kept) best.why += concat("\nkept: ", kept);
   return {.table = std::move(best.table), .why = std::move(best.why), .prediction = std::move(best.prediction)};

@@ -30,7 +30,7 @@ namespace {
 constexpr size_t kTextsAtOnce = 1024, kBytesAtOnce = 16 << 20;  // maximum texts and bytes in memory
 
 struct EmbedRequest {
-  std::string from, input, output, tokenizer, pooling, prompt_name, device = "auto";
+  std::string from, model, input, output, tokenizer, pooling, prompt_name, device = "auto";
   std::vector<std::string> texts;
   std::optional<int64_t> tokens;
   bool normalize = false, as_json = false, with_text = false;
@@ -141,7 +141,7 @@ int embed_as_rank(const EmbedRequest& request, const run::Program& program) {
           " * tensor ", request.layout.tensor.size);
   if (world->rank() == 0) warn_of_unused_gpus(request.device);
   comm::Mesh mesh(*world, request.layout.axes());
-  run::Loading loading{.tokenizer = request.tokenizer, .headless = true};
+  run::Loading loading{.model = request.model, .tokenizer = request.tokenizer, .headless = true};
   loading.pooler = pooling == infer::Pooling::Pooler;
   if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
   const run::SavedModel saved = run::load_model(
@@ -187,6 +187,7 @@ int embed(const Arguments& arguments, const run::Program* program) {
       "colossal embed");
   EmbedRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or sentence-transformers folder")->required();
+  add_model_name(app, r.model);
   add_texts(app, r);
   app.add_option("--pooling", r.pooling,
                  "method that combines the token states into one vector; default: the folder's, or mean")

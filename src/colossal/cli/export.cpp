@@ -33,7 +33,7 @@ at::ScalarType dtype_named(const std::string& name) {
 bool is_gguf_name(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
 
 struct ExportRequest {
-  std::string from, to, dtype, type, tokenizer;
+  std::string from, model, to, dtype, type, tokenizer;
   int64_t timeout = 300;
 };
 
@@ -74,6 +74,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
                "colossal export");
   ExportRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
+  add_model_name(app, r.model);
   app.add_option("--to", r.to, "Hugging Face folder to write (config.json and model.safetensors), or NAME.gguf")
       ->required();
   app.add_option("--dtype", r.dtype, "dtype of a folder's weights; default: that of the run's master weights, or fp32")
@@ -91,7 +92,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::Program used = program ? *program : run::built_in();
-  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, used);
+  const run::SavedModel saved =
+      run::load_model(r.from, mesh, {}, at::kCPU, {.model = r.model, .tokenizer = "none"}, used);
   if (world->rank() == 0) print_notices(saved);
   const auto busy = world->busy("writing " + r.to);
   const models::ModelShape& shape = saved.model->model().shape;

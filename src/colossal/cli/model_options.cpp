@@ -135,9 +135,15 @@ void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::
   app.add_option_function<std::string>(key, read, help);
 }
 
+void add_model_name(CLI::App& app, std::string& model) {
+  app.add_option("--model", model,
+                 "of a run of several models: the name of another trained one; default: the main model");
+}
+
 void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--from", options.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
       ->required();
+  add_model_name(app, options.model);
   app.add_option("--tokenizer", options.tokenizer,
                  "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
   add_layout(app, options.layout);
@@ -217,7 +223,7 @@ void print_notices(const run::SavedModel& saved) {
 }
 
 run::Loading loading_of(const ModelOptions& options) {
-  run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
+  run::Loading loading{.model = options.model, .tokenizer = options.tokenizer, .memory = options.memory};
   if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
   const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
   loading.packing = {.bits = bits, .group = options.group_size, .floating = options.quantize == "fp8"};
@@ -244,6 +250,7 @@ ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& l
   if (options.draft.empty()) return loaded;
   run::Loading of_draft = loading;
   of_draft.memory = {};
+  of_draft.model.clear();
   loaded.draft = run::load_model(options.draft, mesh, options.layout, device, of_draft, known);
   const models::ModelShape& shape = loaded.draft->model->decoding_model().shape;
   require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,

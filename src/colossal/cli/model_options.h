@@ -25,6 +25,7 @@ namespace colossal::cli {
 
 struct ModelOptions {
   std::string from;       ///< run folder, Hugging Face folder or GGUF file
+  std::string model;      ///< of a run folder: a further model that the run trained; "" = its main model
   std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
   std::string device = "auto";
   int64_t timeout = 300;  ///< seconds that ranks wait for each other
@@ -38,6 +39,8 @@ struct ModelOptions {
 
 /// Adds the options to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
+/// Adds --model, for a command that reads a run folder.
+void add_model_name(CLI::App& app, std::string& model);
 /// Adds --parallel.expert and the other keys of that table.
 void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout);
 /// Adds --kv-cache, --kv-cache-dtype, --step-tokens, --draft-tokens and --draft, for commands that run many sequences

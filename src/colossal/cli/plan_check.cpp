@@ -1,6 +1,7 @@
 #include "colossal/cli/plan_check.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,12 +66,12 @@ run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishe
 bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
   const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
-  const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.model, cluster);
-  plan::Prediction prediction = predict::predict_step(planned.config, planned.model, roles, cluster);
-  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.model, cluster);
+  const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.models, cluster);
+  plan::Prediction prediction = predict::predict_step(planned.config, planned.models, roles, cluster);
+  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.models, cluster);
   add_notes(planned, prediction);
   const predict::Check check =
-      predict::compare(predict::steps_of(roles, prediction), counted, planned.model.shape.experts > 0);
+      predict::compare(predict::steps_of(roles, prediction), counted, planned.models.main().shape.experts > 0);
   if (wishes.json)
     std::printf("%s\n", predict::to_json(prediction, check).c_str());
   else
@@ -87,9 +88,9 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
   if (given.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(given.memory.device));
   const auto everyone = train::group_of_all(*world);
   const run::ClusterChoice cluster = shared_cluster(*everyone, wishes, given);
-  PlannedRun planned;
+  std::optional<PlannedRun> planned;
   comm::agree(*everyone, at::kCPU, [&] { planned = resolve_plan(given, cluster, &program); });
-  run::Config& config = planned.config;
+  run::Config& config = planned->config;
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
   run::RunData data;
@@ -100,19 +101,16 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
                           device);
     config.model = data.model;
     config.tables = data.objective.tables;
-    planned.model = {.shape = data.shape, .objective = data.objective.objective, .adapter = data.adapter};
+    planned->models = train::models_of(config, data);
   });
   agree_on_products(*everyone, config.run.matmul);
-  const predict::CheckedRun checked{.config = config,
-                                    .shape = planned.model.shape,
-                                    .objective = planned.model.objective,
-                                    .adapter = planned.model.adapter};
+  const predict::CheckedRun checked{.config = config, .models = planned->models};
   const auto counted =
       predict::gather_steps(*everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
   bool differs = false;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("predicting the step");
-    if (world->rank() == 0) differs = print_check(wishes, planned, counted);
+    if (world->rank() == 0) differs = print_check(wishes, *planned, counted);
   });
   return comm::sum(*everyone, differs ? 1 : 0) > 0 ? 1 : 0;  // all ranks end in the same way
 }

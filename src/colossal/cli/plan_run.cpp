@@ -28,13 +28,12 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   const PlannedRun run = resolve_plan(wishes, program);
   const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
   Progress progress("planning", 0, stderr, style_on_terminals(stderr));
-  const predict::RecordedRoles roles =
-      predict::record_roles(run.config, run.model, cluster, [&](int64_t done, int64_t all) {
-        progress.update(done, concat("of ", all, " ranks recorded"));
-      });
-  plan::Prediction prediction = predict::predict_step(run.config, run.model, roles, cluster);
+  const predict::RecordedRoles roles = predict::record_roles(
+      run.config, run.models, cluster,
+      [&](int64_t done, int64_t all) { progress.update(done, concat("of ", all, " ranks recorded")); });
+  plan::Prediction prediction = predict::predict_step(run.config, run.models, roles, cluster);
   if (!prediction.fits)
-    prediction.remedies = predict::remedies(run.config, run.model, cluster, [&](int64_t recorded) {
+    prediction.remedies = predict::remedies(run.config, run.models, cluster, [&](int64_t recorded) {
       progress.update(recorded, "changes tried, because the layout does not fit");
     });
   progress.finish();

@@ -85,7 +85,7 @@ int plan_search(const PlanWishes& wishes, const run::Program* program) {
                                                 : "layouts simulated, none fits yet");
   };
   predict::SearchResult found =
-      predict::search(run.config, run.model, cluster, {.ranks = ranks, .keep = wishes.keep, .progress = show});
+      predict::search(run.config, run.models, cluster, {.ranks = ranks, .keep = wishes.keep, .progress = show});
   progress.finish();
   add_notes(run, found.best.front().prediction);
   const std::string text = wishes.json ? to_json(found) + "\n" : to_text(found);

@@ -35,10 +35,6 @@ void check_given(const run::Config& config, bool searches) {
 
 }  // namespace
 
-train::NamedModel named_model(const run::ResolvedModel& model) {
-  return {.shape = model.shape, .objective = model.objective.objective, .adapter = model.adapter};
-}
-
 run::Config given_plan(const PlanWishes& wishes) {
   run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
   for (const std::string& notice : given.notices) print_notice_of_plan(notice);
@@ -58,10 +54,11 @@ PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, c
   predict::set_device(config, cluster.profile);
   const run::Program used = program ? *program : run::built_in();
   used.models.check_training(config.model);
-  const run::ResolvedModel model = run::resolve_model(config, used);
+  const run::ResolvedModel model = run::resolve_run(config, used);
   run::check_text(config, model);
   config.tables = model.objective.tables;
-  return {std::move(config), named_model(model), cluster.profile, cluster.note};
+  train::RunModels models = train::models_of(config, model);
+  return {std::move(config), std::move(models), cluster.profile, cluster.note};
 }
 
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
@@ -69,7 +66,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   const run::ClusterChoice cluster = cluster_of_plan(wishes, config);
   PlannedRun run = resolve_plan(config, cluster, program);
   if (config.model.vocabulary > 0 || !config.model.from.empty() || config.tokenizer() != "bytes") return run;
-  const int64_t of_bytes = run.model.shape.vocabulary,
+  const int64_t of_bytes = run.models.main().shape.vocabulary,
                 own = (program ? *program : run::built_in()).models.resolve({.name = config.model.name}).vocabulary;
   if (of_bytes == 0 || own <= of_bytes) return run;
   config.model.vocabulary = own;
@@ -85,6 +82,7 @@ ProgressStyle style_on_terminals(std::FILE* stream) {
 }
 
 void add_notes(const PlannedRun& run, plan::Prediction& prediction) {
+  predict::add_models(prediction, run.config, run.models);
   for (const std::string* note : {&run.vocabulary_note, &run.note})
     if (!note->empty()) prediction.assumptions.push_back(*note);
 }

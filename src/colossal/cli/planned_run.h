@@ -9,7 +9,7 @@
 #include "colossal/plan/profile.h"
 #include "colossal/run/calibrate.h"
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::run {
 struct Program;
@@ -18,17 +18,14 @@ struct ResolvedModel;
 
 namespace colossal::cli {
 
-/// The config with the wished ranks, the model that it resolves to, and the hardware.
+/// The config with the wished ranks, the models that it resolves to, and the hardware.
 struct PlannedRun {
   run::Config config;
-  train::NamedModel model;  ///< with the objective and the adapter of the run
+  train::RunModels models;
   plan::Profile profile;
   std::string note;  ///< why its times are rough; empty = they are not
   std::string vocabulary_note{};  ///< why the vocabulary is not that of `colossal train`; empty = it is
 };
-
-/// Returns the model that a run trains, for a recorded step.
-train::NamedModel named_model(const run::ResolvedModel& model);
 
 /// Reads the config and sets its ranks. Notices go to standard error, once for all ranks. With `wishes.search` the
 /// layout of the config may be illegal. Errors: those of run::read_given_config(), predict::set_ranks() and
@@ -41,7 +38,7 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& 
 
 /// Resolves the model of a given plan with the vocabulary of the tokenizer. No other data is read, unless the objective
 /// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.
-/// Errors: those of models::Registry::check_training(), run::resolve_model() and run::check_text().
+/// Errors: those of models::Registry::check_training(), run::resolve_run() and run::check_text().
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program);
 /// Does all three. The vocabulary is that of the preset (model.name) if the config sets none and data.tokenizer is
 /// `bytes`: in a plan, bytes stand for a tokenizer that is not at hand.
@@ -50,7 +47,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);
 /// Returns the style of a progress display that only a terminal shows: a plan that is piped has nothing but its answer.
 ProgressStyle style_on_terminals(std::FILE* stream);
 
-/// Adds the notes of a planned run to the assumptions of its prediction.
+/// Adds the sizes of the models of a planned run to its prediction, and its notes to the assumptions.
 void add_notes(const PlannedRun& run, plan::Prediction& prediction);
 
 }  // namespace colossal::cli

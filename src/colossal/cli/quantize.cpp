@@ -28,7 +28,7 @@ namespace colossal::cli {
 namespace {
 
 struct QuantizeRequest {
-  std::string from, to, method = "rtn", data, judged_by, tokenizer;
+  std::string from, model, to, method = "rtn", data, judged_by, tokenizer;
   bool as_numbers = false;
   int64_t samples = 128, length = 512, timeout = 300;
   ops::RoundingOptions rounding;
@@ -56,9 +56,11 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   const auto world = join_ranks(r.timeout, "cpu");
   require(world->size() == 1, "quantize", "the number of ranks must be 1: got ", world->size(), " ranks");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", 1)});
-  run::SavedModel saved = run::load_model(
-      r.from, mesh, {}, at::kCPU,
-      {.tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, program);
+  run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU,
+                                          {.model = r.model,
+                                           .tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer,
+                                           .dtype = at::kFloat},
+                                          program);
   print_notices(saved);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& form = shape.architecture->hugging_face;
@@ -105,6 +107,7 @@ int quantize(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Quantizes the matrices of a language model's blocks to 8 or 4 bits.", "colossal quantize");
   QuantizeRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
+  add_model_name(app, r.model);
   app.add_option("--to", r.to, "Hugging Face folder to write, with quantized values in the GPTQ layout")->required();
   app.add_option("--method", r.method, "quantization method: rtn = round to nearest; the others calibrate with --data")
       ->capture_default_str()

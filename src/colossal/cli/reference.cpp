@@ -65,8 +65,15 @@ std::vector<KeyHelp> own_table_keys(const run::Program* program) {
       keys.push_back(std::move(key));
     }
   };
-  for (const run::ObjectiveRow& row : program->objectives.rows())
-    add(row.table, row.keys, concat("keys of the objective ", row.name));
+  for (const run::OwnTable& table : run::tables_of(program->objectives)) {
+    std::vector<std::string> readers;
+    for (const run::ObjectiveRow& row : program->objectives.rows())
+      for (const run::OwnTable& own : row.tables)
+        if (own.name == table.name) readers.push_back(row.name);
+    std::string help = readers.size() > 1 ? "keys of the objectives " : "keys of the objective ";
+    for (const std::string& reader : readers) help += (reader == readers.front() ? "" : ", ") + reader;
+    add(table.name, table.keys, help);
+  }
   for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
   return keys;
 }

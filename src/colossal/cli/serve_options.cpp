@@ -198,7 +198,7 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   flags.generation.check();
   check_text_model_options(app, options.model, "serve");
   read_embedding(flags, options);
-  options.task = run::task_of(options.model.from, program);
+  options.task = run::task_of(options.model.from, program, options.model.model);
   options.chat_template = find_template(flags.chat, options.model.from);
   check_task(app, options);
   options.defaults =

@@ -36,16 +36,36 @@ tensor::MeshCoordinates coordinates_of(const World& world, const std::vector<Mes
 
 }  // namespace
 
-Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), coordinates_(coordinates_of(world, axes)) {}
+Mesh::Mesh(World& world, const std::vector<Axis>& axes) : Mesh(coordinates_of(world, axes), world) {}
+
+Mesh::Mesh(tensor::MeshCoordinates all, World& world) : world_(world), all_(std::move(all)), coordinates_(all_) {}
+
+Mesh Mesh::without(const std::vector<std::string>& hidden) const {
+  Mesh view(all_, world_);
+  view.groups_ = groups_;
+  std::vector<tensor::MeshCoordinates::Axis> axes = coordinates_.axes();
+  std::erase_if(axes,
+                [&](const auto& axis) { return std::find(hidden.begin(), hidden.end(), axis.name) != hidden.end(); });
+  view.coordinates_ = tensor::MeshCoordinates(std::move(axes));
+  return view;
+}
+
+std::vector<std::string> Mesh::visible(std::vector<std::string> axes) const {
+  const auto has = [](const tensor::MeshCoordinates& mesh, const std::string& name) {
+    return std::any_of(mesh.axes().begin(), mesh.axes().end(), [&](const auto& axis) { return axis.name == name; });
+  };
+  std::erase_if(axes, [&](const std::string& name) { return has(all_, name) && !has(coordinates_, name); });
+  return axes;
+}
 
 std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
   // Starts from this rank with its indices along `axes` set to 0, then adds every combination of them, the first axis
   // outermost.
   std::map<std::string, int> strides;
   int stride = 1;
-  for (size_t i = coordinates_.axes().size(); i-- > 0;) {
-    strides[coordinates_.axes()[i].name] = stride;
-    stride *= coordinates_.axes()[i].size;
+  for (size_t i = all_.axes().size(); i-- > 0;) {
+    strides[all_.axes()[i].name] = stride;
+    stride *= all_.axes()[i].size;
   }
   int origin = world_.rank();
   for (const auto& axis : axes) origin -= coordinates_.index(axis) * strides[axis];
@@ -70,9 +90,13 @@ std::string Mesh::name_of(const std::vector<std::string>& axes) {
   return name;
 }
 
-Group& Mesh::group(const std::vector<std::string>& axes) { return made(name_of(axes), ranks_along(axes)); }
+Group& Mesh::group(const std::vector<std::string>& axes) {
+  const std::vector<std::string> own = visible(axes);
+  return made(name_of(own), ranks_along(own));
+}
 
 Group& Mesh::channel(const std::string& axis, const std::string& purpose) {
+  if (visible({axis}).empty()) return group(std::vector<std::string>{});
   return made(axis + " " + purpose, ranks_along({axis}), false, purpose);
 }
 
@@ -83,7 +107,8 @@ std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   return names;
 }
 
-Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
+Group& Mesh::neighbours(const std::vector<std::string>& given, int count) {
+  const std::vector<std::string> axes = visible(given);
   const std::string name = name_of(axes);
   const int size = coordinates_.size(axes), begin = coordinates_.index(axes) / std::max(count, 1) * count;
   require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
@@ -92,7 +117,8 @@ Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
   return made(concat(name, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
 }
 
-Group& Mesh::counterparts(const std::vector<std::string>& axes, int count) {
+Group& Mesh::counterparts(const std::vector<std::string>& given, int count) {
+  const std::vector<std::string> axes = visible(given);
   std::string name = name_of(axes);
   const int size = coordinates_.size(axes);
   require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
@@ -106,7 +132,8 @@ Group& Mesh::counterparts(const std::vector<std::string>& axes, int count) {
   return made(name, ranks);
 }
 
-Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices) {
+Group& Mesh::among(const std::vector<std::string>& given, const std::string& axis, const std::vector<int>& indices) {
+  const std::vector<std::string> axes = visible(given);
   std::string name = axis;
   for (const int index : indices) name += concat(".", index);
   for (const auto& other : axes) name += "+" + other;
@@ -131,11 +158,11 @@ Group& Mesh::one_way(const std::string& axis, int from, int to) {
 }
 
 Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool is_one_way, const std::string& channel) {
-  const std::lock_guard lock(mutex_);
-  auto& group = groups_[name];
+  const std::lock_guard lock(groups_->mutex);
+  auto& group = groups_->by_name[name];
   if (!group) {
     group = world_.make_group(name, ranks, channel);
-    in_order_.push_back({group.get(), is_one_way});
+    groups_->in_order.push_back({group.get(), is_one_way});
   }
   return *group;
 }
@@ -144,8 +171,8 @@ void Mesh::connect(at::Device device) {
   if (!tensor::is_accelerator(device)) return;
   std::vector<Made> groups;
   {
-    const std::lock_guard lock(mutex_);
-    groups = in_order_;
+    const std::lock_guard lock(groups_->mutex);
+    groups = groups_->in_order;
   }
   at::Tensor number = at::zeros({1}, device);
   for (const auto& [group, is_one_way] : groups) {

@@ -36,6 +36,9 @@ class Mesh {
   /// Returns an axis along which the tokens of each row are sharded.
   static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::BatchSplit::Tokens}; }
   Mesh(World& world, const std::vector<Axis>& axes);
+  /// Returns a view of this mesh that lacks `hidden` axes, so that ranks along them do the same work side by side: the
+  /// view's groups lie within their ranks. It shares the groups of this mesh, whose world must outlive it.
+  Mesh without(const std::vector<std::string>& hidden) const;
 
   const tensor::MeshCoordinates& coordinates() const { return coordinates_; }
   int size(const std::string& axis) const { return coordinates_.size(axis); }
@@ -79,21 +82,29 @@ class Mesh {
   World& world() { return world_; }
 
  private:
+  struct Made {
+    Group* group;
+    bool is_one_way;
+  };
+  /// The groups made so far, shared by the views of a mesh.
+  struct Groups {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<Group>> by_name;
+    std::vector<Made> in_order;
+  };
+  Mesh(tensor::MeshCoordinates all, World& world);
   static std::string name_of(const std::vector<std::string>& axes);
+  /// Returns `axes` without those that only the whole mesh has.
+  std::vector<std::string> visible(std::vector<std::string> axes) const;
   Group& made(const std::string& name, const std::vector<int>& ranks, bool is_one_way = false,
               const std::string& channel = "");
   std::vector<std::string> axes_but(const std::string& left_out) const;
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
 
   World& world_;
-  tensor::MeshCoordinates coordinates_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;
-  struct Made {
-    Group* group;
-    bool is_one_way;
-  };
-  std::vector<Made> in_order_;
+  tensor::MeshCoordinates all_;          // of the whole mesh
+  tensor::MeshCoordinates coordinates_;  // without hidden axes
+  std::shared_ptr<Groups> groups_ = std::make_shared<Groups>();
 };
 
 }  // namespace colossal::comm

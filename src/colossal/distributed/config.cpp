@@ -1,5 +1,8 @@
 #include "colossal/distributed/config.h"
 
+#include <algorithm>
+
+#include "colossal/base/error.h"
 #include "colossal/comm/compression.h"
 
 namespace colossal::distributed {
@@ -55,6 +58,18 @@ std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
   if (sequence.size > 1) axes.insert(axes.end(), of_sequence.begin(), of_sequence.end());
   for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);
   return axes;
+}
+
+ParallelConfig ParallelConfig::split_by(const std::vector<std::string>& axes) const {
+  for (const std::string& axis : axes)
+    require(axis == "pipeline" || axis == "sequence" || axis == "tensor", "parallel",
+            "the axes that split a model must be of pipeline, sequence and tensor: got ", axis);
+  const auto keeps = [&](const char* axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
+  ParallelConfig result = *this;
+  if (!keeps("pipeline")) result.pipeline = {};
+  if (!keeps("sequence")) result.sequence = {};
+  if (!keeps("tensor")) result.tensor = {};
+  return result;
 }
 
 }  // namespace colossal::distributed

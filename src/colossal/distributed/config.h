@@ -44,6 +44,9 @@ struct ParallelConfig {
   /// the axes of sequence parallelism if there is any, then the axes of the tensor mode. The ranks of the tensor mode
   /// exchange most, so they are adjacent. Errors: errors of parallel::sequence_axes and parallel::tensor_axes.
   std::vector<comm::Mesh::Axis> axes() const;
+  /// Returns the layout of a model that only these axes split, of "pipeline", "sequence" and "tensor", beside "data"
+  /// and "expert". Errors ("parallel"): an unknown name.
+  ParallelConfig split_by(const std::vector<std::string>& axes) const;
 };
 
 }  // namespace colossal::distributed

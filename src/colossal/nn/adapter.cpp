@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "colossal/base/error.h"
 
@@ -29,7 +30,35 @@ std::string list_of(const std::set<std::string>& names) {
   return list.empty() ? "no parameter" : list;
 }
 
+class SwitchedProduct final : public Product {
+ public:
+  SwitchedProduct(std::shared_ptr<const Product> adapted, std::shared_ptr<const Product> plain,
+                  std::shared_ptr<const bool> off)
+      : adapted_(std::move(adapted)), plain_(std::move(plain)), off_(std::move(off)) {}
+
+  std::vector<Parameter*> parameters() const override { return adapted_->parameters(); }
+  bool has_backward() const override { return adapted_->has_backward(); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    require(!*off_ || !saved, "adapter", "a pass with gradients must use the adapters: got one that switches them off");
+    return (*off_ ? plain_ : adapted_)->forward(x, weight, bias, out, saved);
+  }
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    return adapted_->backward(dy, saved, wanted);
+  }
+
+ private:
+  std::shared_ptr<const Product> adapted_, plain_;
+  std::shared_ptr<const bool> off_;
+};
+
 }  // namespace
+
+std::shared_ptr<const Product> with_switch(std::shared_ptr<const Product> adapted, std::shared_ptr<const Product> plain,
+                                           std::shared_ptr<const bool> off) {
+  if (adapted == plain) return adapted;
+  return std::make_shared<SwitchedProduct>(std::move(adapted), std::move(plain), std::move(off));
+}
 
 std::optional<std::string> notice_of_experts(const Parameters& parameters) {
   std::set<std::string> experts, added;

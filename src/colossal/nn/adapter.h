@@ -4,13 +4,15 @@
 //   const nn::Adapter head_only{.treatment = [](const std::string& name) {
 //     return nn::Treatment{.trains = name.starts_with("head.")};
 //   }};
-//   const auto engine = train::initialize(world, config, shape, {}, nullptr, head_only);
+//   const auto engine = train::initialize(world, config, train::NamedModel{.shape = shape, .adapter = head_only});
 #pragma once
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "colossal/nn/parameter.h"
+#include "colossal/nn/product.h"
 
 namespace colossal::nn {
 
@@ -28,6 +30,11 @@ struct Adapter {
 inline Adapter frozen() {
   return {.treatment = [](const std::string&) { return Treatment{.trains = false}; }};
 }
+
+/// Returns a product that computes as `adapted`, or as `plain` while *off is true. Only passes without gradients may
+/// switch it off. `adapted` wraps `plain`, or is the same product, which is then returned.
+std::shared_ptr<const Product> with_switch(std::shared_ptr<const Product> adapted, std::shared_ptr<const Product> plain,
+                                           std::shared_ptr<const bool> off);
 
 /// Returns a notice that the experts of a mixture have no adapter, with the parameters that adapters added; nothing if
 /// the model has no experts. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call it for a model that

@@ -118,13 +118,13 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   here_.push_back(&list_.back());
 }
 
-void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
+void Parameters::draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed) const {
   out.zero_();
   at::Tensor target = out;
   for (const tensor::LocalBox& block : parameter.spec.local_boxes(coordinates_)) {
     if (parameter.init.kind == Init::Kind::Normal) {
       ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
-                       derive_seed(options_.seed, parameter.own_name()), parameter.init.deviation);
+                       derive_seed(seed.value_or(options_.seed), parameter.own_name()), parameter.init.deviation);
     } else if (parameter.init.kind == Init::Kind::Ones) {
       at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -175,8 +176,8 @@ class Parameters {
   /// Errors ("model"): a name that is taken; a tensor that is not a floating-point leaf.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// Writes the initial values of a parameter that this rank holds to `out`, which has its local shape and any dtype.
-  /// They depend on own_name(), so models of one shape start from the same values.
-  void draw(const Parameter& parameter, const at::Tensor& out) const;
+  /// They depend on own_name(), so models of one shape start from the same values. `seed`: none = that of the options.
+  void draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed = {}) const;
   /// Returns the parameter of that name, which includes the name of the model. Errors ("model"): unknown name.
   Parameter& at(const std::string& name);
   const tensor::MeshCoordinates& coordinates() const { return coordinates_; }

@@ -13,7 +13,7 @@
 //   const nn::Adapter packing{.product = [=](auto product, const nn::Parameter& weight, auto&) {
 //     return layers->wrap(product, weight);
 //   }};
-//   const auto engine = train::initialize(world, config, shape, {}, nullptr, packing);
+//   const auto engine = train::initialize(world, config, train::NamedModel{.shape = shape, .adapter = packing});
 //   engine->step();
 //   layers->repack();                                        // generate ...
 //   layers->release();                                       // train on ...

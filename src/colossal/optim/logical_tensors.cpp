@@ -14,7 +14,8 @@
 namespace colossal::optim {
 
 LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh,
-                               std::optional<at::Device> borrow_device)
+                               std::optional<at::Device> borrow_device,
+                               const std::function<bool(const nn::Parameter&)>& includes)
     : mesh_(mesh),
       model_device_(parameters.options().device),
       device_(borrow_device.value_or(model_device_)),
@@ -26,7 +27,7 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
             is_trained ? " is trained" : " is not trained",
             ", which the other stages of a pipeline cannot know: say so in nn::Parameters::Options::treatment, which "
             "every rank asks, and leave requires_grad as it is");
-    if (is_trained) trained[p.name] = &p;
+    if (is_trained && (!includes || includes(p))) trained[p.name] = &p;
   }
   for (const auto& [name, parameter] : trained) {
     index_[name] = entries_.size();

@@ -2,6 +2,7 @@
 // (nn::Parameter::is_stack) is as many tensors as it has slices: each expert of a mixture is a matrix of its own.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -56,10 +57,11 @@ class LogicalTensors {
   /// Numbers the trained parameters of all ranks. No communication, because every rank declares the whole model
   /// (nn::Parameters::declared). `parameters` need not outlive the constructor; `mesh` must outlive this object.
   /// `borrow_device` is the device on which shards are leased (memory::OffloadStore::borrow_device) and rules compute;
-  /// none = the device of the parameters.
+  /// none = the device of the parameters. `includes`: selects the parameters that count; null = all.
   /// Errors ("optimizer"): in a pipeline, a parameter whose requires_grad differs from its treatment, because the ranks
   ///                       of other stages cannot know it.
-  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> borrow_device = {});
+  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> borrow_device = {},
+                 const std::function<bool(const nn::Parameter&)>& includes = {});
   const std::vector<Entry>& entries() const { return entries_; }
   const Entry& entry(const nn::Parameter& parameter) const { return entries_[index_.at(parameter.name)]; }
   /// Returns the number of logical tensors, called `tensors` below.

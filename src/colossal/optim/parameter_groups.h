@@ -1,5 +1,6 @@
 // Groups of parameters, selected by name, with their own learning rates and weight decays.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,10 @@ struct ParameterGroups {
   /// Checks the lengths of the lists. Errors ("optimizer"): a list of factors that is not empty and not as long as the
   /// list of patterns.
   void check() const;
-  /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: as check(); a group to
-  /// which no trained parameter of the whole model belongs. The message is the same on all ranks and lists the names of
-  /// the trained parameters, with * for numbers.
-  void apply(nn::Parameters& parameters) const;
+  /// Sets `rate` and `decay` of the parameters that belong to a group. `includes`: selects those that may; null = all.
+  /// No communication. Errors: as check(); a group to which no trained parameter of the whole model belongs. The
+  /// message is the same on all ranks and lists the names of the trained parameters, with * for numbers.
+  void apply(nn::Parameters& parameters, const std::function<bool(const nn::Parameter&)>& includes = {}) const;
 };
 
 }  // namespace colossal::optim

@@ -130,6 +130,11 @@ Prediction read_prediction(const PredictionJson& object) {
                                    .peak_bytes = row.at("peak_bytes").get<int64_t>(),
                                    .step_seconds = row.at("step_seconds").get<double>(),
                                    .training = row.value("training", "")});
+  for (const PredictionJson& row : object.value("models", PredictionJson::array()))  // older versions have none
+    prediction.models.push_back({.name = row.at("name").get<std::string>(),
+                                 .parameters = row.at("parameters").get<int64_t>(),
+                                 .trained = row.at("trained").get<int64_t>(),
+                                 .bytes = row.at("bytes").get<int64_t>()});
   for (const PredictionJson& row : object.at("assumptions")) prediction.assumptions.push_back(row.get<std::string>());
   return prediction;
 }
@@ -152,8 +157,13 @@ std::string to_json(const Prediction& prediction) {
          {"peak_bytes", remedy.peak_bytes},
          {"step_seconds", remedy.step_seconds},
          {"training", remedy.training}});
+  PredictionJson models = PredictionJson::array();
+  for (const PredictedModel& model : prediction.models)
+    models.push_back(
+        {{"name", model.name}, {"parameters", model.parameters}, {"trained", model.trained}, {"bytes", model.bytes}});
   const PredictionJson object{{"parameters", count_json(prediction.parameters)},
                               {"vocabulary", prediction.vocabulary},
+                              {"models", std::move(models)},
                               {"ranks", prediction.ranks},
                               {"fits", prediction.fits},
                               {"limit", prediction.limit},

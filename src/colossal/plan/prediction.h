@@ -53,6 +53,15 @@ struct Remedy {
   std::string training{};  ///< how it changes what the run learns; empty = not at all, up to rounding
 };
 
+/// A model of the run.
+struct PredictedModel {
+  std::string name;        ///< empty = the main model, which comes first
+  int64_t parameters = 0;  ///< their number; 0 = it has none of its own
+  int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
+  int64_t bytes = 0;       ///< parameters, gradients, masters and states, over all ranks
+  bool operator==(const PredictedModel&) const = default;
+};
+
 /// How unevenly the experts of a mixture may be loaded, and what that needs. A rank load is the number of assignments
 /// that the busiest rank computes in a micro-batch, over the mean of the ranks that exchange tokens.
 struct RankLoads {
@@ -81,13 +90,15 @@ struct Prediction {
   double checkpoint_seconds = 0;   ///< of one checkpoint; 0 = the profile has no disk
   double checkpoint_interval = 0;  ///< seconds of training between checkpoints that lose the least; 0 = as above
   RankLoads rank_load{};
+  std::vector<PredictedModel> models{};  ///< empty = not known
 };
 
 /// Returns one JSON object with the members of docs/how-to/planning.md.
 std::string to_json(const Prediction& prediction);
 /// Reads to_json(). `name` stands for its file in messages. Errors ("plan"): the text is no such object.
 Prediction parse_prediction(std::string_view text, const std::string& name);
-/// Returns "8030261248 parameters, vocabulary 128256" of the planned model; empty if its parameters are not known.
+/// Returns "8030261248 parameters, vocabulary 128256" of the planned model; empty if its parameters are not known. Each
+/// further model has a line of its own: "teacher: 124439808 parameters, frozen, 474.7 MiB over all ranks".
 std::string model_line(const Prediction& prediction);
 /// Returns the tables that `colossal plan CONFIG` prints, below model_line().
 std::string to_text(const Prediction& prediction);

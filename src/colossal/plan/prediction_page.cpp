@@ -23,6 +23,13 @@ std::string page_number(double value, const char* format = "%.3g") {
   return text;
 }
 
+/// Returns lines of text as HTML.
+std::string lines_of(const std::string& text) {
+  std::string out;
+  for (const char c : report::html_text(text)) out += c == '\n' ? "<br>" : std::string(1, c);
+  return out;
+}
+
 using PageRow = std::vector<std::string>;
 
 std::string page_table(const PageRow& head, const std::vector<PageRow>& rows) {
@@ -158,7 +165,7 @@ std::string prediction_page(const Prediction& prediction, const PageContent& con
           ? ""
           : page_card("Failures and late ranks", "<pre>" + report::html_text(content.failures) + "</pre>");
   const std::string body =
-      concat("<style>", kPictureStyle, "</style><p>", model_line(prediction), "</p>", page_tiles(prediction),
+      concat("<style>", kPictureStyle, "</style><p>", lines_of(model_line(prediction)), "</p>", page_tiles(prediction),
              page_verdict(prediction), page_drawings(content), page_seconds(prediction), page_memory(prediction),
              page_calls(prediction), failures, page_assumptions(prediction));
   return report::render_page("Colossal plan", content.title, body, "");

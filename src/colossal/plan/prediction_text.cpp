@@ -125,8 +125,17 @@ std::string model_line(const Prediction& prediction) {
   if (prediction.parameters <= 0) return "";
   char parameters[32];
   std::snprintf(parameters, sizeof parameters, "%.0f", prediction.parameters);
-  return concat(parameters, " parameters, ",
-                prediction.vocabulary > 0 ? concat("vocabulary ", prediction.vocabulary) : "no vocabulary");
+  std::string text = concat(parameters, " parameters, ",
+                            prediction.vocabulary > 0 ? concat("vocabulary ", prediction.vocabulary) : "no vocabulary");
+  for (size_t i = 1; i < prediction.models.size(); ++i) {
+    const PredictedModel& model = prediction.models[i];
+    text += concat("\n", model.name, ": ");
+    text += model.parameters == 0 ? "the main model without its adapters"
+                                  : concat(model.parameters, " parameters, ",
+                                           model.trained == 0 ? "frozen" : concat(model.trained, " of them trained"),
+                                           ", ", readable_bytes(model.bytes), " over all ranks");
+  }
+  return text;
 }
 
 std::string to_text(const Prediction& prediction) {

@@ -21,6 +21,7 @@
 #include "colossal/tensor/accelerator.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/record_step.h"
+#include "colossal/train/step_rule.h"
 
 namespace colossal::predict {
 namespace {
@@ -79,18 +80,21 @@ RankStep second_step_of(comm::World& world, const CheckedRun& run, at::Device de
   const bool counts_kinds = !tensor::is_accelerator(device);
   RankStep step{.has_kinds = counts_kinds};
   memory::Account account;
-  const auto engine = train::initialize(world, run.config, run.shape, device, run.objective, run.adapter);
+  const auto engine = train::initialize(world, run.config, run.models, device);
+  const std::unique_ptr<train::StepRule> rule = run.models.make_rule(*engine);
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {
     rows = next();
-    const tensor::Batch batch = counted_copy(rows);
+    bool is_first = true;
+    const auto taken = [&] {
+      if (!std::exchange(is_first, false)) rows = next();
+      return counted_copy(rows);
+    };
     world.traffic().reset();
     account.reset_peaks();
     if (!counts_kinds) memory::restart_peak(device);
     const Stopwatch watch;
-    engine->zero_grad();
-    engine->train_step(batch);
-    engine->step();
+    rule->step(*engine, taken);
     seconds = watch.seconds();
   }
   step.calls = call_sums(world.traffic());
@@ -220,7 +224,7 @@ CountedStep count_step(comm::World& world, const CheckedRun& run, const std::fun
   CountedStep step;
   tensor::Batch rows;
   step.real = second_step_of(world, run, device, next, rows);
-  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run.config, run.model(), world.rank(), rows));
+  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run.config, run.models, world.rank(), rows));
   return step;
 }
 

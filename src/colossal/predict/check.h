@@ -2,13 +2,12 @@
 //
 //   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
 //   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);         // on rank 0
-//   const bool has_experts = run.shape.experts > 0;
+//   const bool has_experts = run.models.main().shape.experts > 0;
 //   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, has_experts);
 //   if (check.differs()) std::fputs(predict::to_text(check).c_str(), stderr);
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,14 +17,11 @@
 #include "colossal/comm/group.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/comm/world.h"
-#include "colossal/models/shape.h"
-#include "colossal/nn/adapter.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/config.h"
-#include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -46,12 +42,8 @@ std::vector<plan::PredictedCalls> call_sums(const comm::Traffic& traffic);
 /// A run of which a step is counted.
 struct CheckedRun {
   const run::Config& config;
-  const models::ModelShape& shape;
-  std::optional<at::Device> device{};                 ///< none = the device of [run]
-  std::shared_ptr<const run::Objective> objective{};  ///< null = the one that the config and the shape choose
-  nn::Adapter adapter{};                              ///< changes nothing by default
-
-  train::NamedModel model() const { return {.shape = shape, .objective = objective, .adapter = adapter}; }
+  const train::RunModels& models;
+  std::optional<at::Device> device{};  ///< none = the device of [run]
 };
 
 /// The second step of a real rank, and the same step as it was recorded from the borders of its documents.
@@ -62,7 +54,7 @@ struct CountedStep {
   std::optional<RankStep> recorded;
 };
 
-/// Trains two steps and counts the second one, from zero_grad() to step(). `next` returns this replica's rows of a
+/// Makes two steps with the rule of the models, and counts the second one. `next` returns this replica's rows of a
 /// global batch.
 /// Collective among all ranks of `world`, which make no other calls meanwhile. Communication: that of two steps. Resets
 /// the counters of world.traffic().

@@ -43,15 +43,15 @@ struct LayoutPrices::Sizes {
   int64_t copies = 1;        // ranks with the same parameters
 };
 
-LayoutPrices::LayoutPrices(const LayoutSpace& space, const train::NamedModel& model, const plan::Cluster& cluster)
-    : space_(space), shape_(model.shape), cluster_(cluster), operations_(space.costs().sum()) {
+LayoutPrices::LayoutPrices(const LayoutSpace& space, const train::RunModels& models, const plan::Cluster& cluster)
+    : space_(space), shape_(models.main().shape), cluster_(cluster), operations_(space.costs().sum()) {
   const run::Config& given = space.given();
   type_ = plan::number_type_named(given.precision.mode).value_or(plan::NumberType::Fp32);
   run::Config one = given;
   one.parallel = {};
   one.memory = {};
   one.training.accumulate = 1;
-  for (const train::MemoryNeed& need : train::memory_needs(one, {model}, 0)) {
+  for (const train::MemoryNeed& need : train::memory_needs(one, models, 0)) {
     const auto bytes = static_cast<double>(need.bytes);
     (need.what == "parameters" ? parameters_ : need.what == "gradients" ? gradients_ : states_) += bytes;
   }

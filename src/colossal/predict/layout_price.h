@@ -13,7 +13,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/number_type.h"
 #include "colossal/predict/layouts.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -34,7 +34,7 @@ struct LayoutPrice {
 class LayoutPrices {
  public:
   /// All must outlive this object. Errors ("model"): those of train::memory_needs() for one rank.
-  LayoutPrices(const LayoutSpace& space, const train::NamedModel& model, const plan::Cluster& cluster);
+  LayoutPrices(const LayoutSpace& space, const train::RunModels& models, const plan::Cluster& cluster);
 
   /// Errors ("cluster"): a group over several nodes on a cluster without a network.
   LayoutPrice of(const Layout& layout) const;

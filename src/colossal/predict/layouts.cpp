@@ -10,7 +10,7 @@
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/schedule/make.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 namespace {
@@ -51,12 +51,13 @@ bool has_formula(const std::string& name) { return name == "gpipe" || name == "1
 
 }  // namespace
 
-LayoutSpace::LayoutSpace(const run::Config& config, const train::NamedModel& model, LayoutLimits limits)
+LayoutSpace::LayoutSpace(const run::Config& config, const train::RunModels& models, LayoutLimits limits)
     : given_(config),
       fresh_(run::without_layout(config, limits.keep)),
-      shape_(model.shape),
+      shape_(models.main().shape),
+      further_(models.begin() + 1, models.end()),
       limits_(std::move(limits)) {
-  const auto objective = train::objective_of(fresh_, model);
+  const auto objective = models.objective(fresh_);
   costs_ = run::costs_of(shape_, *objective);
   learned_parts_ = run::LearnedParts(given_, shape_, *objective);
   if (learned_parts_.any()) learned_ = learned_parts_.of(given_.parallel, given_.micro_batches());
@@ -72,6 +73,13 @@ LayoutSpace::LayoutSpace(const run::Config& config, const train::NamedModel& mod
 }
 
 bool LayoutSpace::keeps(const char* key) const { return run::is_among(key, limits_.keep); }
+
+void LayoutSpace::check_further(const char* axis, const std::function<void(const models::ModelShape&)>& check) const {
+  for (const train::NamedModel& model : further_) {
+    const bool is_split = !model.axes || std::find(model.axes->begin(), model.axes->end(), axis) != model.axes->end();
+    if (is_split && !model.is_main_without_adapters) check(model.shape);
+  }
+}
 
 template <class Check>
 bool LayoutSpace::is_legal(const char* axis, const Check& check) const {
@@ -97,6 +105,7 @@ void LayoutSpace::add_tensors() {
       const auto check = [&] {
         parallel::tensor_axes(config);
         parallel::check_sizes(config, shape_.hidden, 0, tokens_);
+        check_further("tensor", [&](const auto& shape) { parallel::check_sizes(config, shape.hidden, 0, tokens_); });
         // Padded heads are legal, but a smaller size without them is faster.
         require(parallel::head_parts(config) <= std::max<int64_t>(1, shape_.heads), "parallel",
                 "a rank must have an attention head: got ", shape_.heads, " heads for tensor.size = ", size);
@@ -121,6 +130,7 @@ void LayoutSpace::add_sequences() {
       const auto check = [&] {
         parallel::check_sequence(config, tokens_);
         parallel::check_heads(config, shape_.heads);
+        check_further("sequence", [&](const auto& shape) { parallel::check_heads(config, shape.heads); });
       };
       if (is_legal("sequence", check)) add_once(sequences_, config);
     }
@@ -165,6 +175,10 @@ void LayoutSpace::add_pipelines() {
           require(placement.stages() <= static_cast<int64_t>(costs_.blocks.size()), "pipeline",
                   "every stage must have a block: got ", costs_.blocks.size(), " blocks for ", placement.stages(),
                   " stages of ", config.schedule);
+          check_further("pipeline", [&](const auto& shape) {
+            require(placement.stages() <= shape.layers, "pipeline", "every stage must have a block of each model: got ",
+                    shape.layers, " blocks for ", placement.stages(), " stages of ", config.schedule);
+          });
         };
         if (is_legal("pipeline", check)) add_once(pipelines_, config);
       }

@@ -15,7 +15,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/learned_parts.h"
 #include "colossal/run/objective.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -53,7 +53,7 @@ class LayoutSpace {
   static constexpr int64_t kMaxSearchedCells = 1024;
 
   /// Errors ("plan"): those of run::without_layout(). Others: those of the objective.
-  LayoutSpace(const run::Config& config, const train::NamedModel& model, LayoutLimits limits);
+  LayoutSpace(const run::Config& config, const train::RunModels& models, LayoutLimits limits);
 
   /// Calls `visit` for each layout, in a fixed order: layouts that differ only in zero, recomputation, tiers,
   /// micro-batches and schedule follow one another.
@@ -85,6 +85,8 @@ class LayoutSpace {
   void add_sequences();
   void add_experts();
   void add_pipelines();
+  /// Checks the shapes of the further models that `axis` splits.
+  void check_further(const char* axis, const std::function<void(const models::ModelShape&)>& check) const;
   void visit_batches(Layout layout, const std::function<void(const Layout&)>& visit) const;
   void visit_memory(Layout layout, const std::function<void(const Layout&)>& visit) const;
   distributed::ParallelConfig parallel_of(const Layout& layout) const;
@@ -93,6 +95,7 @@ class LayoutSpace {
 
   run::Config given_, fresh_;  // the user's config; the same without a layout, except kept keys
   models::ModelShape shape_;
+  std::vector<train::NamedModel> further_;
   LayoutLimits limits_;
   models::Costs costs_;
   int64_t tokens_ = 1;

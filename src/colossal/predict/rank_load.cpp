@@ -25,8 +25,8 @@ bool may_need_masks(const run::Config& config, const models::ModelShape& shape) 
   return task.answers() || (is_wide && train::simulated_by_meta(config) != at::kCPU);
 }
 
-tensor::Batch rows_of_two_documents(const run::Config& config, const train::NamedModel& model) {
-  tensor::Batch rows = run::batch_of_ones(*train::objective_of(config, model), config);
+tensor::Batch rows_of_two_documents(const run::Config& config, const train::RunModels& models) {
+  tensor::Batch rows = run::batch_of_ones(*models.objective(config), config);
   const at::Tensor documents = rows.find("documents");
   if (!documents.defined()) return rows;
   const int64_t first = documents.size(1) / 2;
@@ -55,14 +55,14 @@ double worst_rank_load(const run::Config& config, const models::ModelShape& shap
   return std::max(1.0, most * static_cast<double>(ranks) / (used * tokens));
 }
 
-std::optional<StepMemory> worst_memory(const run::Config& config, const train::NamedModel& model, int rank) {
-  const double worst = worst_rank_load(config, model.shape);
-  const bool has_masks = may_need_masks(config, model.shape);
+std::optional<StepMemory> worst_memory(const run::Config& config, const train::RunModels& models, int rank) {
+  const double worst = worst_rank_load(config, models.main().shape);
+  const bool has_masks = may_need_masks(config, models.main().shape);
   if (worst <= 1 && !has_masks) return std::nullopt;
   try {
     const nn::MeantLoad load(worst);
-    return (has_masks ? train::record_step(config, model, rank, rows_of_two_documents(config, model))
-                      : train::record_step(config, model, rank))
+    return (has_masks ? train::record_step(config, models, rank, rows_of_two_documents(config, models))
+                      : train::record_step(config, models, rank))
         .memory;
   } catch (const train::RefusedStep& error) {
     if (error.needed_bytes() == 0) throw;

@@ -9,7 +9,7 @@
 #include "colossal/base/step_memory.h"
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -22,6 +22,6 @@ double worst_rank_load(const run::Config& config, const models::ModelShape& shap
 /// have several and attention then needs masks. Returns nothing if all steps are alike. If the step needs more than
 /// memory.device, only peak_bytes and budget_bytes are set: to the smallest budget that works.
 /// Cost and other errors: those of train::record_step().
-std::optional<StepMemory> worst_memory(const run::Config& config, const train::NamedModel& model, int rank);
+std::optional<StepMemory> worst_memory(const run::Config& config, const train::RunModels& models, int rank);
 
 }  // namespace colossal::predict

@@ -8,23 +8,23 @@
 
 namespace colossal::predict {
 
-RecordedRoles record_stages(const run::Config& config, const train::NamedModel& model) {
+RecordedRoles record_stages(const run::Config& config, const train::RunModels& models) {
   const int64_t stages = config.parallel.pipeline.size, ranks = config.parallel.ranks() / stages;
   RecordedRoles roles;
   for (int64_t stage = 0; stage < stages; ++stage) {  // "pipeline" is the outermost axis, so its ranks are neighbours
     RecordedRole role{.name = stages == 1 ? "all ranks" : concat("stage ", stage),
                       .ranks = std::vector<int>(static_cast<size_t>(ranks))};
     std::iota(role.ranks.begin(), role.ranks.end(), static_cast<int>(stage * ranks));
-    role.step = train::record_step(config, model, role.ranks.front());
-    role.at_worst = worst_memory(config, model, role.ranks.front());
+    role.step = train::record_step(config, models, role.ranks.front());
+    role.at_worst = worst_memory(config, models, role.ranks.front());
     roles.push_back(std::move(role));
   }
   return roles;
 }
 
-RecordedRoles record_stages(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster) {
+RecordedRoles record_stages(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster) {
   const DevicesMeant devices(cluster);
-  return record_stages(on_devices(config, model, cluster), model);
+  return record_stages(on_devices(config, models, cluster), models);
 }
 
 double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks) {

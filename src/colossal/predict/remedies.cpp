@@ -23,7 +23,7 @@ constexpr size_t kMaxRemedies = 40;
 /// The parts of a run that a remedy may change.
 struct Changed {
   run::Config config;
-  train::NamedModel model;
+  train::RunModels models;
 };
 
 /// A change of one kind. Changes of different kinds can be made together.
@@ -71,10 +71,10 @@ std::vector<Change> changes_of(const Changed& now, const plan::Cluster& cluster)
                                                               : c.config.training.accumulate) = count;
                        }});
   for (const double capacity : kCapacities) {
-    if (worst_rank_load(config, now.model.shape) <= 1) break;
-    const models::ModelShape shape = models::with_expert_capacity(now.model.shape, capacity);
-    if (worst_rank_load(config, shape) < worst_rank_load(config, now.model.shape))
-      changes.push_back({kCapacity, [shape](Changed& c) { c.model.shape = shape; }});
+    if (worst_rank_load(config, now.models.main().shape) <= 1) break;
+    const models::ModelShape shape = models::with_expert_capacity(now.models.main().shape, capacity);
+    if (worst_rank_load(config, shape) < worst_rank_load(config, now.models.main().shape))
+      changes.push_back({kCapacity, [shape](Changed& c) { c.models = c.models.with_shape(shape); }});
   }
   if (config.memory.has_tiers()) return changes;
   const plan::Profile& profile = cluster.profile();
@@ -92,17 +92,17 @@ std::vector<Change> changes_of(const Changed& now, const plan::Cluster& cluster)
 /// Returns the table of a remedy, with its capacity of experts if that changed.
 std::string table_of(const Changed& changed, const Changed& before) {
   std::string table = run::layout_changes(changed.config, before.config);
-  const double capacity = models::expert_keys_of(changed.model.shape).capacity;
-  if (capacity == models::expert_keys_of(before.model.shape).capacity) return table;
+  const double capacity = models::expert_keys_of(changed.models.main().shape).capacity;
+  if (capacity == models::expert_keys_of(before.models.main().shape).capacity) return table;
   return concat(table, table.empty() ? "" : "\n", "[model.experts]\ncapacity = ", capacity, "\n");
 }
 
 /// Returns how a change changes what the run learns; empty = not at all.
 std::string change_of_training(const Changed& changed, const Changed& before) {
-  const double capacity = models::expert_keys_of(changed.model.shape).capacity;
-  if (capacity != models::expert_keys_of(before.model.shape).capacity)
+  const double capacity = models::expert_keys_of(changed.models.main().shape).capacity;
+  if (capacity != models::expert_keys_of(before.models.main().shape).capacity)
     return concat("an expert drops tokens above ", capacity, " times its even share");
-  const run::LearnedParts learned(before.config, before.model.shape, *train::objective_of(before.config, before.model));
+  const run::LearnedParts learned(before.config, before.models.main().shape, *before.models.objective(before.config));
   if (!learned.any()) return "";
   return run::learned_change(learned.of(before.config.parallel, before.config.micro_batches()),
                              learned.of(changed.config.parallel, changed.config.micro_batches()));
@@ -110,15 +110,15 @@ std::string change_of_training(const Changed& changed, const Changed& before) {
 
 }  // namespace
 
-std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
+std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunModels& models,
                                    const plan::Cluster& cluster,
                                    const std::function<void(int64_t recorded)>& progress) {
-  const Changed before{config, model};
+  const Changed before{config, models};
   std::vector<Change> changes = changes_of(before, cluster);
   std::vector<plan::Remedy> found;
   const Stopwatch watch;
   size_t recorded = 0;
-  const auto blocks = model.shape.layers;
+  const auto blocks = models.main().shape.layers;
   double work_left = kRemedySeconds * kBlocksPerSecond;
   /// Adds the changed run if it fits. Returns whether it does.
   const auto try_change = [&](const std::function<void(Changed&)>& make) {
@@ -132,8 +132,8 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const train::Named
       work_left -= work;
       ++recorded;
       if (progress) progress(static_cast<int64_t>(recorded));
-      const auto roles = record_stages(changed.config, changed.model, cluster);
-      const plan::Prediction prediction = predict_step(changed.config, changed.model, roles, cluster);
+      const auto roles = record_stages(changed.config, changed.models, cluster);
+      const plan::Prediction prediction = predict_step(changed.config, changed.models, roles, cluster);
       if (!prediction.fits) return false;
       found.push_back({.table = table_of(changed, before),
                        .peak_bytes = prediction.peak_bytes,

@@ -177,7 +177,7 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
 
 }  // namespace
 
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model,
+RecordedRoles record_roles(const run::Config& config, const train::RunModels& models,
                            const RecordingProgress& progress) {
   const RankPlace sizes = axis_sizes(config.parallel);
   std::vector<RecordedSet> sets;
@@ -187,7 +187,7 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
   for (std::vector<int>& ranks : all) {
     const int first = ranks.front();
     if (progress) progress(static_cast<int64_t>(sets.size()), static_cast<int64_t>(all.size()));
-    train::RecordedStep step = train::record_step(config, model, first);
+    train::RecordedStep step = train::record_step(config, models, first);
     const RelativeStep relative(step, first);
     // Stages with equal work are roles of their own, because they do it at different times.
     const auto same = std::find_if(found.begin(), found.end(), [&](const RecordedRole& role) {
@@ -207,7 +207,8 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
       const int first = sets[i].ranks.front();
       const auto kept = std::find_if(found.begin(), found.end(),
                                      [&](const RecordedRole& role) { return role.ranks.front() == first; });
-      roles.push_back({"", {}, kept == found.end() ? train::record_step(config, model, first) : std::move(kept->step)});
+      roles.push_back(
+          {"", {}, kept == found.end() ? train::record_step(config, models, first) : std::move(kept->step)});
     }
     std::vector<int>& ranks = roles[role_of_set[i]].ranks;
     ranks.insert(ranks.end(), sets[i].ranks.begin(), sets[i].ranks.end());
@@ -215,15 +216,15 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
   for (RecordedRole& role : roles) {
     std::sort(role.ranks.begin(), role.ranks.end());
     role.name = name_of(role.ranks, sizes);
-    role.at_worst = worst_memory(config, model, role.ranks.front());
+    role.at_worst = worst_memory(config, models, role.ranks.front());
   }
   return roles;
 }
 
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+RecordedRoles record_roles(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
                            const RecordingProgress& progress) {
   const DevicesMeant devices(cluster);
-  return record_roles(on_devices(config, model, cluster), model, progress);
+  return record_roles(on_devices(config, models, cluster), models, progress);
 }
 
 }  // namespace colossal::predict

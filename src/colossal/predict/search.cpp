@@ -92,16 +92,16 @@ double fitting_load(const plan::Prediction& prediction) {
 /// One search.
 class LayoutSearch {
  public:
-  LayoutSearch(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+  LayoutSearch(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
                const SearchOptions& options)
-      : model_(model),
+      : models_(models),
         cluster_(cluster),
         options_(options),
-        space_(config, model,
+        space_(config, models,
                {.ranks = options.ranks > 0 ? options.ranks : config.parallel.ranks(),
                 .ranks_per_node = cluster.ranks_per_node(),
                 .keep = options.keep}),
-        prices_(space_, model, cluster),
+        prices_(space_, models, cluster),
         work_left_(options.seconds * kBlocksPerSecond) {
     memory_ = static_cast<double>(cluster.device_bytes());
     if (cluster.profile().device.shared) memory_ -= static_cast<double>(cluster.profile().machine.resident);
@@ -241,7 +241,7 @@ class LayoutSearch {
       config.validate();
       const double work = shallow_work(config);
       if (work > kShallowShare * work_of(candidate.layout) || work > work_left_) return false;
-      candidate.shallow = shallow_step(config, model_, cluster_);
+      candidate.shallow = shallow_step(config, models_, cluster_);
       if (!candidate.shallow) return false;
       work_left_ -= work;
     } catch (const Error&) {
@@ -319,7 +319,7 @@ class LayoutSearch {
   }
 
   plan::Prediction predict(const run::Config& config) const {
-    return predict_step(config, model_, record_stages(config, model_, cluster_), cluster_);
+    return predict_step(config, models_, record_stages(config, models_, cluster_), cluster_);
   }
 
   void finish() {
@@ -344,6 +344,7 @@ class LayoutSearch {
       FoundLayout found{.config = std::move(tried.config), .prediction = std::move(tried.prediction)};
       found.table = run::layout_table(found.config, space_.given());
       found.why = why(found, reference);
+      add_models(found.prediction, found.config, models_);
       if (is_tie)
         *same = std::move(found);
       else
@@ -434,7 +435,7 @@ class LayoutSearch {
                                reasons.empty() ? " the kept keys allow none" : reasons));
   }
 
-  const train::NamedModel& model_;
+  const train::RunModels& models_;
   const plan::Cluster& cluster_;
   const SearchOptions& options_;
   LayoutSpace space_;
@@ -461,9 +462,9 @@ class LayoutSearch {
 
 }  // namespace
 
-SearchResult search(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+SearchResult search(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
                     const SearchOptions& options) {
-  return LayoutSearch(config, model, cluster, options).run();
+  return LayoutSearch(config, models, cluster, options).run();
 }
 
 }  // namespace colossal::predict

@@ -12,7 +12,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -63,13 +63,8 @@ struct SearchResult {
 /// Errors ("plan"): nothing fits, with what the smallest layout needs. The message says "no layout fits" if all were
 /// simulated or a bound on the memory of each proves it, else "none of N tried fits". Nothing is legal, with the reason
 /// for each axis.
-SearchResult search(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+SearchResult search(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
                     const SearchOptions& options);
-/// The same for a model without an adapter, with its built-in objective.
-inline SearchResult search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
-                           const SearchOptions& options) {
-  return search(config, train::NamedModel{.shape = shape}, cluster, options);
-}
 
 /// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, a
 /// capacity of the experts, and pairs of which no part is enough alone. A change of what the run learns
@@ -77,7 +72,7 @@ inline SearchResult search(const run::Config& config, const models::ModelShape& 
 /// those with tiers are last. Empty if nothing of this makes it fit.
 /// `progress` is called with the number of recorded layouts.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
-std::vector<plan::Remedy> remedies(const run::Config& config, const train::NamedModel& model,
+std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunModels& models,
                                    const plan::Cluster& cluster,
                                    const std::function<void(int64_t recorded)>& progress = {});
 

@@ -8,7 +8,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -23,7 +23,7 @@ struct ShallowStep {
 /// `model` must have blocks with equal costs. Returns nothing for layouts whose memory does not grow with the blocks:
 /// tiers, memory.recompute = "auto", parallel.max_gathered_mib.
 /// No communication. Errors: those of record_stages() and predict_step().
-std::optional<ShallowStep> shallow_step(const run::Config& config, const train::NamedModel& model,
+std::optional<ShallowStep> shallow_step(const run::Config& config, const train::RunModels& models,
                                         const plan::Cluster& cluster);
 
 /// Returns the work of shallow_step(), as recording_work().

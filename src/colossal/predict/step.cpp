@@ -21,8 +21,8 @@
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/memory_needs.h"
-#include "colossal/train/named_model.h"
 #include "colossal/train/recompute_choice.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 namespace {
@@ -270,9 +270,9 @@ struct ModelWork {
 };
 
 /// Returns nothing if the operations of the model are not known.
-std::optional<ModelWork> work_of(const run::Config& config, const train::NamedModel& model) {
-  const auto objective = train::objective_of(config, model);
-  const models::ModelShape& shape = model.shape;
+std::optional<ModelWork> work_of(const run::Config& config, const train::RunModels& models) {
+  const auto objective = models.objective(config);
+  const models::ModelShape& shape = models.main().shape;
   const tensor::Batch example = objective->example(1);
   const int64_t tokens = shape.task().reads_text() ? config.data.sequence
                          : example.has_tokens()    ? example.tokens()
@@ -338,14 +338,17 @@ void set_mfu(plan::Prediction& prediction, const run::Config& config, const mode
   prediction.mfu_formula = text;
 }
 
-std::vector<std::string> assumptions_of(const run::Config& config, const train::NamedModel& model,
+std::vector<std::string> assumptions_of(const run::Config& config, const train::RunModels& models,
                                         const plan::Profile& profile) {
   std::vector<std::string> list;
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
-  if (model.shape.task().reads_text() && config.data.documents != "joined") list.emplace_back("one document a row");
-  if (model.shape.experts > 0) list.emplace_back("experts are loaded evenly, except where a worst load is named");
-  if (model.adapter.treatment || model.adapter.product)
+  if (models.main().shape.task().reads_text() && config.data.documents != "joined")
+    list.emplace_back("one document a row");
+  if (models.main().shape.experts > 0)
+    list.emplace_back("experts are loaded evenly, except where a worst load is named");
+  if (models.main().adapter.treatment || models.main().adapter.product)
     list.emplace_back("the MFU counts the model without its adapter, as if all of its parameters trained");
+  if (models.size() > 1) list.emplace_back("the MFU counts the main model alone, in one pass of each batch");
   if (profile.device.shared && !profile.products.rates.empty())
     list.emplace_back("products run at the rates of the profile, whose library of products the run chooses too");
   list.emplace_back("the batch of a step is ready when it begins");
@@ -366,18 +369,18 @@ double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, dou
   return causal + 12 * added * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
 }
 
-plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
+plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const RecordedRoles& roles,
                               const plan::Cluster& cluster) {
   const RoleCosts costs(cluster, config.parallel, roles);
   std::vector<plan::Role> simulated;
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
-  plan::Prediction prediction{.parameters = train::parameter_count(model),
-                              .vocabulary = model.shape.vocabulary,
+  plan::Prediction prediction{.parameters = train::parameter_count(models.main()),
+                              .vocabulary = models.main().shape.vocabulary,
                               .step_seconds = timeline.seconds,
                               .seconds = timeline.parts()};
-  set_limit(prediction, config, model.shape, roles, cluster);
+  set_limit(prediction, config, models.main().shape, roles, cluster);
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
     prediction.ranks += prediction.roles.back().ranks;
@@ -387,19 +390,26 @@ plan::Prediction predict_step(const run::Config& config, const train::NamedModel
   prediction.goodput = lost.goodput;
   prediction.checkpoint_seconds = lost.checkpoint;
   prediction.checkpoint_interval = lost.checkpoint_interval;
-  prediction.assumptions = assumptions_of(config, model, cluster.profile());
-  if (const auto work = work_of(config, model))
-    set_mfu(prediction, config, model.shape, roles, *work, cluster);
+  prediction.assumptions = assumptions_of(config, models, cluster.profile());
+  if (const auto work = work_of(config, models))
+    set_mfu(prediction, config, models.main().shape, roles, *work, cluster);
   else
     prediction.assumptions.emplace_back("the operations of this model are not known, so there is no MFU");
   return prediction;
 }
 
-plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster) {
-  return predict_step(config, model, record_roles(config, model, cluster), cluster);
+void add_models(plan::Prediction& prediction, const run::Config& config, const train::RunModels& models) {
+  prediction.models.clear();
+  for (const train::ModelSize& size : train::model_sizes(config, models))
+    prediction.models.push_back(
+        {.name = size.name, .parameters = size.parameters, .trained = size.trained, .bytes = size.bytes});
 }
 
-run::Config on_devices(run::Config config, const train::NamedModel& model, const plan::Cluster& cluster) {
+plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster) {
+  return predict_step(config, models, record_roles(config, models, cluster), cluster);
+}
+
+run::Config on_devices(run::Config config, const train::RunModels& models, const plan::Cluster& cluster) {
   run::MemoryConfig& memory = config.memory;
   if (memory.recompute != "auto" || memory.activations > 0 || cluster.profile().device.shared) return config;
   const int64_t bytes = memory.device > 0 ? std::min(memory.device, cluster.device_bytes()) : cluster.device_bytes();
@@ -407,7 +417,7 @@ run::Config on_devices(run::Config config, const train::NamedModel& model, const
   int64_t least = std::numeric_limits<int64_t>::max();  // as the ranks of a run agree
   for (int64_t stage = 0; stage < stages; ++stage) {
     const auto first = static_cast<int>(stage * ranks);
-    least = std::min(least, train::activation_budget(config, model, first, bytes));
+    least = std::min(least, train::activation_budget(config, models, first, bytes));
   }
   memory.activations = std::max<int64_t>(least, 1);
   return config;

@@ -15,8 +15,8 @@
 #include "colossal/plan/prediction.h"
 #include "colossal/plan/timeline.h"
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
 #include "colossal/train/record_step.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 
@@ -42,18 +42,13 @@ using RecordingProgress = std::function<void(int64_t done, int64_t all)>;
 /// With more ranks, one rank of each pipeline stage and each place in a sequence is recorded. It stands for all ranks
 /// that differ from it only in their place along the other axes.
 /// No communication. Errors: those of train::record_step().
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model,
+RecordedRoles record_roles(const run::Config& config, const train::RunModels& models,
                            const RecordingProgress& progress = {});
-
-/// The same for a model without an adapter, with its built-in objective.
-inline RecordedRoles record_roles(const run::Config& config, const models::ModelShape& shape) {
-  return record_roles(config, train::NamedModel{.shape = shape});
-}
 
 /// Records the roles for the devices of `cluster`: with on_devices(), and with products of 8-bit values only on devices
 /// that compute them faster than others (device.fp8 above device.bf16 and device.fp16). Other devices emulate them.
 /// `progress` is called before each recorded rank with the number of those that are recorded, and of all.
-RecordedRoles record_roles(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster,
+RecordedRoles record_roles(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
                            const RecordingProgress& progress = {});
 
 /// Returns the prediction of a step of `roles` on `cluster`, without remedies. Calls cost what they cost at the slowest
@@ -61,19 +56,13 @@ RecordedRoles record_roles(const run::Config& config, const train::NamedModel& m
 /// and rows of one document. The prediction fits only if the worst step fits, too. Between even and worst loads its
 /// memory is taken as a straight line, which is never below the true one.
 /// Errors: those of plan::Cluster and plan::simulate_step().
-plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const RecordedRoles& roles,
+plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const RecordedRoles& roles,
                               const plan::Cluster& cluster);
 /// The same with record_roles(config, model, cluster).
-plan::Prediction predict_step(const run::Config& config, const train::NamedModel& model, const plan::Cluster& cluster);
-/// Both for a model without an adapter, with its built-in objective.
-inline plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
-                                     const RecordedRoles& roles, const plan::Cluster& cluster) {
-  return predict_step(config, train::NamedModel{.shape = shape}, roles, cluster);
-}
-inline plan::Prediction predict_step(const run::Config& config, const models::ModelShape& shape,
-                                     const plan::Cluster& cluster) {
-  return predict_step(config, train::NamedModel{.shape = shape}, cluster);
-}
+plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster);
+
+/// Sets the sizes of the models in a prediction of that config. Time and errors: as train::model_sizes().
+void add_models(plan::Prediction& prediction, const run::Config& config, const train::RunModels& models);
 
 /// Returns the operations a token of a model of which every layer attends to all tokens of a row: `causal`, those with
 /// causal pairs alone, plus 12 * layers * heads * head_dim for each of the (tokens - 1) / 2 other pairs of a token.
@@ -91,7 +80,7 @@ void set_device(run::Config& config, const plan::Profile& profile);
 /// (memory.activations), so that a recorded step recomputes what the run on them would. Unchanged if ranks share a
 /// device, whose memory the run reads itself, or for another memory.recompute.
 /// Errors: those of train::activation_budget().
-run::Config on_devices(run::Config config, const train::NamedModel& model, const plan::Cluster& cluster);
+run::Config on_devices(run::Config config, const train::RunModels& models, const plan::Cluster& cluster);
 /// Returns the cluster on which the ranks of `config` run. On a shared device without a network, all ranks are in one
 /// node.
 /// Errors: those of plan::Cluster.

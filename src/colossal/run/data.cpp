@@ -26,10 +26,11 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
                     {.value = ConfigValue::List(names.begin(), names.end()), .where = config.data.path});
   Config named = config;
   named.model = run.model;
-  ResolvedModel again = resolve_model(named, program);
+  ResolvedModel again = resolve_run(named, program);
   run.shape = std::move(again.shape);
   run.objective = std::move(again.objective);
   run.adapter = std::move(again.adapter);
+  run.further = std::move(again.further);
 }
 
 /// Returns how the model can read longer rows, for the end of a message.
@@ -74,10 +75,17 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
   return model;
 }
 
+ResolvedModel resolve_run(const Config& config, const Program& program) {
+  ResolvedModel run = resolve_model(config, program);
+  run.further =
+      resolve_further(config, run.objective.models, OwnTables(run.objective.row.tables), run.shape.vocabulary, program);
+  return run;
+}
+
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
   program.models.check_training(config.model);
-  ResolvedModel model = resolve_model(config, program);
+  ResolvedModel model = resolve_run(config, program);
   const models::Task task = model.shape.task();
   refuse_unused_noise(config.data, task);
   check_text(config, model);
@@ -103,7 +111,8 @@ RunData open_data(const Config& config, const Program& program, const std::strin
                                      : std::max<int64_t>(1, model.shape.positions),
               config.model,
               model.objective,
-              model.adapter};
+              model.adapter,
+              model.further};
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);
   options.shuffle = false;

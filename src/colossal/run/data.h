@@ -23,13 +23,16 @@ struct ResolvedModel {
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null for a model that reads no text
   /// Objective for a model of this shape; its `tables` also contain the adapter's
   ChosenObjective objective;
-  nn::Adapter adapter{};  ///< changes that the run makes to the model
+  nn::Adapter adapter{};                   ///< changes that the run makes to the model
+  std::vector<ResolvedFurther> further{};  ///< the models that the objective names; empty from resolve_model()
 };
 
 /// Resolves the model, objective and adapter of the config. The vocabulary of text covers the ids of tokenizer and
 /// objective (Objective::ids), unless the config sets one.
 /// Errors: the errors of models::Registry::resolve(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
+/// The same, and resolves the further models of a run. Errors: also those of resolve_further().
+ResolvedModel resolve_run(const Config& config, const Program& program);
 
 /// Checks that the model holds the ids of the tokenizer, and data.sequence. A model that reads no text passes.
 /// Errors ("model", "data"): it does not.
@@ -47,13 +50,14 @@ struct RunData {
   models::ModelConfig model{};
   ChosenObjective objective{};  ///< the caller saves its `tables` with the run
   nn::Adapter adapter{};
+  std::vector<ResolvedFurther> further{};
 };
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an
 /// accelerator.
 /// `builtin`: path of the text that data.path = "builtin" stands for, a folder or a file of data::write_text_archive().
 /// `device`: the device that the batches are for; none = the device of [run].
-/// Errors: the errors of models::Registry::check_training() and resolve_model(); data that are missing, damaged, too
+/// Errors: the errors of models::Registry::check_training() and resolve_run(); data that are missing, damaged, too
 ///         short, or not what the model reads.
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device = {});

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "colossal/base/error.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/suggest.h"
@@ -34,17 +38,27 @@ std::vector<Metric> Objective::metrics(const std::vector<double>& sums, double w
 Objectives& Objectives::add(ObjectiveRow row) {
   require(!row.name.empty() && row.make, "objective", "an objective must have a name and a make: got ",
           row.name.empty() ? "no name" : row.name);
-  require(!row.table.empty() || row.keys.is_empty(), "objective", "keys of an objective need a table: got ", row.name,
-          " without; set table");
+  std::set<std::string> own;
+  for (const OwnTable& table : row.tables) {
+    require(!table.name.empty(), "objective", "keys of an objective need a table: got ", row.name,
+            " without; name it in ObjectiveRow::tables");
+    require(own.insert(table.name).second, "objective", "the tables of an objective must differ: got [", table.name,
+            "] twice for ", row.name, "; rename one");
+    require(!is_common_section(table.name), "objective", "the table of an objective must be new: every config has [",
+            table.name, "]; choose another table for ", row.name);
+  }
   for (const ObjectiveRow& other : rows_) {
     require(other.name != row.name, "objective", "the name of an objective must be new: ", row.name,
             " is registered already; choose another name");
-    require(row.table.empty() || other.table != row.table, "objective", "the table of an objective must be new: [",
-            row.table, "] belongs to ", other.name, " already; choose another table for ", row.name);
+    const auto has = [](const ObjectiveRow& one, const std::string& table) {
+      return std::any_of(one.tables.begin(), one.tables.end(), [&](const auto& t) { return t.name == table; });
+    };
+    const ObjectiveRow& added = row;
+    for (const auto& [selecting, reader] : {std::pair(&added, &other), std::pair(&other, &added)})
+      require(selecting->tables.empty() || !has(*reader, selecting->table()), "objective",
+              "the table of an objective must be new: [", selecting->table(), "] belongs to ", other.name,
+              " already; choose another table for ", row.name);
   }
-  require(row.table.empty() || !is_common_section(row.table), "objective",
-          "the table of an objective must be new: every config has [", row.table, "]; choose another table for ",
-          row.name);
   rows_.push_back(std::move(row));
   return *this;
 }
@@ -61,21 +75,43 @@ const ObjectiveRow& Objectives::at(const std::string& name) const {
 std::vector<OwnTable> tables_of(const Objectives& objectives) {
   std::vector<OwnTable> tables;
   for (const ObjectiveRow& row : objectives.rows())
-    if (!row.table.empty()) tables.push_back({row.table, row.keys});
+    for (const OwnTable& own : row.tables)
+      if (std::none_of(tables.begin(), tables.end(), [&](const auto& table) { return table.name == own.name; }))
+        tables.push_back(own);
   return tables;
 }
+
+namespace {
+
+/// Returns the objective that a table of the config selects; null = none.
+const ObjectiveRow* selected(const Config& config, const Objectives& objectives) {
+  const ObjectiveRow* chosen = nullptr;
+  for (const ObjectiveRow& row : objectives.rows()) {
+    if (row.tables.empty() || !has_table(config, row.table())) continue;
+    require(!chosen, "config", "a config must have the table of one objective: got [", chosen ? chosen->table() : "",
+            "] and [", row.table(), "]; leave one out");
+    chosen = &row;
+  }
+  return chosen;
+}
+
+/// Refuses tables that only other objectives read.
+void refuse_tables_of_others(const Config& config, const Objectives& objectives, const ObjectiveRow& chosen) {
+  for (const ObjectiveRow& row : objectives.rows())
+    for (const OwnTable& table : row.tables) {
+      const auto is_same = [&](const OwnTable& own) { return own.name == table.name; };
+      require(!has_table(config, table.name) || std::any_of(chosen.tables.begin(), chosen.tables.end(), is_same),
+              "config", "[", table.name, "] belongs to the objective ", row.name, ", and this run has ", chosen.name,
+              "; leave it out, or select ", row.name, " with [", row.table(), "]");
+    }
+}
+
+}  // namespace
 
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                                  const std::vector<OwnTable>& others) {
   std::vector<OwnTable> tables = tables_of(objectives);
-  const ObjectiveRow* chosen = nullptr;
-  for (const ObjectiveRow& row : objectives.rows()) {
-    if (row.table.empty()) continue;
-    if (!has_table(config, row.table)) continue;
-    require(!chosen, "config", "a config must have the table of one objective: got [", chosen ? chosen->table : "",
-            "] and [", row.table, "]; leave one out");
-    chosen = &row;
-  }
+  const ObjectiveRow* chosen = selected(config, objectives);
   for (const OwnTable& other : others)
     for (const OwnTable& table : tables)
       require(table.name != other.name, "objective", "the table of an objective must be new: [", other.name,
@@ -83,9 +119,16 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
   tables.insert(tables.end(), others.begin(), others.end());
   read_tables(config, tables);
   if (!chosen) chosen = &objectives.at(shape.task().objective);
-  std::erase_if(tables, [&](const OwnTable& table) { return table.name != chosen->table; });
-  const OwnKeys keys = tables.empty() ? OwnKeys() : tables.front().keys;
-  return {chosen->name, chosen->make(config, keys, shape), document_of(tables)};
+  refuse_tables_of_others(config, objectives, *chosen);
+  ChosenObjective result{.name = chosen->name, .row = *chosen};
+  for (OwnTable& own : result.row.tables)
+    for (const OwnTable& table : tables)
+      if (table.name == own.name) own.keys = table.keys;
+  const OwnTables values(result.row.tables);
+  result.objective = chosen->make(config, values, shape);
+  result.tables = document_of(result.row.tables);
+  if (chosen->models) result.models = chosen->models(config, values, shape);
+  return result;
 }
 
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {

@@ -18,14 +18,14 @@
 //
 //   run::Objectives objectives = run::built_in_objectives();                // in a program: Program::objectives
 //   objectives.add({.name = "squares",
-//                   .table = "squares",
-//                   .keys = SquaresKeys{},
-//                   .make = [](const run::Config&, const OwnKeys&, const models::ModelShape&) {
+//                   .tables = {{"squares", SquaresKeys{}}},
+//                   .make = [](const run::Config&, const run::OwnTables&, const models::ModelShape&) {
 //                     return std::make_unique<Squares>();
 //                   }});
 //
-// A whole program, with samples and metrics: examples/own_objective.
-// A config with the table of an objective selects it; otherwise the architecture names the objective (models::Task).
+// Whole programs: examples/own_objective, with samples and metrics; examples/own_teacher, with a second model and a
+// step rule. A config with the first table of an objective selects it; otherwise the architecture names the objective
+// (models::Task).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -33,6 +33,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/metric.h"
@@ -41,9 +42,15 @@
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "colossal/run/further_model.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/text/tokenizer.h"
+
+namespace colossal::train {
+class Engine;
+class StepRule;
+}  // namespace colossal::train
 
 namespace colossal::run {
 
@@ -90,6 +97,9 @@ class Objective {
   /// costs, pipeline cuts and memory needs. Fields that no layer reads, such as labels, may be left out only if loss()
   /// runs without them.
   virtual tensor::Batch example(int64_t rows) const = 0;
+  /// Returns the names of the fields of example() that the step rule adds to batches, so that samples lack them
+  /// (train::StepRule::with_fields).
+  virtual std::vector<std::string> added_fields() const { return {}; }
   /// Returns a part that loss() uses and the model lacks, such as "a head"; empty = none. A model that lacks a part can
   /// train only with losses of the caller (train::Engine::Loss).
   virtual std::string missing_from(const models::Model& model) const;
@@ -123,27 +133,40 @@ class Objective {
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
 double mean_of(double sum, double weight);
 
-/// A kind of objective. Required: name, make.
+/// A kind of objective: everything that distinguishes its runs. Required: name, make.
 struct ObjectiveRow {
-  std::string name{};   ///< "next-token"
-  std::string table{};  ///< its own table of the config, such as "diffusion"; "" = none
-  OwnKeys keys{};       ///< the keys of that table, with their defaults
+  std::string name{};  ///< "next-token"
+  /// Its tables of the config, with the defaults of their keys. The first one selects the objective and belongs to it
+  /// alone. The others may belong to several objectives, such as the table of a further model (ModelKeys)
+  std::vector<OwnTable> tables{};
   /// Makes the objective of a run. Every command that reads a run's config calls it, even before the vocabulary of the
   /// shape is known. Data must be read in open(), because data read here would be needed by all of these commands.
   /// Errors ("objective"): a shape whose head the objective cannot use.
-  std::function<std::unique_ptr<Objective>(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
+  std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
+  /// Names the further models of a run with that main model; null = none.
+  std::function<std::vector<FurtherModel>(const Config&, const OwnTables&, const models::ModelShape&)> models{};
+  /// Makes the rule for the steps of a run (train/step_rule.h); null = one batch and one update a step.
+  std::function<std::unique_ptr<train::StepRule>(train::Engine&, const Config&, const OwnTables&)> step_rule{};
+  /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
+  /// may evaluate other batches and add rows. The rows must be the same on all ranks. Null = nothing.
+  std::function<void(train::Engine&, std::vector<Metric>&)> evaluated{};
+
+  /// Returns the name of the table that selects the objective; empty = none.
+  std::string table() const { return tables.empty() ? "" : tables.front().name; }
 };
 
 /// The set of objectives of a program.
 class Objectives {
  public:
   /// Adds an objective and returns this set.
-  /// Errors ("objective"): no name or make; a name or table that another objective has; keys without a table; the table
-  ///                       of a section that every config has.
+  /// Errors ("objective"): no name or make; a name that another objective has; a first table that another objective
+  /// has;
+  ///                       a table that appears twice, or is a section that every config has.
   Objectives& add(ObjectiveRow row);
   const std::vector<ObjectiveRow>& rows() const { return rows_; }
   /// Returns the objective of that name. Errors ("objective"): unknown name; the message names the nearest.
   const ObjectiveRow& at(const std::string& name) const;
+  ObjectiveRow& at(const std::string& name) { return const_cast<ObjectiveRow&>(std::as_const(*this).at(name)); }
 
  private:
   std::vector<ObjectiveRow> rows_;
@@ -156,7 +179,9 @@ Objectives built_in_objectives();
 struct ChosenObjective {
   std::string name;
   std::shared_ptr<const Objective> objective;
-  ConfigDocument tables;  ///< every key of the tables that the run uses
+  ConfigDocument tables;               ///< every key of the tables that the run uses
+  ObjectiveRow row{};                  ///< with the values of its tables in the run
+  std::vector<FurtherModel> models{};  ///< of the run
 };
 
 /// Returns the tables of all objectives that have one, with their defaults.
@@ -164,7 +189,7 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 
 /// Makes the objective whose table the config has, or else the one that the architecture names. `others`: the program's
 /// tables that do not belong to objectives.
-/// Errors ("config"): tables of two objectives; errors of read_tables().
+/// Errors ("config"): tables of two objectives; a table of other objectives alone; errors of read_tables().
 /// Errors ("objective"): a name that no objective has; errors of ObjectiveRow::make.
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                                  const std::vector<OwnTable>& others = {});

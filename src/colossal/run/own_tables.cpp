@@ -19,6 +19,12 @@ struct AllSections {
 
 }  // namespace
 
+const OwnTable* OwnTables::find(const std::string& name) const {
+  const auto found =
+      std::find_if(tables_.begin(), tables_.end(), [&](const OwnTable& table) { return table.name == name; });
+  return found == tables_.end() ? nullptr : &*found;
+}
+
 bool has_table(const Config& config, const std::string& name) {
   const auto& values = config.tables.values();
   return std::any_of(values.begin(), values.end(),

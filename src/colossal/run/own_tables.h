@@ -18,6 +18,27 @@ struct OwnTable {
   OwnKeys keys;
 };
 
+/// The tables that an objective reads, with their values.
+class OwnTables {
+ public:
+  OwnTables() = default;
+  explicit OwnTables(std::vector<OwnTable> tables) : tables_(std::move(tables)) {}
+  bool has(const std::string& name) const { return find(name) != nullptr; }
+  /// Returns the keys of a table. Errors ("objective"): no table of that name; ("model") keys of another type.
+  template <class Keys>
+  Keys as(const std::string& name) const {
+    const OwnTable* const table = find(name);
+    require(table != nullptr, "objective", "an objective reads only tables that its row names: got [", name,
+            "]; add it to ObjectiveRow::tables");
+    return table->keys.as<Keys>();
+  }
+  const std::vector<OwnTable>& all() const { return tables_; }
+
+ private:
+  const OwnTable* find(const std::string& name) const;
+  std::vector<OwnTable> tables_;
+};
+
 /// Returns true if the config has this table, with or without keys.
 bool has_table(const Config& config, const std::string& name);
 

@@ -9,35 +9,20 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/model_path.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
-#include "colossal/run/replaced_run.h"
+#include "colossal/run/model_source.h"
 #include "colossal/text/end_tokens.h"
 
 namespace colossal::run {
 namespace {
-
-/// The facts that a folder contains about its model, found before any weight is read.
-struct Description {
-  models::ModelShape shape;
-  std::string tokenizer;
-  std::string checkpoint;  ///< path of the checkpoint; empty = a Hugging Face folder or a GGUF file
-  at::ScalarType dtype = at::kFloat;
-  // The members below are for a run whose checkpoints leave parameters out.
-  nn::Adapter adapter{};
-  std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
-  uint64_t seed = 0;   ///< training.seed
-  at::ScalarType drawn_as = at::kFloat;
-};
 
 /// Returns the shape of a folder's model with the head that begins with a pooler.
 models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
@@ -50,57 +35,22 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
   return registry.resolve(config);
 }
 
-/// Checks that a path that is no run folder is a Hugging Face folder or a GGUF file.
-void check_is_model(const std::string& folder) {
-  require_model_path(folder, "run");
-  require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
-          " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
-}
-
-/// Checks that the files are there from which a run has its model and its tokenizer, because they may have moved.
-void check_sources(const Config& config, const std::string& folder) {
-  const std::string tokenizer = config.data.tokenizer;
-  for (const auto& [key, path] : {std::pair<const char*, std::string>{"model.from", config.model.from},
-                                  {"data.tokenizer", tokenizer == "auto" || tokenizer == "bytes" ? "" : tokenizer}}) {
-    std::error_code ignored;
-    require(path.empty() || std::filesystem::exists(path, ignored), "run", "the run ", folder, " needs ", key, " = \"",
-            path, "\": there is no such file or folder",
-            std::filesystem::path(path).is_relative() ? " in the current folder" : "", "; put it back, or correct ",
-            key, " in ", RunFolder(folder).config());
-  }
-}
-
 /// `steps`: the checkpoints of the folder, if it is a run.
-Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
+ModelSource describe(const std::string& folder, const checkpoint::StepFolders& steps, const Loading& loading,
                      const Program& program, std::vector<std::string>& notices) {
-  const RunFolder run(folder);
-  if (std::filesystem::exists(run.config())) {
-    const auto config = read_config<Config>(run.config());
-    const std::string skipped = steps.skipped_after(steps.newest());
-    const bool is_set_aside = steps.complete.empty() && checkpoint_set_aside(run);
-    require(!is_set_aside, "run", "the run that overwrites the one in ", folder,
-            " has no complete checkpoint yet; wait for its first one, or restore the earlier run with `colossal train "
-            "--resume`");
-    require(!steps.complete.empty(), "run", "the folder ", folder, " holds no complete checkpoint; ",
-            skipped.empty() ? "train first" : "incomplete: " + skipped);
-    require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
-            "; restore it, or move it away to use the one of step ", steps.newest());
-    check_sources(config, folder);
-    const ResolvedModel model = resolve_model(config, program);
-    return {model.shape,
-            config.tokenizer(),
-            checkpoint::step_path(run.checkpoints(), steps.newest()),
-            config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
-            model.adapter,
-            config.model.from,
-            static_cast<uint64_t>(config.training.seed),
-            config.precision.dtype()};
-  }
+  if (std::filesystem::exists(RunFolder(folder).config())) return source_of_run(folder, steps, program, loading.model);
+  require(loading.model.empty(), "run", folder, " must be a run folder to have a model ", loading.model,
+          ": got one with a single model; leave --model out");
   check_is_model(folder);
-  if (pooler) return {with_pooler(folder, program.models), folder, "", at::kFloat};
+  ModelSource source{.path = folder, .tokenizer = folder};
+  if (loading.pooler) {
+    source.shape = with_pooler(folder, program.models);
+    return source;
+  }
   nlohmann::json config = checkpoint::read_config(folder);
   if (auto notice = drop_missing_layers(folder, config, program.models)) notices.push_back(std::move(*notice));
-  return {program.models.shape_of(config), folder, "", at::kFloat};
+  source.shape = program.models.shape_of(config);
+  return source;
 }
 
 /// Returns the names of the head's parameters that a folder may lack.
@@ -134,12 +84,12 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
 
 /// Describes the folder and checks it for the caller's purpose. After that, it sets the tokenizer and end ids of
 /// `saved`. It does not communicate.
-Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
+ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
                         const distributed::ParallelConfig& layout, const Loading& loading, const Program& program,
                         SavedModel& saved) {
   const char* component = loading.headless ? "embed" : "generate";
   const std::string& tokenizer = loading.tokenizer;
-  Description about = describe(folder, steps, loading.pooler, program, saved.notices);
+  ModelSource about = describe(folder, steps, loading, program, saved.notices);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   const models::Task task = about.shape.task();
   require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
@@ -165,7 +115,7 @@ nn::Parameter* table_of(nn::Parameters& parameters, const std::string& name) {
 
 /// Reads the weights of a Hugging Face folder into `tensors`; `packs_later`: packed weights at their first use. It does
 /// not communicate.
-void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
+void import_folder(const std::string& folder, const ModelSource& about, const Loading& loading, SavedModel& saved,
                    std::vector<checkpoint::NamedTensor>& tensors, bool packs_later = false) {
   nn::Parameters& parameters = saved.model->parameters();
   checkpoint::TakeCodes take;
@@ -197,7 +147,7 @@ void import_folder(const std::string& folder, const Description& about, const Lo
 
 /// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them. It
 /// does not communicate.
-void restore_unsaved(const Description& about, const Loading& loading, SavedModel& saved,
+void restore_unsaved(const ModelSource& about, const Loading& loading, SavedModel& saved,
                      std::vector<checkpoint::NamedTensor>& tensors) {
   if (tensors.empty()) return;
   if (!about.from.empty()) return import_folder(about.from, about, loading, saved, tensors);
@@ -227,19 +177,22 @@ std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& paramete
 }
 
 /// Reads the weights of a checkpoint into `tensors`, each under the name that it has in training.
-void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
+void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
+  const std::string saved_as = about.model.empty() ? "model." : about.model + ".";
   checkpoint::TrainingState state;
   for (checkpoint::NamedTensor& tensor : tensors) {
-    tensor.name = "model." + tensor.name;
+    tensor.name = saved_as + tensor.name;
     state.tensors.push_back(std::move(tensor));
   }
-  checkpoint::load(checkpoint, state, mesh.all(), mesh.coordinates(), "model.");
+  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as);
 }
 
 }  // namespace
 
-models::Task task_of(const std::string& folder, const Program& program) {
+models::Task task_of(const std::string& folder, const Program& program, const std::string& model) {
   const RunFolder run(folder);
+  if (!model.empty())
+    return source_of_run(folder, checkpoint::step_folders(run.checkpoints()), program, model).shape.task();
   if (std::filesystem::exists(run.config()))
     return program.models.resolve(read_config<Config>(run.config()).model).task();
   check_is_model(folder);
@@ -251,7 +204,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
-  Description about;
+  ModelSource about;
   // one rank reads the folder, all others use its result
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
@@ -279,7 +232,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   } else {
     std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
     comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
-    read_checkpoint(about.checkpoint, std::move(tensors), mesh);
+    read_checkpoint(about, std::move(tensors), mesh);
   }
   if (saved.weights) saved.weights->loaded();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });

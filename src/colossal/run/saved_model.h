@@ -21,6 +21,7 @@ namespace colossal::run {
 
 /// How a model is loaded.
 struct Loading {
+  std::string model{};      ///< of a run folder: a further model that the run trained; empty = its main model
   std::string tokenizer{};  ///< as data.tokenizer; empty = the run's or the folder's; "none" = not needed
   /// Dtype of weights and activations, whatever the folder stores. Default: the run's dtype, or the dtype of its master
   /// weights if it has some; fp32 for a Hugging Face folder or GGUF file
@@ -57,9 +58,9 @@ struct SavedModel {
   std::vector<std::string> notices{};
 };
 
-/// Returns the task of the model of a run folder, Hugging Face folder or GGUF file. It reads no weights and needs no
-/// checkpoint. Errors: a path of another kind; a config that load_model() refuses for any caller.
-models::Task task_of(const std::string& folder, const Program& program = built_in());
+/// Returns the task of the model of a run folder (Loading::model), Hugging Face folder or GGUF file. It reads no
+/// weights and needs no checkpoint. Errors: a path of another kind; a config that load_model() refuses for any caller.
+models::Task task_of(const std::string& folder, const Program& program = built_in(), const std::string& model = "");
 
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of
 /// `layout`. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.

@@ -39,6 +39,18 @@ void Batch::add(const std::string& name, Field field) {
   fields_.push_back({name, std::move(field)});
 }
 
+Batch Batch::with(const std::string& name, Field field) const {
+  Batch result = without(name);
+  result.add(name, std::move(field));
+  return result;
+}
+
+Batch Batch::without(std::string_view name) const {
+  Batch result = *this;
+  std::erase_if(result.fields_, [&](const Named& named) { return named.name == name; });
+  return result;
+}
+
 const Field& Batch::field(std::string_view name) const {
   const Named* named = found(fields_, name);
   require(named != nullptr, "data", "the batch must have a field `", name, "`: got ", names_of(fields_),

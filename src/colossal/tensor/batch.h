@@ -59,6 +59,12 @@ class Batch {
   ///                  number of rows that differs from that of the fields already added.
   void add(const std::string& name, Field field);
 
+  /// Returns a batch that has `field` under this name, in place of a field of that name if there is one. Errors: as
+  /// add().
+  Batch with(const std::string& name, Field field) const;
+  /// Returns a batch without the field of this name, if there is one.
+  Batch without(std::string_view name) const;
+
   /// Returns the field with this name. Errors ("data"): no such field; the message lists the names of the batch.
   const Field& field(std::string_view name) const;
   /// Returns the tensor of the field with this name. Errors: as field().

@@ -23,7 +23,9 @@
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
 #include "colossal/train/check_sizes.h"
+#include "colossal/train/model_optimizers.h"
 #include "colossal/train/optimization.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/step_reports.h"
 
 namespace colossal::train {
@@ -84,15 +86,33 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   return mesh.among(axes, "pipeline", layers.states().front()->spec.stages);
 }
 
+std::vector<OwnOptimizer> own_optimizers(const RunModels& models) {
+  std::vector<OwnOptimizer> own;
+  for (const NamedModel& model : models)
+    if (model.optimizer) own.push_back({model.name, *model.optimizer});
+  return own;
+}
+
+/// Switches adapters off during its lifetime, if `is_off`.
+class SwitchedOff {
+ public:
+  SwitchedOff(bool& off, bool is_off) : off_(off) { off_ = is_off; }
+  ~SwitchedOff() { off_ = false; }
+  SwitchedOff(const SwitchedOff&) = delete;
+  SwitchedOff& operator=(const SwitchedOff&) = delete;
+
+ private:
+  bool& off_;
+};
+
 }  // namespace
 
 at::DeviceType simulated_by_meta(const run::Config& config) {
   return config.run.device == "cuda" ? at::kCUDA : comm::choose_device(config.run.device, 0).type();
 }
 
-Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
-               at::Device device)
-    : config_(config), meant_(simulated_by_meta(config)), objective_(models.at(0).objective), mesh_(std::move(mesh)) {
+Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models, at::Device device)
+    : config_(config), meant_(simulated_by_meta(config)), objective_(models.objective(config)), mesh_(std::move(mesh)) {
   const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
@@ -105,7 +125,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
           return fp8_->wrap(std::move(product), weight, parameters);
         });
   }
-  for (const NamedModel& one : models) members_.push_back(make_member(one, options));
+  for (const NamedModel& one : models) members_.push_back(make_member(models, one, options));
   const auto refuse_packed = [&] {
     require(parameters().forward_only().empty(), "prepacked",
             "packed weights without their values have no gradients: got ", parameters().forward_only(),
@@ -116,9 +136,10 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
     comm::agree(mesh_->all(), at::kCPU, refuse_packed);
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
-  if (config.memory.recompute == "auto") choose_recomputation(models.front());
-  optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config);
-  for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
+  if (config.memory.recompute == "auto") choose_recomputation(models);
+  optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config, own_optimizers(models));
+  for (const Member& one : members_)
+    if (!one.without_adapters) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
   make_groups();
   if (config.training.cuda_graph && !device.is_meta())
     captured_ = std::make_unique<CapturedPass>(
@@ -127,27 +148,50 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
 
 Engine::~Engine() = default;
 
-void Engine::choose_recomputation(const NamedModel& model) {
-  const int64_t budget = agreed_activation_budget(config_, model, *mesh_, device());
+void Engine::choose_recomputation(const RunModels& models) {
+  const int64_t budget = agreed_activation_budget(config_, models, *mesh_, device());
   comm::agree(mesh_->all(), at::kCPU,
-              [&] { recomputation_ = choose_recompute(config_, model, distributed(), budget); });
+              [&] { recomputation_ = choose_recompute(config_, models, distributed(), budget); });
   segments_ = std::make_shared<const Segments>(recomputation_.segments);
 }
 
-Engine::Member Engine::make_member(const NamedModel& model, nn::Parameters::Options options) {
-  options.model = model.name;
-  options.treatment = model.adapter.treatment;
-  if (model.adapter.product) options.products.push_back(model.adapter.product);
-  auto made = std::make_unique<distributed::DistributedModel>(
-      *mesh_, config_.parallel, model.shape, options,
-      distributed::DistributedModel::Workload{config_.micro_batches(),
-                                              [&] { return run::costs_of(model.shape, *model.objective); }},
-      members_.empty() ? nullptr : distributed().shared_parameters());
+Engine::Member Engine::make_member(const RunModels& models, const NamedModel& model, nn::Parameters::Options options) {
+  if (model.is_main_without_adapters)
+    return {.name = model.name,
+            .mesh = mesh_,
+            .model = main().model,
+            .reports = {},
+            .trains = false,
+            .without_adapters = true};
+  const std::shared_ptr<comm::Mesh> mesh = mesh_of(model, config_.parallel, mesh_);
+  NamedModel placed = model;
+  if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, models);
+  std::shared_ptr<distributed::DistributedModel> made = place_model(
+      config_, models, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters());
   const auto& declared = made->parameters().declared();
   const bool trains = std::any_of(declared.begin(), declared.end(),
                                   [&](const nn::Parameter& p) { return p.treatment.trains && p.model == model.name; });
+  require(trains || !model.optimizer, "model", "an optimizer must belong to a model that is trained: got one for ",
+          model.name, ", which is frozen; leave it out");
   auto reports = std::make_unique<StepReports>(made->model(), options.device, model.name);
-  return {model.name, std::move(made), std::move(reports), trains};
+  int64_t copies = 1;  // the axes over which gradients are summed, although the model is whole along them
+  for (const tensor::MeshCoordinates::Axis& axis : mesh_->coordinates().axes())
+    if (mesh->size(axis.name) < axis.size &&
+        (axis.name == "pipeline" || axis.batch_split == tensor::BatchSplit::Tokens))
+      copies *= axis.size;
+  return {model.name, mesh, std::move(made), std::move(reports), trains, copies};
+}
+
+/// Returns the wrapper of an adapter. It can be switched off if a model of the run needs that.
+nn::Parameters::Options::ProductOf Engine::switchable(const nn::Parameters::Options::ProductOf& adapter,
+                                                      const RunModels& models) const {
+  const bool is_switched =
+      std::any_of(models.begin(), models.end(), [](const NamedModel& one) { return one.is_main_without_adapters; });
+  if (!is_switched) return adapter;
+  return [adapter, off = without_adapters_](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                            nn::Parameters& parameters) {
+    return nn::with_switch(adapter(product, weight, parameters), product, off);
+  };
 }
 
 /// Makes the groups that steps use for host values. A group made during a step would wait for ranks that still compute.
@@ -157,6 +201,12 @@ void Engine::make_groups() {
   ranks_of_other_rows(*mesh_);
   ranks_of_all_rows(*mesh_);
   mesh_->all();
+  if (members_.size() > 1)
+    for (const Member& one : members_) {
+      ranks_of_all_rows(*one.mesh);
+      one.mesh->all();
+      one.mesh->group("pipeline");
+    }
   if (fp8_) holders_of(*mesh_, *fp8_);
 }
 
@@ -169,6 +219,12 @@ const Engine::Member& Engine::member(const std::string& name) const {
   throw Error("model", concat("no model has the name ", name, ": there are ", names));
 }
 
+std::vector<std::string> Engine::model_names() const {
+  std::vector<std::string> names;
+  for (const Member& one : members_) names.push_back(one.name);
+  return names;
+}
+
 const memory::TieredStore* Engine::tiers() const { return optimization_->tiers(); }
 
 std::optional<DeviceUse> Engine::device_use() const { return optimization_->device_use(); }
@@ -176,14 +232,16 @@ std::optional<DeviceUse> Engine::device_use() const { return optimization_->devi
 std::vector<Metric> Engine::loss_rows() const {
   std::vector<Metric> rows;
   for (const Member& one : members_)
-    for (Metric& row : one.reports->loss_rows()) rows.push_back(std::move(row));
+    if (one.reports)
+      for (Metric& row : one.reports->loss_rows()) rows.push_back(std::move(row));
   return rows;
 }
 
 void Engine::zero_grad() {
   const tensor::MeantDevice meant(meant_);
   optimization_->zero_grad();
-  for (const Member& one : members_) one.reports->begin_step();
+  for (const Member& one : members_)
+    if (one.reports) one.reports->begin_step();
   passes_ = 0;
 }
 
@@ -206,10 +264,11 @@ void Engine::weights_loaded() { optimization_->weights_loaded(); }
 std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
 std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
-  // Layouts of all models split tokens identically.
-  const distributed::DistributedModel& model = *main().model;
-  if (!model.cuts_tokens(batch) || config_.data.documents == "separate") return {};
-  return model.tokens_read(batch.tokens());
+  if (config_.data.documents == "separate") return {};
+  // Layouts that split tokens do so identically. A model that does not split them reads all.
+  for (const Member& one : members_)
+    if (!one.model->cuts_tokens(batch)) return {};
+  return main().model->tokens_read(batch.tokens());
 }
 
 models::Model& Engine::model() { return distributed().model(); }
@@ -296,10 +355,11 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
   const tensor::Batch b = checked(member, batch);
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
   const double sum = comm::sum(ranks_of_other_rows(*mesh_), weight), whole = sum > 0 ? sum : 1;
-  const double factor = optimization_->loss_scale() / whole;
+  // Ranks that do the same work have equal gradients, whose sum is that of one of them.
+  const double scale = optimization_->loss_scale() / static_cast<double>(member.copies), factor = scale / whole;
   optimization_->reducer().add_to_sums(member.name);
   StepReports& reports = *member.reports;
-  reports.begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
+  reports.begin_pass(scale / static_cast<double>(config_.micro_batches()));
   std::vector<at::Tensor> numbers =
       by_graph && is_for_graph(b) ? train_by_graph(b, factor) : train(member, b, factor, loss);
   {
@@ -314,7 +374,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
   double mean = 0;
   for (size_t i = 0; i < losses; ++i) mean += values[i] / whole;
   ++passes_;
-  return comm::sum(ranks_of_all_rows(*mesh_), mean);
+  return comm::sum(ranks_of_all_rows(*member.mesh), mean);
 }
 
 /// Returns the losses of this rank's micro-batches in their order, each a sum. Gradients are derivatives of the sums
@@ -379,7 +439,8 @@ StepResult Engine::step() {
   }
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
   for (const Member& one : members_)
-    for (Metric& row : one.reports->end_step(mesh_->all(), result.skipped)) result.rows.push_back(std::move(row));
+    if (one.reports)
+      for (Metric& row : one.reports->end_step(one.mesh->all(), result.skipped)) result.rows.push_back(std::move(row));
   return result;
 }
 
@@ -387,7 +448,7 @@ std::vector<nn::ForwardContext> Engine::forward_steps(const Member& member, cons
   const tensor::Batch b = checked(member, batch);
   // With several stages a pass uses the micro-batches of training, if the rows divide, so that the stages work in
   // parallel.
-  const int64_t wanted = mesh_->size("pipeline") > 1 ? config_.micro_batches() : 1;
+  const int64_t wanted = member.mesh->size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.rows() % (wanted * member.model->model().batch_parts) == 0 ? wanted : 1;
   std::vector<nn::ForwardContext> steps;
   for (int64_t i = 0; i < parts; ++i) steps.push_back(nn::step_of(part_of(b, i, parts)));
@@ -402,9 +463,32 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const auto result_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     return result(one.model->model(), end, step);
   };
+  const SwitchedOff switched(*without_adapters_, one.without_adapters);
   std::vector<at::Tensor> results = one.model->forward(forward_steps(one, batch), result_of);
   optimization_->end_pass();
   return results;
+}
+
+tensor::Batch Engine::with_result(const tensor::Batch& batch, const std::string& name, const Loss& result,
+                                  const std::string& model) {
+  const Member& one = member(model);
+  const tensor::Batch example = objective_->example(batch.rows());
+  require(example.find(name).defined(), "objective",
+          "a result that becomes a field must be in the example of the objective, with its sizes: got ", name,
+          "; add it to run::Objective::example()");
+  const tensor::Field& like = example.field(name);
+  const std::vector<at::Tensor> parts = forward(batch, result, model);
+  const tensor::MeantDevice meant(meant_);
+  const at::NoGradGuard no_grad;
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
+  const bool is_exact = at::isFloatingType(like.tensor.scalar_type()) && parameters().options().dtype == at::kDouble;
+  const auto options = like.tensor.options().device(device()).dtype(is_exact ? at::kDouble : like.tensor.scalar_type());
+  at::Tensor whole = parts.empty() ? at::zeros(like.tensor.sizes(), options) : at::cat(parts).to(options);
+  require(whole.sizes() == like.tensor.sizes(), "training", "the result ", name, " must have the sizes of the example ",
+          like.tensor.sizes(), ": got ", whole.sizes());
+  comm::Group& ranks = one.mesh->group("pipeline");
+  if (ranks.size() > 1) ranks.all_reduce(whole, comm::Reduce::Sum).wait();
+  return batch.with(name, {whole, like.dims, like.ignored, like.stays_whole});
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
@@ -443,15 +527,13 @@ checkpoint::TrainingState Engine::state() {
 namespace {
 
 /// Makes the engine of models over a mesh that has the axes of the config.
-std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::Config& config,
-                                  std::vector<NamedModel> models, std::optional<at::Device> device) {
-  check_names(models);
-  for (NamedModel& model : models) {
-    model.objective = objective_of(config, model);
-    check_sizes(config.parallel, model.shape, model.objective->example(1));
-  }
+std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models,
+                                  std::optional<at::Device> device) {
+  for (const NamedModel& model : models)
+    if (!model.is_main_without_adapters)
+      check_sizes(model.layout(config.parallel), model.shape, models.objective_of(config, model)->example(1));
   if (!device) device = comm::choose_device(config.run.device, mesh->world().local_rank());
-  if (config.training.cuda_graph) check_cuda_graph(models.front().shape, *device);
+  if (config.training.cuda_graph) check_cuda_graph(models.main().shape, *device);
   return std::make_unique<Engine>(std::move(mesh), config, models, *device);
 }
 
@@ -485,19 +567,17 @@ void check_ranks(const comm::World& world, const run::Config& config) {
 
 }  // namespace
 
-std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const std::vector<NamedModel>& models,
+std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const RunModels& models,
                                    std::optional<at::Device> device) {
   check_ranks(mesh.world(), config);
   check_axes(mesh, config.parallel);
   return engine_of(std::shared_ptr<comm::Mesh>(std::shared_ptr<void>(), &mesh), config, models, device);
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective,
-                                   const nn::Adapter& adapter) {
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const RunModels& models,
+                                   std::optional<at::Device> device) {
   check_ranks(world, config);
-  return engine_of(std::make_shared<comm::Mesh>(world, config.parallel.axes()), config,
-                   {{.shape = shape, .objective = std::move(objective), .adapter = adapter}}, device);
+  return engine_of(std::make_shared<comm::Mesh>(world, config.parallel.axes()), config, models, device);
 }
 
 }  // namespace colossal::train

@@ -12,8 +12,8 @@
 //   comm::Mesh mesh(world, config.parallel.axes());
 //   const auto engine = train::initialize(
 //       mesh, config, {{.shape = policy}, {.name = "reference", .shape = policy, .adapter = nn::frozen()}});
-//   const auto before = engine->forward(batch, log_probabilities, "reference");      // on the ranks of its last stage
-//   engine->train_step(with(batch, before), weight, preference_loss);                // of the main model
+//   const auto both = engine->with_result(batch, "before", log_probabilities, "reference");  // a field of the batch
+//   engine->train_step(both, weight, preference_loss);                               // of the main model
 //   infer::Engine sampler(engine->model(""), options);                               // between two steps
 #pragma once
 #include <functional>
@@ -32,8 +32,8 @@
 #include "colossal/tensor/replica_rows.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
-#include "colossal/train/named_model.h"
 #include "colossal/train/recompute_choice.h"
+#include "colossal/train/run_models.h"
 #include "colossal/train/step_result.h"
 
 namespace colossal::distributed {
@@ -86,10 +86,9 @@ class Engine : public Resumable {
   using Loss =
       std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::ForwardContext& step)>;
 
-  /// `models` must have their objectives; the main model comes first. The engine shares ownership of `mesh`, unless the
+  /// The engine shares ownership of `mesh`, unless the
   /// pointer owns nothing; then the mesh must outlive the engine.
-  Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
-         at::Device device);
+  Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models, at::Device device);
   ~Engine();
 
   /// Sets all gradients to zero. Must be called before the first train_step() of each step. A step may have several
@@ -133,6 +132,18 @@ class Engine : public Resumable {
   ///            that is not one number.
   /// training.cuda_graph has no effect on such a call: it is not replayed.
   double train_step(const tensor::Batch& batch, double weight, const Loss& loss, const std::string& model = "");
+  /// Returns `batch` with the results of forward() as the field `field`, on every rank that reads this batch, the ranks
+  /// of other stages included, so that the next pass can read them. The result of a micro-batch must be that of its
+  /// whole rows and the same on all ranks of the model, as nn::LossHead and nn::Outputs return it. The example of the
+  /// run's objective has the field, with the sizes, the dimensions and the dtype of the result of all rows; in fp64 a
+  /// field of floating point has fp64. A field that the batch has is replaced. Dimensions of kind Token are cut for the
+  /// next pass; a loss that reads all tokens declares them Other.
+  ///
+  /// Communication: as forward(). If a pipeline splits the model, an all_reduce of the field over its stages.
+  /// Errors ("objective"): an example without the field. "training": a result of other sizes, on the ranks of the last
+  ///                       stage. Errors of forward().
+  tensor::Batch with_result(const tensor::Batch& batch, const std::string& field, const Loss& result,
+                            const std::string& model = "");
   /// Runs a pass without gradients or dropout. Returns the result of each micro-batch, a tensor of any sizes, in the
   /// order of the rows. Only the ranks of the last stage get results; other ranks get an empty list. With a pipeline,
   /// if the rows divide, the micro-batches are the same as in training; otherwise there is one. Communication: as the
@@ -153,6 +164,8 @@ class Engine : public Resumable {
   /// rows.
   Evaluation evaluate(const tensor::Batch& batch);
 
+  /// Returns the names of the models, the main one first.
+  std::vector<std::string> model_names() const;
   /// Returns the rows of a global batch of `batch_size` rows that this replica passes to train_step():
   /// engine->replica_rows(8).of(global).
   tensor::ReplicaRows replica_rows(int64_t batch_size) const;
@@ -202,12 +215,17 @@ class Engine : public Resumable {
   /// One model and its reports.
   struct Member {
     std::string name;
-    std::unique_ptr<distributed::DistributedModel> model;
+    std::shared_ptr<comm::Mesh> mesh;  // the mesh of the run, without the axes that do not split the model
+    std::shared_ptr<distributed::DistributedModel> model;
     std::unique_ptr<StepReports> reports;
-    bool trains;  // true: at least one of its parameters is trained
+    bool trains;                    // true: at least one of its parameters is trained
+    int64_t copies = 1;             // ranks that do the same work for the same rows, and add up its gradients
+    bool without_adapters = false;  // true: the main model, with its adapters switched off
   };
-  Member make_member(const NamedModel& model, nn::Parameters::Options options);
-  void choose_recomputation(const NamedModel& model);
+  Member make_member(const RunModels& models, const NamedModel& model, nn::Parameters::Options options);
+  nn::Parameters::Options::ProductOf switchable(const nn::Parameters::Options::ProductOf& adapter,
+                                                const RunModels& models) const;
+  void choose_recomputation(const RunModels& models);
   void make_groups();
   const Member& member(const std::string& name) const;
   const Member& main() const { return members_.front(); }
@@ -231,6 +249,7 @@ class Engine : public Resumable {
   std::shared_ptr<comm::Mesh> mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null = no fp8
   std::vector<Member> members_;         // the main model first
+  std::shared_ptr<bool> without_adapters_ = std::make_shared<bool>(false);  // true: passes skip adapters
   int64_t passes_ = 0;                  // training passes since zero_grad()
   RecomputeChoice recomputation_;
   std::shared_ptr<const Segments> segments_;  // of recomputation_; null = not chosen
@@ -245,27 +264,24 @@ at::DeviceType simulated_by_meta(const run::Config& config);
 /// Builds the engine of this rank for models over `mesh`, with all groups that its steps need. Collective among all
 /// ranks of the mesh. The mesh must outlive the engine. Several engines over one mesh share its groups; each has its
 /// own optimizer and budgets. The objective of the main model is the run's.
-/// Errors: a mesh whose axes differ from the axes of [parallel]; as check_names(); as the other overload.
-std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const std::vector<NamedModel>& models,
+/// Errors: a mesh whose axes differ from the axes of [parallel]; as the other overload.
+std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const RunModels& models,
                                    std::optional<at::Device> device = {});
 
-/// Builds the engine of one model over a mesh of its own. Collective among all ranks of `world`.
+/// Builds the engine of models over a mesh of their own. Collective among all ranks of `world`.
 ///
-/// `objective`: the objective of the run; null = the built-in one that the architecture names.
-/// `device`:    the device of the model; none = as [run] device. On "meta" tensors have shapes and no values: steps
+/// `models`:    a shape is one model that has no adapter and the built-in objective of its architecture.
+/// `device`:    the device of the models; none = as [run] device. On "meta" tensors have shapes and no values: steps
 ///              take only the time of their bookkeeping, and losses, norms and evaluations are zero. With a world whose
 ///              groups record calls, this shows what a rank of any number would send and compute. The simulated device
 ///              is that of [run] device, even "cuda" on a machine without it.
-/// `adapter`:   the parameters that are frozen, and the products that are added to linear layers; the same on all
-///              ranks.
 /// Errors:      a world.size() that is not the product of the sizes of [parallel]; any error of config or model.
-///              "model": an adapter that leaves no parameter to train. "prepacked": an adapter that packs weights and
-///              does not keep their values. There is no communication before these errors, except comm::agree(): one
-///              if the adapter has a `product`, those of Optimization with tiers of [memory], and those of
-///              memory.recompute = "auto", for which see train/recompute_choice.h.
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device = {},
-                                   std::shared_ptr<const run::Objective> objective = nullptr,
-                                   const nn::Adapter& adapter = {});
+///              "model": adapters that leave no parameter to train; an optimizer for a model that is frozen.
+///              "prepacked": an adapter that packs weights and does not keep their values. There is no communication
+///              before these errors, except comm::agree(): one if an adapter has a `product`, those of Optimization
+/// with
+///              tiers of [memory], and those of memory.recompute = "auto", for which see train/recompute_choice.h.
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const RunModels& models,
+                                   std::optional<at::Device> device = {});
 
 }  // namespace colossal::train

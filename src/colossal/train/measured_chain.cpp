@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_meter.h"
@@ -18,6 +17,7 @@
 #include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/placed_model.h"
 
 namespace colossal::train {
 namespace {
@@ -96,12 +96,11 @@ class PartMeter {
 /// The whole model on one stage, as its first rank has it.
 class MeasuredModel {
  public:
-  MeasuredModel(run::Config config, const NamedModel& model)
+  MeasuredModel(run::Config config, const RunModels& models)
       : config_(std::move(config)),
-        objective_(objective_of(config_, model)),
-        world_(comm::make_simulated_world(0, static_cast<int>(config_.parallel.ranks()))),
-        mesh_(*world_, config_.parallel.axes()),
-        built_(mesh_, config_.parallel, model.shape, options_of(config_, model), {config_.micro_batches(), {}}) {
+        objective_(models.objective(config_)),
+        on_shapes_(config_, models, models.main(), /*rank=*/0, /*has_values=*/true),
+        built_(on_shapes_.model()) {
     // Gradients exist before the first pass, so that backward adds to them in place, as in a run.
     for (nn::Parameter& parameter : built_.parameters())
       if (parameter.treatment.trains) parameter.value.mutable_grad() = at::empty_like(parameter.value);
@@ -135,13 +134,6 @@ class MeasuredModel {
   }
 
  private:
-  static nn::Parameters::Options options_of(const run::Config& config, const NamedModel& model) {
-    nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
-    options.treatment = model.adapter.treatment;
-    if (model.adapter.product) options.products.push_back(model.adapter.product);
-    return options;
-  }
-
   States through(int64_t first, int64_t last, States states) {
     return models::run_stage(built_.model(), {.first = first, .last = last, .embeds = false, .ends = false},
                              std::move(states), step_);
@@ -169,15 +161,14 @@ class MeasuredModel {
 
   const run::Config config_;
   std::shared_ptr<const run::Objective> objective_;
-  std::unique_ptr<comm::World> world_;
-  comm::Mesh mesh_;
-  distributed::DistributedModel built_;
+  ModelOnShapes on_shapes_;
+  distributed::DistributedModel& built_;
   nn::ForwardContext step_;
 };
 
 }  // namespace
 
-std::vector<plan::Chain> measured_chains(const run::Config& config, const NamedModel& model,
+std::vector<plan::Chain> measured_chains(const run::Config& config, const RunModels& models,
                                          const std::vector<StageBlocks>& stages) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   run::Config whole = config;
@@ -185,7 +176,7 @@ std::vector<plan::Chain> measured_chains(const run::Config& config, const NamedM
   whole.training.accumulate = config.micro_batches();
   whole.memory = {};
   try {
-    return MeasuredModel(std::move(whole), model).chains(stages);
+    return MeasuredModel(std::move(whole), models).chains(stages);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     throw Error("memory", concat("recompute = \"auto\" needs a model that runs on tensors without data (at::kMeta): ",

@@ -8,12 +8,12 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
-#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/train/check_sizes.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/planned_shards.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
@@ -74,7 +74,8 @@ int64_t states_beside(optim::Optimizer& optimizer) {
 }
 
 /// Returns the rows of one model that is built, without the model's name.
-std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mesh& mesh, const run::Config& config) {
+std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mesh& mesh, const run::Config& config,
+                                 const optim::OptimizerConfig& of_optimizer) {
   nn::Parameters& parameters = model.parameters();
   const at::ScalarType dtype = parameters.options().dtype;
   const memory::ChunkOptions chunks = chunk_options(config, dtype);
@@ -92,7 +93,7 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
     of_masters += size_of_masters * part;
   }
   const int64_t without_states = total_of(planned.trained);
-  const auto optimizer = optim::make_optimizer(config.optimizer, planned.trained, {parameters, mesh, at::kMeta});
+  const auto optimizer = optim::make_optimizer(of_optimizer, planned.trained, {parameters, mesh, at::kMeta});
   const int64_t of_states = total_of(planned.trained) - without_states + states_beside(*optimizer);
   const bool has_tiers = config.memory.has_tiers();
   const std::string tiers = !has_tiers ? "device" : config.memory.disk.empty() ? "host" : "host or disk";
@@ -103,7 +104,7 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
       {{}, "states", of_states, tiers},
   };
   if (has_tiers) {
-    const TierNeeds needs = tier_needs(parameters, mesh, chunks, gradients, config.optimizer);
+    const TierNeeds needs = tier_needs(parameters, mesh, chunks, gradients, of_optimizer);
     rows.push_back({{}, "at once", needs.min_host_bytes, "host"});
     rows.push_back({{}, "without a disk", needs.whole, "host"});
     rows.push_back({{}, "largest chunk", needs.largest_chunk, "device"});
@@ -126,18 +127,19 @@ struct Total {
   }
 };
 
-/// Counts each element once, independent of sharding: the minimum of any layout.
-Total min_total(const run::Config& config, const Elements& elements) {
+/// Counts each element of a model once, independent of sharding: the minimum of any layout.
+Total min_total(const run::Config& config, const NamedModel& model, const Elements& elements) {
   const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
   const bool has_masters = config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
   return {.parameters = elements.all * size,
           .gradients = elements.trained * size,
-          .states = elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(config.optimizer, exact))};
+          .states = elements.trained *
+                    ((has_masters ? exact : 0) + optim::min_state_bytes(optimizer_of(config, model), exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.
-Total total_of(const run::Config& config, const std::vector<NamedModel>& models) {
+Total total_of(const run::Config& config, const RunModels& models) {
   const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
   Total total;
   for (int64_t stage = 0; stage < stages; ++stage)
@@ -148,30 +150,36 @@ Total total_of(const run::Config& config, const std::vector<NamedModel>& models)
 
 }  // namespace
 
-std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vector<NamedModel>& models, int rank) {
+std::vector<MemoryNeed> memory_needs(const run::Config& config, const RunModels& models, int rank) {
   config.validate();
-  check_names(models);
   std::vector<MemoryNeed> needs;
   for (const NamedModel& model : models) {
-    const auto objective = objective_of(config, model);
-    check_sizes(config.parallel, model.shape, objective->example(1));
+    if (model.is_main_without_adapters) continue;
+    check_sizes(model.layout(config.parallel), model.shape, models.objective_of(config, model)->example(1));
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
-    const auto world = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
-    comm::Mesh mesh(*world, config.parallel.axes());
-    nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
-    options.without_memory = true;
-    options.treatment = model.adapter.treatment;
-    if (model.adapter.product) options.products.push_back(model.adapter.product);
-    distributed::DistributedModel built(
-        mesh, config.parallel, model.shape, options,
-        {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
-    for (MemoryNeed& need : needs_of(built, mesh, config)) {
+    ModelOnShapes here(config, models, model, rank);
+    for (MemoryNeed& need : needs_of(here.model(), here.mesh(), config, optimizer_of(config, model))) {
       need.model = model.name;
       needs.push_back(std::move(need));
     }
   }
   return needs;
+}
+
+std::vector<ModelSize> model_sizes(const run::Config& config, const RunModels& models) {
+  std::vector<ModelSize> sizes;
+  for (const NamedModel& model : models) {
+    const Elements elements =
+        model.is_main_without_adapters ? Elements{} : estimated_elements(model, model.shape.layers);
+    sizes.push_back({model.name, static_cast<int64_t>(elements.all), static_cast<int64_t>(elements.trained)});
+  }
+  const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
+  for (int64_t stage = 0; stage < stages; ++stage)
+    for (const MemoryNeed& need : memory_needs(config, models, static_cast<int>(stage * ranks_of_stage)))
+      for (ModelSize& size : sizes)
+        if (size.name == need.model && !need.is_budget()) size.bytes += need.bytes * ranks_of_stage;
+  return sizes;
 }
 
 double parameter_count(const NamedModel& model) { return estimated_elements(model, model.shape.layers).all; }
@@ -192,22 +200,25 @@ double usable_memory() {
   return (limit > 0 ? std::min(all, limit) : all) + static_cast<double>(machine.swap_total);
 }
 
-void check_memory(const run::Config& config, const std::vector<NamedModel>& models, at::Device device, int64_t local,
-                  double limit) {
+void check_memory(const run::Config& config, const RunModels& models, at::Device device, int64_t local, double limit) {
   const int64_t ranks = config.parallel.ranks();
   if (limit <= 0 || !device.is_cpu() || !config.memory.disk.empty() ||
       (config.parallel.pipeline.size > 1 && local < ranks))
     return;
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
-  Elements elements;
+  double elements = 0;
+  Total least;
   for (const NamedModel& model : models) {
+    if (model.is_main_without_adapters) continue;
     const Elements more = estimated_elements(model);
-    elements.all += more.all, elements.trained += more.trained;
+    const Total own = min_total(config, model, more);
+    elements += more.all;
+    least.parameters += own.parameters, least.gradients += own.gradients, least.states += own.states;
   }
   const auto check = [&](const Total& total) {
-    const models::ModelShape& main = models.front().shape;
+    const models::ModelShape& main = models.main().shape;
     require(total.sum() * here <= limit, "model", "a model of ", main.layers, " layers, hidden ", main.hidden,
-            " and vocabulary ", main.vocabulary, " (", elements.all / 1e9,
+            " and vocabulary ", main.vocabulary, " (", elements / 1e9,
             " billion parameters) does not fit: got parameters ", readable(total.parameters * here), ", gradients ",
             readable(total.gradients * here), " and states of ", config.optimizer.name, " ",
             readable(total.states * here), " at least on the ", local, " rank(s) of this machine, which has ",
@@ -215,7 +226,7 @@ void check_memory(const run::Config& config, const std::vector<NamedModel>& mode
             config.parallel.zero < 3 && config.parallel.copies() > 1 ? "shard more (parallel.zero = 3), " : "",
             "fewer replicas here (parallel.data) or more machines");
   };
-  check(min_total(config, elements));  // first, because a config with a billion layers must not be built
+  check(least);  // first, because a config with a billion layers must not be built
   check(total_of(config, models));
 }
 

@@ -1,9 +1,9 @@
 // The memory that a training run needs, computed before any of it is allocated.
 //
-//   const auto needs = train::memory_needs(config, {{"", shape}}, world.rank());
+//   const auto needs = train::memory_needs(config, shape, world.rank());
 //   log.info("memory of this rank: ", train::to_string(needs));   // "parameters 3.1 MiB, ..., states 6.2 MiB (device)"
 //
-//   train::check_memory(config, {{"", shape}}, at::kCPU, world.local_size());     // refuses what cannot fit
+//   train::check_memory(config, shape, at::kCPU, world.local_size());     // refuses what cannot fit
 #pragma once
 #include <c10/core/Device.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "colossal/run/config.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::train {
 
@@ -24,6 +24,8 @@ struct MemoryNeed {
   /// "device": where the rank computes, which is the host for a CPU; "host": memory.host; "host or disk": as tiers
   /// decide
   std::string place;
+  /// Returns true for a row that is a smallest budget, whose bytes other rows count.
+  bool is_budget() const { return what == "at once" || what == "without a disk" || what == "largest chunk"; }
 };
 
 /// Returns the memory of rank `rank` for each model between the last backward pass of a step and its update. It counts
@@ -39,7 +41,19 @@ struct MemoryNeed {
 /// No communication. Memory and time: as building a model without values, milliseconds for a hundred layers.
 /// Errors: as initialize() for config and shape, except a wrong number of ranks. "model": a model of more than 2^53
 ///         elements.
-std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vector<NamedModel>& models, int rank);
+std::vector<MemoryNeed> memory_needs(const run::Config& config, const RunModels& models, int rank);
+
+/// The size of one model of a run.
+struct ModelSize {
+  std::string name;        ///< empty = the main model
+  int64_t parameters = 0;  ///< elements of all parameters, with those of its adapter; 0 = it has none of its own
+  int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
+  int64_t bytes = 0;       ///< of parameters, gradients, masters and states, over all ranks
+};
+
+/// Returns the sizes of the models, the main one first. Bytes are those of memory_needs(), taken for the first rank of
+/// each pipeline stage. Time and errors: as memory_needs(), for each stage.
+std::vector<ModelSize> model_sizes(const run::Config& config, const RunModels& models);
 
 /// Returns the elements of all parameters of a model, with those of its adapter. Time: as memory_needs().
 double parameter_count(const NamedModel& model);
@@ -56,7 +70,7 @@ double usable_memory();
 /// machine. Checks nothing if ranks compute on an accelerator (`device`) or memory.disk is set. It also checks nothing
 /// if only some ranks of a pipeline, whose stages differ, are on this machine.
 /// Errors ("model"): a model that does not fit, with the needs, the limit and what to change; as memory_needs().
-void check_memory(const run::Config& config, const std::vector<NamedModel>& models, at::Device device, int64_t local,
+void check_memory(const run::Config& config, const RunModels& models, at::Device device, int64_t local,
                   double limit = usable_memory());
 
 }  // namespace colossal::train

@@ -15,7 +15,6 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_placement.h"
-#include "colossal/optim/learning_rate.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/store_options.h"
 
@@ -23,6 +22,7 @@ namespace colossal::train {
 namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // prefix of the names of optimizer states
+constexpr char kOwnOptimizers[] = "optimizers";        // key in the progress: names of the optimizers of single models
 constexpr char kOrigin[] = "origin_of_unsaved";        // key in the progress of checkpoints that omit parameters
 
 /// Host memory for disk transfers if memory.host does not limit it, as a multiple of what one update needs. A quarter
@@ -66,18 +66,19 @@ memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::OffloadStore> offl
   return options;
 }
 
-nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
-  config.optimizer.groups.apply(parameters);
+nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config, const std::vector<OwnOptimizer>& own) {
+  apply_groups(config.optimizer, own, parameters);
   return parameters;
 }
 
 /// Returns the needs of a run with tiers, whose budgets are large enough. No rank throws alone.
-TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
+TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
+                        const std::vector<OwnOptimizer>& own) {
   if (!config.memory.has_tiers()) return {};
   TierNeeds needs = made_by_all(mesh, config, [&] {
     const at::ScalarType dtype = parameters.options().dtype;
-    return tier_needs(parameters, mesh, chunk_options(config, dtype), gradient_options(config, dtype),
-                      config.optimizer);
+    return tier_needs(parameters, mesh, chunk_options(config, dtype), gradient_options(config, dtype), config.optimizer,
+                      own);
   });
   needs.agree(mesh);
   comm::agree(mesh.all(), at::kCPU, [&] { check_budgets(needs, config, mesh.world().local_size()); });
@@ -99,10 +100,11 @@ std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
-                           std::shared_ptr<memory::OffloadStore> offload)
+                           std::vector<OwnOptimizer> own, std::shared_ptr<memory::OffloadStore> offload)
     : config_(config),
+      own_(std::move(own)),
       mesh_(mesh),
-      needs_(offload ? TierNeeds{} : checked_needs(parameters, mesh, config)),
+      needs_(offload ? TierNeeds{} : checked_needs(parameters, mesh, config, own_)),
       tiers_(offload || !config.memory.has_tiers() ? nullptr
                                                    : made_by_all(mesh, config,
                                                                  [&] {
@@ -116,7 +118,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
       store_(made_by_all(mesh, config,
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
-                               grouped(parameters, config), mesh,
+                               grouped(parameters, config, own_), mesh,
                                chunk_options_in(tiers_ ? tiers_ : std::move(offload), config,
                                                 parameters.options().dtype, trace_),
                                placement_of(config, trace_));
@@ -126,19 +128,18 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
       leaves_out_(std::any_of(parameters.declared().begin(), parameters.declared().end(),
                               [](const nn::Parameter& p) { return !p.treatment.saved; })) {
   const memory::KindScope kind(memory::Kind::States);
-  optimizer_ = made_by_all(mesh, config, [&] {
+  optimizers_ = made_by_all(mesh, config, [&] {
     const at::Device device = parameters.options().device;
     const std::shared_ptr<memory::OffloadStore>& offload_store = store_->options().offload;
-    auto made =
-        optim::make_optimizer(config.optimizer, store_->shards(),
-                              {parameters, mesh, offload_store ? offload_store->borrow_device(device) : device});
+    auto made = std::make_unique<ModelOptimizers>(config.optimizer, own_, store_->shards(), parameters, mesh,
+                                                  offload_store ? offload_store->borrow_device(device) : device);
     const at::ScalarType sums = gradient_options(config, parameters.options().dtype).sums;
     if (tiers_ && made->takes().directions)
       for (const memory::Shard& shard : store_->shards())
         if (shard.options().dtype() != sums) shard.make_place_for_directions();
     return made;
   });
-  require(config.memory.states_on_device == 0 || optimizer_->takes_shards_on(parameters.options().device), "memory",
+  require(config.memory.states_on_device == 0 || optimizers_->takes_shards_on(parameters.options().device), "memory",
           "states_on_device needs an optimizer that updates shards in place: ", config.optimizer.name,
           " updates them on the host; leave it out, or set optimizer.name to adamw, lion or sgd");
   // Inputs are offloaded only if the device has a budget or there is a disk; otherwise this would only copy them.
@@ -251,7 +252,7 @@ void Optimization::settle_states() {
     largest = std::max(largest, chunk->bytes());
     if (const auto* movable = store_->movable_store_of(*chunk)) all += movable->bytes();
   }
-  const bool may_move = optimizer_->takes_shards_on(store_->chunks().front()->options().device());
+  const bool may_move = optimizers_->takes_shards_on(store_->chunks().front()->options().device());
   const bool is_static = config_.memory.placement == "static";
   // Only the steady share of the fullest moment is used, because the next chunk may be prefetched then, too.
   const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->min_bytes()) -
@@ -316,8 +317,12 @@ StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weigh
   const double clip = config_.training.clip;
   const auto [scaled_norm, weight] = norm_of(weights);
   const double scale = loss_scale_.value() * weight, norm = scaled_norm / scale;
-  const double rate =
-      optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
+  // Skipped steps do not count for the bias correction of the moments.
+  const ModelOptimizers::Step step{.number = steps_done_ + 1 - loss_scale_.skipped(),
+                                   .of_schedule = steps_done_ + 1,
+                                   .all = config_.training.steps,
+                                   .batch_size = config_.training.batch_size};
+  const double rate = optimizers_->learning_rate(step);
   if (!loss_scale_.accepts(norm)) {
     ++steps_done_;
     return {rate, norm, true};
@@ -328,21 +333,20 @@ StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weigh
                            "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept"));
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
   if (by_value) agree([&] { optim::clip_by_value(store_->shards(), clip * scale); });
-  update(rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  update(step, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
   return {rate, norm};
 }
 
-void Optimization::update(double rate, double scale) {
+void Optimization::update(const ModelOptimizers::Step& step, double scale) {
   // The update runs on the device where the states are stored.
   std::optional<memory::KindScope> kind;
   if (tiers_) kind.emplace(memory::Kind::Host);
-  // Skipped steps do not count for the bias correction of the moments.
-  const int64_t step = ++steps_done_ - loss_scale_.skipped();
+  ++steps_done_;
   try {
-    if (optimizer_->communicates())
-      optimizer_->step(step, rate, scale);
+    if (optimizers_->communicates())
+      optimizers_->step(step, scale);
     else
-      agree([&] { optimizer_->step(step, rate, scale); });
+      agree([&] { optimizers_->step(step, scale); });
     store_->updated();
   } catch (const std::exception& error) {
     half_updated_ = as_error(error);
@@ -359,10 +363,11 @@ checkpoint::TrainingState Optimization::state() {
   if (half_updated_) throw Error(*half_updated_);
   checkpoint::TrainingState state;
   state.tensors = run::saved_weights_of(*store_);
-  for (const optim::StateTensor& t : optimizer_->state())
+  for (const optim::StateTensor& t : optimizers_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
+  for (const OwnOptimizer& one : own_) state.progress[kOwnOptimizers][one.model] = one.config.name;
   if (leaves_out_) state.progress[kOrigin] = origin();
   return state;
 }
@@ -372,11 +377,16 @@ nlohmann::json Optimization::origin() const {
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {
+  const auto check_name = [](const std::string& mine, const std::string& saved, const std::string& section) {
+    require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
+            ", which has different states; resume with ", section, ".name = \"", saved,
+            "\", or start a new run from its weights (`colossal export`, then model.from)");
+  };
   const std::string& mine = config_.optimizer.name;
-  const std::string saved = progress.value("optimizer", mine);
-  require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
-          ", which has different states; resume with optimizer.name = \"", saved,
-          "\", or start a new run from its weights (`colossal export`, then model.from)");
+  check_name(mine, progress.value("optimizer", mine), "optimizer");
+  const nlohmann::json of_models = progress.value(kOwnOptimizers, nlohmann::json::object());
+  for (const OwnOptimizer& one : own_)
+    check_name(one.config.name, of_models.value(one.model, mine), one.model + ".optimizer");
   if (!leaves_out_ || !progress.contains(kOrigin)) return;
   const nlohmann::json mine_now = origin();
   for (const auto& [key, value] : progress[kOrigin].items())

@@ -15,12 +15,12 @@
 #include "colossal/memory/tiers/inputs_at.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/optim/gradient_norm.h"
-#include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/config.h"
 #include "colossal/run/stored_weights.h"
 #include "colossal/train/device_use.h"
 #include "colossal/train/loss_scale.h"
+#include "colossal/train/model_optimizers.h"
 #include "colossal/train/step_result.h"
 #include "colossal/train/tier_needs.h"
 
@@ -45,15 +45,15 @@ struct LossWeights {
 class Optimization {
  public:
   /// Makes chunk store, reducer and optimizer. Reads [parallel] zero and its related keys, [precision], [memory],
-  /// [optimizer] and [training] of `config`. `offload` stores master weights, states, gradient shards and sharded
-  /// parameters while they are not in use. Null: a memory::TieredStore if [memory] has tiers, otherwise they stay in
-  /// memory.
+  /// [optimizer] and [training] of `config`. `own` has the optimizers of models with one of their own. `offload` stores
+  /// master weights, states, gradient shards and sharded parameters while they are not in use. Null: a
+  /// memory::TieredStore if [memory] has tiers, otherwise they stay in memory.
   /// Communication: with tiers five times comm::agree(), and an all_reduce of 40 bytes over all ranks.
   /// Errors: as the optimizer. "memory", before any value is drawn or written: budgets smaller than a step needs
   ///         (check_budgets()). "memory": states_on_device with an optimizer that cannot update shards on the device.
   ///         Disk errors. With tiers, errors are the same on all ranks.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
-               std::shared_ptr<memory::OffloadStore> offload = nullptr);
+               std::vector<OwnOptimizer> own = {}, std::shared_ptr<memory::OffloadStore> offload = nullptr);
 
   /// Sets all gradients to zero. Must be called before the first backward pass of each step. A forward pass that is
   /// under way belongs to the step. So the step begins here or with the first use of a sharded parameter after the last
@@ -136,7 +136,7 @@ class Optimization {
   optim::NormOrder norm_order() const;
   StepResult clip_and_update(const std::optional<LossWeights>& weights);
   optim::NormAndSum norm_of(const std::optional<LossWeights>& weights);
-  void update(double rate, double scale);
+  void update(const ModelOptimizers::Step& step, double scale);
   /// Returns the source of the values of parameters that are not saved.
   nlohmann::json origin() const;
   /// Starts the step of tiers and trace, unless it has begun.
@@ -145,6 +145,7 @@ class Optimization {
   void settle_states();
 
   run::Config config_;
+  std::vector<OwnOptimizer> own_;
   comm::Mesh& mesh_;
   TierNeeds needs_;  // zeros without tiers
   std::shared_ptr<memory::TieredStore> tiers_;
@@ -152,7 +153,7 @@ class Optimization {
   std::shared_ptr<memory::DeviceTrace> trace_;  // null = the device has no budget
   std::unique_ptr<memory::ChunkStore> store_;
   parallel::GradientReducer reducer_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<ModelOptimizers> optimizers_;
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // optim::own_norm() of the current gradients, not unscaled; none = not read
   bool in_step_ = false;            // true: tiers and trace are in a step

@@ -13,7 +13,6 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/store_plan.h"
 #include "colossal/plan/rotor.h"
@@ -21,6 +20,7 @@
 #include "colossal/train/engine.h"
 #include "colossal/train/measured_chain.h"
 #include "colossal/train/memory_needs.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/store_options.h"
 
 namespace colossal::train {
@@ -38,21 +38,14 @@ int first_rank_of(const run::Config& config, int rank) {
   return rank / together * together;
 }
 
-/// Returns the bytes of whole parameters and gradients while blocks run, where only shards of them stay.
-int64_t whole_chunk_bytes(const run::Config& config, const NamedModel& model, int rank) {
-  const auto world = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
-  comm::Mesh mesh(*world, config.parallel.axes());
-  nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
-  options.without_memory = true;
-  options.treatment = model.adapter.treatment;
-  if (model.adapter.product) options.products.push_back(model.adapter.product);
-  const auto objective = objective_of(config, model);
-  distributed::DistributedModel built(mesh, config.parallel, model.shape, options,
-                                      {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
+/// Returns the bytes of whole parameters and gradients of the main model while blocks run, where only shards of them
+/// stay.
+int64_t whole_chunk_bytes(const run::Config& config, const RunModels& models, int rank) {
+  ModelOnShapes here(config, models, models.main(), rank);
   const at::ScalarType dtype = config.precision.dtype();
   const memory::ChunkOptions chunks = chunk_options(config, dtype);
   int64_t largest = 0;
-  for (const memory::PlannedChunk& chunk : memory::plan_store(built.parameters(), mesh, chunks).chunks)
+  for (const memory::PlannedChunk& chunk : memory::plan_store(here.model().parameters(), here.mesh(), chunks).chunks)
     largest = std::max(largest, chunk.length);
   const auto whole = [&](bool is_shared, at::ScalarType type) {
     return is_shared ? kWholeChunks * largest * static_cast<int64_t>(c10::elementSize(type)) : 0;
@@ -149,30 +142,30 @@ std::string describe(const RecomputeChoice& choice) {
                 choice.in_flight, choice.in_flight == 1 ? " micro-batch" : " micro-batches", " in flight");
 }
 
-int64_t activation_budget(const run::Config& config, const NamedModel& model, int rank, int64_t device_bytes) {
+int64_t activation_budget(const run::Config& config, const RunModels& models, int rank, int64_t device_bytes) {
   const int first = first_rank_of(config, rank);
-  int64_t held = whole_chunk_bytes(config, model, first);
-  for (const MemoryNeed& need : memory_needs(config, {model}, first))
+  int64_t held = whole_chunk_bytes(config, models, first);
+  for (const MemoryNeed& need : memory_needs(config, models, first))
     if (need.place == "device" && need.what != "largest chunk") held += need.bytes;
   return device_bytes - held;
 }
 
-int64_t agreed_activation_budget(const run::Config& config, const NamedModel& model, comm::Mesh& mesh,
+int64_t agreed_activation_budget(const run::Config& config, const RunModels& models, comm::Mesh& mesh,
                                  at::Device device) {
   if (config.memory.activations > 0) return config.memory.activations;
   int64_t own = 0;
   comm::agree(mesh.all(), at::kCPU, [&] {
-    own = activation_budget(config, model, mesh.world().rank(), device_bytes_of(config, mesh.world(), device));
+    own = activation_budget(config, models, mesh.world().rank(), device_bytes_of(config, mesh.world(), device));
   });
   at::Tensor all = at::tensor({own}, at::kLong);
   mesh.all().all_reduce(all, comm::Reduce::Min).wait();
   return all.item<int64_t>();
 }
 
-RecomputeChoice choose_recompute(const run::Config& config, const NamedModel& model,
+RecomputeChoice choose_recompute(const run::Config& config, const RunModels& models,
                                  const distributed::DistributedModel& built, int64_t budget) {
   const std::vector<StageBlocks> stages = stages_of(built);
-  std::vector<plan::Chain> chains = measured_chains(config, model, stages);
+  std::vector<plan::Chain> chains = measured_chains(config, models, stages);
   if (config.memory.device > 0 || !config.memory.disk.empty())
     for (plan::Chain& chain : chains)
       chain.host_time_per_byte =

@@ -12,6 +12,7 @@
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/step_rule.h"
 
 namespace colossal::train {
 namespace {
@@ -51,35 +52,31 @@ void on_shapes(const std::string& keys, const Part& part) {
   }
 }
 
-std::string keys_of_pass(const run::Config& config, const NamedModel& model) {
+std::string keys_of(const run::Config& config, const RunModels& models) {
   const bool has_folder = !config.model.from.empty();
-  std::string keys = concat(has_folder ? "model.from = \"" : "model.name = \"",
-                            has_folder ? config.model.from : config.model.name, "\" (architecture ",
-                            model.shape.architecture->name, ")");
+  std::string keys =
+      concat(has_folder ? "model.from = \"" : "model.name = \"", has_folder ? config.model.from : config.model.name,
+             "\" (architecture ", models.main().shape.architecture->name, ")");
   if (config.precision.mode == "fp8")
     keys += concat(", precision.fp8_scaling = \"", config.precision.fp8.scaling, "\"");
   if (config.parallel.compress != "none") keys += concat(", parallel.compress = \"", config.parallel.compress, "\"");
-  return keys;
+  return concat(keys, " or optimizer.name = \"", config.optimizer.name, "\"");
 }
 
 /// `rows`: null = full samples, each row one document.
-RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const NamedModel& model,
+RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const RunModels& models,
                          const tensor::Batch* rows) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
-  const std::string of_pass = keys_of_pass(config, model),
-                    of_update = concat("optimizer.name = \"", config.optimizer.name, "\"");
+  const std::string keys = keys_of(config, models);
   std::unique_ptr<Engine> engine;
-  on_shapes(of_pass,
-            [&] { engine = initialize(world, config, model.shape, at::kMeta, model.objective, model.adapter); });
+  on_shapes(keys, [&] { engine = initialize(world, config, models, at::kMeta); });
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
-  const tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
-  const auto step = [&] {
-    engine->zero_grad();
-    on_shapes(of_pass, [&] { engine->train_step(batch); });
-    on_shapes(of_update, [&] { engine->step(); });
-  };
+  tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
+  for (const std::string& added : engine->objective().added_fields()) batch = batch.without(added);
+  const std::unique_ptr<StepRule> rule = models.make_rule(*engine);
+  const auto step = [&] { on_shapes(keys, [&] { rule->step(*engine, [&] { return batch; }); }); };
   step();
   world.clear();
   account.reset_peaks();
@@ -94,11 +91,10 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
 }
 
-RecordedStep recorded_of(const run::Config& config, const NamedModel& model, int rank,
-                         const tensor::Batch* rows) {
+RecordedStep recorded_of(const run::Config& config, const RunModels& models, int rank, const tensor::Batch* rows) {
   const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
   comm::RecordingWorld world(*simulated);
-  return second_step(world, config, model, rows);
+  return second_step(world, config, models, rows);
 }
 
 }  // namespace
@@ -115,13 +111,12 @@ StepMemory step_memory(const memory::Account::Usage& usage) {
           .peak_event = usage.moment};
 }
 
-RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank) {
-  return recorded_of(config, model, rank, nullptr);
+RecordedStep record_step(const run::Config& config, const RunModels& models, int rank) {
+  return recorded_of(config, models, rank, nullptr);
 }
 
-RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank,
-                         const tensor::Batch& rows) {
-  return recorded_of(config, model, rank, &rows);
+RecordedStep record_step(const run::Config& config, const RunModels& models, int rank, const tensor::Batch& rows) {
+  return recorded_of(config, models, rank, &rows);
 }
 
 }  // namespace colossal::train

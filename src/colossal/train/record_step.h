@@ -11,7 +11,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
 #include "colossal/tensor/batch.h"
-#include "colossal/train/named_model.h"
+#include "colossal/train/run_models.h"
 
 namespace colossal::train {
 
@@ -21,8 +21,9 @@ struct RecordedStep : StepEvents {
   std::string recompute{};  ///< choice of memory.recompute = "auto" (train/recompute_choice.h); empty = another value
 };
 
-/// Returns the events and the memory of the second step of rank `rank`: forward, backward, reduction and update, of
-/// full samples, each row one document. From the second step on, the store knows the order in which chunks are used.
+/// Returns the events and the memory of the second step of rank `rank`, as the rule of `models` makes it: forward,
+/// backward, reduction and update, of full samples, each row one document. From the second step on, the store knows the
+/// order in which chunks are used.
 ///
 /// Events: calls, waits, products and attention equal those that the rank records in the real run
 /// (comm::RecordingWorld) on the device of [run]. Products inside update rules are included if the rank computes them.
@@ -43,21 +44,12 @@ struct RecordedStep : StepEvents {
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
 /// Errors: as initialize(). "record": a model, an objective or an adapter with operators that LibTorch cannot run on
 ///         shapes alone; the message names the operator and the key that chooses it.
-RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank);
+RecordedStep record_step(const run::Config& config, const RunModels& models, int rank);
 /// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
 /// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and
 /// which masks a T5 needs.
 /// Errors: also those of Engine::train_step() for rows that do not fit.
-RecordedStep record_step(const run::Config& config, const NamedModel& model, int rank, const tensor::Batch& rows);
-
-/// The same for a model without an adapter, with its built-in objective.
-inline RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
-  return record_step(config, NamedModel{.shape = shape}, rank);
-}
-inline RecordedStep record_step(const run::Config& config, const models::ModelShape& shape, int rank,
-                                const tensor::Batch& rows) {
-  return record_step(config, NamedModel{.shape = shape}, rank, rows);
-}
+RecordedStep record_step(const run::Config& config, const RunModels& models, int rank, const tensor::Batch& rows);
 
 /// Returns the memory of a step, without its curve, by the counts of an account whose peaks were reset when the step
 /// began.

@@ -8,7 +8,9 @@
 //     }
 //   };
 //
-//   options.step_rules["regression"] = [](train::Engine&) { return std::make_unique<TwoUpdates>(); };
+//   program.objectives.at("regression").step_rule = [](train::Engine&, const run::Config&, const run::OwnTables&) {
+//     return std::make_unique<TwoUpdates>();
+//   };
 #pragma once
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -39,6 +41,9 @@ class StepRule {
   /// Performs one step, with at least one update of `engine`. training.steps, the learning rate and the intervals of
   /// [training] count updates (Engine::steps_done).
   virtual StepOutcome step(Engine& engine, const NextBatch& next) = 0;
+  /// Returns a batch with the fields that step() adds, such as results of other models. Held-out batches get them
+  /// before an evaluation. Default: none. Collective, as the passes of `engine`.
+  virtual tensor::Batch with_fields(Engine& engine, const tensor::Batch& batch);
   /// Returns the rule's state, which a checkpoint stores in addition to the engine and the position in the data. It
   /// must be the same on all ranks. Null: no state.
   virtual nlohmann::json state() const;

@@ -11,7 +11,6 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_plan.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "colossal/optim/optimizer.h"
 #include "colossal/train/planned_shards.h"
 
 namespace colossal::train {
@@ -57,12 +56,13 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 }  // namespace
 
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer) {
+                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
+                     const std::vector<OwnOptimizer>& own) {
   const auto size = static_cast<int64_t>(c10::elementSize(parameters.options().dtype)),
              size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
   PlannedShards planned = plan_shards(parameters, mesh, chunks, memory::kBlock);
   const memory::StorePlan& plan = planned.plan;
-  const auto takes = optim::make_optimizer(optimizer, planned.trained, {parameters, mesh, at::kMeta})->takes();
+  const auto takes = ModelOptimizers(optimizer, own, planned.trained, parameters, mesh, at::kMeta).takes();
 
   TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
   int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the last three: gradients and directions

@@ -11,6 +11,7 @@
 #include "colossal/optim/config.h"
 #include "colossal/parallel/data/chunk_gradients.h"
 #include "colossal/run/config.h"
+#include "colossal/train/model_optimizers.h"
 
 namespace colossal::train {
 
@@ -38,7 +39,8 @@ struct TierNeeds {
 /// blocks, as TieredStore does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
 /// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer);
+                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
+                     const std::vector<OwnOptimizer>& own = {});
 
 /// Checks the budgets of `config`: memory.host, for all ranks of a machine together, and memory.device. Errors
 /// ("memory"): a budget that is too small, with the smallest that works. The same on all ranks with the same `needs`

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -74,6 +75,18 @@ std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ran
   return rows;
 }
 
+constexpr char kNeeds[] = "needs";  // key in the progress: the models that a checkpoint leaves out
+
+std::string text_of(const run::ResolvedFurther& further, const ModelSize& size) {
+  const std::string& name = further.model.name;
+  if (further.model.use == run::ModelUse::WithoutAdapters)
+    return concat(name, ": the main model without its adapters, with no parameters of its own");
+  return concat(name, ": ", further.source.shape.architecture->name, " of ", size.parameters, " parameters from ",
+                further.source.path, ", ", size.trained == 0 ? "frozen" : concat(size.trained, " of them train"),
+                further.optimizer ? " by " + further.optimizer->name : "", ", ", readable_bytes(size.bytes),
+                " over all ranks");
+}
+
 /// The data of all ranks begins with the same batch and has the same traits.
 RankInputs inputs_of(const run::RunData& data) {
   nlohmann::json traits = data.training->state();
@@ -110,7 +123,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
     config_.tables = data_.objective.tables;
-    check_memory(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, device, world_.local_size());
+    models_ = models_of(config_, data_);
+    check_memory(config_, *models_, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
   // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
@@ -121,12 +135,12 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   if (!options_.prediction.empty()) memory_ = std::make_unique<MeasuredMemory>(device);
   std::optional<Error> refused;
   try {
-    engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
+    engine_ = initialize(world_, config_, *models_, device);
     engine_->objective().check_model(engine_->model());
     check_metric_names();
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
-    rule_ = make_rule();
+    rule_ = models_->make_rule(*engine_);
   } catch (const Error& error) {
     // An Error is thrown on every rank or on none, and before any communication, so the agreement below reports it on
     // all of them. Other exceptions, such as a lack of memory, end one rank, and the transport reports that to the
@@ -142,13 +156,6 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
 }
 
 Trainer::~Trainer() = default;
-
-std::unique_ptr<StepRule> Trainer::make_rule() {
-  for (const auto& [name, make] : options_.step_rules) options_.program.objectives.at(name);
-  const auto own = options_.step_rules.find(data_.objective.name);
-  if (own == options_.step_rules.end()) return std::make_unique<OneUpdate>();
-  return own->second(*engine_);
-}
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
@@ -189,6 +196,7 @@ void Trainer::keep_sample(const std::string& text) {
 }
 
 void Trainer::start() {
+  needs_ = std::make_unique<nlohmann::json>(data_.further.empty() ? nlohmann::json::array() : needed_models());
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
   const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
@@ -225,10 +233,28 @@ void Trainer::check_metric_names() const {
 }
 
 void Trainer::import_weights(bool resumed) {
+  import_main(resumed);
+  for (const run::ResolvedFurther& further : data_.further) {
+    const std::string& name = further.model.name;
+    if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
+    if (resumed && further.model.use == run::ModelUse::Trained) continue;
+    const auto busy = world_.busy("reading " + further.source.path);
+    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
+    std::erase_if(weights, [&](const auto& weight) { return !weight.name.starts_with(name + "."); });
+    run::read_source(further.source, engine_->parameters(), std::move(weights), engine_->mesh(), name);
+    engine_->weights_loaded();
+  }
+}
+
+void Trainer::import_main(bool resumed) {
   std::set<std::string> saved;
-  for (const nn::Parameter& p : engine_->parameters().declared())
+  size_t parameters = 0;
+  for (const nn::Parameter& p : engine_->parameters().declared()) {
+    if (!p.model.empty()) continue;
+    ++parameters;
     if (p.treatment.saved) saved.insert(p.name);
-  const bool has_all = resumed && saved.size() == engine_->parameters().declared().size();
+  }
+  const bool has_all = resumed && saved.size() == parameters;
   for (const nn::Buffer& buffer : engine_->parameters().buffers()) saved.insert(buffer.name);
   if (config_.model.from.empty() || has_all) return;
   const models::ModelShape& shape = engine_->model().shape;
@@ -238,7 +264,12 @@ void Trainer::import_weights(bool resumed) {
                                                 : std::vector<std::string>{"head.*"};
   comm::agree(all_ranks(), at::kCPU, [&] {
     std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-    if (resumed) std::erase_if(weights, [&](const auto& weight) { return saved.contains(weight.name); });
+    std::erase_if(weights, [&](const auto& weight) {
+      const bool is_of_other = std::any_of(data_.further.begin(), data_.further.end(), [&](const auto& further) {
+        return weight.name.starts_with(further.model.name + ".");
+      });
+      return is_of_other || (resumed && saved.contains(weight.name));
+    });
     const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
                                                     run::external_names(shape, new_head));
     if (is_first() && !resumed)
@@ -252,11 +283,10 @@ void Trainer::import_weights(bool resumed) {
 }
 
 void Trainer::log_start() {
-  log_.info(
-      "memory of this rank, without activations: ",
-      to_string(memory_needs(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, world_.rank())));
+  log_.info("memory of this rank, without activations: ", to_string(memory_needs(config_, *models_, world_.rank())));
   if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
-  const int64_t all = engine_->parameters().numel(), trained = engine_->parameters().trained_numel();
+  const std::vector<ModelSize> sizes = model_sizes(config_, *models_);
+  const int64_t all = sizes.front().parameters, trained = sizes.front().trained;
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", all, " parameters",
             trained < all ? concat(", of which ", trained, " train and ", all - trained, " are frozen") : "", " (",
@@ -275,6 +305,7 @@ void Trainer::log_start() {
             world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
             data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
             data_.sample_tokens, " tokens");
+  for (size_t i = 1; i < sizes.size(); ++i) log_.info(text_of(data_.further.at(i - 1), sizes.at(i)));
 }
 
 void Trainer::resume(const checkpoint::StepFolders& steps) {
@@ -286,6 +317,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
     require(changed.empty() || options_.accept_changed_model, "model",
             "keys that change what the weights compute must be as they were saved: got ", changed,
             "; restore them, or add --accept-changed-model to train these weights as another function");
+    check_needed(progress);
   };
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
@@ -318,6 +350,37 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
 }
 
+nlohmann::json Trainer::needed_models() {
+  std::string text;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    if (!is_first()) return;
+    const auto busy = world_.busy("computing the checksums of further models");
+    nlohmann::json needs = nlohmann::json::array();
+    for (const run::ResolvedFurther& further : data_.further)
+      if (further.model.use == run::ModelUse::Frozen)
+        needs.push_back({{"name", further.model.name},
+                         {"from", further.source.path},
+                         {"checksum", run::checksum_of(further.source)}});
+    text = needs.dump();
+  });
+  return nlohmann::json::parse(comm::broadcast_text(all_ranks(), at::kCPU, 0, text));
+}
+
+void Trainer::check_needed(const nlohmann::json& progress) const {
+  std::string changed;
+  for (const nlohmann::json& saved : progress.value(kNeeds, nlohmann::json::array()))
+    for (const nlohmann::json& now : *needs_) {
+      if (now.at("name") != saved.at("name")) continue;
+      const bool is_same = now.at("checksum") == saved.at("checksum") &&
+                           (now.at("checksum") != "" || now.at("from") == saved.at("from"));
+      if (!is_same) changed += concat(changed.empty() ? "" : ", ", now.at("name").get<std::string>());
+    }
+  require(changed.empty() || options_.accept_changed_model, "model",
+          "further models must have the weights with which the checkpoint was trained: got others for ", changed,
+          "; restore them, or add --accept-changed-model to train with these");
+  if (!changed.empty() && is_first()) log_.warning("further models have other weights than before: ", changed);
+}
+
 nlohmann::json Trainer::position() const {
   nlohmann::json position{{"data", data_.training->state()}};
   if (nlohmann::json rule = rule_->state(); !rule.is_null()) position["step_rule"] = std::move(rule);
@@ -332,6 +395,7 @@ void Trainer::save(bool last, const nlohmann::json& position) {
   nlohmann::json progress{{"matmul", ops::matmul_choice().encode()},
                           {"config", to_toml(config_)},
                           {"model", run::values_of(data_.shape)}};
+  if (!needs_->empty()) progress[kNeeds] = *needs_;
   progress.update(position);
   try {
     checkpoints().save(*engine_, progress, lock_.get());
@@ -360,11 +424,11 @@ void Trainer::evaluate(report::StepMetrics& m) {
     const int64_t batch = config_.training.batch_size, all = (data_.held_out->samples() + batch - 1) / batch;
     Evaluation evaluation;
     for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
-      evaluation += engine_->evaluate(data_.held_out->next());
+      evaluation += engine_->evaluate(rule_->with_fields(*engine_, data_.held_out->next()));
     tell_notices(*data_.held_out);
     rows = engine_->objective().metrics(evaluation.sums, evaluation.weight);
   }
-  if (options_.evaluated) options_.evaluated(*engine_, rows);
+  if (data_.objective.row.evaluated) data_.objective.row.evaluated(*engine_, rows);
   m.add(std::move(rows));
 }
 

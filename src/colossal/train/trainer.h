@@ -5,7 +5,6 @@
 //   trainer.write_report("");                // report.html in config.run.folder
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -66,7 +65,7 @@ struct TrainerOptions {
   std::string prediction{};
   /// path of the text that data.path = "builtin" selects: a folder, or a file of data::write_text_archive()
   std::string builtin_data;
-  run::Program program = run::built_in();                ///< models and objectives that the config may name
+  run::Program program = run::built_in();                ///< models, objectives and adapters that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
   /// Returns a text that the model generates, for the record of samples. Called on every rank every
@@ -74,12 +73,6 @@ struct TrainerOptions {
   std::function<std::string(Trainer&)> sample;
   /// Called once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
   std::function<bool()> stop_requested;
-  /// Step rules by name of the objective. Each function makes the rule when the engine is built. An objective without
-  /// an entry makes one update by one batch per step.
-  std::map<std::string, std::function<std::unique_ptr<StepRule>(Engine&)>> step_rules{};
-  /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
-  /// may evaluate other batches and add rows. The rows must be the same on all ranks.
-  std::function<void(Engine&, std::vector<Metric>&)> evaluated{};
 };
 
 /// A run on one rank. All ranks make one and call the same members in the same order.
@@ -116,27 +109,31 @@ class Trainer {
   void start();
   /// Checks that names of metrics differ, before the first step. Errors: a name that is used twice.
   void check_metric_names() const;
-  /// Loads the weights of model.from; after a resume only the weights that the checkpoint leaves out.
+  /// Loads the weights of model.from and of further models; after a resume only the weights that the checkpoint leaves
+  /// out.
   void import_weights(bool resumed);
+  void import_main(bool resumed);
   /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
   /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h),
   /// and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
+  /// Returns name, source and checksum of each further model that checkpoints leave out. Collective.
+  nlohmann::json needed_models();
+  /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.
+  void check_needed(const nlohmann::json& progress) const;
   void save(bool last) { save(last, position()); }
   void save(bool last, const nlohmann::json& position);
   /// Returns the position in the data and the state of the step rule, with which the next step begins.
   nlohmann::json position() const;
   /// Logs the notices of `batches`: records that were skipped up to the last batch.
   void tell_notices(data::Batches& batches);
-  /// Makes the step rule of the run's objective. Errors ("objective"): a rule for a name that no objective has.
-  std::unique_ptr<StepRule> make_rule();
   /// Makes one step with the rule. Errors: those of the step. If the engine refused it (RefusedStep), the steps before
   /// it are saved first, as when a stop is requested.
   StepWork make_step();
   [[noreturn]] void end_refused(const RefusedStep& error, int64_t steps, const nlohmann::json& position);
-  /// Evaluates on held-out data, if there is any, calls options.evaluated, and adds the rows to the step.
+  /// Evaluates on held-out data, if there is any, and adds the rows to the step, with those of the objective's row.
   void evaluate(report::StepMetrics& metrics);
   /// Gathers memory and step time of each rank into `ranks`. Returns true if a stop was requested on any rank.
   /// Communication: one all_gather for both. `seconds` is the step time of this rank.
@@ -162,6 +159,8 @@ class Trainer {
   std::unique_ptr<StallRecords> stalls_;
   std::unique_ptr<MeasuredMemory> memory_;  // null without a prediction
   run::RunData data_;
+  std::optional<RunModels> models_;
+  std::unique_ptr<nlohmann::json> needs_;  // needed_models(), since start()
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;
   std::unique_ptr<RunOutput> output_;                   // null on other ranks than 0

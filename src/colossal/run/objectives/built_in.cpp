@@ -7,13 +7,14 @@ namespace colossal::run {
 namespace {
 
 template <class Kind>
-std::unique_ptr<Objective> make(const Config& config, const OwnKeys&, const models::ModelShape& shape) {
+std::unique_ptr<Objective> make(const Config& config, const OwnTables&, const models::ModelShape& shape) {
   return std::make_unique<Kind>(config, shape);
 }
 
 /// Makes the objective for pairs of texts or, with data.noise_density, for spans of one text.
-std::unique_ptr<Objective> make_target(const Config& config, const OwnKeys& keys, const models::ModelShape& shape) {
-  return config.data.noise_density > 0 ? make<SpanCorruption>(config, keys, shape) : make<Target>(config, keys, shape);
+std::unique_ptr<Objective> make_target(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
+  return config.data.noise_density > 0 ? make<SpanCorruption>(config, tables, shape)
+                                       : make<Target>(config, tables, shape);
 }
 
 }  // namespace

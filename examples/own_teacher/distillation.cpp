@@ -1,0 +1,82 @@
+#include "distillation.h"
+
+#include <ATen/ATen.h>
+
+namespace models = colossal::models;
+namespace nn = colossal::nn;
+namespace run = colossal::run;
+namespace tensor = colossal::tensor;
+namespace train = colossal::train;
+using tensor::Dim;
+
+void DistillKeys::fields(colossal::Fields& f) {
+  f.number("share", share, "", "share of the teacher in the loss; the rest is the cross entropy of the text", 0, 1);
+}
+
+namespace {
+
+constexpr char kTeacher[] = "teacher";             // the further model, and its table
+constexpr char kTaught[] = "teacher_probability";  // the field that the step rule adds
+
+/// Returns the logarithm of the probability that a model gives to each token, [B, S] of the whole batch on every rank.
+at::Tensor log_probabilities(const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+  return model.head->log_probabilities(end.at(0), step.batch->at("labels"), step);
+}
+
+/// The samples, the check and the weight of texts, with another loss.
+class Distillation : public run::Objective {
+ public:
+  Distillation(const run::Config& config, DistillKeys keys, const models::ModelShape& shape)
+      : keys_(keys), of_text_(run::built_in_objectives().at("next-token").make(config, {}, shape)) {}
+
+  run::OpenedData open(const run::DataRequest& request) const override { return of_text_->open(request); }
+  Ids ids(const colossal::text::Tokenizer& tokenizer) const override { return of_text_->ids(tokenizer); }
+  tensor::Batch example(int64_t rows) const override {
+    const tensor::Batch text = of_text_->example(rows);
+    // The loss reads all tokens of a row on every rank, so no dimension is one of tokens that ranks split.
+    const at::Tensor taught = at::zeros(text.at("labels").sizes(), at::dtype(at::kFloat).device(at::kMeta));
+    return text.with(kTaught, {taught, {Dim::Row, Dim::Other}});
+  }
+  std::vector<std::string> added_fields() const override { return {kTaught}; }
+  std::string missing_from(const models::Model& model) const override { return of_text_->missing_from(model); }
+  void check(const tensor::Batch& batch) const override { of_text_->check(batch); }
+  double weight(const tensor::Batch& batch) const override { return of_text_->weight(batch); }
+
+  at::Tensor loss(const models::Model& model, const models::States& end,
+                  const nn::ForwardContext& step) const override {
+    const at::Tensor own = log_probabilities(model, end, step);
+    const at::Tensor away = own - step.batch->at(kTaught).to(own.scalar_type());
+    return (keys_.share * away.square() / 2 - (1 - keys_.share) * own).sum();
+  }
+
+ private:
+  DistillKeys keys_;
+  std::unique_ptr<run::Objective> of_text_;
+};
+
+/// The teacher reads a batch first. Its result is a field of the student's pass.
+class TeachersFirst : public train::StepRule {
+  train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
+    return train::update(engine, with_fields(engine, next()));
+  }
+  tensor::Batch with_fields(train::Engine& engine, const tensor::Batch& batch) override {
+    return engine.with_result(batch, kTaught, log_probabilities, kTeacher);
+  }
+};
+
+}  // namespace
+
+run::ObjectiveRow distillation() {
+  return {.name = "distillation",
+          .tables = {{"distill", DistillKeys{}}, {kTeacher, run::ModelKeys{}}},
+          .make =
+              [](const run::Config& config, const run::OwnTables& tables, const models::ModelShape& shape) {
+                return std::make_unique<Distillation>(config, tables.as<DistillKeys>("distill"), shape);
+              },
+          .models =
+              [](const run::Config&, const run::OwnTables&, const models::ModelShape&) {
+                return std::vector<run::FurtherModel>{{.name = kTeacher}};  // frozen, and split as the student is
+              },
+          .step_rule = [](train::Engine&, const run::Config&,
+                          const run::OwnTables&) { return std::make_unique<TeachersFirst>(); }};
+}

@@ -1,0 +1,68 @@
+// Where a model and its weights come from: a run folder, a Hugging Face folder, a GGUF file, or a preset.
+//
+//   const run::ModelSource source = run::find_source("runs/teacher", program, vocabulary);
+//   source.shape;                                     // known before a weight is read
+//   run::read_source(source, engine->parameters(), weights, mesh, "teacher");
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
+#include "colossal/nn/parameter.h"
+
+namespace colossal::checkpoint {
+struct StepFolders;
+}
+
+namespace colossal::run {
+
+struct Program;
+
+/// The facts that a source contains about its model.
+struct ModelSource {
+  std::string path{};  ///< a folder, a file, or the name of a preset
+  models::ModelShape shape{};
+  std::string tokenizer{};   ///< source of the tokenizer: "bytes", a folder, a file
+  std::string checkpoint{};  ///< of a run folder: path of its newest checkpoint
+  std::string model{};       ///< of a run folder: which of its models; empty = the main one
+  bool is_preset = false;    ///< true = the weights are drawn at random
+  at::ScalarType dtype = at::kFloat;
+  // The members below are of a run whose checkpoints leave parameters out.
+  nn::Adapter adapter{};
+  std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
+  uint64_t seed = 0;   ///< training.seed
+  at::ScalarType drawn_as = at::kFloat;
+};
+
+/// Finds a source and the shape of its model. `vocabulary`: that of a preset; 0 = its own. No communication, and no
+/// weight is read.
+/// Errors ("run"): a path of another kind that is no preset either; a run without a complete checkpoint, or whose base
+///                 has moved. Errors of configs.
+ModelSource find_source(const std::string& path, const Program& program, int64_t vocabulary = 0);
+
+/// Checks that a path that is no run folder is a Hugging Face folder or a GGUF file. Errors ("run"): it is not.
+void check_is_model(const std::string& path);
+
+/// Returns the source that a run folder is. `steps`: its checkpoints. `model`: the main model (empty), or another one
+/// that the run trained. Errors: as find_source(); ("run") a model that the run does not have or did not train.
+ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
+                          const std::string& model = "");
+
+/// Writes the values of a source into `tensors`, those of `model` in `parameters`, which the caller may have in part.
+/// Values of a preset are left as they are. Collective among all ranks of `mesh`: the ranks agree on errors.
+void read_source(const ModelSource& source, const nn::Parameters& parameters,
+                 std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh, const std::string& model);
+
+/// Returns a checksum of what read_source() reads and of what the weights compute: of the weights and the config.json
+/// of a folder, of a file; of the config.toml and the manifest of a run, which has the checksums of the blocks, and of
+/// what the checkpoint leaves out. "" for a preset. Time: one read of the
+/// files. Errors ("file"): a file that cannot be read.
+std::string checksum_of(const ModelSource& source);
+
+}  // namespace colossal::run

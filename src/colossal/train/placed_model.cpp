@@ -1,0 +1,54 @@
+#include "colossal/train/placed_model.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/simulated_world.h"
+
+namespace colossal::train {
+
+std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::ParallelConfig& parallel,
+                                    const std::shared_ptr<comm::Mesh>& whole) {
+  const std::vector<comm::Mesh::Axis> own = model.layout(parallel).axes();
+  std::vector<std::string> beside;
+  for (const tensor::MeshCoordinates::Axis& axis : whole->coordinates().axes()) {
+    const auto is_own = [&](const comm::Mesh::Axis& one) { return one.name == axis.name && one.size == axis.size; };
+    if (std::none_of(own.begin(), own.end(), is_own)) beside.push_back(axis.name);
+  }
+  return beside.empty() ? whole : std::make_shared<comm::Mesh>(whole->without(beside));
+}
+
+std::unique_ptr<distributed::DistributedModel> place_model(const run::Config& config, const RunModels& models,
+                                                           const NamedModel& model, const comm::Mesh& whole,
+                                                           comm::Mesh& own, nn::Parameters::Options options,
+                                                           std::shared_ptr<nn::Parameters> shared) {
+  options.model = model.name;
+  options.treatment = model.adapter.treatment;
+  if (model.adapter.product) options.products.push_back(model.adapter.product);
+  if (whole.size("pipeline") > own.size("pipeline")) {  // every stage has the whole model
+    std::vector<int> all(static_cast<size_t>(whole.size("pipeline")));
+    std::iota(all.begin(), all.end(), 0);
+    options.stages = [all](const std::string&) { return all; };
+  }
+  return std::make_unique<distributed::DistributedModel>(
+      own, model.layout(config.parallel), model.shape, options,
+      distributed::DistributedModel::Workload{
+          config.micro_batches(), [&] { return run::costs_of(model.shape, *models.objective_of(config, model)); }},
+      std::move(shared));
+}
+
+ModelOnShapes::ModelOnShapes(const run::Config& config, const RunModels& models, const NamedModel& model, int rank,
+                             bool has_values)
+    : world_(comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()))),
+      mesh_(std::make_shared<comm::Mesh>(*world_, config.parallel.axes())),
+      own_(mesh_of(model, config.parallel, mesh_)) {
+  nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
+  options.without_memory = !has_values;
+  // Specs name the axes of the run's mesh, also for a model that only some of them split.
+  auto shared = model.name.empty() ? nullptr : std::make_shared<nn::Parameters>(mesh_->coordinates(), options);
+  model_ = place_model(config, models, model, *mesh_, *own_, options, std::move(shared));
+}
+
+}  // namespace colossal::train
