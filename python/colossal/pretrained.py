@@ -25,9 +25,16 @@ def _has_config(module: Any) -> bool:
     return hasattr(getattr(module, "config", None), "save_pretrained")
 
 
+def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns parameters and persistent buffers under all of their names, as `state_dict()` has them."""
+    buffers = ((f"{prefix}.{name}".lstrip("."), buffer)
+               for prefix, part in module.named_modules(remove_duplicate=False)
+               for name, buffer in part.named_buffers(recurse=False) if name not in part._non_persistent_buffers_set)
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(buffers)}
+
+
 def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
-    parameters = module.named_parameters(remove_duplicate=False)
-    return {name: tensor.shape for named in (parameters, modules.persistent_buffers(module)) for name, tensor in named}
+    return {name.replace("_orig_mod.", ""): tensor.shape for name, tensor in _state(module).items()}
 
 
 def require_complete(module: Any) -> None:
@@ -51,15 +58,22 @@ def require_complete(module: Any) -> None:
                     f"that shape for {shown}, because layers were replaced or wrapped; {remedy}")
 
 
-def adapter_names(model: Any) -> set[str]:
-    """Returns the names of the tensors that the folder of a model of peft holds, as far as it takes them unchanged."""
+def adapter_names(model: Any) -> dict[str, list[str]]:
+    """Returns the names of the tensors that the folder of a model of peft holds, as far as it takes them unchanged: all
+    names of each, by the first one, which `Training.named_tensors()` gives it."""
     from peft import get_peft_model_state_dict  # the model is of peft
     names = {name: torch.empty(shape, device="meta") for name, shape in _shapes(model).items()}
     taken = {
         id(tensor) for adapter in model.peft_config if not model.peft_config[adapter].is_prompt_learning
         for tensor in get_peft_model_state_dict(model, state_dict=dict(names), adapter_name=adapter).values()
     }
-    return {name for name, tensor in names.items() if id(tensor) in taken}
+    first: dict[int, str] = {}
+    found: dict[str, list[str]] = {}
+    for name, tensor in _state(model).items():
+        own = first.setdefault(id(tensor), name)
+        if id(names[name]) in taken:
+            found.setdefault(own, []).append(name)
+    return found
 
 
 def write_adapter(folder: str, model: Any, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -219,8 +219,9 @@ class Training:
         dtype = dtype or next(self.module.parameters()).dtype
         if pretrained.is_adapter(inner):
             names = pretrained.adapter_names(inner)
-            values = {name: value.to(dtype) if value.is_floating_point() else value
-                      for name, value in self.named_tensors() if name in names and self.world.rank == 0}
+            values = {alias: value.to(dtype) if value.is_floating_point() else value
+                      for name, value in self.named_tensors() if self.world.rank == 0
+                      for alias in names.get(name, [])}
             with self.gathered(*(p for p in inner.parameters() if p.requires_grad)):  # for prompts, which it computes
                 self._write_on_first(path, lambda: pretrained.write_adapter(path, inner, values))
             return

@@ -210,6 +210,22 @@ def test_save_pretrained_writes_adapters_of_peft(world: colossal.World, tmp_path
     ranks.run(adapters, 2, str(tmp_path / "two"))
 
 
+def test_save_pretrained_writes_tensors_that_layers_of_an_adapter_share(world: colossal.World, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = models.llama()
+    base.module.save_pretrained(tmp_path / "base")
+    module = peft.get_peft_model(base.module, peft.VeraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    training = colossal.initialize(world, module, {**CONFIG, "precision.mode": "fp32"})
+    training.zero_grad()
+    training.backward(base.loss(module, torch.arange(18).view(2, 9)))
+    training.step()
+    training.save_pretrained(tmp_path / "adapter")
+    plain = type(base.module).from_pretrained(tmp_path / "base", dtype=torch.float32)
+    loaded = dict(peft.PeftModel.from_pretrained(plain, tmp_path / "adapter").state_dict())
+    for name, value in module.state_dict().items():
+        assert torch.equal(loaded[name], value), name
+
+
 class Wrapper(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
