@@ -91,6 +91,28 @@ TEST(ConfigChanges, SeparateTrainingFromTheRest) {
   EXPECT_EQ(listed(changes(saved(dense), accumulates), KeyEffect::None), "training.accumulate = 1 -> 2");
 }
 
+TEST(ConfigChanges, NameLayoutsThatLearnSomethingElse) {
+  const auto training = [](const Config& before, const Config& now) {
+    return listed(changes(saved(before), now), KeyEffect::Training);
+  };
+  const Config one = with_model("llama-tiny", {"experts.count=4"});
+  Config stages = one;
+  stages.parallel.pipeline.size = 2;
+  EXPECT_EQ(training(one, stages),
+            "micro-batches = 1 -> 8 (model.experts.balance_loss counts the tokens of a micro-batch)");
+  const Config even = with_model("llama-tiny", {"experts.count=4", "experts.balance_over=rank"});
+  Config replicas = even;
+  replicas.parallel.data = 2;
+  EXPECT_NE(training(even, replicas).find("routing ranks = 1 -> 2"), std::string::npos);
+  Config rounded = one, plain = one;
+  rounded.parallel.expert.size = plain.parallel.expert.size = 2;
+  rounded.parallel.expert.compress = "fp8";
+  EXPECT_EQ(training(plain, rounded), "parallel.expert.compress = \"none\" -> \"fp8\"");
+  Config dense = with_model("llama-tiny"), dense_stages = dense;
+  dense_stages.parallel.pipeline.size = 2;
+  EXPECT_EQ(training(dense, dense_stages), "");
+}
+
 TEST(ConfigChanges, CountTablesOfAdaptersToTheModel) {
   Program program = built_in();
   program.adapters.add({.table = "adapter", .make = [](const Config&, const OwnKeys&, const models::ModelShape&) {

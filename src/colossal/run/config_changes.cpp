@@ -10,6 +10,7 @@
 #include "colossal/base/json.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/run/learned_parts.h"
 
 namespace colossal::run {
 namespace {
@@ -40,6 +41,7 @@ const std::map<std::string, KeyEffect>& effects() {
       {"data.threads", KeyEffect::None},
       {"parallel", KeyEffect::None},
       {"parallel.compress", KeyEffect::Training},
+      {"parallel.expert.compress", KeyEffect::Training},
       {"precision", KeyEffect::Training},
       {"memory", KeyEffect::None},
       {"optimizer", KeyEffect::Training},
@@ -135,6 +137,21 @@ void compare(const Values& before, const Values& now, const std::function<KeyEff
     if (!find(now, key)) see(key, value, none, effect(key), changes);
 }
 
+/// Adds the parts of the layout that belong to what the run learns, which defaults and axes may change without a key of
+/// their own: a pipeline has other micro-batches than one stage.
+void compare_layouts(const Config& before, const Config& now, const models::ModelShape& shape, const Program& program,
+                     ConfigChanges& changes) {
+  const auto chosen = choose_objective(now, program.objectives, shape, tables_of(program.adapters));
+  const LearnedParts learned(now, shape, *chosen.objective);
+  if (!learned.any()) return;
+  const std::vector<LearnedPart> from = learned.of(before.parallel, before.micro_batches()),
+                                 to = learned.of(now.parallel, now.micro_batches());
+  for (size_t i = 0; i < to.size(); ++i)
+    if (from[i].value != to[i].value)
+      changes.push_back({concat(to[i].what, " = ", from[i].value, " -> ", to[i].value, " (", to[i].why, ")"),
+                         KeyEffect::Training});
+}
+
 std::optional<Config> saved_config(const nlohmann::json& progress) {
   try {
     Config saved;
@@ -207,6 +224,7 @@ ConfigChanges changes_since(const nlohmann::json& progress, const Config& now, c
     return values;
   };
   compare(others(*saved), others(now), [&](const std::string& key) { return effect_of(key, shape, program); }, changes);
+  compare_layouts(*saved, now, shape, program, changes);
   return changes;
 }
 
