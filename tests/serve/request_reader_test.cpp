@@ -304,6 +304,23 @@ TEST(RequestReader, ConvertsFormatsToSchemas) {
   EXPECT_EQ(ordered_json::parse(request.options.json_schema), ordered_json::parse(R"({"type": "integer"})"));
 }
 
+TEST(RequestReader, ReadsSchemasAsClientsOfLlamaCppSendThem) {
+  for (const char* type : {"json_object", "json_schema"}) {
+    const ChatRequest request = chat(
+        chat_with(concat(R"("response_format": {"type": ")", type, R"(", "schema": {"type": "integer"}})")));
+    EXPECT_EQ(ordered_json::parse(request.options.json_schema), ordered_json::parse(R"({"type": "integer"})")) << type;
+  }
+  for (const auto& [format, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"type": "text", "schema": {}})", "response_format.type"},
+           {R"({"type": "json_object", "json_schema": {"schema": {}}})", "response_format.type"},
+           {R"({"type": "json_schema", "schema": {}, "json_schema": {"schema": {}}})", "response_format.schema"}}) {
+    const auto error =
+        error_of([&format = format] { chat(chat_with(concat(R"("response_format": )", format))); });
+    ASSERT_TRUE(error) << format;
+    EXPECT_EQ(error->answer().param, param) << format;
+  }
+}
+
 TEST(RequestReader, ReadsLimitsAndLogprobsOfChats) {
   EXPECT_EQ(chat(chat_with(R"("max_tokens": 7)")).options.max_tokens, 7);
   EXPECT_EQ(chat(chat_with(R"("max_tokens": 7, "max_completion_tokens": 9)")).options.max_tokens, 9);

@@ -78,12 +78,20 @@ std::vector<std::string> read_stops(const ordered_json& stop, const ReaderLimits
 std::string read_format(const ordered_json& format) {
   const BodyFields fields(format, "response_format");
   const std::string type = fields.required_text("type");
-  if (type == "text") return "";
-  if (type == "json_object") return R"({"type": "object"})";
-  if (type != "json_schema") refuse("response_format.type", R"("text", "json_object" or "json_schema")", type);
+  const ordered_json* schema = fields.find("schema");  // llama.cpp: without json_schema around it
   const ordered_json* outer = fields.object("json_schema");
+  if (type == "text" || type == "json_object") {
+    if (outer) refuse("response_format.type", "\"json_schema\" beside json_schema", type);
+    if (type == "text" && schema) refuse("response_format.type", "\"json_schema\" beside schema", type);
+    return type == "text" ? "" : schema ? schema->dump() : R"({"type": "object"})";
+  }
+  if (type != "json_schema") refuse("response_format.type", R"("text", "json_object" or "json_schema")", type);
+  if (schema && outer)
+    throw http::RequestError(400, "response_format.schema must be left out beside json_schema: got both",
+                             "response_format.schema");
+  if (schema) return schema->dump();
   if (!outer) refuse("response_format.json_schema", "an object with \"schema\"", nullptr);
-  const ordered_json* schema = BodyFields(*outer, "response_format.json_schema").find("schema");
+  schema = BodyFields(*outer, "response_format.json_schema").find("schema");
   if (!schema) refuse("response_format.json_schema.schema", "a JSON Schema", nullptr);
   return schema->dump();
 }
