@@ -39,7 +39,7 @@ TEST(ChatPrompt, EndsWhereTheAnswerBegins) {
 
 TEST(ChatPrompt, PassesVariables) {
   EXPECT_EQ(rendered(kLines, R"({"messages": [{"role": "user", "content": "Hi"}],
-                                 "chat_template_kwargs": {"thinks": true, "messages": 1}})"),
+                                 "chat_template_kwargs": {"thinks": true, "add_generation_prompt": true}})"),
             "user:Hi;think;assistant:");
 }
 
@@ -52,6 +52,10 @@ TEST(ChatPrompt, RefusesVariablesThatTheTemplateDoesNotRead) {
             "user:Hi;assistant:");
   for (const auto& [member, param] : std::vector<std::pair<const char*, const char*>>{
            {R"("reasoning_effort": "low")", "reasoning_effort"},
+           {R"("chat_template_kwargs": {"messages": []})", "chat_template_kwargs.messages"},
+           {R"("chat_template_kwargs": {"add_generation_prompt": false})",
+            "chat_template_kwargs.add_generation_prompt"},
+           {R"("chat_template_kwargs": {"thin": 1})", "chat_template_kwargs.thin"},
            {R"("chat_template_kwargs": {"thinks": true, "think": 1, "enable_thinking": false})",
             "chat_template_kwargs.enable_thinking"}}) {
     const http::RequestError error = error_of(kLines, body(member));

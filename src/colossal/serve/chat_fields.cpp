@@ -91,6 +91,12 @@ void check_tool(const ordered_json& tool, const std::string& path, std::set<std:
 /// Adds the variables that the request sets.
 void read_variables(const BodyFields& fields, ChatRequest& request) {
   const auto set = [&request](const std::string& name, const ordered_json& value, const std::string& param) {
+    // The template always gets these from the request itself.
+    const bool is_own = name == "messages" || name == "tools" || name == "documents" || name == "add_generation_prompt";
+    if (is_own && !(name == "add_generation_prompt" && value == true))
+      throw http::RequestError(400, concat(param, " must not be a variable that the server sets: got ", name,
+                                           "; leave it out"),
+                               param);
     request.variables[name] = value;
     request.variable_params[name] = param;
   };

@@ -1,5 +1,7 @@
 #include "colossal/text/chat_template.h"
 
+#include <cctype>
+
 #include "colossal/base/json_file.h"
 #include "colossal/text/jinja/interpreter.h"
 #include "colossal/text/jinja/json_value.h"
@@ -109,7 +111,13 @@ const ChatTemplate::Template& ChatTemplate::choose(const Chat& chat) const {
 }
 
 bool ChatTemplate::mentions(const Chat& chat, std::string_view word) const {
-  return choose(chat).source.find(word) != std::string::npos;
+  const std::string& source = choose(chat).source;
+  const auto is_letter = [&source](size_t at) {
+    return at < source.size() && (std::isalnum(static_cast<unsigned char>(source[at])) != 0 || source[at] == '_');
+  };
+  for (size_t at = source.find(word); at != std::string::npos; at = source.find(word, at + 1))
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+  return false;
 }
 
 RenderedChat ChatTemplate::render(const Chat& chat) const {

@@ -109,7 +109,7 @@ class ChatTemplate {
   /// Cost: a few hundred nanoseconds per step of the template; the limits bound the total to seconds.
   RenderedChat render(const Chat& chat) const;
 
-  /// Returns true if the source of the template that renders `chat` contains `word`.
+  /// Returns true if the source of the template that renders `chat` contains `word`, not as a part of a longer name.
   /// Errors: Error("chat template", ...) if no template has the name.
   bool mentions(const Chat& chat, std::string_view word) const;
 
