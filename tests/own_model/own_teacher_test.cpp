@@ -110,6 +110,11 @@ TEST_F(OwnTeacher, ResumesUnderAnotherLayoutAndExportsTheStudentAlone) {
 TEST_F(OwnTeacher, TrainsAsPlanned) {
   const Finished check = run("plan", "none", {"--check", "--parallel.data=2", "--parallel.pipeline=2", "--json"});
   EXPECT_EQ(check.status, 0) << check.output;
+  const Finished ring = run("plan", "none",
+                            {"--check", "--parallel.sequence.size=2", "--parallel.sequence.mode=ring",
+                             "--data.documents=joined", "--parallel.pipeline=2"});
+  EXPECT_EQ(ring.status, 0) << ring.output;
+  EXPECT_THAT(ring.output, HasSubstr("numbers of calls and of bytes sent are equal, which is all of them"));
   const Finished plain = run("plan", "none", {"--parallel.data=2", "--parallel.tensor=2", "--parallel.zero=1"});
   EXPECT_EQ(plain.status, 0) << plain.output;
   EXPECT_THAT(plain.output, HasSubstr("teacher: "));

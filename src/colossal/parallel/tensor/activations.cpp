@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
@@ -135,18 +136,43 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
   return part;
 }
 
+namespace {
+
+/// Returns all tokens of dimension 1: those of `own`, and zeros in place of the runs that other ranks hold. It joins
+/// slices, because LibTorch has no C++ version of index_copy's gradient for tensors on meta.
+at::Tensor with_zeros(const at::Tensor& own, const nn::Share& tokens) {
+  const int64_t whole = tokens.whole_size(own.size(1));
+  std::map<int64_t, at::Tensor> runs;  // by their first token
+  int64_t next = 0;
+  for (const nn::Range& run : tokens.ranges(whole, "sequence")) {
+    runs[run.first] = own.narrow(1, next, run.size);
+    next += run.size;
+  }
+  std::vector<at::Tensor> pieces;
+  int64_t end = 0;
+  const auto fill = [&](int64_t to) {
+    if (to == end) return;
+    std::vector<int64_t> sizes = own.sizes().vec();
+    sizes[1] = to - end;
+    pieces.push_back(at::zeros(sizes, own.options()));
+  };
+  for (const auto& [first, run] : runs) {
+    fill(first);
+    pieces.push_back(run);
+    end = first + run.size(1);
+  }
+  fill(whole);
+  return at::cat(pieces, 1);
+}
+
+}  // namespace
+
 at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::ForwardContext& step) {
   const nn::Share tokens = tokens_of(layout, split, step).sequence;
   at::Tensor rows = own;
   if (!tokens.is_all()) {
-    std::vector<int64_t> sizes = own.sizes().vec();
-    sizes[1] = tokens.whole_size(own.size(1));
-    std::vector<at::Tensor> indices;
-    for (const nn::Range& run : tokens.ranges(sizes[1], "sequence"))
-      indices.push_back(at::arange(run.first, run.first + run.size, own.options().dtype(at::kLong)));
     // Each token is on one rank; the others add zeros.
-    const at::Tensor padded = at::zeros(sizes, own.options()).index_copy(1, at::cat(indices), own);
-    rows = comm::reduce_from(padded, layout.mesh->group(split.sequence));
+    rows = comm::reduce_from(with_zeros(own, tokens), layout.mesh->group(split.sequence));
   }
   return comm::gather_from(rows, 0, layout.mesh->group(split.batch));
 }
