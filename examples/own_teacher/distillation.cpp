@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace run = colossal::run;
@@ -64,6 +66,32 @@ class TeachersFirst : public train::StepRule {
   }
 };
 
+/// Returns how well a model knows each token of a text, [S], on every rank: 1 = certain, 0 = all tokens are alike to
+/// it.
+at::Tensor known(train::Engine& engine, const tensor::Batch& text, const std::string& model) {
+  const at::Tensor logarithms = engine.with_result(text, kTaught, log_probabilities, model).at(kTaught)[0].cpu();
+  return (1 + logarithms / std::log(static_cast<double>(engine.model().shape.vocabulary))).clamp(0, 1);
+}
+
+/// Draws how well both models know the prompt: a square for each token, the teacher above the student; white = certain.
+std::vector<run::Sample> drawn(train::Trainer& trainer, const run::ShowText&) {
+  constexpr int64_t kSide = 16;
+  const run::Config& config = trainer.config();
+  const std::vector<int64_t> prompt = trainer.tokenizer()->encode(config.training.sample_prompt);
+  if (prompt.size() < 2) return {};
+  const int64_t rows = config.replica_rows(0).count(), length = config.data.sequence;
+  const at::Tensor words = at::tensor(prompt).repeat(length / static_cast<int64_t>(prompt.size()) + 2);
+  const auto all_rows = [&](const at::Tensor& row) { return row.expand({rows, length}).contiguous(); };
+  const tensor::Batch text = colossal::data::text_batch(
+      all_rows(words.narrow(0, 0, length)), all_rows(words.narrow(0, 1, length)), all_rows(at::arange(length)));
+  const at::Tensor both = at::stack({known(trainer.engine(), text, kTeacher), known(trainer.engine(), text, "")});
+  const at::Tensor gray = (both * 255).to(at::kByte).repeat_interleave(kSide, 0).repeat_interleave(kSide, 1);
+  const at::Tensor rgb = gray.unsqueeze(-1).expand({-1, -1, 3}).contiguous();
+  const auto* bytes = rgb.const_data_ptr<uint8_t>();
+  return {run::picture_sample("how well teacher and student know: " + config.training.sample_prompt, "known",
+                              {.width = length * kSide, .height = 2 * kSide, .rgb = {bytes, bytes + rgb.numel()}})};
+}
+
 }  // namespace
 
 run::ObjectiveRow distillation() {
@@ -78,5 +106,6 @@ run::ObjectiveRow distillation() {
                 return std::vector<run::FurtherModel>{{.name = kTeacher}};  // frozen, and split as the student is
               },
           .step_rule = [](train::Engine&, const run::Config&,
-                          const run::OwnTables&) { return std::make_unique<TeachersFirst>(); }};
+                          const run::OwnTables&) { return std::make_unique<TeachersFirst>(); },
+          .samples = drawn};
 }

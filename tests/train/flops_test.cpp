@@ -187,7 +187,7 @@ TEST(Flops, LeaveOutTheShareOfThePeakIfUnknown) {
     options.program.models.add(row);
     Trainer trainer(world, c, options);
     EXPECT_TRUE(trainer.run());
-    trainer.write_report("");
+    trainer.write_report();
   });
   const auto contains = [&](const char* file, const char* words) {
     return test::read_all(c.run.folder + file).find(words) != std::string::npos;

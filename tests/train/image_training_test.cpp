@@ -60,7 +60,7 @@ class ImageRun : public testing::Test {
       Trainer trainer(world, c, options);
       EXPECT_EQ(trainer.tokenizer(), nullptr);
       EXPECT_EQ(trainer.run(), stop_after == 0);
-      trainer.write_report("");
+      trainer.write_report();
       const std::lock_guard lock(mutex);
       if (world.rank() == 0)
         for (const nn::Parameter& p : trainer.engine().parameters()) parameters[p.name] = p.value.detach().clone();

@@ -59,18 +59,31 @@ TEST_F(Run, SamplesWhileItTrains) {
   c.training.sample_every = 6;
   comm::run_ranks(1, [&](comm::World& world) {
     TrainerOptions options{.builtin_data = base + "/sources"};
-    options.sample = [](Trainer& trainer) {
+    options.program.objectives.at("next-token").samples = [](Trainer& trainer, const run::ShowText&) {
       const int64_t steps = trainer.engine().steps_done();
-      return steps == 12 ? "" : concat("after ", steps);
+      std::vector<run::Sample> samples{{.title = "prompt", .text = steps == 12 ? "" : concat("after ", steps)}};
+      if (steps == 18)
+        samples.push_back(run::picture_sample("a pixel", "pixel", {.width = 1, .height = 1, .rgb = {255, 0, 0}}));
+      if (steps == 18) samples.push_back({.title = "numbers", .file = "numbers.csv", .bytes = "1,2\n"});
+      return samples;
     };
     Trainer trainer(world, c, options);
     EXPECT_TRUE(trainer.run());
-    trainer.write_report("end");
+    trainer.write_report({{.text = "end"}});
   });
   const report::RecordedRun run = report::read_run(c.run.folder);
-  EXPECT_THAT(sampled(run), ElementsAre(6, 18, 20));
+  EXPECT_THAT(sampled(run), ElementsAre(6, 18, 18, 18, 20));
   EXPECT_EQ(run.samples[1].text, "after 18");
-  EXPECT_EQ(run.samples[2].text, "end");
+  EXPECT_EQ(run.samples[2].file, "samples/step-000018-pixel.png");
+  EXPECT_EQ(run.samples[3].file, "samples/step-000018-numbers.csv");
+  EXPECT_EQ(run.samples[4].text, "end");
+  const data::Picture pixel = data::decode_picture(test::read_all(c.run.folder + "/" + run.samples[2].file), "pixel");
+  EXPECT_THAT(pixel.rgb, ElementsAre(255, 0, 0));
+  EXPECT_EQ(test::read_all(c.run.folder + "/" + run.samples[3].file), "1,2\n");
+  const std::string page = test::read_all(c.run.folder + "/report.html");
+  EXPECT_THAT(page, testing::HasSubstr("<figure class='sample'><img alt='samples/step-000018-pixel.png' "
+                                       "src='data:image/png;base64,iVBORw0KGgo"));
+  EXPECT_THAT(page, testing::HasSubstr("<a href='samples/step-000018-numbers.csv'>"));
 }
 
 TEST_F(Run, KeepsRecordsOfAnOverwrittenRunUntilACheckpoint) {

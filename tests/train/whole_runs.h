@@ -60,7 +60,7 @@ class Run : public testing::Test {
       const bool shares = c.parallel.sequence.size > 1 && c.data.documents == "joined";
       EXPECT_EQ(trainer.engine().tokens_read().empty(), !shares);
       EXPECT_EQ(trainer.run(), stop_after == 0);
-      trainer.write_report("sample");
+      trainer.write_report({{.text = "sample"}});
       const std::lock_guard lock(mutex);
       if (world.rank() == 0)
         for (const nn::Parameter& p : trainer.engine().parameters()) parameters[p.name] = p.value.detach().clone();
@@ -82,7 +82,7 @@ class Run : public testing::Test {
       options.stop_requested = [&] { return event(++step), false; };
       Trainer trainer(world, c, options);
       trainer.run();
-      trainer.write_report("sample");
+      trainer.write_report({{.text = "sample"}});
     });
   }
 

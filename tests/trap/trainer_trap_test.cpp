@@ -155,7 +155,7 @@ TEST_F(TrainerOnTrap, ReportsThePipeline) {
       Trainer trainer(world, config, {.devices = &devices_});
       EXPECT_EQ(trainer.engine().device(), stages > 1 ? test::trap_device(world.local_rank()) : at::Device(at::kCPU));
       EXPECT_TRUE(trainer.run());
-      trainer.write_report("sample");
+      trainer.write_report({{.text = "sample"}});
     });
   }
   expect_same(report::read_metrics(folders[1] + "/metrics.jsonl"), report::read_metrics(folders[0] + "/metrics.jsonl"),

@@ -46,6 +46,7 @@ class RunFolder {
   /// The planned and the measured timeline of a pipeline run.
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }
   std::string builtin_text() const { return path_ + "/builtin_text"; }  ///< text of data.path = "builtin" at the start
+  std::string samples() const { return path_ + "/samples"; }  ///< pictures and other files that the model made
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string log(int rank) const { return path_ + "/log-rank-" + std::to_string(rank) + ".txt"; }

@@ -5,14 +5,15 @@
 #include <cstdio>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/text_samples.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
-#include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/plan/prediction.h"
@@ -25,40 +26,6 @@ namespace {
 
 /// Option that names the file with the layout of a run. Only train_auto() gives it.
 constexpr char kLayoutFlag[] = "--chosen-layout";
-
-/// Generates a text with the current model, which is easier to judge than a loss. All ranks must call it; `prints` is
-/// true on rank 0 after training.
-std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
-  const models::Model& model = trainer.engine().model();
-  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !model.shape.task().generates() || !model.head)
-    return "";
-  const text::Tokenizer& tokenizer = *trainer.tokenizer();
-  std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
-  if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
-  // Training steps never saw tokens after these positions.
-  const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
-  infer::Request request{.prompt = prompt, .prompt_end = tokenizer.end_id()};
-  request.options = {.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
-                     .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
-  if (tokenizer.end_id() >= 0) request.end_ids.push_back(tokenizer.end_id());
-  text::TextStream stream(tokenizer);
-  std::string text;
-  auto show = [&](const std::string& piece) {
-    text += piece;
-    if (prints) std::fputs(piece.c_str(), stdout);
-    std::fflush(stdout);
-  };
-  const bool answers = trainer.engine().model().shape.task().answers();
-  if (prints) std::printf("\n%s%s", config.training.sample_prompt.c_str(), answers ? "\n" : "");
-  infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
-    show(stream.push(id));
-    return true;
-  });
-  show(stream.finish());
-  if (prints) std::printf("\n");
-  std::fflush(stdout);  // before the log continues on another stream
-  return text;
-}
 
 /// Prints the prediction of the run beside its measurements, if it has one.
 void print_predicted(const std::string& folder) {
@@ -89,15 +56,22 @@ int train_as_rank(run::Config config, train::TrainerOptions options, std::option
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = builtin_text();
   options.stop_requested = stop_requested;
-  options.sample = [&config](train::Trainer& trainer) { return sample(trainer, config, false); };
   train::Trainer trainer(*world, config, std::move(options));
   watch_stop_signals();  // from here on there is state to save; before, a signal just ends the process
   if (!trainer.run()) {
-    trainer.write_report("");
+    trainer.write_report();
     if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to continue\n");
     return stop_status() ? stop_status() : 1;
   }
-  trainer.write_report(sample(trainer, config, world->rank() == 0));
+  bool has_shown = false;
+  const auto show = [&](const std::string& piece) {
+    std::printf("%s%s", std::exchange(has_shown, true) ? "" : "\n", piece.c_str());
+    std::fflush(stdout);
+  };
+  const std::vector<run::Sample> samples = trainer.samples(world->rank() == 0 ? run::ShowText(show) : nullptr);
+  if (has_shown) std::printf("\n");
+  std::fflush(stdout);  // before the log continues on another stream
+  trainer.write_report(samples);
   if (world->rank() == 0) print_predicted(config.run.folder);
   return 0;
 }
@@ -130,7 +104,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   options.devices = &devices;
-  if (program) options.program = *program;
+  options.program = with_text_samples(program ? *program : run::built_in());
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
   app.add_option("--resume-from", options.resume_step,

@@ -89,7 +89,9 @@ std::string to_json_line(const StartRecord& start) {
 }
 
 std::string to_json_line(const SampleRecord& sample) {
-  return dumped({{"sample", {{"step", sample.step}, {"prompt", sample.prompt}, {"text", sample.text}}}});
+  RecordJson object = {{"step", sample.step}, {"prompt", sample.prompt}, {"text", sample.text}};
+  if (!sample.file.empty()) object["file"] = sample.file;
+  return dumped({{"sample", std::move(object)}});
 }
 
 std::string to_json_line(const RankMetrics& ranks) {
@@ -132,8 +134,13 @@ RunHistory read_history(const std::string& path, DamagedLines& damaged) {
     }
     const nlohmann::json& sample = object.at("sample");
     SampleRecord record{sample.at("step").get<int64_t>(), sample.at("prompt").get<std::string>(),
-                        sample.at("text").get<std::string>()};
-    drop_from(history.samples, record.step);
+                        sample.at("text").get<std::string>(), sample.value("file", "")};
+    const bool is_inside = record.file.starts_with("samples/") && record.file.find('/', 8) == std::string::npos;
+    require(record.file.empty() || is_inside, "records", "a sample must be in samples/");
+    drop_from(history.samples, record.step + 1);
+    std::erase_if(history.samples, [&](const SampleRecord& before) {  // it was recorded again
+      return before.step == record.step && before.prompt == record.prompt && before.file == record.file;
+    });
     history.samples.push_back(std::move(record));
   });
   return history;

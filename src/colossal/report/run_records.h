@@ -33,10 +33,11 @@ struct StartRecord {
   std::vector<std::pair<std::string, std::string>> facts = {};  ///< names and values: model, parameters, machine, ...
 };
 
-/// A text that the model generated.
+/// What the model made: a text, or a file.
 struct SampleRecord {
   int64_t step = 0;  ///< number of steps done
   std::string prompt, text;
+  std::string file{};  ///< path within the run folder: "samples/step-000100-circle.png"; empty = a text
 };
 
 /// The measurements of each rank in one step.

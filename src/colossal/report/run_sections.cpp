@@ -4,9 +4,11 @@
 #include <cmath>
 #include <ctime>
 
+#include "colossal/base/base64.h"
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/base/progress.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
@@ -17,6 +19,7 @@ namespace {
 
 constexpr size_t kShownSamples = 40;
 constexpr size_t kSampleBytes = 20'000;
+constexpr int64_t kPictureBytes = int64_t{4} << 20;  // of a picture on the page itself
 constexpr size_t kOpenSamples = 1;  // samples per run that are expanded; a click opens the others
 
 std::string head(const std::string& text) { return concat("<th>", html_text(text), "</th>"); }
@@ -79,16 +82,33 @@ std::string cut_text(const std::string& text, size_t limit) {
   return text.substr(0, end) + " ...";
 }
 
-std::string sample_of(const SampleRecord& sample, bool open) {
-  return concat("<details", open ? " open" : "", "><summary>step ", sample.step, "</summary><pre class='sample'><mark>",
-                html_text(cut_text(sample.prompt, kSampleBytes)), "</mark>",
-                html_text(cut_text(sample.text, kSampleBytes)), "</pre></details>");
+/// Returns a picture of the run folder on the page itself, or a link to a file. `path`: within the folder.
+std::string file_of(const std::string& folder, const std::string& path) {
+  const std::string link = concat("<a href='", html_text(path), "'>", html_text(path), "</a>");
+  const bool is_png = path.ends_with(".png"), is_gif = path.ends_with(".gif");
+  if (!is_png && !is_gif) return link;
+  try {
+    return concat("<img alt='", html_text(path), "' src='data:image/", is_png ? "png" : "gif", ";base64,",
+                  base64(read_file(concat(folder, "/", path), kPictureBytes)), "'/>");
+  } catch (const Error&) {  // it was removed, or is too large for the page
+    return link;
+  }
+}
+
+std::string sample_of(const RecordedRun& run, const SampleRecord& sample, bool open) {
+  const std::string prompt = html_text(cut_text(sample.prompt, kSampleBytes));
+  const std::string content = sample.file.empty() ? concat("<pre class='sample'><mark>", prompt, "</mark>",
+                                                           html_text(cut_text(sample.text, kSampleBytes)), "</pre>")
+                                                  : concat("<figure class='sample'>", file_of(run.name, sample.file),
+                                                           "<figcaption>", prompt, "</figcaption></figure>");
+  return concat("<details", open ? " open" : "", "><summary>step ", sample.step, "</summary>", content, "</details>");
 }
 
 std::string samples_of(const RecordedRun& run) {
   std::string out;
   const std::vector<size_t> shown = shown_samples(run.samples.size());
-  for (size_t i = shown.size(); i-- > 0;) out += sample_of(run.samples[shown[i]], shown.size() - i <= kOpenSamples);
+  for (size_t i = shown.size(); i-- > 0;)
+    out += sample_of(run, run.samples[shown[i]], shown.size() - i <= kOpenSamples);
   if (shown.size() < run.samples.size())
     out += concat("<p>", run.samples.size() - shown.size(), " more samples are in history.jsonl</p>");
   return out;

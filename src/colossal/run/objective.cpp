@@ -18,6 +18,10 @@ double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : s
 
 Objective::Ids Objective::ids(const text::Tokenizer& tokenizer) const { return {tokenizer.vocabulary_size()}; }
 
+int64_t Objective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
+  return batch.rows() * (batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, shape.positions));
+}
+
 std::string Objective::missing_from(const models::Model&) const { return {}; }
 
 void Objective::check_model(const models::Model& model) const {

@@ -44,12 +44,14 @@
 #include "colossal/run/config.h"
 #include "colossal/run/further_model.h"
 #include "colossal/run/own_tables.h"
+#include "colossal/run/sample.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::train {
 class Engine;
 class StepRule;
+class Trainer;
 }  // namespace colossal::train
 
 namespace colossal::run {
@@ -107,6 +109,10 @@ class Objective {
   void check_model(const models::Model& model) const;
   /// Checks a batch on every rank, before any communication. Errors ("data"): fields or values that do not fit.
   virtual void check(const tensor::Batch& batch) const = 0;
+  /// Returns the tokens of a batch, for the metrics tokens_per_second and mfu. Default: those of its rows; a batch
+  /// without tokens counts the positions of a sample in a model of that shape, such as the patches and the class token
+  /// of an image.
+  virtual int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const;
   /// Returns the weight of a batch, such as the number of its labels that count. The engine divides loss and gradients
   /// by the sum over the ranks that have other rows. It does not wait for a device if the batch is on the host.
   virtual double weight(const tensor::Batch& batch) const = 0;
@@ -150,6 +156,9 @@ struct ObjectiveRow {
   /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
   /// may evaluate other batches and add rows. The rows must be the same on all ranks. Null = nothing.
   std::function<void(train::Engine&, std::vector<Metric>&)> evaluated{};
+  /// Makes the samples of a run, every training.sample_every steps and at its end, on every rank; rank 0 keeps them.
+  /// Null = a text, if the model generates some (cli/text_samples.h).
+  std::function<std::vector<Sample>(train::Trainer&, const ShowText&)> samples{};
 
   /// Returns the name of the table that selects the objective; empty = none.
   std::string table() const { return tables.empty() ? "" : tables.front().name; }

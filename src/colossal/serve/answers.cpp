@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "colossal/base/base64.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/number.h"
@@ -146,14 +147,7 @@ std::string base64_of(const std::vector<float>& vector) {
     const auto bits = std::bit_cast<uint32_t>(value);
     for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(bits >> shift & 255);
   }
-  constexpr const char* kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t j = i; j < i + 3; ++j) group = group << 8 | (j < bytes.size() ? static_cast<uint8_t>(bytes[j]) : 0);
-    for (int j = 0; j < 4; ++j) text += i + j > bytes.size() ? '=' : kLetters[group >> (18 - 6 * j) & 63];
-  }
-  return text;
+  return base64(bytes);
 }
 
 ordered_json model_object(const std::string& name, int64_t created, int64_t max_model_len) {

@@ -14,6 +14,7 @@
 #pragma once
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <vector>
 
 #include "colossal/base/metric.h"
@@ -29,6 +30,9 @@ struct StepOutcome {
   double loss = 0;             ///< the metric `loss` of the step
   StepResult result{};         ///< result of the last update
   std::vector<Metric> rows{};  ///< further metrics of the step
+  /// Tokens that the step computed, over all ranks, for the metrics; none = those of the batches that it took
+  /// (run::Objective::tokens)
+  std::optional<int64_t> tokens{};
 };
 
 /// The rule that performs the steps of a run with one objective. All ranks call the members in the same order.

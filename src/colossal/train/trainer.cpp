@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <filesystem>
 #include <set>
@@ -42,9 +43,8 @@ namespace colossal::train {
 /// The measurements of one step.
 struct StepWork {
   StepOutcome outcome{};
-  int64_t batches = 0;  // global batches that the rule used
   double seconds = 0;
-  int64_t tokens = 0;  // tokens of these batches
+  int64_t samples = 0, tokens = 0;  // of the batches that the rule took
   std::optional<double> mfu{};
 };
 
@@ -190,9 +190,34 @@ report::StartRecord Trainer::start_record(int64_t steps_done) const {
   return start;
 }
 
-void Trainer::keep_sample(const std::string& text) {
-  if (output_ && !text.empty())
-    output_->record(report::SampleRecord{engine_->steps_done(), config_.training.sample_prompt, text});
+std::vector<run::Sample> Trainer::samples(const run::ShowText& show) {
+  const auto& make = data_.objective.row.samples;
+  return make ? make(*this, show) : std::vector<run::Sample>();
+}
+
+void Trainer::keep(const std::vector<run::Sample>& samples) {
+  if (!output_) return;
+  for (const run::Sample& sample : samples) {
+    report::SampleRecord record{engine_->steps_done(), sample.title, sample.text};
+    if (sample.file.empty()) {
+      if (!sample.text.empty()) output_->record(record);
+      continue;
+    }
+    const bool is_name = std::all_of(sample.file.begin(), sample.file.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+    });
+    require(is_name, "objective", "the file of a sample must have letters, digits, _, - and . alone: got ",
+            printable(sample.file), "; rename it");
+    record.file = checkpoint::step_path("samples", engine_->steps_done()) + "-" + sample.file;
+    try {
+      create_folder(folder_.samples());
+      write_file(folder_.path() + "/" + record.file, sample.bytes);
+    } catch (const Error& error) {
+      log_.warning("a sample cannot be written: ", error.what());
+      continue;
+    }
+    output_->record(record);
+  }
 }
 
 void Trainer::start() {
@@ -432,20 +457,28 @@ void Trainer::evaluate(report::StepMetrics& m) {
   m.add(std::move(rows));
 }
 
-bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks) {
-  constexpr int64_t kValues = 3;
+bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks, StepWork& work) {
+  constexpr int64_t kValues = 5;
   const bool stop = options_.stop_requested && options_.stop_requested();
   const int64_t bytes = memory::peak_bytes(engine_->device());
-  const at::Tensor own = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes), seconds}, at::kDouble);
+  const at::Tensor own = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes), seconds,
+                                     static_cast<double>(work.samples), static_cast<double>(work.tokens)},
+                                    at::kDouble);
   at::Tensor all = at::empty({world_.size() * kValues}, at::kDouble);
   all_ranks().all_gather(all, own).wait();
   bool stops = false;
+  double samples = 0, tokens = 0;
   for (int rank = 0; rank < world_.size(); ++rank) {
     const double* values = all.const_data_ptr<double>() + rank * kValues;
     stops = stops || values[0] > 0;
     ranks.peak_bytes.push_back(static_cast<int64_t>(values[1]));
     ranks.seconds.push_back(values[2]);
+    samples += values[3], tokens += values[4];
   }
+  // The ranks of a replica take the same rows.
+  const int64_t together = world_.size() / config_.parallel.replicas();
+  work.samples = static_cast<int64_t>(samples) / together;
+  work.tokens = work.outcome.tokens.value_or(static_cast<int64_t>(tokens) / together);
   return stops;
 }
 
@@ -456,10 +489,9 @@ double Trainer::peak_flops() {
   return comm::sum(all_ranks(), own);
 }
 
-std::optional<double> Trainer::step_flops() {
+std::optional<double> Trainer::sample_flops() {
   try {
-    return run::costs_of(engine_->model().shape, engine_->objective()).sum() *
-           static_cast<double>(config_.training.batch_size);
+    return run::costs_of(engine_->model().shape, engine_->objective()).sum();
   } catch (const models::UnknownCosts& error) {
     // A pipeline needs these costs to be cut, so there is none here; no other code needs them.
     if (is_first()) log_.warning(error.message(), "; the run continues without reporting the share of the peak");
@@ -473,8 +505,9 @@ StepWork Trainer::make_step() {
   const nlohmann::json position = this->position();  // the batches of a refused step must come again
   try {
     work.outcome = rule_->step(*engine_, [&] {
-      ++work.batches;
       tensor::Batch batch = data_.training->next();
+      work.samples += batch.rows();
+      work.tokens += engine_->objective().tokens(batch, data_.shape);
       tell_notices(*data_.training);
       return batch;
     });
@@ -504,7 +537,7 @@ void Trainer::end_refused(const RefusedStep& error, int64_t steps, const nlohman
 bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
-  const std::optional<double> flops = step_flops();
+  const std::optional<double> flops = sample_flops();
   bool stopped = false;
   TierMoves moves(*engine_);
   Stopwatch watch;
@@ -516,10 +549,9 @@ bool Trainer::run() {
     StepWork work = make_step();
     const int64_t step = engine_->steps_done();
     work.seconds = watch.restart();
-    work.tokens = work.batches * t.batch_size * data_.sample_tokens;
-    if (flops) work.mfu = static_cast<double>(work.batches) * *flops / work.seconds / peak;
     report::RankMetrics ranks{.step = step};
-    stopped = agree_on_step(own.seconds(), ranks);
+    stopped = agree_on_step(own.seconds(), ranks, work);
+    if (flops) work.mfu = static_cast<double>(work.samples) * *flops / work.seconds / peak;
     report::StepMetrics m(step);
     m.add(rows_of(work, ranks));
     m.add(work.outcome.result.rows);
@@ -532,10 +564,10 @@ bool Trainer::run() {
     const auto is_due = [&](int64_t every) { return every > 0 && step / every > before / every; };
     const bool evaluates = is_last || is_due(t.evaluate_every), saves = is_last || stopped || is_due(t.save_every);
     if (evaluates) evaluate(m);
-    const bool samples = options_.sample && !is_last && !stopped && is_due(t.sample_every);
+    const bool samples = !is_last && !stopped && is_due(t.sample_every);
     if (output_) output_->write(m, ranks);
     if (saves) save(is_last || stopped);
-    if (samples) keep_sample(options_.sample(*this));
+    if (samples) keep(this->samples());
     // These are not part of a step. All other work is: an accelerator may still update while the host writes metrics.
     if (evaluates || saves || samples) watch.restart();
   }
@@ -548,10 +580,10 @@ bool Trainer::run() {
   return finished;
 }
 
-void Trainer::write_report(const std::string& sample) {
+void Trainer::write_report(const std::vector<run::Sample>& samples) {
   if (!is_first()) return;
   try {
-    keep_sample(sample);
+    keep(samples);
     write_file(folder_.report(), report::render_report(report_of()));
     if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
     log_.info("report: ", folder_.report());

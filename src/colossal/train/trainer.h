@@ -68,9 +68,6 @@ struct TrainerOptions {
   run::Program program = run::built_in();                ///< models, objectives and adapters that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
-  /// Returns a text that the model generates, for the record of samples. Called on every rank every
-  /// training.sample_every steps. Null or an empty text: no sample.
-  std::function<std::string(Trainer&)> sample;
   /// Called once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
   std::function<bool()> stop_requested;
 };
@@ -93,11 +90,15 @@ class Trainer {
   ///         on every rank. Failures to write other checkpoints, metrics and
   ///         events are logged as warnings, and training continues.
   bool run();
-  /// Writes report.html, or a warning if that fails. Records `sample`, a text that the model generated, unless it is
-  /// empty. After a step with a pipeline also writes pipeline_trace.json. Only rank 0 writes.
-  void write_report(const std::string& sample);
+  /// Returns the samples that the row of the objective makes after the steps so far. `show`: see run::ShowText. All
+  /// ranks must call it.
+  std::vector<run::Sample> samples(const run::ShowText& show = {});
+  /// Writes report.html, or a warning if that fails. Records `samples` first. After a step with a pipeline also writes
+  /// pipeline_trace.json. Only rank 0 writes.
+  void write_report(const std::vector<run::Sample>& samples = {});
 
   Engine& engine() { return *engine_; }
+  const run::Config& config() const { return config_; }
   /// Returns the tokenizer; null if the model reads no text.
   const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
@@ -135,16 +136,18 @@ class Trainer {
   [[noreturn]] void end_refused(const RefusedStep& error, int64_t steps, const nlohmann::json& position);
   /// Evaluates on held-out data, if there is any, and adds the rows to the step, with those of the objective's row.
   void evaluate(report::StepMetrics& metrics);
-  /// Gathers memory and step time of each rank into `ranks`. Returns true if a stop was requested on any rank.
-  /// Communication: one all_gather for both. `seconds` is the step time of this rank.
-  bool agree_on_step(double seconds, report::RankMetrics& ranks);
-  /// Adds a text that the model generated after the steps so far to the record of samples. No communication.
-  void keep_sample(const std::string& text);
+  /// Gathers memory and step time of each rank into `ranks`, and adds up in `work` what the replicas took. Returns true
+  /// if a stop was requested on any rank. Communication: one all_gather for all of it. `seconds` is the step time of
+  /// this rank.
+  bool agree_on_step(double seconds, report::RankMetrics& ranks, StepWork& work);
+  /// Adds samples of the steps so far to the record of samples, and writes their files. Failures are warnings. No
+  /// communication. Errors ("objective"): a name of a file with other characters than those of run::Sample::file.
+  void keep(const std::vector<run::Sample>& samples);
   report::StartRecord start_record(int64_t steps_done) const;
   double peak_flops();
-  /// Returns the floating-point operations of a step of all ranks. Returns none, with a warning, if the costs of the
-  /// model are unknown (models::costs_of).
-  std::optional<double> step_flops();
+  /// Returns the floating-point operations of a training step on one sample. Returns none, with a warning, if the costs
+  /// of the model are unknown (models::costs_of).
+  std::optional<double> sample_flops();
   report::Report report_of() const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();

@@ -55,6 +55,10 @@ Picture decode_picture(std::string_view bytes, const std::string& name, const Cr
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation);
 Picture decode_jpeg(std::string_view bytes, const std::string& name, const CropFunction& crop, int& orientation);
 
+/// Returns the picture as a PNG file. Errors ("data"): no pixels, more than kMaxSide in a row or column, or another
+/// number of values than 3 width height.
+std::string encode_png(const Picture& picture);
+
 /// Returns the orientation in an EXIF block. `tiff` are the bytes after `Exif\0\0`. Returns 1 if the block has no
 /// orientation or is damaged.
 int exif_orientation(std::string_view tiff);

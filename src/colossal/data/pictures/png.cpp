@@ -74,7 +74,50 @@ bool read_rows(png_structp png, png_infop info, PngReading& reading) {
   return true;
 }
 
+struct PngWriting {
+  std::string bytes, error;
+};
+
+void write_png(png_structp png, png_bytep bytes, size_t count) {
+  static_cast<PngWriting*>(png_get_io_ptr(png))->bytes.append(reinterpret_cast<const char*>(bytes), count);
+}
+
+void flush_png(png_structp) {}
+
+[[noreturn]] void png_write_fails(png_structp png, png_const_charp message) {
+  static_cast<PngWriting*>(png_get_error_ptr(png))->error = message;
+  png_longjmp(png, 1);
+}
+
+/// Does all work that may jump back to setjmp. Returns false after an error.
+bool write_rows(png_structp png, png_infop info, const Picture& picture, PngWriting& writing) {
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
+  png_set_write_fn(png, &writing, write_png, flush_png);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(picture.width), static_cast<png_uint_32>(picture.height), 8,
+               PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  for (int64_t y = 0; y < picture.height; ++y) png_write_row(png, picture.rgb.data() + y * picture.width * 3);
+  png_write_end(png, nullptr);
+  return true;
+}
+
 }  // namespace
+
+std::string encode_png(const Picture& picture) {
+  require(picture.width > 0 && picture.height > 0 && std::max(picture.width, picture.height) <= kMaxSide, "data",
+          "a picture must have 1 to ", kMaxSide, " pixels in a row and a column: got ", picture.width, " x ",
+          picture.height);
+  const auto values = static_cast<size_t>(picture.width * picture.height * 3);
+  require(picture.rgb.size() == values, "data", "a picture of ", picture.width, " x ", picture.height,
+          " pixels must have ", values, " values: got ", picture.rgb.size());
+  PngWriting writing;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &writing, png_write_fails, png_warns);
+  png_infop info = png != nullptr ? png_create_info_struct(png) : nullptr;
+  const bool done = info != nullptr && write_rows(png, info, picture, writing);
+  png_destroy_write_struct(&png, &info);
+  require(done, "data", "a picture cannot be written as PNG: ", writing.error);
+  return std::move(writing.bytes);
+}
 
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation) {
   PngReading reading{.bytes = bytes};
