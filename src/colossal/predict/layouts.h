@@ -1,6 +1,6 @@
 // The legal layouts of a model on a number of ranks.
 //
-//   const predict::LayoutSpace space(config, {.shape = shape}, {.ranks = 8, .ranks_per_node = 8});
+//   const predict::LayoutSpace space(config, shape, {.ranks = 8, .ranks_per_node = 8});
 //   space.for_each([&](const predict::Layout& layout) { seconds.push_back(price(space, layout)); });
 //   const run::Config chosen = space.config_of(layout);
 #pragma once

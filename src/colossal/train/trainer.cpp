@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <set>
 
-#include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -32,6 +31,7 @@
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/measured_memory.h"
 #include "colossal/train/memory_needs.h"
+#include "colossal/train/needed_models.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/run_output.h"
 #include "colossal/train/stall_records.h"
@@ -76,16 +76,6 @@ std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ran
 }
 
 constexpr char kNeeds[] = "needs";  // key in the progress: the models that a checkpoint leaves out
-
-std::string text_of(const run::ResolvedFurther& further, const ModelSize& size) {
-  const std::string& name = further.model.name;
-  if (further.model.use == run::ModelUse::WithoutAdapters)
-    return concat(name, ": the main model without its adapters, with no parameters of its own");
-  return concat(name, ": ", further.source.shape.architecture->name, " of ", size.parameters, " parameters from ",
-                further.source.path, ", ", size.trained == 0 ? "frozen" : concat(size.trained, " of them train"),
-                further.optimizer ? " by " + further.optimizer->name : "", ", ", readable_bytes(size.bytes),
-                " over all ranks");
-}
 
 /// The data of all ranks begins with the same batch and has the same traits.
 RankInputs inputs_of(const run::RunData& data) {
@@ -221,7 +211,7 @@ void Trainer::keep(const std::vector<run::Sample>& samples) {
 }
 
 void Trainer::start() {
-  needs_ = std::make_unique<nlohmann::json>(data_.further.empty() ? nlohmann::json::array() : needed_models());
+  needs_ = std::make_unique<nlohmann::json>(needed_models(data_.further, engine_->mesh()));
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
   const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
@@ -330,7 +320,7 @@ void Trainer::log_start() {
             world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
             data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
             data_.sample_tokens, " tokens");
-  for (size_t i = 1; i < sizes.size(); ++i) log_.info(text_of(data_.further.at(i - 1), sizes.at(i)));
+  for (size_t i = 1; i < sizes.size(); ++i) log_.info(to_string(data_.further.at(i - 1), sizes.at(i)));
 }
 
 void Trainer::resume(const checkpoint::StepFolders& steps) {
@@ -375,31 +365,8 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
 }
 
-nlohmann::json Trainer::needed_models() {
-  std::string text;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    if (!is_first()) return;
-    const auto busy = world_.busy("computing the checksums of further models");
-    nlohmann::json needs = nlohmann::json::array();
-    for (const run::ResolvedFurther& further : data_.further)
-      if (further.model.use == run::ModelUse::Frozen)
-        needs.push_back({{"name", further.model.name},
-                         {"from", further.source.path},
-                         {"checksum", run::checksum_of(further.source)}});
-    text = needs.dump();
-  });
-  return nlohmann::json::parse(comm::broadcast_text(all_ranks(), at::kCPU, 0, text));
-}
-
 void Trainer::check_needed(const nlohmann::json& progress) const {
-  std::string changed;
-  for (const nlohmann::json& saved : progress.value(kNeeds, nlohmann::json::array()))
-    for (const nlohmann::json& now : *needs_) {
-      if (now.at("name") != saved.at("name")) continue;
-      const bool is_same = now.at("checksum") == saved.at("checksum") &&
-                           (now.at("checksum") != "" || now.at("from") == saved.at("from"));
-      if (!is_same) changed += concat(changed.empty() ? "" : ", ", now.at("name").get<std::string>());
-    }
+  const std::string changed = changed_models(*needs_, progress.value(kNeeds, nlohmann::json::array()));
   require(changed.empty() || options_.accept_changed_model, "model",
           "further models must have the weights with which the checkpoint was trained: got others for ", changed,
           "; restore them, or add --accept-changed-model to train with these");

@@ -120,8 +120,6 @@ class Trainer {
   /// and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
-  /// Returns name, source and checksum of each further model that checkpoints leave out. Collective.
-  nlohmann::json needed_models();
   /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.
   void check_needed(const nlohmann::json& progress) const;
   void save(bool last) { save(last, position()); }

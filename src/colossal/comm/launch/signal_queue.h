@@ -7,8 +7,8 @@
 namespace colossal::comm {
 
 /// During its lifetime SIGINT, SIGTERM and SIGCHLD wait for wait(), and so do SIGHUP and SIGTSTP, unless they were
-/// ignored before (SIGHUP under nohup). SIGPIPE and SIGTTOU are blocked: output to a closed pipe does not end this process,
-/// and it may give a terminal away from the background.
+/// ignored before (SIGHUP under nohup). SIGPIPE and SIGTTOU are blocked: output to a closed pipe does not end this
+/// process, and it may give a terminal away from the background.
 class SignalQueue {
  public:
   /// Errors: throws Error("launch", ...) if the system has no descriptor left.
