@@ -69,6 +69,7 @@ bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
   const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.models, cluster);
   plan::Prediction prediction = predict::predict_step(planned.config, planned.models, roles, cluster);
   if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.models, cluster);
+  predict::add_models(prediction, planned.config, planned.models);
   add_notes(planned, prediction);
   const predict::Check check =
       predict::compare(predict::steps_of(roles, prediction), counted, planned.models.main().shape.experts > 0);

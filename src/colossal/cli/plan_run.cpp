@@ -37,6 +37,7 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
       progress.update(recorded, "changes tried, because the layout does not fit");
     });
   progress.finish();
+  predict::add_models(prediction, run.config, run.models);
   add_notes(run, prediction);
   if (!wishes.report.empty())
     write_file(wishes.report, predict::prediction_page(wishes.config, run.config, roles, prediction, cluster));

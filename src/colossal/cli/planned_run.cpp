@@ -82,7 +82,6 @@ ProgressStyle style_on_terminals(std::FILE* stream) {
 }
 
 void add_notes(const PlannedRun& run, plan::Prediction& prediction) {
-  predict::add_models(prediction, run.config, run.models);
   for (const std::string* note : {&run.vocabulary_note, &run.note})
     if (!note->empty()) prediction.assumptions.push_back(*note);
 }

@@ -47,7 +47,7 @@ PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program);
 /// Returns the style of a progress display that only a terminal shows: a plan that is piped has nothing but its answer.
 ProgressStyle style_on_terminals(std::FILE* stream);
 
-/// Adds the sizes of the models of a planned run to its prediction, and its notes to the assumptions.
+/// Adds the notes of a planned run to the assumptions of a prediction.
 void add_notes(const PlannedRun& run, plan::Prediction& prediction);
 
 }  // namespace colossal::cli
