@@ -342,6 +342,7 @@ TEST(FurtherModels, MayBeTheMainModelWithoutItsAdapters) {
       EXPECT_EQ(of(*engine, "reference"), want);
       EXPECT_NE(of(*engine, ""), want) << "they are switched on again";
       EXPECT_THAT(test::complaint([&] { losses_of(*engine, {"reference"}); }), HasSubstr("which is frozen"));
+      EXPECT_THAT(test::complaint([&] { engine->model("reference"); }), HasSubstr("call forward()"));
       for (const ModelSize& size : model_sizes(config, {{.shape = policy(), .adapter = adapter},
                                                         {.name = "reference", .is_main_without_adapters = true}}))
         EXPECT_EQ(size.parameters == 0, size.name == "reference");

@@ -219,6 +219,13 @@ const Engine::Member& Engine::member(const std::string& name) const {
   throw Error("model", concat("no model has the name ", name, ": there are ", names));
 }
 
+distributed::DistributedModel& Engine::model(const std::string& name) {
+  const Member& one = member(name);
+  require(!one.without_adapters, "model", "only passes of the engine switch adapters off: got model ", name,
+          ", which is the main one without its adapters; call forward()");
+  return *one.model;
+}
+
 std::vector<std::string> Engine::model_names() const {
   std::vector<std::string> names;
   for (const Member& one : members_) names.push_back(one.name);
@@ -432,6 +439,7 @@ at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& 
 StepResult Engine::step() {
   const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Optimizer);
+  is_updating_ = true;
   StepResult result = optimization_->step();
   if (fp8_) {  // after the update, because a refused step leaves no trace
     parallel::GroupReduction ranks(holders_of(*mesh_, *fp8_));
@@ -441,6 +449,7 @@ StepResult Engine::step() {
   for (const Member& one : members_)
     if (one.reports)
       for (Metric& row : one.reports->end_step(one.mesh->all(), result.skipped)) result.rows.push_back(std::move(row));
+  is_updating_ = false;
   return result;
 }
 

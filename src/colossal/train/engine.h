@@ -159,6 +159,8 @@ class Engine : public Resumable {
   ///                nn::Fp8Layers::end_step().
   /// Cost:          does not wait for the device.
   StepResult step();
+  /// Returns true during step(), and after a step() that threw.
+  bool is_updating() const { return is_updating_; }
   /// Returns the objective's sums and weight of `batch` over all ranks, computed by the main model without gradients or
   /// dropout. Communication: one all_reduce of [k + 1], k sums and the weight, over "pipeline" and the axes that split
   /// rows.
@@ -199,8 +201,9 @@ class Engine : public Resumable {
   const RecomputeChoice& recomputation() const { return recomputation_; }
   const run::Objective& objective() const { return *objective_; }
   /// Returns a model by name, over the ranks of the mesh, for the caller's own passes and for infer::Engine, between
-  /// two steps. The model ends its passes itself.
-  distributed::DistributedModel& model(const std::string& name) { return *member(name).model; }
+  /// two steps. The model ends its passes itself. Errors ("model"): the main model without its adapters, for which only
+  /// passes of the engine switch them off.
+  distributed::DistributedModel& model(const std::string& name);
   /// Returns the main model.
   distributed::DistributedModel& distributed() { return *members_.front().model; }
   /// Returns this rank's part of the main model.
@@ -251,6 +254,7 @@ class Engine : public Resumable {
   std::vector<Member> members_;         // the main model first
   std::shared_ptr<bool> without_adapters_ = std::make_shared<bool>(false);  // true: passes skip adapters
   int64_t passes_ = 0;                  // training passes since zero_grad()
+  bool is_updating_ = false;
   RecomputeChoice recomputation_;
   std::shared_ptr<const Segments> segments_;  // of recomputation_; null = not chosen
   std::unique_ptr<Optimization> optimization_;
@@ -279,8 +283,7 @@ std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, 
 ///              "model": adapters that leave no parameter to train; an optimizer for a model that is frozen.
 ///              "prepacked": an adapter that packs weights and does not keep their values. There is no communication
 ///              before these errors, except comm::agree(): one if an adapter has a `product`, those of Optimization
-/// with
-///              tiers of [memory], and those of memory.recompute = "auto", for which see train/recompute_choice.h.
+///              with tiers of [memory], and those of memory.recompute = "auto", for which see train/recompute_choice.h.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const RunModels& models,
                                    std::optional<at::Device> device = {});
 

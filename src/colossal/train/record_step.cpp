@@ -40,19 +40,20 @@ std::string first_sentence_of(const c10::Error& error) {
   return message.substr(0, std::min(message.find(". "), message.find('\n')));
 }
 
-/// Runs a part of a step. If LibTorch lacks one of its operators on meta, the error names `keys`, which choose them.
-template <class Part>
-void on_shapes(const std::string& keys, const Part& part) {
+/// Runs a part of a step. If LibTorch lacks one of its operators on meta, the error names the keys that choose them,
+/// which are keys().
+template <class Keys, class Part>
+void on_shapes(const Keys& keys, const Part& part) {
   try {
     part();
   } catch (const c10::Error& error) {
     throw Error("record",
-                concat("the step must run on tensors without data (at::kMeta): got an operator of ", keys,
+                concat("the step must run on tensors without data (at::kMeta): got an operator of ", keys(),
                        " that does not (", first_sentence_of(error), "); choose another, or train without a plan"));
   }
 }
 
-std::string keys_of(const run::Config& config, const RunModels& models) {
+std::string keys_of_pass(const run::Config& config, const RunModels& models) {
   const bool has_folder = !config.model.from.empty();
   std::string keys =
       concat(has_folder ? "model.from = \"" : "model.name = \"", has_folder ? config.model.from : config.model.name,
@@ -60,7 +61,7 @@ std::string keys_of(const run::Config& config, const RunModels& models) {
   if (config.precision.mode == "fp8")
     keys += concat(", precision.fp8_scaling = \"", config.precision.fp8.scaling, "\"");
   if (config.parallel.compress != "none") keys += concat(", parallel.compress = \"", config.parallel.compress, "\"");
-  return concat(keys, " or optimizer.name = \"", config.optimizer.name, "\"");
+  return keys;
 }
 
 /// `rows`: null = full samples, each row one document.
@@ -68,8 +69,11 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
                          const tensor::Batch* rows) {
   const tensor::MeantDevice meant(simulated_by_meta(config));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
-  const std::string keys = keys_of(config, models);
   std::unique_ptr<Engine> engine;
+  const auto keys = [&] {
+    return engine && engine->is_updating() ? concat("optimizer.name = \"", config.optimizer.name, "\"")
+                                           : keys_of_pass(config, models);
+  };
   on_shapes(keys, [&] { engine = initialize(world, config, models, at::kMeta); });
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
