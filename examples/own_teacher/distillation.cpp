@@ -40,6 +40,9 @@ class Distillation : public run::Objective {
     return text.with(kTaught, {taught, {Dim::Row, Dim::Other}});
   }
   std::vector<std::string> added_fields() const override { return {kTaught}; }
+  int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override {
+    return of_text_->tokens(batch, shape);
+  }
   std::string missing_from(const models::Model& model) const override { return of_text_->missing_from(model); }
   void check(const tensor::Batch& batch) const override { of_text_->check(batch); }
   double weight(const tensor::Batch& batch) const override { return of_text_->weight(batch); }

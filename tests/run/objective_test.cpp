@@ -81,6 +81,20 @@ TEST(ChooseObjective, UsesDefaultOfArchitecture) {
   EXPECT_TRUE(chosen({}).tables.values().empty());
 }
 
+// A row of an encoder and a decoder has the tokens of both, and an image has its patches and the class token.
+TEST(Objective, CountsTheTokensOfItsRows) {
+  Config config;
+  config.data.sequence = 96;
+  const auto counted = [&](const std::string& preset) {
+    const auto objective = choose_objective(config, two_more(), shape_of(preset)).objective;
+    return objective->tokens(objective->example(3), shape_of(preset));
+  };
+  EXPECT_EQ(counted("gpt2-tiny"), 3 * 96);
+  EXPECT_EQ(counted("bert-tiny"), 3 * 96);
+  EXPECT_EQ(counted("t5-tiny"), 3 * 96);
+  EXPECT_EQ(counted("vit-tiny-cifar"), 3 * shape_of("vit-tiny-cifar").positions);
+}
+
 TEST(ChooseObjective, SelectsByTableOfConfig) {
   const ChosenObjective given = chosen(config_of("[ranking]\npairs = 7\n", {"--ranking.margin=0.25"}));
   EXPECT_EQ(given.name, "ranking");

@@ -61,7 +61,7 @@ LayoutSpace::LayoutSpace(const run::Config& config, const train::RunModels& mode
   costs_ = run::costs_of(shape_, *objective);
   learned_parts_ = run::LearnedParts(given_, shape_, *objective);
   if (learned_parts_.any()) learned_ = learned_parts_.of(given_.parallel, given_.micro_batches());
-  tokens_ = objective->example(1).has_tokens() ? given_.data.sequence : std::max<int64_t>(1, shape_.positions);
+  tokens_ = objective->tokens(objective->example(1), shape_);
   add_tensors();
   add_sequences();
   add_experts();

@@ -274,9 +274,7 @@ std::optional<ModelWork> work_of(const run::Config& config, const train::RunMode
   const auto objective = models.objective(config);
   const models::ModelShape& shape = models.main().shape;
   const tensor::Batch example = objective->example(1);
-  const int64_t tokens = shape.task().reads_text() ? config.data.sequence
-                         : example.has_tokens()    ? example.tokens()
-                                                   : std::max<int64_t>(1, shape.positions);
+  const int64_t tokens = objective->tokens(example, shape);
   try {
     return ModelWork{run::costs_of(shape, *objective).sum() / static_cast<double>(tokens), tokens};
   } catch (const models::UnknownCosts&) {

@@ -17,6 +17,10 @@ tensor::Batch HeadObjective::example(int64_t rows) const {
 
 std::string HeadObjective::missing_from(const models::Model& model) const { return model.head ? "" : "a head"; }
 
+int64_t HeadObjective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
+  return shape.task().reads_text() ? batch.rows() * config_.data.sequence : Objective::tokens(batch, shape);
+}
+
 void HeadObjective::check(const tensor::Batch& batch) const { models::check_batch(shape_, batch); }
 
 double HeadObjective::weight(const tensor::Batch& batch) const {

@@ -12,6 +12,8 @@ class HeadObjective : public Objective {
 
   tensor::Batch example(int64_t rows) const override;
   std::string missing_from(const models::Model& model) const override;
+  /// Counts data.sequence tokens a row of text, those of source and target together.
+  int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override;
   void check(const tensor::Batch& batch) const override;
   double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
