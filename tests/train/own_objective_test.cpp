@@ -231,6 +231,21 @@ TEST_F(OwnObjectiveRun, RefusesRulesWithoutAnUpdateAndForUnknownObjectives) {
               HasSubstr("unknown objective regresion, did you mean `regression`?"));
 }
 
+// Data may be made by the ranks of the run before they are opened.
+TEST_F(OwnObjectiveRun, PreparesItsDataBeforeItOpensThem) {
+  run::Config c = make("prepared");
+  const std::string given = c.data.path;
+  c.data.path = folder / "copy.csv";
+  EXPECT_THAT(test::thrown_message([&] { train(c, {.program = own_program()}); }), HasSubstr("cannot be read"));
+  TrainerOptions options{.start = Start::Overwrite, .program = own_program()};
+  options.program.objectives.at("regression").prepare = [&](comm::World& world, const run::Config& config,
+                                                            const run::OwnTables& tables) {
+    EXPECT_TRUE(tables.has("regression"));
+    if (world.rank() == 0) write_file(config.data.path, test::read_all(given));
+  };
+  EXPECT_FALSE(train(c, options).empty());
+}
+
 TEST_F(OwnObjectiveRun, CallsEvaluatedWithTheRowsOfEachEvaluation) {
   std::vector<int64_t> steps;
   TrainerOptions options{.program = own_program()};

@@ -82,6 +82,14 @@ ResolvedModel resolve_run(const Config& config, const Program& program) {
   return run;
 }
 
+void prepare_data(const Config& config, const Program& program, comm::World& world) {
+  const auto& rows = program.objectives.rows();
+  if (std::none_of(rows.begin(), rows.end(), [](const ObjectiveRow& row) { return bool(row.prepare); })) return;
+  const ObjectiveRow row =
+      choose_row(config, program.objectives, program.models.resolve(config.model), tables_of(program.adapters));
+  if (row.prepare) row.prepare(world, config, OwnTables(row.tables));
+}
+
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
   program.models.check_training(config.model);
@@ -91,7 +99,6 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;
-  const tensor::Batch example = objective.example(1);
   OpenedData opened = objective.open({config, model.shape, tokenizer, builtin, replica});
   const tensor::ReplicaRows rows = config.replica_rows(replica);
   data::BatchOptions options{.batch_size = rows.batch_size,
@@ -106,9 +113,7 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               opened.stream ? std::make_unique<data::Batches>(std::move(opened.stream), options.pinned)
                             : std::make_unique<data::Batches>(opened.training, options),
               nullptr,
-              tokenizer              ? config.data.sequence
-              : example.has_tokens() ? example.tokens()
-                                     : std::max<int64_t>(1, model.shape.positions),
+              objective.tokens(objective.example(1), model.shape),
               config.model,
               model.objective,
               model.adapter,

@@ -38,6 +38,10 @@ ResolvedModel resolve_run(const Config& config, const Program& program);
 /// Errors ("model", "data"): it does not.
 void check_text(const Config& config, const ResolvedModel& model);
 
+/// Calls ObjectiveRow::prepare of the run's objective, if there is one. Collective among all ranks of `world`. Errors:
+/// those of choose_row() and of the function.
+void prepare_data(const Config& config, const Program& program, comm::World& world);
+
 /// The opened data of one replica, and the model that fits them.
 struct RunData {
   models::ModelShape shape;

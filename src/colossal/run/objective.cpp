@@ -112,8 +112,8 @@ void refuse_tables_of_others(const Config& config, const Objectives& objectives,
 
 }  // namespace
 
-ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
-                                 const std::vector<OwnTable>& others) {
+ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                        const std::vector<OwnTable>& others) {
   std::vector<OwnTable> tables = tables_of(objectives);
   const ObjectiveRow* chosen = selected(config, objectives);
   for (const OwnTable& other : others)
@@ -124,14 +124,22 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
   read_tables(config, tables);
   if (!chosen) chosen = &objectives.at(shape.task().objective);
   refuse_tables_of_others(config, objectives, *chosen);
-  ChosenObjective result{.name = chosen->name, .row = *chosen};
-  for (OwnTable& own : result.row.tables)
+  ObjectiveRow row = *chosen;
+  for (OwnTable& own : row.tables)
     for (const OwnTable& table : tables)
       if (table.name == own.name) own.keys = table.keys;
-  const OwnTables values(result.row.tables);
-  result.objective = chosen->make(config, values, shape);
-  result.tables = document_of(result.row.tables);
-  if (chosen->models) result.models = chosen->models(config, values, shape);
+  return row;
+}
+
+ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                                 const std::vector<OwnTable>& others) {
+  ChosenObjective result{.row = choose_row(config, objectives, shape, others)};
+  const ObjectiveRow& row = result.row;
+  const OwnTables values(row.tables);
+  result.name = row.name;
+  result.objective = row.make(config, values, shape);
+  result.tables = document_of(row.tables);
+  if (row.models) result.models = row.models(config, values, shape);
   return result;
 }
 

@@ -38,6 +38,7 @@
 
 #include "colossal/base/metric.h"
 #include "colossal/base/own_keys.h"
+#include "colossal/comm/world.h"
 #include "colossal/data/batches.h"
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
@@ -149,6 +150,9 @@ struct ObjectiveRow {
   /// shape is known. Data must be read in open(), because data read here would be needed by all of these commands.
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
+  /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
+  /// exist. Called on every rank, collectively; the ranks must throw alike. Null = nothing.
+  std::function<void(comm::World&, const Config&, const OwnTables&)> prepare{};
   /// Names the further models of a run with that main model; null = none.
   std::function<std::vector<FurtherModel>(const Config&, const OwnTables&, const models::ModelShape&)> models{};
   /// Makes the rule for the steps of a run (train/step_rule.h); null = one batch and one update a step.
@@ -196,10 +200,15 @@ struct ChosenObjective {
 /// Returns the tables of all objectives that have one, with their defaults.
 std::vector<OwnTable> tables_of(const Objectives& objectives);
 
-/// Makes the objective whose table the config has, or else the one that the architecture names. `others`: the program's
-/// tables that do not belong to objectives.
+/// Returns the row of the objective whose table the config has, or else of the one that the architecture names, with
+/// the values of its tables in the config. `others`: the program's tables that do not belong to objectives.
 /// Errors ("config"): tables of two objectives; a table of other objectives alone; errors of read_tables().
-/// Errors ("objective"): a name that no objective has; errors of ObjectiveRow::make.
+/// Errors ("objective"): a name that no objective has.
+ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                        const std::vector<OwnTable>& others = {});
+
+/// Makes the objective of choose_row(), and names its models. Errors: those of choose_row() and of ObjectiveRow::make
+/// and models.
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                                  const std::vector<OwnTable>& others = {});
 

@@ -101,6 +101,10 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     config_.validate();
     if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
   });
+  {
+    const auto busy = world_.busy("preparing the data");
+    run::prepare_data(config_, options_.program, world_);
+  }
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
