@@ -12,7 +12,7 @@
 #   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
 #   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
-# LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
+# LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.15 that .venv or python3 can import; else the wheel is installed into .venv.
 # COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
 # COLOSSAL_CCACHE=off: compiles without ccache, which is used if it is on the path.
 set -euo pipefail
@@ -196,8 +196,8 @@ look_for_torch() {
   for python in "$root/.venv/bin/python" python3; do
     found=$(torch_of "$python") || continue
     version=${found%% *}
-    if is_older "$version" 2.11 || ! is_older "$version" 2.15; then
-      echo "colossal.sh: torch $version of $python is not used: LibTorch 2.11 to 2.14 is supported" >&2
+    if is_older "$version" 2.11 || ! is_older "$version" 2.16; then
+      echo "colossal.sh: torch $version of $python is not used: LibTorch 2.11 to 2.15 is supported" >&2
       continue
     fi
     if [ "$python" = python3 ] && [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ ! -e "${found#* }/lib/libtorch_cuda.so" ]; then
@@ -231,7 +231,7 @@ pip_install() {  # "what" argument...
   rm -rf "$root/build/pip"
   [ $failed = no ] || die "pip could not install LibTorch (the log is $log). Three ways around it:
   LIBTORCH_ROOT=FOLDER ./colossal.sh ...        FOLDER is an unpacked LibTorch, or the torch folder of another environment
-  a python3 that can import torch 2.11 to 2.14  first in PATH
+  a python3 that can import torch 2.11 to 2.15  first in PATH
   PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER ./colossal.sh ...   FOLDER holds the wheel of torch $torch_version for this Python"
 }
 

@@ -46,8 +46,8 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS LIBTORCH_ROOT LibTorch_CPU LibTorch_C10
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "Run ./colossal.sh, which installs it, or pass -DLIBTORCH_ROOT=<site-packages>/torch.")
-if(LibTorch_VERSION VERSION_LESS 2.11 OR LibTorch_VERSION VERSION_GREATER_EQUAL 2.15)
-  message(FATAL_ERROR "LibTorch must be 2.11 to 2.14: got ${LibTorch_VERSION} at ${LIBTORCH_ROOT}; set LIBTORCH_ROOT to another one")
+if(LibTorch_VERSION VERSION_LESS 2.11 OR LibTorch_VERSION VERSION_GREATER_EQUAL 2.16)
+  message(FATAL_ERROR "LibTorch must be 2.11 to 2.15: got ${LibTorch_VERSION} at ${LIBTORCH_ROOT}; set LIBTORCH_ROOT to another one")
 endif()
 
 # The Python that can mend this torch: a wheel lies in <environment>/lib/pythonX.Y/site-packages/torch.

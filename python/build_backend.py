@@ -2,7 +2,7 @@
 
 The package works beside one minor version of torch only, the one that it was built with:
 
-- If the environment that pip installs into has a torch 2.11 to 2.14, the build uses that one and downloads no other.
+- If the environment that pip installs into has a torch 2.11 to 2.15, the build uses that one and downloads no other.
 - Otherwise the build requires torch 2.13.0.
 
 Environment variables:
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Optional, Union
 
 DEFAULT_TORCH = "2.13.0"
-OLDEST, NEWEST = (2, 11), (2, 14)
+OLDEST, NEWEST = (2, 11), (2, 15)
 SUPPORTED = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 # Packages that pip brings if they are missing, or that it does not need.
 PACKAGES_OF_PIP = ("cmake", "ninja-build", "python3-venv")

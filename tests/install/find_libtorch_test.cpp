@@ -151,10 +151,10 @@ TEST_F(FindLibTorch, NamesAMissingLibraryAndItsRemedy) {
 
 TEST_F(FindLibTorch, RefusesATorchThatIsTooNew) {
   write(torch() + "/include/torch/headeronly/version.h",
-        "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 15\n#define TORCH_VERSION_PATCH 0\n");
+        "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 16\n#define TORCH_VERSION_PATCH 0\n");
   const Finished done = configure("AUTO");
   EXPECT_NE(done.status, 0);
-  EXPECT_THAT(done.output, HasSubstr("LibTorch must be 2.11 to 2.14: got 2.15.0"));
+  EXPECT_THAT(done.output, HasSubstr("LibTorch must be 2.11 to 2.15: got 2.16.0"));
 }
 
 }  // namespace

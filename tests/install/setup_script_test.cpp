@@ -267,11 +267,11 @@ TEST_F(SetupScript, KeepsATorchOfTheUser) {
 
 TEST_F(SetupScript, SkipsATorchThatIsTooNew) {
   fs::create_directories(base + "/torch/include");
-  ASSERT_EQ(start({{"FAKE_SYSTEM_TORCH", "2.14.1+cpu " + base + "/torch"}}).status, 0);
-  EXPECT_THAT(calls(), Not(HasSubstr("pip"))) << "2.14 is supported";
+  ASSERT_EQ(start({{"FAKE_SYSTEM_TORCH", "2.15.1+cpu " + base + "/torch"}}).status, 0);
+  EXPECT_THAT(calls(), Not(HasSubstr("pip"))) << "2.15 is supported";
   fs::remove_all(checkout + "/build");
-  const Finished done = start({{"FAKE_SYSTEM_TORCH", "2.15.0 " + base + "/torch"}});
-  EXPECT_THAT(done.output, HasSubstr("torch 2.15.0 of python3 is not used: LibTorch 2.11 to 2.14 is supported"));
+  const Finished done = start({{"FAKE_SYSTEM_TORCH", "2.16.0 " + base + "/torch"}});
+  EXPECT_THAT(done.output, HasSubstr("torch 2.16.0 of python3 is not used: LibTorch 2.11 to 2.15 is supported"));
   EXPECT_THAT(calls(), HasSubstr("pip install --no-deps torch==2.13.0"));
 }
 

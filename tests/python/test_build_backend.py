@@ -55,7 +55,7 @@ def test_requires_the_default_torch(backend, no_build_core):
     assert backend.get_requires_for_build_wheel() == ["ninja>=1.5", "torch==2.13.0"]
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.12.3", "2.14.1+cpu"])
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.3", "2.15.1+cpu"])
 def test_uses_a_supported_torch_of_the_environment(backend, no_build_core, monkeypatch, tmp_path, version):
     write_torch(tmp_path, version)
     with_target(backend, monkeypatch, tmp_path)
@@ -65,22 +65,22 @@ def test_uses_a_supported_torch_of_the_environment(backend, no_build_core, monke
     assert backend.settings_of_build(None)["cmake.define.LIBTORCH_ROOT"] == f"{tmp_path}/torch"
 
 
-@pytest.mark.parametrize("version", ["2.10.1", "2.15.0", "1.13.1", "3.0.0"])
+@pytest.mark.parametrize("version", ["2.10.1", "2.16.0", "1.13.1", "3.0.0"])
 def test_refuses_another_torch_with_both_versions(backend, no_build_core, monkeypatch, tmp_path, version):
     write_torch(tmp_path, version)
     with_target(backend, monkeypatch, tmp_path)
     with pytest.raises(SystemExit) as refused:
         backend.get_requires_for_build_wheel()
-    assert f"[install] torch must be 2.11 to 2.14: got {version} in {tmp_path}/torch" in str(refused.value)
+    assert f"[install] torch must be 2.11 to 2.15: got {version} in {tmp_path}/torch" in str(refused.value)
 
 
 def test_refuses_it_without_isolation_too(backend, no_build_core, monkeypatch, tmp_path):
     write_torch(tmp_path / "new", "2.14.1")
     with_target(backend, monkeypatch, tmp_path / "new")
     assert backend.build_wheel("dist") == f"{tmp_path}/new/torch"
-    write_torch(tmp_path / "newer", "2.15.0")
+    write_torch(tmp_path / "newer", "2.16.0")
     with_target(backend, monkeypatch, tmp_path / "newer")
-    with pytest.raises(SystemExit, match="torch must be 2.11 to 2.14: got 2.15.0"):
+    with pytest.raises(SystemExit, match="torch must be 2.11 to 2.15: got 2.16.0"):
         backend.build_wheel("dist")
 
 
