@@ -12,8 +12,9 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from .error import Error
 
@@ -58,6 +59,34 @@ class Process:
     """
 
     def __init__(self, words: Sequence[str], on_output: Callable[[str], object]) -> None:
+        self._words = words
+        self._on_output = on_output
+        self._messages = _Messages()
+
+    def __enter__(self) -> Process:
+        # A Ctrl-C while the command starts waits until it can be passed on.
+        early: list[tuple[int, FrameType | None]] = []
+        before = signal.getsignal(signal.SIGINT)
+        waits = callable(before) and threading.current_thread() is threading.main_thread()
+        if waits:
+            signal.signal(signal.SIGINT, lambda number, frame: early.append((number, frame)))
+        try:
+            self._process = self._start()
+        except BaseException:
+            if waits:
+                signal.signal(signal.SIGINT, before)
+            raise
+        try:
+            if waits:
+                signal.signal(signal.SIGINT, before)
+            for number, frame in early:
+                before(number, frame)  # type: ignore[operator, misc]
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def _start(self) -> subprocess.Popen[bytes]:
         set_death_signal, parent = ctypes.CDLL(None).prctl, os.getpid()
 
         def follow_parent() -> None:
@@ -66,19 +95,14 @@ class Process:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
-        self._process = subprocess.Popen(
-            [path(), *words],
+        return subprocess.Popen(
+            [path(), *self._words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=follow_parent,
         )
-        self._on_output = on_output
-        self._messages = _Messages()
-
-    def __enter__(self) -> Process:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

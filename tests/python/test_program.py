@@ -4,8 +4,10 @@ import io
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -101,6 +103,30 @@ def test_ctrl_c_is_passed_on_and_the_second_one_too(script, tmp_path):
         program.run([])
     thread.join()
     assert (tmp_path / "second").exists()
+
+
+def test_ctrl_c_while_the_program_starts_is_passed_on(script, tmp_path, monkeypatch):
+    script(
+        "got = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: got.append(1))\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close()\n"
+        "while len(got) < 1: time.sleep(0.01)\n"
+        f"open({str(tmp_path / 'first')!r}, 'w').close()\n"
+    )
+    start = subprocess.Popen
+
+    def start_and_press(*words, **options):
+        process = start(*words, **options)
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(program.subprocess, "Popen", start_and_press)
+    with pytest.raises(KeyboardInterrupt):
+        program.run([])
+    assert (tmp_path / "first").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_missing_programs_are_named(monkeypatch, tmp_path):
