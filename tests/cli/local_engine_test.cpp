@@ -110,8 +110,7 @@ TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
 TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
   for (int round = 0; round < 5; ++round) {
     LocalEngine engine(words());
-    const auto request = engine.submit({5}, engine.options(R"({"max_tokens": 200})"));
-    std::latch together(3);
+    std::latch together(4);
     std::vector<std::jthread> threads;
     for (int i = 0; i < 3; ++i)
       threads.emplace_back([&] {
@@ -119,8 +118,12 @@ TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
         engine.close();
         EXPECT_THAT(test::complaint([&] { engine.submit({5}, {}); }), HasSubstr("the engine must be open"));
       });
+    // Threads and requests are there before the latch opens, so that none of 40 requests ends by itself.
+    std::vector<std::unique_ptr<LocalRequest>> requests;
+    for (int i = 0; i < 40; ++i) requests.push_back(engine.submit({5}, engine.options(R"({"max_tokens": 200})")));
+    together.arrive_and_wait();
     threads.clear();
-    EXPECT_EQ(whole(*request).finish_reason, FinishReason::Cancelled);
+    EXPECT_EQ(whole(*requests.back()).finish_reason, FinishReason::Cancelled);
   }
 }
 

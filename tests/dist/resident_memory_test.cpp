@@ -20,7 +20,7 @@ const Words kInTiers{"--memory.host=" + std::to_string(kHost)};
 
 struct Outcome {
   Finished finished;
-  int64_t peak_resident = 0;  ///< maximum in bytes, which the system records
+  int64_t peak_resident = 0;  ///< maximum in bytes, without the pages of files, such as those of the program
 };
 
 /// Runs `command` in a process that may have `bytes` of memory.
@@ -33,10 +33,13 @@ Outcome run_within(int64_t bytes, const Words& command) {
                                   .limit = seconds(120),
                                   .meanwhile = [&](const std::string&, int process) {
                                     std::ifstream status("/proc/" + std::to_string(process) + "/status");
-                                    for (std::string line; std::getline(status, line);)
-                                      if (line.starts_with("VmHWM:"))
-                                        outcome.peak_resident =
-                                            std::max<int64_t>(outcome.peak_resident, 1024 * std::stoll(line.substr(6)));
+                                    int64_t peak = 0, of_files = 0;
+                                    for (std::string line; std::getline(status, line);) {
+                                      if (line.starts_with("VmHWM:")) peak = std::stoll(line.substr(6));
+                                      if (line.starts_with("RssFile:")) of_files = std::stoll(line.substr(8));
+                                    }
+                                    outcome.peak_resident =
+                                        std::max<int64_t>(outcome.peak_resident, 1024 * (peak - of_files));
                                   }});
   return outcome;
 }
