@@ -23,6 +23,7 @@
 #include "colossal/cli/run.h"
 #include "colossal/cli/serve.h"
 #include "colossal/cli/train.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::cli {
 
@@ -39,6 +40,7 @@ int print_config_reference(const run::Program*) { become_torch("help", {"config"
 // This program has no config tables of its own.
 std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
 std::vector<std::string> own_table_names(const run::Program*) { return {}; }
+std::vector<run::DataKeys> own_data_keys(const run::Program*) { return run::built_in_data_keys(); }
 int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments); }
 int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }

@@ -18,14 +18,16 @@ void RegressionKeys::fields(colossal::Fields& f) {
   f.text("unit", unit, "unit of that column");
 }
 
+void TableKeys::fields(colossal::Fields& f) { f.choice("separator", separator, {",", ";"}, "mark between columns"); }
+
 namespace {
 
 class Regression : public run::Objective {
  public:
-  Regression(const run::Config& config, RegressionKeys keys, const models::ModelShape& shape)
+  Regression(const run::Config& config, RegressionKeys keys, const TableKeys& table, const models::ModelShape& shape)
       : keys_(std::move(keys)),
         sizes_(shape.own.as<NetworkSizes>()),
-        all_(Table::read(config.data.path, keys_.target)) {
+        all_(Table::read(config.data.path, keys_.target, table.separator[0])) {
     const auto columns = static_cast<int64_t>(all_.columns.size());
     require(columns == sizes_.inputs && sizes_.outputs == 1, "model",
             "a network must have an input for each other column of the table and one output: got ", sizes_.inputs,
@@ -82,7 +84,8 @@ class Regression : public run::Objective {
 run::ObjectiveRow regression() {
   return {.name = "regression",
           .tables = {{"regression", RegressionKeys{}}},
+          .data = TableKeys{},
           .make = [](const run::Config& config, const run::OwnTables& tables, const models::ModelShape& shape) {
-            return std::make_unique<Regression>(config, tables.as<RegressionKeys>("regression"), shape);
+            return std::make_unique<Regression>(config, tables.as<RegressionKeys>("regression"), tables.data<TableKeys>(), shape);
           }};
 }

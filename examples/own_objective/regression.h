@@ -11,4 +11,11 @@ struct RegressionKeys {
   bool operator==(const RegressionKeys&) const = default;
 };
 
+/// Its keys of [data].
+struct TableKeys {
+  std::string separator = ",";
+  void fields(colossal::Fields& f);
+  bool operator==(const TableKeys&) const = default;
+};
+
 colossal::run::ObjectiveRow regression();

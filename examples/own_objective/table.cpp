@@ -16,10 +16,10 @@ using tensor::Dim;
 
 namespace {
 
-std::vector<std::string> words_of(const std::string& line) {
+std::vector<std::string> words_of(const std::string& line, char separator) {
   std::vector<std::string> words;
   std::istringstream rest(line);
-  for (std::string word; std::getline(rest, word, ',');) words.push_back(word);
+  for (std::string word; std::getline(rest, word, separator);) words.push_back(word);
   return words;
 }
 
@@ -27,18 +27,18 @@ double number_of(const std::string& word, const std::string& where) {
   char* end = nullptr;
   const double number = std::strtod(word.c_str(), &end);
   require(!word.empty() && end == word.c_str() + word.size() && std::isfinite(number), "data", where,
-          ": a table must have numbers separated by commas: got `", word, "`");
+          ": a table must have numbers between its separators: got `", word, "`; set data.separator");
   return number;
 }
 
 }  // namespace
 
-Table Table::read(const std::string& path, const std::string& target) {
+Table Table::read(const std::string& path, const std::string& target, char separator) {
   std::ifstream file(path);
   std::string line;
   require(static_cast<bool>(std::getline(file, line)), "data", "the table cannot be read: ", path,
           "; name a file of numbers with --data.path=PATH");
-  Table table{.columns = words_of(line)};
+  Table table{.columns = words_of(line, separator)};
   const auto found = std::find(table.columns.begin(), table.columns.end(), target);
   require(found != table.columns.end(), "data", "the first line of ", path, " must name the column ", target, ": got ",
           line, "; set regression.target");
@@ -47,7 +47,7 @@ Table Table::read(const std::string& path, const std::string& target) {
   table.columns.erase(found);
   for (int64_t number = 2; std::getline(file, line); ++number) {
     const std::string where = concat(path, ":", number);
-    const std::vector<std::string> words = words_of(line);
+    const std::vector<std::string> words = words_of(line, separator);
     require(words.size() == columns, "data", where, ": a line must have ", columns, " numbers: got ", words.size());
     std::vector<double> row;
     for (const std::string& word : words) row.push_back(number_of(word, where));

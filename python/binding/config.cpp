@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::binding {
@@ -26,7 +27,7 @@ ReadConfig read_python_config(const std::string& path, const std::map<std::strin
   for (const auto& [key, value] : values)
     std::visit([&, &name = key](const auto& typed) { on_top.set(name, {typed, "", std::nullopt}); }, value);
   ReadConfig read{run::read_given_config(file, on_top), {}};
-  run::refuse_other_tables(read.given.config, {});
+  run::refuse_other_keys(read.given.config, {}, run::built_in_data_keys());
   for (const ConfigDocument* document : {&file, static_cast<const ConfigDocument*>(&on_top)})
     for (const auto& entry : document->values()) read.keys.insert(entry.first);
   return read;

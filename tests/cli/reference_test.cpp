@@ -11,6 +11,7 @@
 #include "colossal/cli/commands.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "support/paths.h"
 
 namespace colossal::cli::reference_test {
@@ -51,6 +52,9 @@ TEST(Reference, NamesEveryKey) {
     EXPECT_THAT(text, HasSubstr("\n| `" + key.key.substr(key.key.rfind('.') + 1) + "` | ")) << key.key;
     EXPECT_THAT(text, HasSubstr("\n## `[" + key.section + "]`\n")) << key.key;
   }
+  for (const KeyHelp& key : run::describe_data_keys(run::built_in_data_keys()))
+    EXPECT_THAT(text, HasSubstr("\n| `" + key.key.substr(key.key.rfind('.') + 1) + "` | ")) << key.key;
+  EXPECT_THAT(text, HasSubstr("\n## `[data]`: keys of the objectives next-token and masked-token\n"));
   const models::Registry models = models::built_in();
   for (const auto& architecture : models.architectures()) {
     if (architecture->presets.empty()) continue;

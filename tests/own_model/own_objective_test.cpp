@@ -68,6 +68,13 @@ TEST_F(OwnObjectiveProgram, ListsAndRefusesKeysOfItsTable) {
   EXPECT_THAT(misspelt.output, HasSubstr("unknown key `regression.targt`, did you mean `regression.target`?"));
   const Finished unknown = run({"train", kConfig, "--regresion.unit=km", "--run.folder=" + (folder / "no")});
   EXPECT_THAT(unknown.output, HasSubstr("unknown key `regresion.unit`, did you mean `regression.unit`?"));
+  const Finished of_data = run({"help", "config", "data"});
+  EXPECT_THAT(of_data.output, HasSubstr("[data]\n  keys of the objective regression\n  separator = \",\"\n"));
+  const Finished refused = run({"train", kConfig, "--data.separator=;", "--run.folder=" + (folder / "no")});
+  EXPECT_THAT(refused.output, HasSubstr("separator"));
+  const Finished foreign = run({"train", kConfig, "--data.masked=0.5", "--run.folder=" + (folder / "no")});
+  EXPECT_THAT(foreign.output, HasSubstr("`data.masked` belongs to the objective masked-token, and this run has "
+                                        "regression: got 0.5; leave it out"));
 }
 
 }  // namespace

@@ -136,11 +136,11 @@ TEST_F(BertData, RefusesMismatchedDataAndModel) {
   c = config("masked-token");
   c.model.vocabulary = 257;
   EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and the mask token; set model.vocabulary"));
-  for (const auto& [objective, purpose] :
-       {std::pair{"class", "classifies text"}, {"masked-token", "fills in masked tokens"}}) {
+  for (const std::string objective : {"class", "masked-token"}) {
     c = config(objective);
-    c.data.noise_density = 0.15;
-    EXPECT_THAT(refusal(c), HasSubstr(concat("noise_density must be 0 for a model that ", purpose, ": got 0.15")));
+    c.data.own = data_keys({"noise_density=0.15"});
+    EXPECT_THAT(refusal(c), HasSubstr(concat("`data.noise_density` belongs to the objective target, and this run has ",
+                                             objective, ": got 0.15; leave it out")));
   }
 }
 
@@ -152,7 +152,7 @@ Config of_hidden_spans(const std::string& path) {
   c.data.sequence = 64;
   c.data.held_out = 0.3;
   c.data.documents = "joined";
-  c.data.noise_density = 0.15;
+  c.data.own = data_keys({"noise_density=0.15"});
   c.training.batch_size = 4;
   c.training.evaluate_batches = 1;
   return c;
@@ -187,7 +187,7 @@ TEST(T5Data, ReadsPlainTextWithHiddenSpans) {
   EXPECT_THAT(refusal(other), HasSubstr("got 258, tokenizer 257 and the sentinels; set model.vocabulary"));
   other = c;
   other.model = {.name = "gpt2-tiny", .hidden = 16, .layers = 1};
-  EXPECT_THAT(refusal(other), HasSubstr("noise_density must be 0 for a model that continues text: got 0.15"));
+  EXPECT_THAT(refusal(other), HasSubstr("`data.noise_density` belongs to the objective target, and this run has next-token"));
 }
 
 TEST(T5Data, RefusesHeldOutPartShorterThanSample) {
@@ -238,17 +238,18 @@ TEST_F(BertData, StreamsNamedColumnsOfJsonLines) {
   EXPECT_EQ(streamed.training->samples(), -1);
   EXPECT_EQ(streamed.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 16}));
   EXPECT_GT(streamed.held_out->samples(), 20);
-  c.data.sources = {"a=" + (folder / "lines/a.jsonl"), "b=" + (folder / "lines")};
+  const std::string sources = concat("sources=a=", folder / "lines/a.jsonl", ",b=", folder / "lines");
+  c.data.own = data_keys({sources});
   EXPECT_THAT(refusal(c), HasSubstr("leave one out"));
   c.data.path = "builtin";
-  c.data.weights = {1};
+  c.data.own = data_keys({sources, "weights=1"});
   EXPECT_THAT(refusal(c), HasSubstr("weights must be one for each source: got 1 for 2"));
-  c.data.sources = {folder / "lines/a.jsonl"};
+  c.data.own = data_keys({concat("sources=", folder / "lines/a.jsonl")});
   EXPECT_THAT(refusal(c), HasSubstr("each source must be `name=path`"));
   c = config("class");
   c.data.path = folder / "lines/a.jsonl";
   c.data.text_columns = {"body"};
-  c.data.label_column = "kind";
+  c.data.own = data_keys({"label_column=kind"});
   EXPECT_THAT(open_data(c, models::built_in(), "", 0).shape.task().class_names,
               testing::ElementsAre("ham", "spam", "LABEL_2"));
 }
@@ -345,8 +346,8 @@ TEST(VitData, ReadsImagesFromFoldersOfClasses) {
   EXPECT_EQ(parts.held_out->next().at("labels")[0].item<int64_t>(), 1) << "numbered as the training pictures are";
   folder.write("parts/val/cow/1.jpg", kJpeg);
   EXPECT_THAT(refusal(), HasSubstr("the class cow of"));
-  c.data.noise_density = 0.15;
-  EXPECT_THAT(refusal(), HasSubstr("noise_density must be 0 for a model that classifies images: got 0.15"));
+  c.data.own = data_keys({"noise_density=0.15"});
+  EXPECT_THAT(refusal(), HasSubstr("`data.noise_density` belongs to the objective target, and this run has class"));
 }
 
 }  // namespace

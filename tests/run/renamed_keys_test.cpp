@@ -32,7 +32,7 @@ struct Renamed {
 const std::vector<Renamed>& renamed_keys() {
   static const std::vector<Renamed> keys{
       {"data", "longest_line", "max_line_bytes", "\"2MiB\""},   {"data", "faults", "on_error", "\"skip\""},
-      {"data", "least_area", "min_crop_area", "0.25"},          {"parallel", "zero_sharers", "zero_group", "2"},
+      {"parallel", "zero_sharers", "zero_group", "2"},
       {"parallel", "gathered_mib", "max_gathered_mib", "64.0"}, {"training", "graph", "cuda_graph", "true"}};
   return keys;
 }
@@ -60,12 +60,11 @@ TEST_F(RenamedKeys, NotifyWhenRead) {
 TEST_F(RenamedKeys, NotifyWhenReadFromFlags) {
   const GivenConfig given =
       read("", {"--parallel.zero_sharers=2", "--parallel.gathered_mib=64", "--data.longest_line=2MiB",
-                "--data.faults=skip", "--data.least_area=0.25", "--training.graph=true"});
+                "--data.faults=skip", "--training.graph=true"});
   EXPECT_EQ(given.config.parallel.zero_group, 2);
   EXPECT_EQ(given.config.parallel.max_gathered_mib, 64);
   EXPECT_EQ(given.config.data.max_line_bytes, 2 << 20);
   EXPECT_EQ(given.config.data.on_error, "skip");
-  EXPECT_EQ(given.config.data.min_crop_area, 0.25);
   EXPECT_TRUE(given.config.training.cuda_graph);
   EXPECT_EQ(given.notices.size(), renamed_keys().size());
   for (const Renamed& key : renamed_keys()) EXPECT_THAT(given.notices, testing::Contains(key.notice()));

@@ -21,14 +21,20 @@ const std::string kPasses = "no complaint";
 Config with(const std::vector<std::string>& flags) { return read_given_config("", flags).config; }
 
 std::string refusal(const std::vector<std::string>& flags) {
-  return test::complaint([&] { with(flags).validate(); });
+  return test::complaint([&] {
+    const Config config = with(flags);
+    config.validate();
+    resolve_model(config, built_in());
+  });
 }
 
 TEST(UnusedKeys, NeedOtherKeys) {
   EXPECT_THAT(refusal({"--data.weights=1,2"}),
               HasSubstr("[data] weights needs data.sources, without which it has no effect: got [1.0, 2.0]"));
+  EXPECT_THAT(refusal({"--model.name=t5-tiny", "--data.mean_span=5"}), HasSubstr("mean_span needs data.noise_density"));
+  EXPECT_EQ(refusal({"--model.name=t5-tiny", "--data.mean_span=5", "--data.noise_density=0.15"}), kPasses);
   const std::vector<std::pair<std::string, std::string>> rows{
-      {"data.mean_span=5", "data.noise_density=0.15"},         {"precision.masters=false", "precision.mode=bf16"},
+      {"precision.masters=false", "precision.mode=bf16"},
       {"precision.loss_scale=8", "precision.mode=fp16"},       {"precision.loss_scale_growth=8", "precision.mode=fp16"},
       {"precision.fp8_scaling=delayed", "precision.mode=fp8"}, {"precision.fp8_margin=1", "precision.mode=fp8"}};
   for (const auto& [key, need] : rows) {
@@ -38,7 +44,7 @@ TEST(UnusedKeys, NeedOtherKeys) {
   const std::string history = "--precision.fp8_history=4", fp8 = "--precision.mode=fp8";
   EXPECT_THAT(refusal({history, fp8}), HasSubstr("fp8_history needs precision.mode fp8 with precision.fp8_scaling"));
   EXPECT_EQ(refusal({history, fp8, "--precision.fp8_scaling=delayed"}), kPasses);
-  EXPECT_THAT(refusal({"--data.augment=false", "--data.min_crop_area=0.5"}), HasSubstr("min_crop_area needs"));
+  EXPECT_THAT(refusal({"--model.name=vit-tiny-cifar", "--data.augment=false", "--data.min_crop_area=0.5"}), HasSubstr("min_crop_area needs"));
 }
 
 TEST(UnusedKeys, StayBesideASwitchThatIsOff) {
@@ -57,12 +63,18 @@ TEST(UnusedKeys, NeedAModelOfTheirKind) {
     return test::complaint([&] { open_data(with(flags), built_in(), "", 0, at::kCPU); });
   };
   EXPECT_EQ(opening({}), kPasses);
-  for (const char* key :
-       {"data.masked=0.5", "data.masked_random=0.2", "data.augment=false", "data.min_crop_area=0.5",
-        "data.image_mean=[0.5, 0.5, 0.5]", "data.image_deviation=[0.5, 0.5, 0.5]", "data.label_column=x",
-        "data.target_column=x", "data.text_columns=[\"x\"]", "data.shuffle_bytes=0"})
+  for (const char* key : {"data.text_columns=[\"x\"]", "data.shuffle_bytes=0"})
     EXPECT_THAT(opening({"--model.name=gpt2-tiny", concat("--", key)}), HasSubstr("without which it has no effect"))
         << key;
+  const std::vector<std::string> labels{"--model.name=bert-tiny", "--model.objective=class", "--model.classes=2"};
+  for (const char* key : {"data.augment=false", "data.min_crop_area=0.5", "data.image_mean=[0.5, 0.5, 0.5]",
+                          "data.image_deviation=[0.5, 0.5, 0.5]", "data.label_column=x"}) {
+    std::vector<std::string> flags = labels;
+    flags.push_back(concat("--", key));
+    EXPECT_THAT(opening(flags), HasSubstr("without which it has no effect")) << key;
+  }
+  EXPECT_THAT(opening({"--model.name=t5-tiny", "--model.source_tokens=8", "--data.target_column=x"}),
+              HasSubstr("target_column needs JSON lines or Parquet"));
   EXPECT_EQ(opening({"--model.name=bert-tiny", "--data.masked=0.5"}), kPasses);
   EXPECT_THAT(opening({"--model.name=vit-tiny-cifar"}), HasSubstr("[data] sequence needs a model of text"));
   const std::string records = folder.write("texts.jsonl", "{\"x\": \"a text that is long enough for rows\"}\n");

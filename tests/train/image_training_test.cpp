@@ -85,7 +85,7 @@ TEST_F(ImageRun, Learns) {
   run::Config c = make("run", 1, 1);
   c.training.steps = 120;
   c.training.evaluate_every = 60;
-  c.data.augment = false;  // the height of the band is the class
+  c.data.own = run::data_keys({"augment=false"});  // the height of the band is the class
   c.optimizer.epsilon = 1e-8;
   train(c, Start::New);
   const auto steps = metrics("run");

@@ -71,9 +71,8 @@ TEST_F(RunData, ResumesAStreamOnAnotherNumberOfRanks) {
   const auto make_run = [&](const std::string& folder, int64_t ranks) {
     run::Config c = make(folder, ranks, 1);
     c.data.path = "builtin";
-    c.data.sources = {"a=" + base + "/lines/a.jsonl", "b=" + base + "/lines/b.jsonl"};
-    c.data.weights = {2, 1};
-    c.data.shuffle_bytes = 900;
+    c.data.own = run::data_keys(
+        {concat("sources=a=", base, "/lines/a.jsonl,b=", base, "/lines/b.jsonl"), "weights=2,1", "shuffle_bytes=900"});
     c.data.on_error = "skip";
     c.precision.mode = "fp64";
     c.training.steps = 10;

@@ -120,7 +120,8 @@ template <class Config>
 std::vector<KeyHelp> describe_config(Config config) {
   return describe_fields([&config](Fields& f) { config.fields(f); });
 }
-/// Returns the keys as plain text: one paragraph per section, lines of at most `width` columns.
+/// Returns the keys as plain text: one paragraph for each run of keys with the same section and help of it, lines of at
+/// most `width` columns.
 std::string format_help(const std::vector<KeyHelp>& keys, int width = 100);
 /// Returns the keys as Markdown: a heading for each section (none at the root) and a table with a row for each key.
 std::string format_markdown(const std::vector<KeyHelp>& keys);

@@ -251,16 +251,16 @@ std::vector<KeyHelp> describe_fields(const std::function<void(Fields&)>& visit) 
 
 std::string format_help(const std::vector<KeyHelp>& keys, int width) {
   std::string out;
-  const std::string* section = nullptr;
+  const KeyHelp* before = nullptr;
   for (const auto& key : keys) {
-    if (section == nullptr || *section != key.section) {
-      section = &key.section;
+    if (!before || before->section != key.section || before->section_help != key.section_help) {
       if (!key.section.empty()) {
         out += (out.empty() ? "[" : "\n[") + key.section + "]\n";
         const std::string about = about_section(key);
         if (!about.empty()) append_wrapped(out, about, 2, width);
       }
     }
+    before = &key;
     out += concat("  ", name_in_section(key), " = ", key.default_value, "\n");
     append_wrapped(out, concat(key.meaning, " [", value_of(key), "]"), 6, width);
   }

@@ -81,7 +81,7 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   if (!hardware.note.empty()) say(hardware.note);
   const run::ResolvedModel model = run::resolve_run(config, program);
   run::Config searched = config;
-  searched.tables = model.objective.tables;
+  model.objective.write_keys(searched);
   predict::set_device(searched, hardware.profile);
   run::Config placed = searched;
   placed.parallel = {};

@@ -36,6 +36,10 @@ bool is_within(const std::string& section, const std::string& wanted) {
 
 int print_config(const Arguments& wanted, const run::Program* program) {
   std::vector<KeyHelp> keys = describe_config(run::Config());
+  const auto after_data =
+      std::find_if(keys.rbegin(), keys.rend(), [](const KeyHelp& key) { return key.section == "data"; });
+  const std::vector<KeyHelp> of_data = run::describe_data_keys(own_data_keys(program));
+  keys.insert(after_data.base(), of_data.begin(), of_data.end());
   for (KeyHelp& key : own_table_keys(program)) keys.push_back(std::move(key));
   if (!wanted.empty()) {
     std::set<std::string> sections;

@@ -101,7 +101,7 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
     data = run::open_data(config, program, builtin_text(), static_cast<int>(config.parallel.replica_of(world->rank())),
                           device);
     config.model = data.model;
-    config.tables = data.objective.tables;
+    data.objective.write_keys(config);
     planned->models = train::models_of(config, data);
   });
   agree_on_products(*everyone, config.run.matmul);

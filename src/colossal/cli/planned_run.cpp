@@ -56,7 +56,7 @@ PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, c
   used.models.check_training(config.model);
   const run::ResolvedModel model = run::resolve_run(config, used);
   run::check_text(config, model);
-  config.tables = model.objective.tables;
+  model.objective.write_keys(config);
   train::RunModels models = train::models_of(config, model);
   return {std::move(config), std::move(models), cluster.profile, cluster.note};
 }

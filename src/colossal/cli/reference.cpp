@@ -1,5 +1,6 @@
 #include "colossal/cli/reference.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -40,6 +41,19 @@ int print_config_reference(const run::Program* program) {
       "# Keys of a config file\n\nThis page lists every key of a config file (TOML) with its default, type and "
       "meaning. Each key is also a flag of the [commands](cli.md) that take a config: `--section.key=value`.\n");
   std::fputs(format_markdown(describe_config(run::Config())).c_str(), stdout);
+  const std::vector<KeyHelp> of_data = run::describe_data_keys(own_data_keys(program));
+  for (auto begin = of_data.begin(); begin != of_data.end();) {
+    const auto end =
+        std::find_if(begin, of_data.end(), [&](const auto& key) { return key.section_help != begin->section_help; });
+    std::printf("\n## `[data]`: %s\n", begin->section_help.c_str());
+    std::vector<KeyHelp> keys(begin, end);
+    for (KeyHelp& key : keys) {
+      key.key = key.key.substr(key.section.size() + 1);
+      key.section = key.section_help = "";
+    }
+    std::fputs(format_markdown(keys).c_str(), stdout);
+    begin = end;
+  }
   const models::Registry registry = program ? program->models : models::built_in();
   for (const auto& row : registry.architectures()) {
     if (row->presets.empty()) continue;
@@ -76,6 +90,10 @@ std::vector<KeyHelp> own_table_keys(const run::Program* program) {
   }
   for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
   return keys;
+}
+
+std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
+  return run::data_keys_of(program ? program->objectives : run::built_in_objectives());
 }
 
 std::vector<std::string> own_table_names(const run::Program* program) {

@@ -10,6 +10,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/account.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::cli {
@@ -44,7 +45,7 @@ int run_module(int argc, char** argv, const ModuleWork& work) {
   if (words.empty() || words[0].starts_with("-")) return print_usage(stderr, program, kModuleMisused);
   try {
     const auto config = read_config<run::Config>(words[0], {words.begin() + 1, words.end()});
-    run::refuse_other_tables(config, {});
+    run::refuse_other_keys(config, {}, run::built_in_data_keys());
     check_module_config(config);  // before ranks start, so that an error is printed once
     const bool chooses = config.parallel.automatic;
     return with_ranks(chooses ? ranks_of_auto(config, comm::cuda_devices()) : config.parallel.ranks(), words, [&] {

@@ -126,7 +126,7 @@ int schedule_lr(const Arguments& arguments, const run::Program* program) {
   parse(app, arguments);
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   wishes.config = given.config;
-  run::refuse_other_tables(wishes.config, own_table_names(program));
+  run::refuse_other_keys(wishes.config, own_table_names(program), own_data_keys(program));
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
   require(wishes.config.training.steps <= kMaxSteps, "training", "steps of a picture must be at most ", kMaxSteps,
           ": got ", wishes.config.training.steps);

@@ -19,6 +19,7 @@
 #include "colossal/plan/prediction.h"
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/recorded_run.h"
+#include "colossal/train/check_sizes.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
@@ -135,11 +136,13 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
   models::set_types(config.model, shape.own);
-  run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
+  const run::ChosenObjective objective = run::choose_objective(
+      config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
   run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
+  if (!config.parallel.automatic) train::check_sizes(config.parallel, shape, objective.objective->example(1));
   if (config.parallel.automatic && layout.empty()) return train_auto(config, options, arguments);
   std::optional<ChosenLayout> chosen;
   if (!layout.empty()) chosen = read_layout(layout);

@@ -36,15 +36,18 @@ tensor::Batch rows_of_two_documents(const run::Config& config, const train::RunM
 
 }  // namespace
 
-double worst_rank_load(const run::Config& config, const models::ModelShape& shape) {
+double worst_rank_load(const run::Config& config, const train::RunModels& models) {
+  const models::ModelShape& shape = models.main().shape;
   const distributed::ParallelConfig& parallel = config.parallel;
   const int64_t ranks = parallel.expert.size * (parallel.expert.splits() ? 1 : parallel.tensor.size);
   const models::ExpertKeys experts = models::expert_keys_of(shape);
   if (experts.count == 0 || ranks == 1) return 1;
   const int64_t here = (experts.count + ranks - 1) / ranks;
   const auto used = static_cast<double>(experts.used);
-  const double all = static_cast<double>(config.training.batch_size * config.data.sequence) /
-                     static_cast<double>(config.micro_batches());
+  const auto objective = models.objective(config);
+  const int64_t of_row = objective->tokens(objective->example(1), shape);
+  const double all =
+      static_cast<double>(config.training.batch_size * of_row) / static_cast<double>(config.micro_batches());
   // The ranks that exchange tokens have the tokens of one copy of the experts.
   const double tokens = all / static_cast<double>(parallel.expert_copies());
   double most = static_cast<double>(std::min(experts.used, here)) * tokens;  // assignments of a rank
@@ -56,7 +59,7 @@ double worst_rank_load(const run::Config& config, const models::ModelShape& shap
 }
 
 std::optional<StepMemory> worst_memory(const run::Config& config, const train::RunModels& models, int rank) {
-  const double worst = worst_rank_load(config, models.main().shape);
+  const double worst = worst_rank_load(config, models);
   const bool has_masks = may_need_masks(config, models.main().shape);
   if (worst <= 1 && !has_masks) return std::nullopt;
   try {

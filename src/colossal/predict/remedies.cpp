@@ -71,9 +71,9 @@ std::vector<Change> changes_of(const Changed& now, const plan::Cluster& cluster)
                                                               : c.config.training.accumulate) = count;
                        }});
   for (const double capacity : kCapacities) {
-    if (worst_rank_load(config, now.models.main().shape) <= 1) break;
+    if (worst_rank_load(config, now.models) <= 1) break;
     const models::ModelShape shape = models::with_expert_capacity(now.models.main().shape, capacity);
-    if (worst_rank_load(config, shape) < worst_rank_load(config, now.models.main().shape))
+    if (worst_rank_load(config, now.models.with_shape(shape)) < worst_rank_load(config, now.models))
       changes.push_back({kCapacity, [shape](Changed& c) { c.models = c.models.with_shape(shape); }});
   }
   if (config.memory.has_tiers()) return changes;

@@ -232,12 +232,12 @@ std::string limit_at(double share, const run::MemoryConfig& budgets, const Recor
 }
 
 /// Sets whether the roles fit, up to which load, and why not.
-void set_limit(plan::Prediction& prediction, const run::Config& config, const models::ModelShape& shape,
+void set_limit(plan::Prediction& prediction, const run::Config& config, const train::RunModels& models,
                const RecordedRoles& roles, const plan::Cluster& cluster) {
   const auto limit = [&](double share) { return limit_at(share, config.memory, roles, cluster); };
   plan::RankLoads& loads = prediction.rank_load;
   for (const RecordedRole& role : roles) loads.peak_bytes = std::max(loads.peak_bytes, bytes_at(role, 1).peak);
-  loads.worst = loads.fitting = worst_rank_load(config, shape);
+  loads.worst = loads.fitting = worst_rank_load(config, models);
   prediction.limit = limit(1);
   prediction.fits = prediction.limit.empty();
   if (prediction.fits) return;
@@ -378,7 +378,7 @@ plan::Prediction predict_step(const run::Config& config, const train::RunModels&
                               .vocabulary = models.main().shape.vocabulary,
                               .step_seconds = timeline.seconds,
                               .seconds = timeline.parts()};
-  set_limit(prediction, config, models.main().shape, roles, cluster);
+  set_limit(prediction, config, models, roles, cluster);
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
     prediction.ranks += prediction.roles.back().ranks;

@@ -32,23 +32,15 @@ void RunConfig::fields(Fields& f) {
   f.flag("bind_cores", bind_cores, "bind each local rank to a separate set of cores");
 }
 
-void DataConfig::fields(Fields& f) {
+void DataConfig::common_fields(Fields& f) {
   f.text("path", path,
          "training data. Text models: text file, folder of text files, token file (.bin), JSON lines or Parquet "
          "(.jsonl, .jsonl.gz, .jsonl.zst, .parquet, or a folder of them) or `builtin` = 5.5 MB of the project's "
          "sources. Image models: folder with a subfolder of images per class, or folder with CIFAR-10's binary files. "
          "Text classifiers: file with one `label<tab>text` per line, JSON lines or Parquet");
-  f.texts("sources", sources,
-          "sources of JSON lines or Parquet, each `name=path`, mixed as weights says; replaces path");
-  f.numbers("weights", weights, "",
-            "relative sampling weight of each source, in the order of sources; empty = equal weights", 0);
   f.texts(
       "text_columns", text_columns,
       "members that hold text (JSON lines, Parquet); several are joined into one document, separated by an empty line");
-  f.text("label_column", label_column, "member that holds the class of the text (JSON lines, Parquet)");
-  f.text("target_column", target_column,
-         "member that holds the target text of an encoder-decoder model (JSON lines, Parquet)");
-  f.bytes("shuffle_bytes", shuffle_bytes, "shuffle buffer per source (JSON lines, Parquet); 0 = records in file order");
   f.previously("longest_line")
       .bytes("max_line_bytes", max_line_bytes,
              "maximum length of a line (JSON lines); a longer line is handled as on_error says", 2, int64_t{1} << 32);
@@ -65,25 +57,11 @@ void DataConfig::fields(Fields& f) {
            "attention and prediction across document borders: separate = masked, joined = allowed");
   f.number("held_out", held_out, "of the data",
            "share of the text held out for the evaluation loss; image data has a separate test set", 0, 0.9);
-  f.number("masked", masked, "of the tokens",
-           "share of the tokens of each sample that a masked language model predicts; at least one token", 0, 1);
-  f.number("masked_random", masked_random, "of masked",
-           "share of the masked tokens that are replaced by a random token instead of the mask", 0, 1);
-  f.number("masked_kept", masked_kept, "of masked", "share of the masked tokens that are left unchanged", 0, 1);
-  f.number("noise_density", noise_density, "of the tokens",
-           "share of tokens hidden in spans, which an encoder-decoder model restores from plain text in path (T5: "
-           "0.15); 0 = path holds pairs of texts",
-           0, 0.9);
-  f.number("mean_span", mean_span, "tokens", "mean length of a hidden span, with noise_density", 1, 1 << 16);
-  f.flag("augment", augment,
-         "random augmentation of training images: mirrored and shifted, or cropped if they come from an image folder");
-  f.numbers("image_mean", image_mean, "",
-            "mean of red, green and blue on a scale of 0 to 1, subtracted from images of an image folder", 0, 1);
-  f.numbers("image_deviation", image_deviation, "",
-            "standard deviation of red, green and blue, by which images of an image folder are divided", 1e-6);
-  f.previously("least_area")
-      .number("min_crop_area", min_crop_area, "of the picture",
-              "minimum area of a random crop, for image folders with augment", 1e-3, 1);
+}
+
+void DataConfig::fields(Fields& f) {
+  common_fields(f);
+  f.rest(own);
 }
 
 std::string Config::tokenizer() const {
@@ -282,10 +260,10 @@ void Config::validate() const {
           training.batch_size, ", ", parallel.data, has_experts ? concat(" * ", parallel.expert.size) : "", " * ",
           training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest ",
           below > 0 ? concat("are ", below, " and ") : "is ", below + parts);
-  parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
+  parallel::check_sizes(parallel.tensor, 0, 0);
   parallel::check_expert_tensor(parallel.expert, parallel.tensor);
   parallel::check_expert_node(parallel.expert, parallel.tensor);
-  parallel::check_sequence(parallel.sequence, data.sequence, parallel::sequence_parts(parallel.tensor));
+  parallel::sequence_axes(parallel.sequence);
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
   // Experts have the fewest replicas; a divisor of their number divides the replicas of other parameters, too.
@@ -299,9 +277,6 @@ void Config::validate() const {
       "parameters: got ",
       parallel.max_gathered_mib, " with zero = ", parallel.zero,
       parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
-  require(data.masked_random + data.masked_kept <= 1, "data",
-          "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
-          " and ", data.masked_kept);
   require(precision.mode != "fp16" || precision.masters, "precision",
           "mode fp16 needs master weights: updates below 1/2048 of a weight would be lost, and its range is too short "
           "for training without them; set precision.masters = true or mode = \"bf16\"");

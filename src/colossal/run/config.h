@@ -36,12 +36,7 @@ struct RunConfig {
 /// The section [data]: training data, and how samples are made from it.
 struct DataConfig {
   std::string path = "builtin";
-  std::vector<std::string> sources;
-  std::vector<double> weights;
   std::vector<std::string> text_columns = {"text"};
-  std::string label_column = "label";
-  std::string target_column = "target";
-  int64_t shuffle_bytes = int64_t{64} << 20;
   int64_t max_line_bytes = int64_t{16} << 20;
   std::string on_error = "refuse";
   int64_t threads = 2;
@@ -49,12 +44,12 @@ struct DataConfig {
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
-  double masked = 0.15, masked_random = 0.1, masked_kept = 0.1;
-  double noise_density = 0, mean_span = 3;
-  bool augment = true;
-  std::vector<double> image_mean = {0.485, 0.456, 0.406}, image_deviation = {0.229, 0.224, 0.225};
-  double min_crop_area = 0.08;
+  /// All other keys of the section. The objective of the run defines which exist (ObjectiveRow::data): choose_row()
+  /// reads them and refuses others.
+  ConfigDocument own{};
   void fields(Fields& f);
+  /// Visits the fields that every objective may read: all except `own`.
+  void common_fields(Fields& f);
 };
 
 /// The section [precision]: number formats, master weights and loss scaling.
@@ -124,7 +119,8 @@ struct Config {
   void common_fields(Fields& f);
   /// Returns the tokenizer that data.tokenizer selects, with `auto` resolved.
   std::string tokenizer() const;
-  /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone.
+  /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone. Sizes of models and samples are
+  /// checked where they are known (train/check_sizes.h).
   /// Errors: a batch_size that is not divisible by data * expert.size * accumulate * the ranks of a replica that split
   ///         its rows (the message names the nearest sizes that are); a tensor.size that its mode does not support;
   ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d; an

@@ -162,6 +162,18 @@ std::optional<Config> saved_config(const nlohmann::json& progress) {
   }
 }
 
+/// Returns the config with all keys of [data] that the objective has, and without those of other objectives, which
+/// older configs have at their defaults.
+Config with_data_keys(Config config, const std::string& objective, const Program& program) {
+  std::vector<std::string> notices;
+  try {
+    config.data.own =
+        data_document_of(read_data_keys(config.data.own, data_keys_of(program.objectives), objective, notices));
+  } catch (const std::exception&) {  // it had another objective, so its keys are changes
+  }
+  return config;
+}
+
 }  // namespace
 
 KeyEffect effect_of(const std::string& key, const models::ModelShape& shape, const Program& program) {
@@ -212,6 +224,7 @@ ConfigChanges changes_since(const nlohmann::json& progress, const Config& now, c
                             const Program& program) {
   const std::optional<Config> saved = saved_config(progress);
   if (!saved) return {};
+  const std::string objective = choose_row(now, program.objectives, shape, tables_of(program.adapters)).name;
   ConfigChanges changes;
   if (const auto model = saved_model(progress, *saved, now, shape, program.models); !model.empty())
     compare_models(model, shape, program, changes);
@@ -223,7 +236,9 @@ ConfigChanges changes_since(const nlohmann::json& progress, const Config& now, c
     });
     return values;
   };
-  compare(others(*saved), others(now), [&](const std::string& key) { return effect_of(key, shape, program); }, changes);
+  compare(
+      others(with_data_keys(*saved, objective, program)), others(with_data_keys(now, objective, program)),
+      [&](const std::string& key) { return effect_of(key, shape, program); }, changes);
   compare_layouts(*saved, now, shape, program, changes);
   return changes;
 }

@@ -10,11 +10,6 @@
 namespace colossal::run {
 namespace {
 
-void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
-  require(task.answers() || d.noise_density == 0, "data", "noise_density must be 0 for a model that ", task.purpose(),
-          ": got ", d.noise_density, "; leave it out, or name a model with an encoder and a decoder");
-}
-
 /// Gives the model the class names of the data, if it can store names and has none.
 void learn_class_names(const std::vector<std::string>& names, const Config& config, const Program& program,
                        RunData& run) {
@@ -46,17 +41,17 @@ std::string longer_context(const Config& config, const models::ModelShape& shape
 }  // namespace
 
 void check_text(const Config& config, const ResolvedModel& model) {
-  if (!model.tokenizer) return;
+  if (!model.tokenizer || !model.shape.task().reads_text()) return;
   const text::Tokenizer& tokenizer = *model.tokenizer;
-  const DataConfig& d = config.data;
   const Objective::Ids ids = model.objective.objective->ids(tokenizer);
   require(
       ids.count <= model.shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
       model.shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(),
       ids.beside.empty() ? "" : concat(" and ", ids.beside),
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
-  require(model.shape.positions == 0 || d.sequence <= model.shape.positions, "data",
-          "sequence must not exceed the model's positions: got ", d.sequence, " of ", model.shape.positions,
+  const int64_t tokens = model.objective.objective->example(1).tokens();
+  require(model.shape.positions == 0 || tokens <= model.shape.positions, "data",
+          "sequence must not exceed the model's positions: got ", tokens, " of ", model.shape.positions,
           "; lower data.sequence", longer_context(config, model.shape));
 }
 
@@ -64,8 +59,8 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
   const models::ModelShape shape = program.models.resolve(config.model);
   const std::vector<OwnTable> of_adapters = tables_of(program.adapters), of_objectives = tables_of(program.objectives);
   ResolvedModel model{shape, nullptr, choose_objective(config, program.objectives, shape, of_adapters)};
-  if (shape.task().reads_text()) {
-    model.tokenizer = text::make_tokenizer(config.tokenizer());
+  model.tokenizer = model.objective.objective->tokenizer(config, shape);
+  if (model.tokenizer && shape.task().reads_text()) {
     model.shape = program.models.resolve(config.model, model.objective.objective->ids(*model.tokenizer).count);
     model.objective = choose_objective(config, program.objectives, model.shape, of_adapters);
   }
@@ -78,7 +73,7 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 ResolvedModel resolve_run(const Config& config, const Program& program) {
   ResolvedModel run = resolve_model(config, program);
   run.further =
-      resolve_further(config, run.objective.models, OwnTables(run.objective.row.tables), run.shape.vocabulary, program);
+      resolve_further(config, run.objective.models, run.objective.row.values(), run.shape.vocabulary, program);
   return run;
 }
 
@@ -87,15 +82,15 @@ void prepare_data(const Config& config, const Program& program, comm::World& wor
   if (std::none_of(rows.begin(), rows.end(), [](const ObjectiveRow& row) { return bool(row.prepare); })) return;
   const ObjectiveRow row =
       choose_row(config, program.objectives, program.models.resolve(config.model), tables_of(program.adapters));
-  if (row.prepare) row.prepare(world, config, OwnTables(row.tables));
+  if (!row.prepare) return;
+  const auto busy = world.busy("preparing the data");
+  row.prepare(world, config, row.values());
 }
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
   program.models.check_training(config.model);
   ResolvedModel model = resolve_run(config, program);
-  const models::Task task = model.shape.task();
-  refuse_unused_noise(config.data, task);
   check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;
@@ -117,7 +112,8 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               config.model,
               model.objective,
               model.adapter,
-              model.further};
+              model.further,
+              opened.is_builtin};
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);
   options.shuffle = false;

@@ -20,7 +20,7 @@ namespace colossal::run {
 /// The model of a run before its data are opened.
 struct ResolvedModel {
   models::ModelShape shape;
-  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null for a model that reads no text
+  std::unique_ptr<text::Tokenizer> tokenizer;  ///< Objective::tokenizer(); null = none
   /// Objective for a model of this shape; its `tables` also contain the adapter's
   ChosenObjective objective;
   nn::Adapter adapter{};                   ///< changes that the run makes to the model
@@ -34,7 +34,7 @@ ResolvedModel resolve_model(const Config& config, const Program& program);
 /// The same, and resolves the further models of a run. Errors: also those of resolve_further().
 ResolvedModel resolve_run(const Config& config, const Program& program);
 
-/// Checks that the model holds the ids of the tokenizer, and data.sequence. A model that reads no text passes.
+/// Checks that the model holds the ids of the tokenizer, and the tokens of a sample. A model that reads no text passes.
 /// Errors ("model", "data"): it does not.
 void check_text(const Config& config, const ResolvedModel& model);
 
@@ -45,7 +45,7 @@ void prepare_data(const Config& config, const Program& program, comm::World& wor
 /// The opened data of one replica, and the model that fits them.
 struct RunData {
   models::ModelShape shape;
-  std::shared_ptr<text::Tokenizer> tokenizer;         ///< null for a model that reads no text
+  std::shared_ptr<text::Tokenizer> tokenizer;         ///< Objective::tokenizer(); null = none
   std::unique_ptr<data::Batches> training, held_out;  ///< held_out: null = the run does not evaluate
   /// Number of tokens of a sample in the model: its sequence; for an image, patches and class tokens
   int64_t sample_tokens = 0;
@@ -55,6 +55,7 @@ struct RunData {
   ChosenObjective objective{};  ///< the caller saves its `tables` with the run
   nn::Adapter adapter{};
   std::vector<ResolvedFurther> further{};
+  bool is_builtin = false;  ///< true: the texts are those of `builtin`
 };
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an

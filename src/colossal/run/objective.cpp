@@ -16,6 +16,10 @@ bool evaluates(const Config& config) { return config.training.evaluate_batches >
 
 double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : sum; }
 
+std::unique_ptr<text::Tokenizer> Objective::tokenizer(const Config& config, const models::ModelShape& shape) const {
+  return shape.task().reads_text() ? text::make_tokenizer(config.tokenizer()) : nullptr;
+}
+
 Objective::Ids Objective::ids(const text::Tokenizer& tokenizer) const { return {tokenizer.vocabulary_size()}; }
 
 int64_t Objective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
@@ -51,6 +55,11 @@ Objectives& Objectives::add(ObjectiveRow row) {
     require(!is_common_section(table.name), "objective", "the table of an objective must be new: every config has [",
             table.name, "]; choose another table for ", row.name);
   }
+  const std::vector<KeyHelp> common = describe_config(DataConfig());
+  for (const KeyHelp& key : describe_config(row.data))
+    for (const KeyHelp& other : common)
+      require(key.key != other.key, "objective", "the keys of [data] of an objective must be new: every run has ",
+              key.key, "; choose another key for ", row.name);
   for (const ObjectiveRow& other : rows_) {
     require(other.name != row.name, "objective", "the name of an objective must be new: ", row.name,
             " is registered already; choose another name");
@@ -85,6 +94,12 @@ std::vector<OwnTable> tables_of(const Objectives& objectives) {
   return tables;
 }
 
+std::vector<DataKeys> data_keys_of(const Objectives& objectives) {
+  std::vector<DataKeys> keys;
+  for (const ObjectiveRow& row : objectives.rows()) keys.push_back({row.name, row.data});
+  return keys;
+}
+
 namespace {
 
 /// Returns the objective that a table of the config selects; null = none.
@@ -113,7 +128,7 @@ void refuse_tables_of_others(const Config& config, const Objectives& objectives,
 }  // namespace
 
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
-                        const std::vector<OwnTable>& others) {
+                        const std::vector<OwnTable>& others, std::vector<std::string>* notices) {
   std::vector<OwnTable> tables = tables_of(objectives);
   const ObjectiveRow* chosen = selected(config, objectives);
   for (const OwnTable& other : others)
@@ -128,14 +143,22 @@ ObjectiveRow choose_row(const Config& config, const Objectives& objectives, cons
   for (OwnTable& own : row.tables)
     for (const OwnTable& table : tables)
       if (table.name == own.name) own.keys = table.keys;
+  std::vector<std::string> renamed;
+  row.data = read_data_keys(config.data.own, data_keys_of(objectives), row.name, renamed);
+  if (notices) notices->insert(notices->end(), renamed.begin(), renamed.end());
   return row;
 }
 
+void ChosenObjective::write_keys(Config& config) const {
+  config.tables = tables;
+  config.data.own = data_document_of(row.data);
+}
+
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
-                                 const std::vector<OwnTable>& others) {
-  ChosenObjective result{.row = choose_row(config, objectives, shape, others)};
+                                 const std::vector<OwnTable>& others, std::vector<std::string>* notices) {
+  ChosenObjective result{.row = choose_row(config, objectives, shape, others, notices)};
   const ObjectiveRow& row = result.row;
-  const OwnTables values(row.tables);
+  const OwnTables values = row.values();
   result.name = row.name;
   result.objective = row.make(config, values, shape);
   result.tables = document_of(row.tables);

@@ -43,6 +43,7 @@
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "colossal/run/data_keys.h"
 #include "colossal/run/further_model.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/sample.h"
@@ -61,7 +62,7 @@ namespace colossal::run {
 struct DataRequest {
   const Config& config;
   const models::ModelShape& shape;
-  std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< null if the model reads no text
+  std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< Objective::tokenizer(); null = none
   std::string builtin{};                               ///< path of the text of data.path = "builtin": see open_data()
   int replica = 0;                                     ///< index of the replica that reads (Config::replica_rows)
 };
@@ -73,6 +74,7 @@ struct OpenedData {
   std::unique_ptr<data::BatchReader> stream{};                  ///< records read in place of `training`; null = none
   std::vector<std::string> notices{};                           ///< lines for the user about data that were not read
   int threads = 1;                                              ///< number of threads that fill the rows of a batch
+  bool is_builtin = false;                                      ///< true: the texts are DataRequest::builtin
 };
 
 /// Returns true if a run of this config evaluates, so that held-out samples are needed.
@@ -91,6 +93,10 @@ class Objective {
 
   virtual ~Objective() = default;
 
+  /// Opens the tokenizer of the samples; null = they have no texts. Default: that of [data], if the main model reads text.
+  /// An objective whose samples have texts for another model returns the tokenizer of that model. Errors: those of
+  /// text::make_tokenizer().
+  virtual std::unique_ptr<text::Tokenizer> tokenizer(const Config& config, const models::ModelShape& shape) const;
   /// Opens the samples. Errors: data that is missing, damaged, too short, or not what the model reads.
   virtual OpenedData open(const DataRequest& request) const = 0;
   /// Returns the token ids for a model of text. A config without model.vocabulary uses their count.
@@ -146,6 +152,8 @@ struct ObjectiveRow {
   /// Its tables of the config, with the defaults of their keys. The first one selects the objective and belongs to it
   /// alone. The others may belong to several objectives, such as the table of a further model (ModelKeys)
   std::vector<OwnTable> tables{};
+  /// The keys of [data] that it has besides those of every run, with their defaults (run/data_keys.h)
+  OwnKeys data{};
   /// Makes the objective of a run. Every command that reads a run's config calls it, even before the vocabulary of the
   /// shape is known. Data must be read in open(), because data read here would be needed by all of these commands.
   /// Errors ("objective"): a shape whose head the objective cannot use.
@@ -166,6 +174,8 @@ struct ObjectiveRow {
 
   /// Returns the name of the table that selects the objective; empty = none.
   std::string table() const { return tables.empty() ? "" : tables.front().name; }
+  /// Returns its tables and keys of [data].
+  OwnTables values() const { return OwnTables(tables, data); }
 };
 
 /// The set of objectives of a program.
@@ -174,7 +184,8 @@ class Objectives {
   /// Adds an objective and returns this set.
   /// Errors ("objective"): no name or make; a name that another objective has; a first table that another objective
   /// has;
-  ///                       a table that appears twice, or is a section that every config has.
+  ///                       a table that appears twice, or is a section that every config has; a key of [data] that every
+  ///                       run has.
   Objectives& add(ObjectiveRow row);
   const std::vector<ObjectiveRow>& rows() const { return rows_; }
   /// Returns the objective of that name. Errors ("objective"): unknown name; the message names the nearest.
@@ -193,24 +204,31 @@ struct ChosenObjective {
   std::string name;
   std::shared_ptr<const Objective> objective;
   ConfigDocument tables;               ///< every key of the tables that the run uses
-  ObjectiveRow row{};                  ///< with the values of its tables in the run
+  ObjectiveRow row{};                  ///< with the values of its tables and keys of [data] in the run
   std::vector<FurtherModel> models{};  ///< of the run
+  /// Writes `tables` and all keys of [data] that the objective has into the config, as a run saves it.
+  void write_keys(Config& config) const;
 };
+
+/// Returns the keys of [data] of each objective.
+std::vector<DataKeys> data_keys_of(const Objectives& objectives);
 
 /// Returns the tables of all objectives that have one, with their defaults.
 std::vector<OwnTable> tables_of(const Objectives& objectives);
 
 /// Returns the row of the objective whose table the config has, or else of the one that the architecture names, with
-/// the values of its tables in the config. `others`: the program's tables that do not belong to objectives.
-/// Errors ("config"): tables of two objectives; a table of other objectives alone; errors of read_tables().
+/// the values of its tables and keys of [data] in the config. `others`: the program's tables that do not belong to
+/// objectives. `notices` gets a line for each key of [data] under its previous name; null = none.
+/// Errors ("config"): tables of two objectives; a table of other objectives alone; errors of read_tables() and
+///                    read_data_keys().
 /// Errors ("objective"): a name that no objective has.
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
-                        const std::vector<OwnTable>& others = {});
+                        const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
 /// Makes the objective of choose_row(), and names its models. Errors: those of choose_row() and of ObjectiveRow::make
 /// and models.
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
-                                 const std::vector<OwnTable>& others = {});
+                                 const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
 /// Returns a batch of one replica on the host, for passes whose values do not matter: all elements of the
 /// objective's example are 1. Unless documents are joined, each row of tokens is one document.

@@ -42,13 +42,14 @@ void read_tables(const Config& config, std::vector<OwnTable>& known) {
   config.tables.read(all);
 }
 
-void refuse_other_tables(const Config& config, const std::vector<std::string>& known) {
+void refuse_other_keys(const Config& config, const std::vector<std::string>& known, const std::vector<DataKeys>& data) {
   ConfigDocument others;
   for (const auto& [key, entry] : config.tables.values())
     if (std::find(known.begin(), known.end(), key.substr(0, key.find('.'))) == known.end()) others.put(key, entry);
   std::vector<OwnTable> none;
   AllSections all{{}, none};
   others.read(all);
+  refuse_other_data_keys(config.data.own, data);
 }
 
 ConfigDocument document_of(const std::vector<OwnTable>& tables) {

@@ -9,6 +9,7 @@
 
 #include "colossal/base/own_keys.h"
 #include "colossal/run/config.h"
+#include "colossal/run/data_keys.h"
 
 namespace colossal::run {
 
@@ -18,11 +19,12 @@ struct OwnTable {
   OwnKeys keys;
 };
 
-/// The tables that an objective reads, with their values.
+/// The tables and the keys of [data] that an objective reads, with their values.
 class OwnTables {
  public:
   OwnTables() = default;
-  explicit OwnTables(std::vector<OwnTable> tables) : tables_(std::move(tables)) {}
+  explicit OwnTables(std::vector<OwnTable> tables, OwnKeys data = {})
+      : tables_(std::move(tables)), data_(std::move(data)) {}
   bool has(const std::string& name) const { return find(name) != nullptr; }
   /// Returns the keys of a table. Errors ("objective"): no table of that name; ("model") keys of another type.
   template <class Keys>
@@ -32,11 +34,17 @@ class OwnTables {
             "]; add it to ObjectiveRow::tables");
     return table->keys.as<Keys>();
   }
+  /// Returns the keys of [data] that only some objectives have (run/data_keys.h). Errors ("model"): keys of another type.
+  template <class Keys>
+  Keys data() const {
+    return data_.as<Keys>();
+  }
   const std::vector<OwnTable>& all() const { return tables_; }
 
  private:
   const OwnTable* find(const std::string& name) const;
   std::vector<OwnTable> tables_;
+  OwnKeys data_;
 };
 
 /// Returns true if the config has this table, with or without keys.
@@ -50,9 +58,11 @@ bool is_common_section(const std::string& name);
 ///                    the place.
 void read_tables(const Config& config, std::vector<OwnTable>& known);
 
-/// Checks the tables of a config for commands that do not use a program's tables. Errors ("config"): a table that is
-/// not in `known`; the message names the nearest section that every config has.
-void refuse_other_tables(const Config& config, const std::vector<std::string>& known);
+/// Checks the tables of a config and its keys of [data] for commands that have no objective. `tables`: the tables of
+/// the program; their keys are not read. `data`: the keys of [data] of its objectives. Errors ("config"): a table that
+/// is not in `tables` (the message names the nearest section that every config has); errors of
+/// refuse_other_data_keys().
+void refuse_other_keys(const Config& config, const std::vector<std::string>& tables, const std::vector<DataKeys>& data);
 
 /// Returns the tables with every key, in the form in which a run saves its config.
 ConfigDocument document_of(const std::vector<OwnTable>& tables);

@@ -1,4 +1,4 @@
-// Checks of model sizes that config.validate() cannot make, because it has no model.
+// Checks of the sizes of models and samples, which config.validate() cannot make, because it has neither.
 //
 //   config.validate();
 //   train::check_sizes(config.parallel, shape, objective.example(1));
@@ -9,10 +9,9 @@
 
 namespace colossal::train {
 
-/// Checks the sizes of a model. Errors: a hidden size that the tensor mode cannot split; errors of
-/// distributed::check_experts(), such as a dense model with parallel.expert. If the example has no tokens
-/// also a number of positions that tensor or sequence parallelism cannot split, because such samples do not have
-/// data.sequence tokens.
+/// Checks the sizes of a model and of the samples that `example` has. A sample without tokens has the positions of the
+/// model. Errors: a hidden size or a number of tokens that tensor or sequence parallelism cannot split; errors of
+/// distributed::check_experts(), such as a dense model with parallel.expert.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example);
 

@@ -94,7 +94,7 @@ std::shared_ptr<const run::Objective> RunModels::objective_of(const run::Config&
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.name == name; });
   if (row == rows.end()) return std::make_shared<SamplesAlone>(objective(config));
   // The built-in objective gets default keys, because the tables of the config belong to the run's objective.
-  return row->make(config, run::OwnTables(row->tables), model.shape);
+  return row->make(config, row->values(), model.shape);
 }
 
 namespace {
@@ -111,7 +111,7 @@ RunModels made_of(const run::Config& config, const Run& run) {
                       .optimizer = further.optimizer});
   RunModels::MakeRule rule;
   if (const run::ObjectiveRow& row = run.objective.row; row.step_rule)
-    rule = [config, make = row.step_rule, tables = run::OwnTables(row.tables)](Engine& engine) {
+    rule = [config, make = row.step_rule, tables = row.values()](Engine& engine) {
       return make(engine, config, tables);
     };
   return RunModels(std::move(models), std::move(rule));

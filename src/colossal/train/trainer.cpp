@@ -101,10 +101,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     config_.validate();
     if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
   });
-  {
-    const auto busy = world_.busy("preparing the data");
-    run::prepare_data(config_, options_.program, world_);
-  }
+  run::prepare_data(config_, options_.program, world_);
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
@@ -116,7 +113,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_ = run::open_data(config_, options_.program, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
-    config_.tables = data_.objective.tables;
+    data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory(config_, *models_, device, world_.local_size());
   });
@@ -165,10 +162,9 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
   set_aside_steps(folder_, options_.start, steps, resumed_after, log_);
   const std::string text = builtin_text();
-  const bool reads_builtin = data_.tokenizer && config_.data.path == "builtin" && config_.data.sources.empty();
   write_start_files(folder_, {.config = to_toml(config_),
                               .prediction = options_.prediction,
-                              .builtin_text = reads_builtin && text != folder_.builtin_text() ? text : ""});
+                              .builtin_text = data_.is_builtin && text != folder_.builtin_text() ? text : ""});
   output_ = std::make_unique<RunOutput>(folder_, resumed_after, config_.training.steps, log_);
   output_->record(start_record(resumed_after.value_or(0)));
 }

@@ -99,7 +99,7 @@ class Trainer {
 
   Engine& engine() { return *engine_; }
   const run::Config& config() const { return config_; }
-  /// Returns the tokenizer; null if the model reads no text.
+  /// Returns the tokenizer of the samples (run::Objective::tokenizer()); null = none.
   const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
 

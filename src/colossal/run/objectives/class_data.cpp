@@ -36,7 +36,7 @@ std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& c
   return parts;
 }
 
-OpenedData open_pictures(const Config& config, const models::Task& task) {
+OpenedData open_pictures(const Config& config, const ClassKeys& keys, const models::Task& task) {
   const DataConfig& d = config.data;
   auto [training, held_out] = open_folders(config);
   const auto classes = static_cast<int64_t>(training.classes.size());
@@ -48,10 +48,10 @@ OpenedData open_pictures(const Config& config, const models::Task& task) {
     if (!held_out.names.empty()) held_out.number_as(task.class_names);
   }
   data::PictureOptions options{.side = task.side,
-                               .mean = d.image_mean,
-                               .deviation = d.image_deviation,
-                               .augment = d.augment,
-                               .min_crop_area = d.min_crop_area,
+                               .mean = keys.image_mean,
+                               .deviation = keys.image_deviation,
+                               .augment = keys.augment,
+                               .min_crop_area = keys.min_crop_area,
                                .on_error = on_error_of(d)};
   std::vector<std::string> names = training.classes;
   for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
@@ -68,7 +68,7 @@ OpenedData open_pictures(const Config& config, const models::Task& task) {
 
 }  // namespace
 
-OpenedData open_labelled(const DataRequest& request) {
+OpenedData open_labelled(const DataRequest& request, const ClassKeys& keys) {
   const DataConfig& d = request.config.data;
   const text::Tokenizer& tokenizer = *request.tokenizer;
   const models::Task task = request.shape.task();
@@ -76,10 +76,16 @@ OpenedData open_labelled(const DataRequest& request) {
           " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
   require(d.documents == "separate", "data",
           "documents must be separate for labelled texts, which must not attend to padding: got ", d.documents);
-  require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
-  check_unused_data_keys(request.config, {.records = is_streamed(d), .labels = true});
+  const bool has_records = reads_records(d);
+  check_unused_data_keys(request.config, {.records = has_records});
+  const std::string images = "a model of images";
+  refuse_unused_data_keys(keys, {{"label_column", has_records, kRecords},
+                                 {"augment", false, images},
+                                 {"image_mean", false, images},
+                                 {"image_deviation", false, images},
+                                 {"min_crop_area", false, images}});
   data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
-                                                               .label_column = d.label_column,
+                                                               .label_column = keys.label_column,
                                                                .max_line_bytes = d.max_line_bytes,
                                                                .on_error = on_error_of(d)});
   if (!task.class_names.empty()) all.number_as(task.class_names);
@@ -101,14 +107,14 @@ OpenedData open_labelled(const DataRequest& request) {
   return parts;
 }
 
-OpenedData open_images(const Config& config, const models::ModelShape& shape) {
+OpenedData open_images(const Config& config, const ClassKeys& keys, const models::ModelShape& shape) {
   const models::Task task = shape.task();
   check_unused_data_keys(config, {.images = true});
-  if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, task);
+  refuse_unused_data_keys(keys, {{"label_column", false, concat(kRecords, " for a model that classifies texts")}});
+  if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, keys, task);
   const std::string folder = "a folder of pictures in data.path, not binary files of CIFAR";
-  refuse_unused_keys(config, {{"data.image_mean", false, folder},
-                              {"data.image_deviation", false, folder},
-                              {"data.min_crop_area", false, folder}});
+  refuse_unused_data_keys(
+      keys, {{"image_mean", false, folder}, {"image_deviation", false, folder}, {"min_crop_area", false, folder}});
   const auto read = [&](data::CifarPart part) {
     data::ImageSet set = data::read_cifar(config.data.path, part);
     require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,
@@ -118,8 +124,7 @@ OpenedData open_images(const Config& config, const models::ModelShape& shape) {
             set.pixels.size(1), " and ", set.pixels.size(2), "; set model.channels and model.side");
     return set;
   };
-  OpenedData parts{.training =
-                       std::make_shared<data::ImageSamples>(read(data::CifarPart::Training), config.data.augment)};
+  OpenedData parts{.training = std::make_shared<data::ImageSamples>(read(data::CifarPart::Training), keys.augment)};
   if (evaluates(config)) parts.held_out = std::make_shared<data::ImageSamples>(read(data::CifarPart::Test), false);
   return parts;
 }

@@ -6,6 +6,7 @@
 #include "colossal/data/streams/document_stream.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/samples.h"
+#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -20,22 +21,24 @@ std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, cons
   return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents_of(d), *masking);
 }
 
-std::vector<data::StreamSource> sources_of(const DataConfig& d) {
-  require(d.weights.empty() || d.weights.size() == d.sources.size(), "data",
-          "weights must be one for each source: got ", d.weights.size(), " for ", d.sources.size(), " of data.sources");
-  if (d.sources.empty()) return {data::StreamSource::open("path", d.path, 1)};
+std::vector<data::StreamSource> sources_of(const DataConfig& d, const StreamKeys& keys) {
+  const auto& [named, weights, bytes] = keys;
+  require(weights.empty() || weights.size() == named.size(), "data", "weights must be one for each source: got ",
+          weights.size(), " for ", named.size(), " of data.sources");
+  if (named.empty()) return {data::StreamSource::open("path", d.path, 1)};
   require(d.path == "builtin", "data", "data.sources replaces data.path: got both, path = ", d.path, "; leave one out");
   std::vector<data::StreamSource> sources;
-  for (size_t i = 0; i < d.sources.size(); ++i) {
-    const size_t equals = d.sources[i].find('=');
-    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", d.sources[i]);
-    sources.push_back(data::StreamSource::open(d.sources[i].substr(0, equals), d.sources[i].substr(equals + 1),
-                                               d.weights.empty() ? 1 : d.weights[i]));
+  for (size_t i = 0; i < named.size(); ++i) {
+    const size_t equals = named[i].find('=');
+    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", named[i]);
+    sources.push_back(data::StreamSource::open(named[i].substr(0, equals), named[i].substr(equals + 1),
+                                               weights.empty() ? 1 : weights[i]));
   }
   return sources;
 }
 
-OpenedData open_stream(const DataRequest& request, const std::optional<data::Masking>& masking) {
+OpenedData open_stream(const DataRequest& request, const StreamKeys& keys,
+                       const std::optional<data::Masking>& masking) {
   const Config& config = request.config;
   const DataConfig& d = config.data;
   const bool holds_out = evaluates(config) && d.held_out > 0;
@@ -50,13 +53,13 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
                                       .columns = d.text_columns,
                                       .threads = static_cast<int>(d.threads),
                                       .records = {.seed = static_cast<uint64_t>(config.training.seed),
-                                                  .shuffle = d.shuffle_bytes > 0,
-                                                  .shuffle_bytes = d.shuffle_bytes,
+                                                  .shuffle = keys.shuffle_bytes > 0,
+                                                  .shuffle_bytes = keys.shuffle_bytes,
                                                   .max_line_bytes = d.max_line_bytes,
                                                   .held_out = d.held_out,
                                                   .part = data::Part::Training,
                                                   .on_error = on_error_of(d)}};
-  const std::vector<data::StreamSource> sources = sources_of(d);
+  const std::vector<data::StreamSource> sources = sources_of(d, keys);
   data::check_first_records(sources, options);
   OpenedData parts;
   if (holds_out) {
@@ -75,8 +78,8 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
 
 OpenedData open_corpus(const DataRequest& request, const std::optional<data::Masking>& masking) {
   const DataConfig& d = request.config.data;
-  const auto [training, held_out, notices] = open_plain_text(request);
-  OpenedData parts{.training = samples_of(training, d, masking), .notices = notices};
+  const auto [training, held_out, notices, is_builtin] = open_plain_text(request);
+  OpenedData parts{.training = samples_of(training, d, masking), .notices = notices, .is_builtin = is_builtin};
   if (!evaluates(request.config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
           " tokens of ", training.size() + held_out.size(), ", sequence ", d.sequence,
@@ -92,8 +95,12 @@ data::OnError on_error_of(const DataConfig& d) {
   return d.on_error == "skip" ? data::OnError::Skip : data::OnError::Refuse;
 }
 
-bool is_streamed(const DataConfig& d) {
-  return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
+bool reads_records(const DataConfig& d) {
+  return data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
+}
+
+void check_stream_keys(const StreamKeys& keys) {
+  refuse_unused_data_keys(keys, {{"weights", !keys.sources.empty(), "data.sources"}});
 }
 
 PlainText open_plain_text(const DataRequest& request) {
@@ -108,13 +115,17 @@ PlainText open_plain_text(const DataRequest& request) {
                                  : data::Corpus::open(d.path == "builtin" ? builtin : d.path, *request.tokenizer,
                                                       {request.config.run.folder});
   auto [training, held_out] = corpus.split(d.held_out);
-  PlainText text{std::move(training), std::move(held_out), {}};
+  PlainText text{std::move(training), std::move(held_out), {}, d.path == "builtin"};
   if (corpus.left_out() && d.path != "builtin") text.notices.push_back(*corpus.left_out());
   return text;
 }
 
-OpenedData open_tokens(const DataRequest& request, const std::optional<data::Masking>& masking) {
-  return is_streamed(request.config.data) ? open_stream(request, masking) : open_corpus(request, masking);
+OpenedData open_tokens(const DataRequest& request, const StreamKeys& keys,
+                       const std::optional<data::Masking>& masking) {
+  const bool streams = !keys.sources.empty() || reads_records(request.config.data);
+  check_unused_data_keys(request.config, {.records = streams});
+  refuse_unused_data_keys(keys, {{"shuffle_bytes", streams, concat(kRecords, " or data.sources")}});
+  return streams ? open_stream(request, keys, masking) : open_corpus(request, masking);
 }
 
 }  // namespace colossal::run

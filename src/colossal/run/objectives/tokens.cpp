@@ -1,7 +1,7 @@
 #include "colossal/run/objectives/tokens.h"
 
+#include "colossal/base/error.h"
 #include "colossal/run/objectives/text_data.h"
-#include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
 namespace {
@@ -12,35 +12,36 @@ void check_token_head(const char* objective, const models::ModelShape& shape) {
              shape);
 }
 
-data::Masking masking_of(const DataConfig& d, const text::Tokenizer& tokenizer) {
+data::Masking masking_of(const MaskedTokenKeys& keys, const text::Tokenizer& tokenizer) {
   const int64_t words = tokenizer.vocabulary_size(), mask = tokenizer.mask_id();
-  return {.share = d.masked,
-          .random = d.masked_random,
-          .kept = d.masked_kept,
+  return {.share = keys.masked,
+          .random = keys.masked_random,
+          .kept = keys.masked_kept,
           .mask_id = mask < 0 ? words : mask,
           .vocabulary = words};
 }
 
 }  // namespace
 
-NextToken::NextToken(const Config& config, const models::ModelShape& shape) : HeadObjective(config, shape) {
+NextToken::NextToken(const Config& config, const models::ModelShape& shape, Keys keys)
+    : HeadObjective(config, shape), keys_(std::move(keys)) {
   check_token_head("next-token", shape);
+  check_stream_keys(keys_);
 }
 
-OpenedData NextToken::open(const DataRequest& request) const {
-  const bool streams = is_streamed(request.config.data);
-  check_unused_data_keys(request.config, {.records = streams, .streams = streams});
-  return open_tokens(request, {});
-}
+OpenedData NextToken::open(const DataRequest& request) const { return open_tokens(request, keys_, {}); }
 
-MaskedToken::MaskedToken(const Config& config, const models::ModelShape& shape) : CountingObjective(config, shape) {
+MaskedToken::MaskedToken(const Config& config, const models::ModelShape& shape, Keys keys)
+    : CountingObjective(config, shape), keys_(std::move(keys)) {
   check_token_head("masked-token", shape);
+  check_stream_keys(keys_.stream);
+  require(keys_.masked_random + keys_.masked_kept <= 1, "data",
+          "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ",
+          keys_.masked_random, " and ", keys_.masked_kept);
 }
 
 OpenedData MaskedToken::open(const DataRequest& request) const {
-  const bool streams = is_streamed(request.config.data);
-  check_unused_data_keys(request.config, {.records = streams, .streams = streams, .masks = true});
-  return open_tokens(request, masking_of(request.config.data, *request.tokenizer));
+  return open_tokens(request, keys_.stream, masking_of(keys_, *request.tokenizer));
 }
 
 Objective::Ids MaskedToken::ids(const text::Tokenizer& tokenizer) const {
