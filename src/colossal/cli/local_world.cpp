@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,9 +22,12 @@
 namespace colossal::cli {
 namespace {
 
-// signals belong to the process, so this state is global
-volatile std::sig_atomic_t stop_signal = 0, second_signal = 0, reports_second = 0;
-volatile std::time_t first_second = 0;  // time of stop_signal in whole seconds
+// Signals belong to the process, so this state is global. Two threads may handle two signals at once.
+std::atomic<int> stop_signal = 0, second_signal = 0;
+std::atomic<bool> reports_second = false;
+std::atomic<bool> first_is_passed_on = false;  // whether a wrapper sent stop_signal, and the original is still to come
+std::atomic<std::time_t> first_second = 0;     // time of stop_signal in whole seconds
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
 
 std::time_t monotonic_seconds() {
   timespec now{};
@@ -31,20 +35,24 @@ std::time_t monotonic_seconds() {
   return now.tv_sec;
 }
 
-/// Returns true if a wrapper of this program, such as `uv run` or `timeout`, passes on a signal that its whole process
-/// group has got already. The launcher and the user's shell are in other groups.
-bool is_copy(const siginfo_t& info) {
-  return info.si_code == SI_USER && info.si_pid > 0 && info.si_pid != getpid() && getpgid(info.si_pid) == getpgrp() &&
-         monotonic_seconds() <= first_second + 1;
+/// Returns true if a wrapper of this program, such as `uv run` or `timeout`, passes on a signal. The wrapper is in the
+/// process group of this program; the launcher and the user's shell are in others.
+bool is_passed_on(const siginfo_t& info) {
+  return info.si_code == SI_USER && info.si_pid > 0 && info.si_pid != getpid() && getpgid(info.si_pid) == getpgrp();
 }
 
+/// A wrapper passes on a signal that this program has got already. The two may reach two threads at once, in any order.
 void on_signal(int signal, siginfo_t* info, void*) {
+  const bool passed_on = is_passed_on(*info);
   if (!stop_signal) {
-    stop_signal = signal;
     first_second = monotonic_seconds();
+    first_is_passed_on = passed_on;
+    stop_signal = signal;
     return;
   }
-  if (signal == SIGHUP || is_copy(*info)) return;  // SIGHUP may arrive more than once for a lost terminal
+  if (signal == SIGHUP) return;  // it may arrive more than once for a lost terminal
+  const bool is_soon = monotonic_seconds() <= first_second + 1;
+  if (is_soon && (passed_on || first_is_passed_on.exchange(false))) return;
   if (!reports_second) std::_Exit(128 + signal);
   second_signal = signal;
 }
@@ -100,8 +108,9 @@ void forget_interrupt() {
 }
 
 int stop_status() {
-  if (second_signal) return 128 + second_signal;
-  return stop_signal ? 128 + stop_signal : 0;
+  if (const int second = second_signal) return 128 + second;
+  const int first = stop_signal;
+  return first ? 128 + first : 0;
 }
 
 void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }
