@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -62,7 +63,7 @@ int train_as_rank(run::Config config, train::TrainerOptions options, std::option
   if (!trainer.run()) {
     trainer.write_report();
     if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to continue\n");
-    return stop_status() ? stop_status() : 1;
+    return stop_status() ? stop_status() : 128 + SIGTERM;  // another rank was asked to stop, for all of them
   }
   bool has_shown = false;
   const auto show = [&](const std::string& piece) {
