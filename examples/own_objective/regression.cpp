@@ -86,6 +86,7 @@ run::ObjectiveRow regression() {
           .tables = {{"regression", RegressionKeys{}}},
           .data = TableKeys{},
           .make = [](const run::Config& config, const run::OwnTables& tables, const models::ModelShape& shape) {
-            return std::make_unique<Regression>(config, tables.as<RegressionKeys>("regression"), tables.data<TableKeys>(), shape);
+            return std::make_unique<Regression>(config, tables.as<RegressionKeys>("regression"),
+                                                tables.data<TableKeys>(), shape);
           }};
 }

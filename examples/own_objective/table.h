@@ -15,8 +15,8 @@ struct Table {
   std::vector<std::vector<double>> inputs{};  ///< [rows][columns]
   std::vector<double> targets{};              ///< [rows]
 
-  /// Reads a file whose columns `separator` divides. Errors ("data"): it cannot be read, has no column `target` or fewer than two rows; a line has
-  /// another number of columns, or words that are no numbers.
+  /// Reads a file whose columns `separator` divides. Errors ("data"): it cannot be read, has no column `target` or
+  /// fewer than two rows; a line has another number of columns, or words that are no numbers.
   static Table read(const std::string& path, const std::string& target, char separator);
   /// Removes the last rows, a fraction `share` of all but at least one, and returns them.
   Table take_last(double share);

@@ -86,13 +86,14 @@ TEST(DataKeys, BelongToTheObjective) {
             (std::vector<double>{1, 2}));
 }
 
-TEST(DataKeys, AreRefusedWithTheNameOfTheirObjective) {
+TEST(DataKeys, RefuseOtherObjectivesByName) {
   EXPECT_EQ(refusal(config_of("[data]\nmasked = 0.3\n")),
-            "[config] x.toml:2: `data.masked` belongs to the objective masked-token, and this run has next-token: got 0.3; "
-            "leave it out");
-  EXPECT_EQ(refusal(config_of("", {"--model.name=t5-tiny", "--data.shuffle_bytes=0"})),
-            "[config] --data.shuffle_bytes: `data.shuffle_bytes` belongs to the objectives next-token and masked-token, "
-            "and this run has target: got \"0B\"; leave it out");
+            "[config] x.toml:2: `data.masked` belongs to the objective masked-token, and this run has next-token: "
+            "got 0.3; leave it out");
+  EXPECT_EQ(
+      refusal(config_of("", {"--model.name=t5-tiny", "--data.shuffle_bytes=0"})),
+      "[config] --data.shuffle_bytes: `data.shuffle_bytes` belongs to the objectives next-token and masked-token, and "
+      "this run has target: got \"0B\"; leave it out");
   EXPECT_THAT(refusal(config_of("[folds]\n[data]\nframes = 4\n")), HasSubstr("belongs to the objective clips"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nsize = \"small\"\n")), HasSubstr("`data.size` must be an integer"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nframes = 0\n")), HasSubstr("`data.frames` must be at least 1"));
@@ -116,7 +117,7 @@ TEST(DataKeys, SuggestTheNearest) {
               HasSubstr("--data.maskd: unknown key `data.maskd`, did you mean `data.masked`?"));
 }
 
-TEST(DataKeys, AreSavedWithTheRun) {
+TEST(DataKeys, KeepTheirValuesInASavedRun) {
   Config config = config_of("[clips]\n[data]\nsize = 32\n");
   chosen(config).write_keys(config);
   const std::string kept = to_toml(config);
@@ -127,7 +128,7 @@ TEST(DataKeys, AreSavedWithTheRun) {
   EXPECT_EQ(chosen(again).row.values().data<ClipKeys>(), (ClipKeys{32, 16}));
 }
 
-TEST(DataKeys, AreReadByTheirPreviousNames) {
+TEST(DataKeys, ReadPreviousNames) {
   std::vector<std::string> notices;
   const ChosenObjective clips = chosen(config_of("[clips]\n[data]\npictures = 4\n"), &notices);
   EXPECT_EQ(clips.row.values().data<ClipKeys>().frames, 4);
@@ -139,7 +140,7 @@ TEST(DataKeys, AreReadByTheirPreviousNames) {
   EXPECT_THAT(notices, ElementsAre("data.least_area is now data.min_crop_area"));
 }
 
-TEST(DataKeys, AreComparedWhenARunResumes) {
+TEST(DataKeys, CompareOnResume) {
   const Program program = with_two_more();
   const auto changes = [&](const std::string& saved, const std::string& now) {
     Config config = config_of(now);
@@ -161,11 +162,11 @@ TEST(DataKeys, MustDifferFromThoseOfEveryRun) {
   };
   Objectives objectives = built_in_objectives();
   EXPECT_THAT(test::complaint([&] { objectives.add(row_of("own", Keys{})); }),
-              HasSubstr("the keys of [data] of an objective must be new: every run has sequence; choose another key for "
-                        "own"));
+              HasSubstr("the keys of [data] of an objective must be new: every run has sequence; choose another key "
+                        "for own"));
 }
 
-TEST(DataKeys, AreListedByObjective) {
+TEST(DataKeys, ListByObjective) {
   const std::vector<KeyHelp> keys = describe_data_keys(data_keys_of(with_two_more().objectives));
   std::vector<std::string> of_clips, of_two;
   for (const KeyHelp& key : keys) {

@@ -187,7 +187,8 @@ TEST(T5Data, ReadsPlainTextWithHiddenSpans) {
   EXPECT_THAT(refusal(other), HasSubstr("got 258, tokenizer 257 and the sentinels; set model.vocabulary"));
   other = c;
   other.model = {.name = "gpt2-tiny", .hidden = 16, .layers = 1};
-  EXPECT_THAT(refusal(other), HasSubstr("`data.noise_density` belongs to the objective target, and this run has next-token"));
+  EXPECT_THAT(refusal(other),
+              HasSubstr("`data.noise_density` belongs to the objective target, and this run has next-token"));
 }
 
 TEST(T5Data, RefusesHeldOutPartShorterThanSample) {

@@ -44,7 +44,8 @@ TEST(UnusedKeys, NeedOtherKeys) {
   const std::string history = "--precision.fp8_history=4", fp8 = "--precision.mode=fp8";
   EXPECT_THAT(refusal({history, fp8}), HasSubstr("fp8_history needs precision.mode fp8 with precision.fp8_scaling"));
   EXPECT_EQ(refusal({history, fp8, "--precision.fp8_scaling=delayed"}), kPasses);
-  EXPECT_THAT(refusal({"--model.name=vit-tiny-cifar", "--data.augment=false", "--data.min_crop_area=0.5"}), HasSubstr("min_crop_area needs"));
+  EXPECT_THAT(refusal({"--model.name=vit-tiny-cifar", "--data.augment=false", "--data.min_crop_area=0.5"}),
+              HasSubstr("min_crop_area needs"));
 }
 
 TEST(UnusedKeys, StayBesideASwitchThatIsOff) {

@@ -13,8 +13,8 @@ namespace colossal::cli {
 int print_command_reference(const std::vector<Command>& commands);
 
 /// Prints every key of a config file as Markdown. Then prints the keys of [data] that only some objectives of `program`
-/// have, and the keys of [model] that only some of its architectures have (null = the built-in ones). Last come the keys
-/// of the program's own tables.
+/// have, and the keys of [model] that only some of its architectures have (null = the built-in ones). Last come the
+/// keys of the program's own tables.
 int print_config_reference(const run::Program* program);
 
 /// Returns the keys of the tables that the objectives and adapters of `program` have. A null program, the library's

@@ -93,9 +93,9 @@ class Objective {
 
   virtual ~Objective() = default;
 
-  /// Opens the tokenizer of the samples; null = they have no texts. Default: that of [data], if the main model reads text.
-  /// An objective whose samples have texts for another model returns the tokenizer of that model. Errors: those of
-  /// text::make_tokenizer().
+  /// Opens the tokenizer of the samples; null = they have no texts. Default: that of [data], if the main model reads
+  /// text. An objective whose samples have texts for another model returns the tokenizer of that model. Errors: those
+  /// of text::make_tokenizer().
   virtual std::unique_ptr<text::Tokenizer> tokenizer(const Config& config, const models::ModelShape& shape) const;
   /// Opens the samples. Errors: data that is missing, damaged, too short, or not what the model reads.
   virtual OpenedData open(const DataRequest& request) const = 0;
@@ -183,9 +183,8 @@ class Objectives {
  public:
   /// Adds an objective and returns this set.
   /// Errors ("objective"): no name or make; a name that another objective has; a first table that another objective
-  /// has;
-  ///                       a table that appears twice, or is a section that every config has; a key of [data] that every
-  ///                       run has.
+  ///                       has; a table that appears twice, or is a section that every config has; a key of [data]
+  ///                       that every run has.
   Objectives& add(ObjectiveRow row);
   const std::vector<ObjectiveRow>& rows() const { return rows_; }
   /// Returns the objective of that name. Errors ("objective"): unknown name; the message names the nearest.

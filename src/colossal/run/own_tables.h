@@ -34,7 +34,8 @@ class OwnTables {
             "]; add it to ObjectiveRow::tables");
     return table->keys.as<Keys>();
   }
-  /// Returns the keys of [data] that only some objectives have (run/data_keys.h). Errors ("model"): keys of another type.
+  /// Returns the keys of [data] that only some objectives have (run/data_keys.h). Errors ("model"): keys of another
+  /// type.
   template <class Keys>
   Keys data() const {
     return data_.as<Keys>();

@@ -37,9 +37,9 @@ struct PlainText {
 /// Opens data.path as plain text. Errors ("data"): a path without text; data.path = "builtin" if its text is missing.
 PlainText open_plain_text(const DataRequest& request);
 
-/// Opens samples of data.sequence tokens, from plain text or from a stream of records. With `masking`, labels are the tokens that it
-/// hides; without it, labels are the next tokens. Errors ("data"): errors of reading; a held-out part without a whole
-/// sample.
+/// Opens samples of data.sequence tokens, from plain text or from a stream of records. With `masking`, labels are the
+/// tokens that it hides; without it, labels are the next tokens. Errors ("data"): errors of reading; a held-out part
+/// without a whole sample.
 OpenedData open_tokens(const DataRequest& request, const StreamKeys& keys, const std::optional<data::Masking>& masking);
 
 }  // namespace colossal::run
