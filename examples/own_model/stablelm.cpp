@@ -3,6 +3,13 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/json.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/dropout.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/norm.h"
 
 namespace models = colossal::models;
 namespace nn = colossal::nn;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+
 namespace {
 
 constexpr int64_t kClasses = 3;

@@ -2,6 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/norm.h"
+#include "colossal/nn/outputs.h"
+
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace ops = colossal::ops;

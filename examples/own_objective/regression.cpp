@@ -7,6 +7,8 @@
 #include "network.h"
 #include "table.h"
 
+#include "colossal/nn/forward_context.h"
+
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace run = colossal::run;

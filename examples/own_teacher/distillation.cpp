@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "colossal/nn/forward_context.h"
+
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace run = colossal::run;

@@ -24,6 +24,7 @@
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/request.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/adapters.h"

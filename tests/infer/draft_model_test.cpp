@@ -17,6 +17,7 @@
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/generated_text.h"

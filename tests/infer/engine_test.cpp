@@ -15,6 +15,7 @@
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"

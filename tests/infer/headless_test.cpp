@@ -11,6 +11,7 @@
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "support/parity.h"
 
 namespace colossal::infer::headless_test {

@@ -23,6 +23,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/external_names.h"

@@ -10,6 +10,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/engine.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"

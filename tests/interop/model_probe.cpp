@@ -28,6 +28,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/external_names.h"
 #include "colossal/train/engine.h"

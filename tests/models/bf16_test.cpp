@@ -5,6 +5,7 @@
 
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "models/hidden_states.h"
 

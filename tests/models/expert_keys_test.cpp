@@ -12,6 +12,7 @@
 #include "colossal/models/families/llama.h"
 #include "colossal/models/families/qwen3.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/experts.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 

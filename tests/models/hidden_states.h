@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "colossal/models/model.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::models {
 

@@ -15,6 +15,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 

@@ -15,6 +15,7 @@
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "support/parity.h"
 #include "support/paths.h"
 

@@ -6,6 +6,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/input_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"

@@ -17,6 +17,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"

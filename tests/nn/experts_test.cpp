@@ -15,6 +15,7 @@
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_dispatch.h"
 #include "colossal/nn/expert_ranks.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "support/dense_experts.h"

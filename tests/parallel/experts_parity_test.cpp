@@ -9,6 +9,8 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/experts.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "colossal/parallel/tensor/activations.h"

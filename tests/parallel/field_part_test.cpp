@@ -6,6 +6,7 @@
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

@@ -12,6 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "parallel/summed_gradients.h"

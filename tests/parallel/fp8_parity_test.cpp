@@ -8,7 +8,9 @@
 
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/attention_shape.h"
 #include "colossal/nn/fp8_product.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

@@ -9,6 +9,8 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/rotary.h"
 #include "colossal/parallel/data/gradient_reducer.h"

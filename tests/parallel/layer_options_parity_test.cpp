@@ -9,6 +9,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/activations.h"

@@ -6,6 +6,7 @@
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/simulated_world.h"
+#include "colossal/nn/attention.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"

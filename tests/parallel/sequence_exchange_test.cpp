@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "colossal/nn/attention.h"
 #include "colossal/tensor/flops.h"
 #include "parallel/sequence_ranks.h"
 #include "support/ranks_values.h"

@@ -10,6 +10,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

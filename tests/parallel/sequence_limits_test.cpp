@@ -11,6 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"

@@ -13,6 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/predict/layouts.h"
 #include "colossal/predict/search.h"
 #include "colossal/run/learned_parts.h"

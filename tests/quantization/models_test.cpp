@@ -17,6 +17,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/quantization/quantize.h"
 #include "colossal/run/saved_model.h"

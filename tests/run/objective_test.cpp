@@ -9,6 +9,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/known_metrics.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/program.h"
 #include "support/ranks_values.h"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "serve/loop_ranks.h"
 #include "support/ranks_values.h"
 

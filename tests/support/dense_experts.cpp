@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "colossal/nn/experts.h"
+
 namespace colossal::test {
 namespace {
 

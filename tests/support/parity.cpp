@@ -12,6 +12,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"

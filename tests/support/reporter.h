@@ -12,6 +12,8 @@
 
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/ops/activation.h"
 #include "support/parity.h"
 

@@ -10,6 +10,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/ops/activation.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"

@@ -12,6 +12,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
 #include "colossal/models/task_batch.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/report/metrics.h"
 #include "colossal/train/engine.h"

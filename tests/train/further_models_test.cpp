@@ -9,6 +9,7 @@
 
 #include "base/complaint.h"
 #include "colossal/base/file.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"

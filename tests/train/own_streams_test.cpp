@@ -14,6 +14,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/schedule/make.h"
 #include "colossal/train/engine.h"
 #include "streams.h"

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "colossal/base/bytes.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/train/step_rule.h"
 #include "train/whole_runs.h"
 

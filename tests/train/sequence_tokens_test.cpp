@@ -10,6 +10,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/train/engine.h"

@@ -15,6 +15,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/tiered_store.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/train/memory_needs.h"
 #include "support/reporter.h"

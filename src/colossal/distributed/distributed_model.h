@@ -20,6 +20,7 @@
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/parallel/pipeline/executor.h"

@@ -9,6 +9,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/tensor/flops.h"
 

@@ -4,6 +4,12 @@
 
 #include <algorithm>
 
+#include "colossal/nn/dropout.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/norm.h"
+
 namespace colossal::models {
 namespace {
 

@@ -5,6 +5,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/experts.h"
 
 namespace colossal::models {
 namespace {

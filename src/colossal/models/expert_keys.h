@@ -15,6 +15,7 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/models/transformer_block.h"
+#include "colossal/nn/experts.h"
 
 namespace colossal::models {
 

@@ -1,5 +1,7 @@
 #include "colossal/models/fused_heads.h"
 
+#include "colossal/nn/attention_shape.h"
+
 namespace colossal::models {
 
 std::vector<nn::ExternalRows> heads_in_groups(const std::string& tensor, const nn::AttentionShape& s) {

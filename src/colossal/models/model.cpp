@@ -12,7 +12,9 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/expert_choice.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/input_store.h"
+#include "colossal/nn/loss_head.h"
 
 namespace colossal::models {
 namespace {

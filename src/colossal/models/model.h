@@ -46,7 +46,10 @@
 
 #include "colossal/base/metric.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/experts.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::models {

@@ -6,7 +6,12 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/embedding.h"
 #include "colossal/nn/expert_choice.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/nn/norm.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/ops/cross_entropy.h"
 

@@ -24,7 +24,10 @@
 #include <vector>
 
 #include "colossal/models/transformer_block.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::models {

@@ -26,6 +26,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/models/task.h"
 #include "colossal/nn/external_name.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::models {
 

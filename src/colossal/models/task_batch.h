@@ -8,6 +8,7 @@
 #pragma once
 #include "colossal/models/model.h"
 #include "colossal/models/task.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::models {
 

@@ -7,6 +7,15 @@
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/dropout.h"
+#include "colossal/nn/experts.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
+#include "colossal/nn/latent_heads.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/norm.h"
 
 namespace colossal::models {
 namespace {

@@ -11,7 +11,10 @@
 
 #include "colossal/models/model.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/attention.h"
 #include "colossal/nn/experts.h"
+#include "colossal/nn/latent_heads.h"
+#include "colossal/nn/norm.h"
 
 namespace colossal::ops {
 class RotaryTable;

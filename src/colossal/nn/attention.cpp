@@ -6,8 +6,11 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_shape.h"
 #include "colossal/nn/batch_documents.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/rotary.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "colossal/nn/batch_documents.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::nn {
 

@@ -5,6 +5,7 @@
 //   nn::ForwardContext decoding = nn::step_of(nn::token_batch(ids, positions));
 //   decoding.cache = cache.get();
 #pragma once
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::nn {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::nn {

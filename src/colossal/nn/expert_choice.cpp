@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/experts.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/device_meant.h"
 

@@ -11,6 +11,7 @@
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_dispatch.h"
 #include "colossal/nn/expert_ranks.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/grouped_linear.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::nn {

@@ -6,7 +6,12 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/norm.h"
 #include "colossal/ops/products/grouped_matmul.h"
 #include "colossal/ops/rotary.h"
 #include "colossal/tensor/read_scope.h"

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "colossal/nn/expert_choice.h"
+#include "colossal/nn/experts.h"
 #include "colossal/ops/parallel.h"
 
 namespace colossal::nn {

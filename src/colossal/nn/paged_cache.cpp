@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::nn {

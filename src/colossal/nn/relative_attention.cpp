@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/tensor/flops.h"
 

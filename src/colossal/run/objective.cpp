@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/suggest.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::run {
 

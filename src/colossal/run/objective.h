@@ -42,6 +42,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data_keys.h"
 #include "colossal/run/further_model.h"

@@ -15,6 +15,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"

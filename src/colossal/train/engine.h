@@ -26,6 +26,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/adapter.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"

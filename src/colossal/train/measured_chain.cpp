@@ -14,6 +14,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_meter.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/train/engine.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/train/step_rule.h"
 
 namespace colossal::train {

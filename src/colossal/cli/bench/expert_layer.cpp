@@ -17,6 +17,8 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/experts.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/ops/activation.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

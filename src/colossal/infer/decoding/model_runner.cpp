@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/thread_team.h"
 

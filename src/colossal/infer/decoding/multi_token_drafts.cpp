@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/ops/attention/paged.h"
 
 namespace colossal::infer {

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::infer {
 namespace {

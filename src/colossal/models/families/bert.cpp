@@ -11,6 +11,11 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/transformer_block.h"
+#include "colossal/nn/dropout.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/norm.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {

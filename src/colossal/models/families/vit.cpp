@@ -12,6 +12,12 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/transformer_block.h"
+#include "colossal/nn/dropout.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/nn/norm.h"
+#include "colossal/nn/patches.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/cross_entropy.h"
 

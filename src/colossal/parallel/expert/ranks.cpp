@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/comm/compressed_collectives.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/tensor/read_scope.h"
 

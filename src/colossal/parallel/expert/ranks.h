@@ -9,6 +9,7 @@
 
 #include "colossal/comm/compression.h"
 #include "colossal/nn/expert_ranks.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::parallel {

@@ -6,7 +6,11 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/attention/partial.h"
 #include "colossal/ops/dispatch.h"

@@ -10,6 +10,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "colossal/nn/forward_context.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/layout.h"
 

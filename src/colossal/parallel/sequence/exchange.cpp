@@ -5,6 +5,10 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
 

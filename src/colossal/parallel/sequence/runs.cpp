@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
 
 namespace colossal::parallel {
 namespace {

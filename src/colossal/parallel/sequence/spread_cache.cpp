@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/parallel/sequence/runs.h"
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 
 namespace colossal::parallel {

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::parallel {
 namespace {

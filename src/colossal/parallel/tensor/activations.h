@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/tensor/batch.h"

@@ -4,6 +4,7 @@
 
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
 
 namespace colossal::parallel {
 

@@ -1,6 +1,7 @@
 // A linear layer from hidden states to hidden states, at the ends of a model.
 #pragma once
 #include "colossal/nn/layers.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {

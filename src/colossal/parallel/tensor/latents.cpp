@@ -1,5 +1,11 @@
 #include "colossal/parallel/tensor/latents.h"
 
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/latent_heads.h"
+#include "colossal/nn/linear_layers.h"
+
 namespace colossal::parallel {
 
 TensorLatents::TensorLatents(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,

@@ -1,5 +1,8 @@
 // The linear layers of latent attention (nn/latent_heads.h) over a Layout.
 #pragma once
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/latent_heads.h"
 #include "colossal/parallel/tensor/linear.h"
 

@@ -8,6 +8,10 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/layer_cost.h"

@@ -18,6 +18,9 @@
 #include <vector>
 
 #include "colossal/comm/mesh.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/product.h"
 #include "colossal/parallel/tensor/config.h"

@@ -6,6 +6,10 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 
 namespace colossal::parallel {
 namespace {

@@ -1,7 +1,12 @@
 // Linear layers and head projections over a Layout.
 #pragma once
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/table.h"
 

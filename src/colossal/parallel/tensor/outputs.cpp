@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/tensor/activations.h"
 
 namespace colossal::parallel {

@@ -3,7 +3,10 @@
 //   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
 //   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
 #pragma once
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/outputs.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {

@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/lookup.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/soft_cap.h"
 #include "colossal/parallel/tensor/linear.h"

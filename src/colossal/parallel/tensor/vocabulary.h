@@ -1,6 +1,9 @@
 // The two layers over a Layout whose long dimension is the vocabulary.
 #pragma once
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/outputs.h"

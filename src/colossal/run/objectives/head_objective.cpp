@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/models/task_batch.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/tensor/host_value.h"
 
 namespace colossal::run {

@@ -1,5 +1,6 @@
 // The common base of the library's objectives: labels that the model's own head predicts.
 #pragma once
+#include "colossal/nn/forward_context.h"
 #include "colossal/run/objective.h"
 
 namespace colossal::run {

@@ -1,0 +1,65 @@
+// Linear layers between hidden states: pairs of an Expand and its Contract, and the Dense layers at the ends of a model.
+//
+//   const std::unique_ptr<nn::Expand> up = layers.expand("mlp.up", 64, 256, {});
+//   const std::unique_ptr<nn::Contract> down = layers.contract("mlp.down", 256, 64, {});
+//   y = down->forward(up->forward(x).map(ops::gelu, step));             // [B, S, 64] -> [B, S, 64]
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/recompute.h"
+#include "colossal/tensor/shard_spec.h"
+
+namespace colossal::nn {
+
+/// An activation between an Expand and its Contract. Its features are sharded differently from those outside, and under
+/// some layouts its rows too, even if the sizes match the sizes of a residual. It is a type of its own so that it
+/// cannot be added to a residual: an Expand without its Contract does not compile.
+struct Inside {
+  at::Tensor tensor;
+  /// Function that the Contract applies first and computes again in backward, so that its result is not kept; empty =
+  /// none
+  Unary pending{};
+  /// Applies an elementwise operation. With Recompute::Selective in training, the Contract applies it later
+  /// (`pending`).
+  Inside map(const Unary& operation, const ForwardContext& step) const {
+    if (step.training && step.recompute == Recompute::Selective) return {tensor, operation};
+    return {operation(tensor)};
+  }
+};
+
+/// Linear layer from outside to inside: y [.., out] = x [B, S, in] Wt + bias. Under some layouts a rank has more
+/// tokens, or other tokens, inside than outside.
+class Expand {
+ public:
+  virtual ~Expand() = default;
+  virtual Inside forward(const at::Tensor& x) = 0;
+};
+
+/// Linear layer from inside back to outside: y [B, S, out] = x [.., in] Wt + bias, where x is the output of an Expand.
+class Contract {
+ public:
+  virtual ~Contract() = default;
+  virtual at::Tensor forward(const Inside& x) = 0;
+};
+
+/// y [..., out] = x [..., in] W^T + b, where the features of y are sharded like the features of x, as between blocks.
+/// Use it only at the ends of a model: all ranks that hold the same hidden states compute the same products. An Expand
+/// and a Contract divide their products among those ranks.
+class Dense {
+ public:
+  virtual ~Dense() = default;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+};
+
+/// Options of a linear layer.
+struct LinearOptions {
+  bool bias = true;
+  double deviation = 0.02;  ///< standard deviation of the initial weight; biases start at zero
+  /// Segments of the split dimension (out of an Expand, in of a Contract or a Dense); empty = one segment
+  std::vector<tensor::Segment> segments{};
+};
+
+}  // namespace colossal::nn
