@@ -80,6 +80,7 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/nn/dropout.h"
 #include "colossal/nn/embedding.h"

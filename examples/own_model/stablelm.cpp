@@ -9,6 +9,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 
 namespace models = colossal::models;

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 
-
 namespace {
 
 constexpr int64_t kClasses = 3;

@@ -4,10 +4,9 @@
 
 #include <cmath>
 
+#include "colossal/nn/forward_context.h"
 #include "network.h"
 #include "table.h"
-
-#include "colossal/nn/forward_context.h"
 
 namespace models = colossal::models;
 namespace nn = colossal::nn;

@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
+#include "colossal/nn/reports.h"
 
 namespace models = colossal::models;
 namespace nn = colossal::nn;
@@ -135,7 +138,8 @@ models::Embed make_embedding(const models::ModelShape& s, nn::Layers& layers) {
       layers.positions("pair_positions", own.slots * own.slots, own.pair, kDeviation);
   const auto embed = [=](models::States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
     const at::Tensor& ids = batch.at("ids");
-    require(step.cache == nullptr, "model", "a model of streams reads whole rows: got a cache; it does not generate");
+    require(nn::cache_of(step) == nullptr, "model",
+            "a model of streams reads whole rows: got a cache; it does not generate");
     require(ids.size(1) % own.slots == 0, "model", "the tokens of a row must be divisible by the ", own.slots,
             " slots: got ", ids.size(1), "; change data.sequence or model.slots");
     states[kHidden] = tokens->forward(ids, step) + positions->forward(step.positions, step);

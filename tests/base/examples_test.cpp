@@ -99,6 +99,7 @@ const std::vector<std::string> kHeaders{
     "models/task_batch.h",
     "nn/adapter.h",
     "nn/batch_step.h",
+    "nn/context_parts.h",
     "nn/log_probabilities.h",
     "nn/low_rank.h",
     "nn/parameter.h",

@@ -9,6 +9,7 @@
 
 #include "base/complaint.h"
 #include "colossal/base/error.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/parallel/expert/traffic.h"
 
 namespace colossal::cli::expert_layer_test {

@@ -19,7 +19,9 @@
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/nn/log_probabilities.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/parameter.h"
@@ -86,10 +88,24 @@ TEST(HeaderExamples, BatchStep) {
   nn::ForwardContext step = nn::step_of(micro_batch);
   step.training = true;
   nn::ForwardContext decoding = nn::step_of(nn::token_batch(ids, positions));
-  decoding.cache = cache.get();
+  decoding.parts.set(nn::Decoding{cache.get()});
   EXPECT_EQ(step.batch->rows(), 4);
   EXPECT_FALSE(step.positions.defined());
   EXPECT_TRUE(decoding.positions.defined());
+}
+
+TEST(HeaderExamples, ContextParts) {
+  struct Frames {
+    int64_t count;
+  };
+  nn::ForwardContext step;
+  EXPECT_EQ(step.parts.find<Frames>(), nullptr);
+  step.parts.set(Frames{16});
+  const Frames* frames = step.parts.find<Frames>();
+  const nn::ForwardContext next{.parts = {Frames{8}, nn::Sequences{{5, 3}}}};
+  EXPECT_EQ(frames->count, 16);
+  EXPECT_EQ(next.parts.find<Frames>()->count, 8);
+  EXPECT_EQ(nn::sequences_of(next).lengths.size(), 2u);
 }
 
 TEST(HeaderExamples, Parameter) {

@@ -8,6 +8,7 @@
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
@@ -77,7 +78,7 @@ TEST(Gguf, MultipliesWithQuantizedBlocks) {
       const auto cache = saved.model->make_cache(8);
       const at::Tensor ids = at::arange(60, 68).unsqueeze(0);
       const at::Tensor own = saved.model->next_logits(
-          nn::step_of(nn::token_batch(ids, at::arange(8).unsqueeze(0)), {.cache = cache.get()}));
+          nn::step_of(nn::token_batch(ids, at::arange(8).unsqueeze(0)), {.parts = {nn::Decoding{cache.get()}}}));
       if (bytes) *bytes = saved.packed->bytes();
       all = own.clone();
     });

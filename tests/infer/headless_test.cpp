@@ -10,6 +10,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "support/parity.h"
@@ -44,7 +45,7 @@ TEST(HeadlessModel, RefusesToComputeLogits) {
     const nn::ForwardContext step =
         nn::step_of(nn::token_batch(at::ones({1, 2}, at::kLong), at::arange(2).unsqueeze(0)));
     nn::ForwardContext decoding = step;
-    decoding.cache = cache.get();
+    decoding.parts.set(nn::Decoding{cache.get()});
     refused([&] { model.next_logits(decoding); });
     EXPECT_EQ(sent(), before);
   });

@@ -92,7 +92,7 @@ class Learned {
     nn::ForwardContext step =
         nn::step_of(data::text_batch(field(ids), field(labels), positions, at::zeros_like(positions)));
     step.training = true;
-    step.reports = reports_;
+    step.parts.set(nn::ReportsOfStep{reports_});
     reports_->begin(1);
     const at::Tensor end = models::run_stage(model_, {.last = shape_.layers}, {}, step)[0];
     const at::Tensor loss = model_.head->loss_sum(end, step.batch->at("labels"), step) / (kRows * kTokens);

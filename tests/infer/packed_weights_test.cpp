@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
@@ -34,7 +35,7 @@ class PackedWeights : public testing::TestWithParam<std::string> {
       const auto cache = saved.model->make_cache(4);
       found = saved.model->next_logits(
           nn::step_of(nn::token_batch(at::tensor({84, 111, 32, 98}).unsqueeze(0), at::arange(4).unsqueeze(0)),
-                      {.cache = cache.get()}));
+                      {.parts = {nn::Decoding{cache.get()}}}));
       if (packed_bytes) *packed_bytes = saved.packed->bytes();
       if (!saved.packed) return;
       for (const nn::Parameter& p : saved.model->parameters()) {

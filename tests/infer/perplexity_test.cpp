@@ -12,6 +12,7 @@
 
 #include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
@@ -55,7 +56,7 @@ double surprise(const std::string& folder, const std::vector<int64_t>& text, int
     const std::vector<int64_t> read(text.begin() + first, text.begin() + i);
     const at::Tensor logits = saved.model->next_logits(
         nn::step_of(nn::token_batch(at::tensor(read, at::kLong).unsqueeze(0), at::arange(i - first).unsqueeze(0)),
-                    {.cache = cache.get()}));
+                    {.parts = {nn::Decoding{cache.get()}}}));
     value = -logits.to(at::kDouble).log_softmax(0)[text[static_cast<size_t>(i)]].item<double>();
   });
   return value;

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/tiered_store.h"
+#include "colossal/nn/recompute.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::memory::inputs_at_test {

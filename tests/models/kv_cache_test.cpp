@@ -14,6 +14,7 @@
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "support/parity.h"
@@ -85,7 +86,7 @@ TEST_P(KvCache, EqualsFullRecomputation) {
     nn::KvCache cache(12);
     // The first step has 5 tokens, each later step one.
     for (int64_t from = 0, to = 5; from < 12; from = to, ++to) {
-      const nn::ForwardContext step{.positions = positions.slice(1, from, to), .cache = &cache};
+      const nn::ForwardContext step{.positions = positions.slice(1, from, to), .parts = {nn::Decoding{&cache}}};
       a.expect_close(a.logits(a.ids.slice(1, from, to), step).select(1, -1), a.alone(0, to).select(1, -1),
                      concat("logits at ", to));
       EXPECT_EQ(cache.lengths(), Lengths{to});
@@ -103,7 +104,7 @@ TEST_P(KvCache, MatchesSequencesComputedAlone) {
   on_ranks(1, 24, [](Asked& a) {
     for (const Lengths& lengths : {Lengths{3, 9, 12}, Lengths{12, 12}, Lengths{1, 14, 0, 9}}) {
       const at::Tensor positions = positions_of(Lengths(lengths.size()), lengths).expand({a.rows, -1});
-      const at::Tensor packed = a.logits(a.ids, {.positions = positions, .sequences = {lengths}});
+      const at::Tensor packed = a.logits(a.ids, {.positions = positions, .parts = {nn::Sequences{lengths}}});
       int64_t start = 0;
       for (const int64_t length : lengths) {
         if (length > 0)
@@ -125,8 +126,8 @@ TEST_P(KvCache, DecodesUnequalSequencesTogether) {
          {Lengths{5, 9, 2}, Lengths{1, 1, 1}, Lengths{1, 0, 3}, Lengths{2, 1, 0}, Lengths{0, 0, 1}, Lengths{1, 1, 1}}) {
       std::vector<at::Tensor> inputs;
       for (int i = 0; i < 3; ++i) inputs.push_back(a.ids.narrow(1, first[i] + held[i], added[i]));
-      const nn::ForwardContext step{
-          .positions = positions_of(held, added).expand({a.rows, -1}), .sequences = {added}, .cache = &cache};
+      const nn::ForwardContext step{.positions = positions_of(held, added).expand({a.rows, -1}),
+                                    .parts = {nn::Sequences{added}, nn::Decoding{&cache}}};
       const at::Tensor got = a.logits(at::cat(inputs, 1), step);
       int64_t start = 0;
       for (int i = 0; i < 3; ++i) {
@@ -156,14 +157,13 @@ TEST(KvCacheLimit, RefusesTokensBeyondCapacity) {
   const auto tokens = [](int64_t rows, int64_t count) { return at::zeros({rows, count, 2, 8}); };
   nn::KvCache cache(4);
   const auto refused = [&](int64_t rows, int64_t count, const nn::Sequences& sequences) {
-    return test::complaint(
-        [&] { cache.append(0, tokens(rows, count), tokens(rows, count), {.sequences = sequences}); });
+    return test::complaint([&] { cache.append(0, tokens(rows, count), tokens(rows, count), {.parts = {sequences}}); });
   };
   EXPECT_THAT(refused(1, 5, {}), testing::HasSubstr("the sequence must fit the cache: got 5 tokens, capacity 4"));
   EXPECT_THAT(refused(1, 5, {{2, 2}}), testing::HasSubstr("add up to its 5 tokens: got 4"));
   EXPECT_THAT(refused(1, 5, {{6, -1}}), testing::HasSubstr("must be 0 or more"));
   EXPECT_EQ(refused(1, 5, {{2, 3}}), "no complaint");
-  cache.advance({.sequences = {{2, 3}}}, 5);
+  cache.advance({.parts = {nn::Sequences{{2, 3}}}}, 5);
   EXPECT_THAT(refused(1, 2, {}), testing::HasSubstr("the cache's 2 sequences, some with 0 tokens: got 1"));
   EXPECT_THAT(refused(1, 2, {{0, 2}}), testing::HasSubstr("got 5 tokens, capacity 4"));
   EXPECT_THAT(refused(3, 2, {{1, 1}}), testing::HasSubstr("as many rows as the first, 1: got 3"));

@@ -17,6 +17,7 @@
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -86,7 +87,7 @@ struct Trained {
   States run(bool training) {
     nn::ForwardContext step = nn::step_of(two_documents());
     step.training = training;
-    if (training) step.reports = reports;
+    if (training) step.parts.set(nn::ReportsOfStep{reports});
     reports->begin(1);
     return run_stage(model, {.last = static_cast<int64_t>(model.blocks.size())}, {}, step);
   }

@@ -9,6 +9,8 @@
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/input_store.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
 

@@ -17,6 +17,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
@@ -112,9 +113,9 @@ TEST(T5, EncodesAloneAsWithAnswer) {
   const auto read = [&](const nn::ForwardContext& step) { return run_stage(model, encoder, {}, step)[1]; };
   const at::Tensor with_answer = read(nn::step_of(nn::token_batch(row)));
   EXPECT_EQ(with_answer.size(1), 4);
-  nn::ForwardContext step = nn::step_of(nn::token_batch(row.narrow(1, 0, 4)), {.source_tokens = 4});
+  nn::ForwardContext step = nn::step_of(nn::token_batch(row.narrow(1, 0, 4)), {.parts = {nn::SourceTokens{4}}});
   EXPECT_TRUE(at::equal(read(step), with_answer));
-  step = nn::step_of(nn::token_batch(row), {.source_tokens = 10});
+  step = nn::step_of(nn::token_batch(row), {.parts = {nn::SourceTokens{10}}});
   EXPECT_THAT(test::thrown_message([&] { read(step); }),
               HasSubstr("source_tokens must be at most the row's length, 9: got 10"));
 }
@@ -131,7 +132,7 @@ TEST(T5, IgnoresPaddingOfSource) {
   nn::ForwardContext step = nn::step_of(nn::token_batch(filled));
   step.documents = at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).unsqueeze(0);
   const at::Tensor alone = at::cat({filled.narrow(1, 0, 2), filled.narrow(1, 4, 5)}, 1);
-  const nn::ForwardContext exact = nn::step_of(nn::token_batch(alone), {.source_tokens = 2});
+  const nn::ForwardContext exact = nn::step_of(nn::token_batch(alone), {.parts = {nn::SourceTokens{2}}});
   EXPECT_TRUE(at::allclose(run_stage(model, all, {}, step)[0], run_stage(model, all, {}, exact)[0], 1e-12, 1e-12));
 }
 
@@ -155,7 +156,7 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
       row.push_back(0);
       for (; found.size() < 6; row.push_back(found.back())) {
         const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(0);
-        const nn::ForwardContext step = nn::step_of(nn::token_batch(ids), {.source_tokens = 6});
+        const nn::ForwardContext step = nn::step_of(nn::token_batch(ids), {.parts = {nn::SourceTokens{6}}});
         const at::Tensor hidden = run_stage(model.model(), {.last = shape.layers}, {}, step)[0];
         found.push_back(model.model().head->logits(hidden, step)[0][-1].argmax().item<int64_t>());
         if (found.back() == 1) break;

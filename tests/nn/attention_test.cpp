@@ -7,8 +7,13 @@
 #include <gtest/gtest.h>
 
 #include "base/complaint.h"
+#include "colossal/nn/attention_cache.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/rotary.h"
 #include "support/tolerance.h"
@@ -96,7 +101,7 @@ TEST(AttentionLayer, EqualsWholeSequenceWithCache) {
       const Heads first = run_of(all, held[0], added[0]), second = run_of(all, kSequence + held[1], added[1]);
       const Heads step{at::cat({first.q, second.q}, 1), at::cat({first.k, second.k}, 1),
                        at::cat({first.v, second.v}, 1)};
-      const ForwardContext carried{.sequences = {added}, .cache = &cache};
+      const ForwardContext carried{.parts = {Sequences{added}, Decoding{&cache}}};
       const at::Tensor got = layer->forward(step, carried).tensor;
       cache.advance(carried, step.q.size(1));
       for (int i = 0, start = 0; i < 2; start += static_cast<int>(added[i++])) {
@@ -134,8 +139,7 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
   // Two sequences in a row, the longer with 5 tokens and then 8, because cached tokens count.
   KvCache cache(kSequence);
   const ForwardContext prompt{.positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4}, at::kLong).unsqueeze(0),
-                              .sequences = {{3, 5}},
-                              .cache = &cache};
+                              .parts = {Sequences{{3, 5}}, Decoding{&cache}}};
   const Heads row = random_heads(1, 8);
   Heads turned = row;
   turn(turned, prompt, table);
@@ -144,7 +148,7 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
   cache.advance(prompt, 8);
   ForwardContext next = prompt;
   next.positions = at::tensor({3, 5, 6, 7}, at::kLong).unsqueeze(0);
-  next.sequences = {{1, 3}};
+  next.parts.set(Sequences{{1, 3}});
   Heads more = run_of(row, 0, 4);
   turn(more, next, table);
   EXPECT_TRUE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 8)));
@@ -154,7 +158,7 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
 TEST(AttentionLayer, RefusesDocumentsWithCache) {
   const at::Tensor documents = at::zeros({kBatch, kSequence}, at::kLong);
   KvCache cache(kSequence);
-  const ForwardContext carried{.documents = documents, .cache = &cache};
+  const ForwardContext carried{.documents = documents, .parts = {Decoding{&cache}}};
   EXPECT_THAT(test::complaint([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
               testing::HasSubstr("a step must not have both documents and a cache"));
   EXPECT_TRUE(cache.lengths().empty());

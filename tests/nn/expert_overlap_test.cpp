@@ -7,6 +7,7 @@
 #include "colossal/nn/experts.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/nn/reports.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::nn::expert_overlap_test {

@@ -16,6 +16,7 @@
 #include "colossal/nn/expert_dispatch.h"
 #include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "support/dense_experts.h"
@@ -47,7 +48,7 @@ struct Layer {
     experts = make.experts("mlp", kHidden, options);
     reports = std::make_shared<nn::ReportAccumulator>(make.reports(), at::kCPU);
     step.training = true;
-    step.reports = reports;
+    step.parts.set(nn::ReportsOfStep{reports});
     auto generator = at::detail::createCPUGenerator(5);
     x = at::randn({2, kTokens / 2, kHidden}, generator, at::TensorOptions().dtype(dtype)).requires_grad_();
     g = at::randn({2, kTokens / 2, kHidden}, generator, at::TensorOptions().dtype(dtype));
@@ -326,8 +327,9 @@ TEST(Experts, DropNothingInEvaluation) {
 
 TEST(Experts, KeepTheChoiceOfTheFirstPass) {
   Layer layer(mixture(5, 2));
-  layer.step.choices = std::make_shared<nn::KeptChoices>();
-  layer.step.choices->begin_pass();
+  const auto choices = std::make_shared<nn::KeptChoices>();
+  layer.step.parts.set(nn::BlockChoices{choices});
+  choices->begin_pass();
   const at::Tensor first = layer.experts->forward(layer.x, layer.step);
   const auto choice = [&] {
     const at::Tensor scores = at::softmax(at::matmul(layer.rows(), layer.value("router.weight").t()), -1);
@@ -339,7 +341,7 @@ TEST(Experts, KeepTheChoiceOfTheFirstPass) {
     layer.value("router.weight").neg_();
   }
   EXPECT_FALSE(at::equal(choice(), experts)) << "without the kept choice other experts would be used";
-  layer.step.choices->begin_pass();
+  choices->begin_pass();
   layer.step.is_recomputed = true;
   const double load = layer.reported("load");
   const at::Tensor second = layer.experts->forward(layer.x, layer.step);

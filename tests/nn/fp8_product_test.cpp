@@ -10,6 +10,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/grouped_product.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/products/fp8.h"
 #include "ops/compare.h"

@@ -12,6 +12,11 @@
 
 #include "base/complaint.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/nn/head_projections.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/nn/serial_layers.h"
@@ -147,7 +152,8 @@ TEST(LatentHeads, DecodeWithACacheAsInOnePass) {
     const at::Tensor want = layer.forward(x, {.positions = positions(0, kSequence)});
     const auto check_cache = [&](AttentionCache& cache, const at::Tensor& given, const at::Tensor& wanted) {
       for (int64_t from = 0, to = 4; from < kSequence; from = to, ++to) {
-        const ForwardContext step{.positions = positions(from, to).narrow(0, 0, given.size(0)), .cache = &cache};
+        const ForwardContext step{.positions = positions(from, to).narrow(0, 0, given.size(0)),
+                                  .parts = {Decoding{&cache}}};
         test::expect_close(layer.forward(given.slice(1, from, to), step), wanted.slice(1, from, to), kTerms, "decoded");
         cache.advance(step, to - from);
       }
@@ -165,7 +171,7 @@ TEST(LatentHeads, CacheOneLatentForAllHeads) {
   const at::NoGradGuard no_grad;
   Layer layer(options_of(6, true));
   KvCache cache(kSequence);
-  const ForwardContext step{.positions = positions(0, 3), .cache = &cache};
+  const ForwardContext step{.positions = positions(0, 3), .parts = {Decoding{&cache}}};
   const at::Tensor x = values({kBatch, 3, kShape.hidden}, "x");
   const Heads heads = layer.heads->forward(x, step);
   EXPECT_EQ(heads.k.sizes(), (at::IntArrayRef{kBatch, 3, 1, kKvRank + kRotated}));

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/encoder_decoder_cache.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/tensor/flops.h"
 #include "support/ranks_values.h"
 
@@ -88,7 +91,7 @@ TEST(EncoderDecoderCache, KeepsSourceAndAppendsTarget) {
   EncoderDecoderCache cache(2);
   const auto ones = [](int64_t tokens) { return at::ones({2, tokens, 1, 1}); };
   ForwardContext first, next;
-  first.source_tokens = 3, next.source_tokens = 0;
+  first.parts.set(SourceTokens{3}), next.parts.set(SourceTokens{0});
   cache.append(0, ones(1), ones(1), first);
   cache.append(1, ones(3), ones(3), first);
   cache.advance(first, 4);
@@ -98,11 +101,10 @@ TEST(EncoderDecoderCache, KeepsSourceAndAppendsTarget) {
   cache.advance(next, 1);
   EXPECT_THAT(test::thrown_message([&] { cache.advance(next, 1); }),
               HasSubstr("the target must fit the cache: got 3 tokens"));
-  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }),
-              HasSubstr("a step must set ForwardContext::source_tokens"));
+  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }), HasSubstr("a step must set nn::SourceTokens"));
   EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(1).narrow(0, 0, 1), ones(1), next); }),
               HasSubstr("as many rows as the first, 2: got 1"));
-  next.sequences = {{1, 1}};
+  next.parts.set(Sequences{{1, 1}});
   EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(2), ones(2), next); }),
               HasSubstr("one sequence per row"));
 }

@@ -10,7 +10,9 @@
 
 #include "base/complaint.h"
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::nn::reports_test {
 namespace {
@@ -93,8 +95,8 @@ TEST(LossTerm, AttachesToStateWithoutGradient) {
 /// A step with its own reports: a value and a loss term.
 struct Reporting {
   Reporting() {
-    step.reports = std::make_shared<ReportAccumulator>(reports, at::kCPU);
-    step.reports->begin(1);
+    step.parts.set(ReportsOfStep{std::make_shared<ReportAccumulator>(reports, at::kCPU)});
+    accumulator_of(step)->begin(1);
   }
   /// Returns 2 x; reports the sum of x and attaches the loss of x^2.
   at::Tensor block(const at::Tensor& x, const ForwardContext& of) const {
@@ -115,7 +117,7 @@ TEST(StepReport, ReportsRecomputedBlockOnce) {
     return y;
   };
   recomputed(block, x).sum().backward();
-  EXPECT_TRUE(at::equal(reporting.step.reports->values(), at::tensor({7.0, 25.0}, at::kDouble)));
+  EXPECT_TRUE(at::equal(accumulator_of(reporting.step)->values(), at::tensor({7.0, 25.0}, at::kDouble)));
   EXPECT_TRUE(at::equal(x.grad(), at::tensor({8.0, 10.0}, at::kDouble))) << "2 + 2 x";
 }
 
@@ -124,7 +126,7 @@ TEST(StepReport, ReportsNothingWithoutReceiver) {
   const at::Tensor x = at::tensor({3.0}, at::kDouble).requires_grad_();
   reporting.block(x, {}).sum().backward();
   EXPECT_EQ(x.grad().item<double>(), 2) << "no loss is attached";
-  EXPECT_EQ(reporting.step.reports->values()[0].item<double>(), 0);
+  EXPECT_EQ(accumulator_of(reporting.step)->values()[0].item<double>(), 0);
 }
 
 TEST(Reports, RefuseTakenNamesAndInvalidJoins) {

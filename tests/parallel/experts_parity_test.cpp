@@ -11,6 +11,7 @@
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/experts.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "colossal/parallel/tensor/activations.h"
@@ -99,7 +100,7 @@ Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& op
   const auto reports = std::make_shared<nn::ReportAccumulator>(make.reports(), at::kCPU);
   nn::ForwardContext step;
   step.training = true;
-  step.reports = reports;
+  step.parts.set(nn::ReportsOfStep{reports});
   const at::Tensor y = experts->forward(x, step);
   torch::autograd::backward({(y * part(g)).sum()}, {});
   Result result{.y = y.detach(), .dx = x.grad(), .reports = reports->values()};

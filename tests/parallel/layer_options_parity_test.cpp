@@ -10,6 +10,8 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/nn/norm.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/activations.h"

@@ -13,6 +13,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/loss_head.h"

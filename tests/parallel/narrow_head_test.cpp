@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

@@ -1,4 +1,6 @@
 // A few outputs per token: whole on every rank in every mode, with the gradients of one loss.
+#include "colossal/nn/outputs.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/sequence/exchange.h"

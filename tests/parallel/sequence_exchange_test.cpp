@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "colossal/nn/attention.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/tensor/flops.h"
 #include "parallel/sequence_ranks.h"
 #include "support/ranks_values.h"

@@ -11,8 +11,10 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
@@ -95,13 +97,13 @@ TEST(SequenceLimits, ExplainsLimitsOfAttention) {
       refused({}),
       HasSubstr("[parallel] a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it"));
   nn::ForwardContext several = step;
-  several.sequences.lengths = {3, 5};
+  several.parts.set(nn::Sequences{{3, 5}});
   EXPECT_THAT(refused(several),
               HasSubstr("[parallel] with tokens split by parallel.sequence a row must be one "
                         "sequence: got 2; separate them by documents (nn::ForwardContext::documents)"));
   nn::KvCache cache(16);
   nn::ForwardContext decoding = step;
-  decoding.cache = &cache;
+  decoding.parts.set(nn::Decoding{&cache});
   decoding.documents = at::zeros({1, 8}, at::kLong);
   EXPECT_THAT(refused(decoding), HasSubstr("a cache must be filled by one prompt of one document: got documents; "
                                            "continue with layers that have whole sequences"));

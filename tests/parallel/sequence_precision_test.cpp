@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "colossal/nn/tokens.h"
 #include "parallel/sequence_ranks.h"
 
 namespace colossal::test::sequence_precision_test {

@@ -16,6 +16,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"

@@ -15,6 +15,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"

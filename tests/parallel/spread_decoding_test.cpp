@@ -21,10 +21,13 @@
 #include "colossal/models/families/llama.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -79,8 +82,8 @@ struct Decoder {
     const at::NoGradGuard no_grad;
     const at::Tensor ids = at::tensor(prompt_of(model.model().shape, to), at::kLong).slice(0, from);
     const int64_t rows = model.decoding_model().batch_parts;
-    return model.next_logits(
-        nn::step_of(nn::token_batch(ids.repeat({rows, 1}), at::arange(from, to).repeat({rows, 1})), {.cache = &cache}));
+    return model.next_logits(nn::step_of(nn::token_batch(ids.repeat({rows, 1}), at::arange(from, to).repeat({rows, 1})),
+                                         {.parts = {nn::Decoding{&cache}}}));
   }
   /// Returns the logits of a prompt, and of each of the tokens after it: [1 + kNew, V].
   at::Tensor logits(int64_t prompt) {
@@ -294,7 +297,7 @@ TEST(SpreadCache, RefusesUnsupportedSteps) {
     return complaint([&] { cache.append(0, x, x, step); });
   };
   EXPECT_EQ(refused(5, {}), "[kv_cache] the sequence must fit the cache: got 5 tokens, capacity 4");
-  EXPECT_EQ(refused(2, {.sequences = {{1, 1}}}),
+  EXPECT_EQ(refused(2, {.parts = {nn::Sequences{{1, 1}}}}),
             "[kv_cache] with a cache shared by ranks a row must be one sequence: got 2; continue one prompt at a time, "
             "or without parallel.sequence");
   EXPECT_EQ(refused(3, {.cut = std::make_shared<const nn::SequenceCut>(parallel::zigzag(4, 2))}),
@@ -310,8 +313,8 @@ TEST(SpreadDecodingLimits, ExplainsItsLimits) {
       const at::NoGradGuard no_grad;
       return complaint([&] {
         const at::Tensor ones = at::ones({1, tokens}, at::kLong);
-        decoder.model.next_logits(
-            nn::step_of(data::text_batch(ones, ones, at::arange(tokens).unsqueeze(0), documents), {.cache = cache}));
+        decoder.model.next_logits(nn::step_of(data::text_batch(ones, ones, at::arange(tokens).unsqueeze(0), documents),
+                                              {.parts = {nn::Decoding{cache}}}));
       });
     };
     EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("decoding needs a cache: got a step without one"));
@@ -328,7 +331,8 @@ TEST(SpreadDecodingLimits, ExplainsItsLimits) {
                 testing::HasSubstr("the sequence must fit the cache: got 9 tokens, capacity 8"));
     EXPECT_EQ(pass(cache.get(), 4, {}), "no complaint");
     const nn::ForwardContext more =
-        nn::step_of(nn::token_batch(at::ones({1, 4}, at::kLong), at::arange(4).unsqueeze(0)), {.cache = cache.get()});
+        nn::step_of(nn::token_batch(at::ones({1, 4}, at::kLong), at::arange(4).unsqueeze(0)),
+                    {.parts = {nn::Decoding{cache.get()}}});
     EXPECT_THAT(complaint([&] {
                   decoder.model.forward(
                       {more}, [](int, const models::States& end, const nn::ForwardContext&) { return end[0]; });
@@ -348,7 +352,7 @@ TEST(SpreadDecodingLimits, ExplainsLimitsOfAttention) {
     const at::Tensor x = at::ones({1, 1, 2, 4});
     parallel::SpreadCache cache(8, world.rank(), 2);
     const auto refused = [&](const std::unique_ptr<nn::Attention>& attention) {
-      return complaint([&] { attention->forward({x, x, x, {}}, {.cache = &cache}); });
+      return complaint([&] { attention->forward({x, x, x, {}}, {.parts = {nn::Decoding{&cache}}}); });
     };
     EXPECT_THAT(refused(layout.attention(0, shape, {.causal = false})),
                 testing::HasSubstr("with a cache shared by parallel.sequence attention must be causal and over one "

@@ -8,6 +8,11 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/embedding.h"
+#include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/nn/norm.h"
+#include "colossal/nn/outputs.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"

@@ -14,6 +14,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/reports.h"
 #include "colossal/ops/activation.h"
 #include "support/parity.h"
 

@@ -9,6 +9,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"

@@ -14,6 +14,7 @@
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/ops/activation.h"

@@ -9,11 +9,13 @@
 #include "colossal/base/error.h"
 #include "colossal/models/multi_token.h"
 #include "colossal/models/task_batch.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -268,7 +270,8 @@ std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner,
   auto results = runner.executor->forward(stage_function(runner, steps, result, norms), static_cast<int>(steps.size()),
                                           passed_states(runner, micro_batches.at(0), steps.at(0)));
   for (const nn::ForwardContext& step : steps)
-    if (step.cache) step.cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
+    if (nn::AttentionCache* cache = nn::cache_of(step))
+      cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
   return results;
 }
 
@@ -333,10 +336,10 @@ std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages
 }
 
 at::Tensor DistributedModel::next_logits(const nn::ForwardContext& given) {
-  require(given.cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
+  const nn::AttentionCache* cache = nn::cache_of(given);
+  require(cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
   require(given.batch != nullptr, "model", "decoding needs the tokens in the step: got none; nn::step_of() makes it");
-  const bool is_dealt_out =
-      sequence_.size > 1 && given.cache->lengths().empty() && given.batch->tokens() >= sequence_.size;
+  const bool is_dealt_out = sequence_.size > 1 && cache->lengths().empty() && given.batch->tokens() >= sequence_.size;
   const Runner& runner = is_dealt_out ? prompting() : decoding();
   const models::Model& model = decoding().model;
   nn::LossHead& head = models::head_of(model);

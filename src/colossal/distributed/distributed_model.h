@@ -74,10 +74,10 @@ class DistributedModel {
   /// layers.
   void train_one(const nn::ForwardContext& micro_batch, const ResultOf& loss);
   /// Runs forward only. Returns the results of `result`, one per micro-batch, on the last-stage ranks of pipe 0
-  /// (schedule/schedule.h), and an empty list on other ranks. Advances step.cache.
+  /// (schedule/schedule.h), and an empty list on other ranks. Advances the cache of the step (nn::Decoding).
   std::vector<at::Tensor> forward(const std::vector<nn::ForwardContext>& micro_batches, const ResultOf& result);
   /// Runs a forward pass of one micro-batch through decoding_model() and returns the result on all ranks of the
-  /// replica. `like` gives its sizes and dtype. Advances step.cache.
+  /// replica. `like` gives its sizes and dtype. Advances the cache of the step (nn::Decoding).
   at::Tensor everywhere(const nn::ForwardContext& micro_batch, const ResultOf& result, const at::Tensor& like);
   /// Runs everywhere() without the model's norm: `end` has the states after the last block.
   at::Tensor everywhere_before_norm(const nn::ForwardContext& micro_batch, const ResultOf& result,

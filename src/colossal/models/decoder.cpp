@@ -8,6 +8,7 @@
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 
 namespace colossal::models {

@@ -15,6 +15,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/input_store.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::models {
 namespace {
@@ -104,7 +105,7 @@ void run_block(const BlockRun& run, int64_t index, States& states) {
   if (run.passes) {
     BlockPasses& passes = (*run.passes)[index];
     passes.choices->begin_pass();
-    step.choices = passes.choices;
+    step.parts.set(nn::BlockChoices{passes.choices});
     step.is_recomputed = std::exchange(passes.has_run, true);
   }
   const Block& block = run.model->blocks[index];

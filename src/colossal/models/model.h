@@ -50,6 +50,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/reports.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::models {
@@ -170,7 +171,7 @@ struct Stage {
 
 /// Runs one stage of the forward pass, starting from step.batch or from the `states` that earlier stages left (empty if
 /// stage.embeds). Returns the states that are live after it; with stage.ends, the states that the norm reads or writes.
-/// The caller advances step.cache.
+/// The caller advances the cache of the step (nn::Decoding).
 /// Errors ("data"): a field that the model reads and the batch lacks.
 /// Errors ("model"): a state that a block must write and leaves undefined; stage.embeds without step.batch.
 States run_stage(const Model& model, const Stage& stage, States states, const nn::ForwardContext& step);

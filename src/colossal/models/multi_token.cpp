@@ -30,11 +30,12 @@ at::Tensor moved_ahead(const at::Tensor& x, int64_t by, int64_t fill) {
 /// Returns block(x). With Recompute::Block it keeps only x, as the blocks of the model do.
 at::Tensor run_extra(const Block::OfOne& block, const at::Tensor& x, nn::ForwardContext step) {
   if (step.recompute != nn::Recompute::Block) return block(x, step);
-  step.choices = std::make_shared<nn::KeptChoices>();
+  const auto choices = std::make_shared<nn::KeptChoices>();
+  step.parts.set(nn::BlockChoices{choices});
   const auto is_first = std::make_shared<bool>(true);
-  const nn::Nary again = [block, step, is_first](const std::vector<at::Tensor>& inputs) mutable {
+  const nn::Nary again = [block, step, choices, is_first](const std::vector<at::Tensor>& inputs) mutable {
     step.is_recomputed = !std::exchange(*is_first, false);
-    step.choices->begin_pass();
+    choices->begin_pass();
     return std::vector<at::Tensor>{block(inputs.at(0), step)};
   };
   return nn::recomputed(again, {x}).at(0);

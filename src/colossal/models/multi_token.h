@@ -28,6 +28,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/reports.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::models {

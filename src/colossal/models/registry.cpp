@@ -7,6 +7,7 @@
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
 #include "colossal/models/own_ranges.h"
+#include "colossal/nn/reports.h"
 
 namespace colossal::models {
 

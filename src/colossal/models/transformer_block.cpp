@@ -16,6 +16,7 @@
 #include "colossal/nn/latent_heads.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::models {
 namespace {

@@ -15,6 +15,7 @@
 #include "colossal/nn/experts.h"
 #include "colossal/nn/latent_heads.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::ops {
 class RotaryTable;

@@ -6,11 +6,13 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/rotary.h"
@@ -36,14 +38,15 @@ class WholeAttention final : public Attention {
             "attention of whole sequences needs all tokens of each row: got some of them; use a layout that gathers "
             "the sequence inside, or an attention that reads keys of other ranks");
     if (options_.alibi && !slopes_.defined()) slopes_ = alibi_slopes_of(heads, heads_, options_);
-    const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
-    require(!step.cache || !step.documents.defined(), "model",
+    const std::vector<int64_t> lengths = sequences_of(step).in(heads.q.size(1));
+    AttentionCache* cache = cache_of(step);
+    require(!cache || !step.documents.defined(), "model",
             "a step must not have both documents and a cache: documents describe the tokens of the step, not those in "
             "the cache; pass separate texts as sequences (nn::ForwardContext::sequences)");
     Documents documents{heads.tokens.of(step.documents), nullptr};
     if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
-    if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step);
+    if (cache) held = cache->append(layer_, heads.k, heads.v, step);
     require(!held.part, "parallel",
             "attention of whole sequences needs all keys of a cache: got some of them, of a cache that ranks share; "
             "use a nn::KvCache, or layers that merge the ranks' parts (DistributedModel::decoding_model)");
@@ -170,11 +173,12 @@ namespace {
 
 /// Rotates each token by the frequencies of its own sequence (Sequences::reach). `tokens` = tokens of a row.
 void turn_apart(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table, int64_t tokens) {
-  const std::vector<int64_t> counts = step.sequences.in(tokens);
-  require(counts.size() == step.sequences.reach.size(), "model", "each of the ", counts.size(),
-          " sequences of a step must have a reach: got ", step.sequences.reach.size());
+  const Sequences& sequences = sequences_of(step);
+  const std::vector<int64_t> counts = sequences.in(tokens);
+  require(counts.size() == sequences.reach.size(), "model", "each of the ", counts.size(),
+          " sequences of a step must have a reach: got ", sequences.reach.size());
   std::vector<int64_t> all, own;  // reach of each token of the row, and of those on this rank
-  for (size_t i = 0; i < counts.size(); ++i) all.insert(all.end(), counts[i], step.sequences.reach[i]);
+  for (size_t i = 0; i < counts.size(); ++i) all.insert(all.end(), counts[i], sequences.reach[i]);
   for (const Range& range : heads.tokens.sequence.ranges(tokens, "sequence"))
     own.insert(own.end(), all.begin() + range.first, all.begin() + range.first + range.size);
   const at::Tensor positions = heads.tokens.of(step.positions);
@@ -195,11 +199,10 @@ void turn_apart(Heads& heads, const ForwardContext& step, const ops::RotaryTable
 
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table) {
   const int64_t tokens = step.cut ? step.cut->tokens() : step.positions.size(1);
-  if (table.depends_on_length() && !step.sequences.reach.empty()) return turn_apart(heads, step, table, tokens);
-  std::vector<int64_t> lengths = step.sequences.in(tokens);
-  if (step.cache)
-    for (size_t i = 0; i < step.cache->lengths().size() && i < lengths.size(); ++i)
-      lengths[i] += step.cache->lengths()[i];
+  if (table.depends_on_length() && !sequences_of(step).reach.empty()) return turn_apart(heads, step, table, tokens);
+  std::vector<int64_t> lengths = sequences_of(step).in(tokens);
+  if (const AttentionCache* cache = cache_of(step))
+    for (size_t i = 0; i < cache->lengths().size() && i < lengths.size(); ++i) lengths[i] += cache->lengths()[i];
   std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), table,
                                            *std::max_element(lengths.begin(), lengths.end()));
 }

@@ -37,7 +37,7 @@ struct Heads {
   /// Logical index of the first head of q. Heads with index AttentionShape::heads or more are padding (see HeadSplit).
   int64_t first_head = 0;
   /// Function of the result of attention [B, S, N_local, D], to [B, S, N_local value_dim]. With it v is undefined,
-  /// because the values are the keys, and step.cache must join them (AttentionCache::joins_values). Empty = none
+  /// because the values are the keys, and the cache must join them (AttentionCache::joins_values). Empty = none
   std::function<at::Tensor(const at::Tensor&)> finish{};
 };
 
@@ -66,7 +66,7 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOpti
 
 /// Rotates q and k of `heads` by the positions of their tokens (step.positions). A table that depends on the sequence
 /// length is passed Sequences::reach of each sequence, or else the longest sequence of the batch, including cached
-/// tokens and the parts on other ranks. A sequence is a row, or one of step.sequences; documents do not count.
+/// tokens and the parts on other ranks. A sequence is a row, or one of nn::Sequences; documents do not count.
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table);
 
 /// Returns the mask of ops::attention for `options` and heads with these slopes (alibi_slopes_of(); undefined without
@@ -79,8 +79,8 @@ class Attention {
  public:
   virtual ~Attention() = default;
   /// Returns softmax(scores) v of this rank's heads, [.., N_local * value_dim] for from_heads(). A token attends to
-  /// tokens of its own sequence (step.sequences) and, within it, of its own document. With step.cache it also attends
-  /// to the cached tokens of this layer and sequence, and its keys and values are appended.
+  /// tokens of its own sequence (nn::Sequences) and, within it, of its own document. With a cache (nn::Decoding) it
+  /// also attends to the cached tokens of this layer and sequence, and its keys and values are appended.
   /// Errors ("parallel"): heads of a part of the sequence (Heads::tokens), if Layers::attention returned a layer for
   ///                      whole sequences.
   /// Errors ("model"): documents together with a cache.

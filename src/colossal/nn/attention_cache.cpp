@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/forward_context.h"
 
 namespace colossal::nn {
 
@@ -14,6 +15,17 @@ std::vector<int64_t> Sequences::in(int64_t tokens) const {
   require(sound && sum == tokens, "attention", "the lengths of a row's ", lengths.size(),
           " sequences must be 0 or more and add up to its ", tokens, " tokens: got ", sum);
   return lengths;
+}
+
+AttentionCache* cache_of(const ForwardContext& step) {
+  const Decoding* decoding = step.parts.find<Decoding>();
+  return decoding ? decoding->cache : nullptr;
+}
+
+const Sequences& sequences_of(const ForwardContext& step) {
+  static const Sequences whole_rows{};
+  const Sequences* sequences = step.parts.find<Sequences>();
+  return sequences ? *sequences : whole_rows;
 }
 
 }  // namespace colossal::nn

@@ -1,9 +1,10 @@
 // The interface of the KV cache for decoding, and how sequences of unequal lengths share a batch.
 //
 //   nn::KvCache cache(1024);                                                  // room for 1024 tokens a sequence
-//   nn::ForwardContext step{.positions = ..., .sequences = {{5, 3}}, .cache = &cache};  // row of 8 tokens: two prompts
+//   nn::ForwardContext step{.positions = ..., .parts = {nn::Decoding{&cache}}};
+//   step.parts.set(nn::Sequences{{5, 3}});                                    // a row of 8 tokens: two prompts
 //   model.forward(1, pass, result);                                           // layers append, the runner advances
-//   step.sequences = {{1, 1}};                                                // then a row of 2 tokens: one of each
+//   step.parts.set(nn::Sequences{{1, 1}});                                    // then a row of 2 tokens: one of each
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,7 +21,8 @@ namespace colossal::nn {
 
 struct ForwardContext;
 
-/// How each row of a batch [B, S] is split into sequences, which do not attend to each other. All rows are split alike;
+/// Part of a ForwardContext: how each row of a batch [B, S] is split into sequences, which do not attend to each other,
+/// e.g. prompts of unequal lengths in one row. Without it a row is one sequence. All rows are split alike;
 /// several prompts of unequal lengths are one row, B = 1. The lengths are on the host, so no code waits for a device
 /// and no mask is built from them. (Documents, in contrast, are data: a tensor with different borders in each row.)
 struct Sequences {
@@ -70,7 +72,7 @@ class AttentionCache {
  public:
   virtual ~AttentionCache() = default;
   /// Appends k and v [B, S, N_kv, D] to what `layer` holds of their sequences, and returns all of it. k and v are of
-  /// the tokens of `step` that this rank has (step.sequences, step.cut). Attention layers are numbered from 0. The
+  /// the tokens of `step` that this rank has (sequences_of(step), step.cut). Attention layers are numbered from 0. The
   /// tensors may be views, which the next append changes.
   /// Errors: no more room; another number of rows or sequences than before; a cut that the cache cannot store.
   virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) = 0;
@@ -83,5 +85,16 @@ class AttentionCache {
   /// Returns the number of tokens held of each sequence of a row. Empty before the first step.
   virtual const std::vector<int64_t>& lengths() const = 0;
 };
+
+/// Part of a ForwardContext: the keys and values of earlier tokens. Attention reads them too and appends those of this
+/// step.
+struct Decoding {
+  AttentionCache* cache;  ///< null = none
+};
+
+/// Returns the cache of a step that decodes; null = none.
+AttentionCache* cache_of(const ForwardContext& step);
+/// Returns how the rows of a step are split into sequences.
+const Sequences& sequences_of(const ForwardContext& step);
 
 }  // namespace colossal::nn

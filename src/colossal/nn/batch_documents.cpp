@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/document_runs.h"
 #include "colossal/tensor/accelerator.h"
 

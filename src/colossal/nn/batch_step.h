@@ -3,7 +3,7 @@
 //   nn::ForwardContext step = nn::step_of(micro_batch);              // positions and documents are fields of it
 //   step.training = true;
 //   nn::ForwardContext decoding = nn::step_of(nn::token_batch(ids, positions));
-//   decoding.cache = cache.get();
+//   decoding.parts.set(nn::Decoding{cache.get()});
 #pragma once
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"

@@ -6,6 +6,10 @@
 
 namespace colossal::nn {
 
+/// Part of a ForwardContext: the hidden states have one token per row, the class token, whichever rank holds it.
+/// Dropout then numbers rows only.
+struct ClassTokens {};
+
 /// Dropout whose masks are the same under every layout.
 class Dropout {
  public:

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
@@ -10,7 +11,7 @@ namespace colossal::nn {
 
 KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v,
                                        const ForwardContext& step) {
-  require(step.sequences.lengths.empty(), "kv_cache",
+  require(sequences_of(step).lengths.empty(), "kv_cache",
           "an encoder-decoder model decodes one sequence per row: got several; put each into a separate row or pass");
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
   at::Tensor &keys = keys_[layer], &values = values_[layer];
@@ -24,10 +25,11 @@ KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const
 }
 
 void EncoderDecoderCache::advance(const ForwardContext& step, int64_t tokens) {
-  require(step.source_tokens.has_value(), "kv_cache",
-          "a step must set ForwardContext::source_tokens, the number of source tokens in it (0 if the cache holds them "
+  const SourceTokens* source = step.parts.find<SourceTokens>();
+  require(source != nullptr, "kv_cache",
+          "a step must set nn::SourceTokens, the number of source tokens in it (0 if the cache holds them "
           "already)");
-  const int64_t held = (lengths_.empty() ? 0 : lengths_.front()) + tokens - *step.source_tokens;
+  const int64_t held = (lengths_.empty() ? 0 : lengths_.front()) + tokens - source->count;
   require(held <= capacity_, "kv_cache", "the target must fit the cache: got ", held, " tokens, capacity ", capacity_);
   lengths_ = {held};
 }

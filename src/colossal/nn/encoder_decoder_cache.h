@@ -8,12 +8,19 @@
 
 namespace colossal::nn {
 
+/// Part of a ForwardContext: the number of tokens at the start of each row that the encoder of the model reads. 0 = the
+/// encoder read them in an earlier step, and the cache holds what the decoder needs of them. Without it, it is the
+/// number that the model's shape says (models::Task::source_of).
+struct SourceTokens {
+  int64_t count;
+};
+
 /// A cache of one sequence per row. Layers may append different numbers of tokens. Layers that attend to the source
 /// append all of it in the first step and no tokens afterwards. lengths() and `capacity` count the tokens that the
 /// decoder reads, the target.
 ///
 /// Errors ("kv_cache"): rows of several sequences; another number of rows than before; no more room; a step without
-///                      ForwardContext::source_tokens.
+///                      SourceTokens.
 /// Cost:   each new token copies the keys and values that its layer holds, which attention reads anyway.
 /// Thread safety: none.
 class EncoderDecoderCache final : public AttentionCache {

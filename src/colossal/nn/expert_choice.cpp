@@ -180,4 +180,9 @@ at::Tensor kept_assignments(const at::Tensor& experts, int64_t count, int64_t li
   return kept;
 }
 
+KeptChoices* choices_of(const ForwardContext& step) {
+  const BlockChoices* choices = step.parts.find<BlockChoices>();
+  return choices ? choices->kept.get() : nullptr;
+}
+
 }  // namespace colossal::nn

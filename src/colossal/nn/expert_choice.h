@@ -64,4 +64,13 @@ class KeptChoices {
   size_t next_ = 0;
 };
 
+/// Part of a ForwardContext: the choices of the mixtures of a block, which its second pass uses again. Without it, the
+/// block is not recomputed.
+struct BlockChoices {
+  std::shared_ptr<KeptChoices> kept;
+};
+
+/// Returns the choices that the passes of a recomputed block share; null = the block is not recomputed.
+KeptChoices* choices_of(const ForwardContext& step);
+
 }  // namespace colossal::nn

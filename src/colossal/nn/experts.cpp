@@ -16,6 +16,8 @@
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/local_route.h"
+#include "colossal/nn/recompute.h"
+#include "colossal/nn/reports.h"
 #include "colossal/ops/products/dot_products.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/host_value.h"
@@ -153,7 +155,7 @@ class Mixture final : public Experts {
 
   /// Returns true for a pass without gradients and reports on a CPU whose rank has all experts.
   bool is_local(const at::Tensor& own, const ForwardContext& step) const {
-    return own.is_cpu() && ranks_->ranks() == 1 && !step.training && !step.choices && !at::GradMode::is_enabled();
+    return own.is_cpu() && ranks_->ranks() == 1 && !step.training && !choices_of(step) && !at::GradMode::is_enabled();
   }
 
   at::Tensor local_results(const at::Tensor& own, const at::Tensor& scores, const ForwardContext& step) const {
@@ -173,20 +175,21 @@ class Mixture final : public Experts {
 
   ExpertChoice choose(const at::Tensor& x, const at::Tensor& logits, const at::Tensor& scores,
                       const ForwardContext& step) const {
-    if (step.choices)
-      if (const ExpertChoice* kept = step.choices->next()) return *kept;
+    KeptChoices* choices = choices_of(step);
+    if (choices)
+      if (const ExpertChoice* kept = choices->next()) return *kept;
     const at::NoGradGuard no_grad;
     ExpertChoice choice{.experts = chosen_experts(scores, bias_ ? bias_->value : at::Tensor(), options_)};
     const bool limits = step.training && options_.capacity > 0;
     at::Tensor taken;  // assignments that each expert takes, of all ranks
     if (limits) limit(x, step, choice, taken);
-    if (step.training && step.reports) {
+    if (step.training && accumulator_of(step)) {
       choice.sums = ranks_->sum(own_sums(logits, scores, choice.experts));
       const at::Tensor load = choice.sums.narrow(0, 0, options_.count);
       step.report(load_, load);
       step.report(computed_, limits ? taken : load);
     }
-    if (step.choices) step.choices->keep(choice);
+    if (choices) choices->keep(choice);
     return choice;
   }
 
@@ -218,7 +221,7 @@ class Mixture final : public Experts {
 
   at::Tensor with_losses(const at::Tensor& y, const at::Tensor& logits, const at::Tensor& scores,
                          const ExpertChoice& choice, const ForwardContext& step) const {
-    if (!step.training || !step.reports || !choice.sums.defined()) return y;
+    if (!step.training || !accumulator_of(step) || !choice.sums.defined()) return y;
     const auto joined = [&](After what) { return choice.sums.select(0, 2 * options_.count + what); };
     const at::Tensor tokens = joined(kTokens), counts = choice.sums.narrow(0, 0, options_.count);
     // The value is that of all ranks, and the gradient that of this rank's part, which copies of it share.

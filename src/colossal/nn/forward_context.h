@@ -7,30 +7,27 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 
 #include "colossal/base/segments.h"
-#include "colossal/nn/attention_cache.h"
+#include "colossal/nn/context_parts.h"
 #include "colossal/nn/recompute.h"
-#include "colossal/nn/reports.h"
-#include "colossal/nn/tokens.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::nn {
 
 class BatchDocuments;  // nn/batch_documents.h
-class KeptChoices;     // nn/expert_choice.h
 class InputStore;      // nn/input_store.h
+struct Report;         // nn/reports.h
+struct SequenceCut;    // nn/tokens.h
 
 /// Inputs of a forward pass in addition to the hidden state. step_of() (nn/batch_step.h) makes a ForwardContext from a
 /// micro-batch.
 struct ForwardContext {
   at::Tensor positions;  ///< [B, S] int64, for the whole batch like `documents`; each layer selects its tokens
   /// [B, S] int64, the document of each token. A token attends only inside its own document; undefined = one document
-  /// per row. Must not be set together with a cache, because it does not describe the cached tokens (Error "model");
-  /// set `sequences` in that case
+  /// per row. Must not be set together with a cache (nn::Decoding), because it does not describe the cached tokens
+  /// (Error "model"); set nn::Sequences in that case
   at::Tensor documents;
   /// The micro-batch. Embedding, blocks and head of every pipeline stage may read its fields, so a constant input is
   /// never sent from stage to stage. `positions` and `documents` are two of its fields. Null only when single layers
@@ -38,11 +35,6 @@ struct ForwardContext {
   std::shared_ptr<const tensor::Batch> batch{};
   /// Cache of what layers compute from `documents`, shared by all layers of the pass; null = each layer computes it
   std::shared_ptr<BatchDocuments> known_documents{};
-  /// How rows are split into sequences that do not attend to each other, e.g. prompts of unequal lengths in one row
-  Sequences sequences{};
-  /// Keys and values of earlier tokens, for decoding: attention reads them too and appends those of this step. Null =
-  /// no cache
-  AttentionCache* cache = nullptr;
   bool training = false;  ///< true = dropout is on
   /// One seed per step, the same on all ranks; micro-batches and replicas differ in first_row
   uint64_t dropout_seed = 0;
@@ -53,25 +45,17 @@ struct ForwardContext {
   /// Storage for the inputs of recomputed blocks (of segments: those on the host) between forward and backward; null =
   /// they stay where they are
   std::shared_ptr<InputStore> inputs{};
-  /// Collects the values that layers report; null = nothing is reported and no loss term is attached, as in evaluation
-  std::shared_ptr<ReportAccumulator> reports{};
-  /// Choices of the mixtures of a block, which its second pass uses again; null = the block is not recomputed
-  std::shared_ptr<KeptChoices> choices{};
   bool is_recomputed = false;  ///< true = later pass of a recomputed block, which reports nothing
   /// Index in the global batch of this batch's first row; its rows are consecutive (tensor::ReplicaRows). Dropout masks
   /// depend on it, because they are drawn by logical index
   int64_t first_row = 0;
-  /// True if the hidden states have one token per row, the class token, whichever rank holds it. Dropout then numbers
-  /// rows only
-  bool is_class_token = false;
   /// How this batch's sequence is split over ranks, and which of its runs this rank was given. Null = equal runs, one
   /// per rank, and each rank is given the whole sequence. distributed::DistributedModel sets it from the layout of the
   /// layers (parallel::Layout::with_cut). It is read only by layers
   std::shared_ptr<const SequenceCut> cut{};
-  /// Number of tokens at the start of each row that the encoder reads, for a model with an encoder. 0 = the encoder
-  /// read them in an earlier step, and `cache` holds what the decoder needs of them. Empty = the number that the
-  /// model's shape says (models::Task::source_of)
-  std::optional<int64_t> source_tokens{};
+  /// What only some kinds of layers read: nn::Decoding, nn::Sequences, nn::SourceTokens, nn::ReportsOfStep,
+  /// nn::BlockChoices, nn::ClassTokens, and the parts of a program's own layers
+  ContextParts parts{};
 
   /// Reports a value of this micro-batch, without a gradient. It is joined with the values of other micro-batches and
   /// ranks as declared.

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/custom_class.h>
 
+#include "colossal/nn/recompute.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/tensor/apply_function.h"
 #include "colossal/tensor/read_scope.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
@@ -27,7 +28,7 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
           "a step must have all tokens of each sequence: got some of them, of a sequence that is split over ranks; use "
           "the cache that DistributedModel::make_cache returns");
   const int64_t rows = k.size(0);
-  const std::vector<int64_t> added = step.sequences.in(k.size(1)), all = after(step.sequences, k.size(1));
+  const std::vector<int64_t> added = sequences_of(step).in(k.size(1)), all = after(sequences_of(step), k.size(1));
   const auto count = static_cast<int64_t>(all.size());
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
   if (!keys_[layer].defined()) {
@@ -50,6 +51,6 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
   return held;
 }
 
-void KvCache::advance(const ForwardContext& step, int64_t tokens) { lengths_ = after(step.sequences, tokens); }
+void KvCache::advance(const ForwardContext& step, int64_t tokens) { lengths_ = after(sequences_of(step), tokens); }
 
 }  // namespace colossal::nn

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
@@ -57,7 +58,8 @@ class LatentHeads final : public HeadProjection {
     linears_->place(turned, step);
     if (options_.interleaved) turned.q = halves_of_pairs(turned.q), turned.k = halves_of_pairs(turned.k);
     if (options_.rotary) turn(turned, step, *options_.rotary);
-    const bool joins = step.cache && step.cache->joins_values() && !at::GradMode::is_enabled();
+    const AttentionCache* cache = cache_of(step);
+    const bool joins = cache && cache->joins_values() && !at::GradMode::is_enabled();
     const at::Tensor weight = joins ? linears_->kv_weight() : at::Tensor();
     if (weight.defined()) return of_latents(of_q[0], turned, latent, weight);
     const auto of_kv = linears_->kv_up(latent)

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/products/matmul.h"

@@ -1,4 +1,5 @@
-// Linear layers between hidden states: pairs of an Expand and its Contract, and the Dense layers at the ends of a model.
+// Linear layers between hidden states: pairs of an Expand and its Contract, and Dense, which stands at the ends of a
+// model.
 //
 //   const std::unique_ptr<nn::Expand> up = layers.expand("mlp.up", 64, 256, {});
 //   const std::unique_ptr<nn::Contract> down = layers.contract("mlp.down", 256, 64, {});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 
@@ -31,7 +32,7 @@ void PagedCache::take(std::vector<ops::PagedSequence> sequences) {
 }
 
 std::vector<int64_t> PagedCache::added(const ForwardContext& step, int64_t tokens) const {
-  std::vector<int64_t> lengths = step.sequences.in(tokens);
+  std::vector<int64_t> lengths = sequences_of(step).in(tokens);
   require(lengths.size() == sequences_.size(), "paged_cache",
           "a step must have the number of sequences that take() was given: got ", lengths.size(), " for ",
           sequences_.size());

@@ -136,13 +136,20 @@ const std::vector<double>& Reported::at(const Report& report) const {
   return values[static_cast<size_t>(report.index)];
 }
 
+ReportAccumulator* accumulator_of(const ForwardContext& step) {
+  const ReportsOfStep* reports = step.parts.find<ReportsOfStep>();
+  return reports ? reports->accumulator.get() : nullptr;
+}
+
 void ForwardContext::report(const Report& what, const at::Tensor& value) const {
   check_declared(what.index >= 0);
+  ReportAccumulator* reports = accumulator_of(*this);
   if (reports && !is_recomputed) reports->add(what, value);
 }
 
 at::Tensor ForwardContext::attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const {
   check_declared(term.index >= 0);
+  ReportAccumulator* reports = accumulator_of(*this);
   if (!reports) return y;
   const at::Tensor attached = reports->attach(term, loss, y);
   if (!is_recomputed) reports->add(term, loss);

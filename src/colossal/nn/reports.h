@@ -21,12 +21,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::nn {
+
+struct ForwardContext;
 
 /// How the values of a step are joined: over its micro-batches and over the ranks that have other rows or tokens.
 enum class Over : uint8_t {
@@ -132,6 +135,15 @@ class ReportAccumulator {
   // fp64 scalar on the device, because recorded passes must read values that change from memory
   at::Tensor loss_factor_;
 };
+
+/// Part of a ForwardContext: what collects the values that layers report. Without it, nothing is reported and no loss
+/// term is attached, as in evaluation.
+struct ReportsOfStep {
+  std::shared_ptr<ReportAccumulator> accumulator;  ///< null = none
+};
+
+/// Returns the accumulator of a step; null = none.
+ReportAccumulator* accumulator_of(const ForwardContext& step);
 
 /// The reports of a step, joined over all micro-batches, ranks and stages. The same on all ranks, bit by bit.
 struct Reported {

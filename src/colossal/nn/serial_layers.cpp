@@ -24,6 +24,7 @@
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/patches.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"

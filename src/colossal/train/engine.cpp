@@ -17,6 +17,8 @@
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
+#include "colossal/nn/recompute.h"
+#include "colossal/nn/reports.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "colossal/tensor/device_meant.h"
@@ -313,7 +315,7 @@ nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::
       step.recompute = nn::Recompute::Block;
   }
   step.inputs = optimization_->inputs();
-  step.reports = member.reports->accumulator();
+  step.parts.set(nn::ReportsOfStep{member.reports->accumulator()});
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   if (passes_ > 0) step.dropout_seed = derive_seed(step.dropout_seed, static_cast<uint64_t>(passes_));

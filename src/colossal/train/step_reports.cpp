@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "colossal/nn/reports.h"
+
 namespace colossal::train {
 namespace {
 

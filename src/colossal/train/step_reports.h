@@ -17,6 +17,7 @@
 #include "colossal/base/metric.h"
 #include "colossal/comm/group.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/reports.h"
 
 namespace colossal::train {
 

@@ -19,6 +19,8 @@
 #include "colossal/models/model.h"
 #include "colossal/nn/experts.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/recompute.h"
+#include "colossal/nn/reports.h"
 #include "colossal/ops/activation.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
@@ -79,7 +81,7 @@ class LayerOfRank {
   void run(const at::Tensor& x, nn::ForwardContext step, train::StepReports& reports) const {
     reports.begin_step();
     reports.begin_pass(1);
-    step.reports = reports.accumulator();
+    step.parts.set(nn::ReportsOfStep{reports.accumulator()});
     const models::Stage block{.first = 0, .last = 1, .embeds = false, .ends = false};
     const at::Tensor y = models::run_stage(model_, block, {x}, step)[0];
     y.backward(at::ones_like(y));

@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/cli/bench/expert_layer.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/parallel/expert/traffic.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"

@@ -8,7 +8,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/ops/thread_team.h"
 
@@ -69,8 +71,8 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   const int64_t held = is_first ? 0 : text.cache->lengths().front();
   nn::ForwardContext pass =
       nn::step_of(nn::token_batch(input, at::arange(held, held + scheduled.count, ids).repeat({rows, 1})));
-  pass.cache = text.cache.get();
-  if (has_encoder_) pass.source_tokens = is_first ? text.source : 0;
+  pass.parts.set(nn::Decoding{text.cache.get()});
+  if (has_encoder_) pass.parts.set(nn::SourceTokens{is_first ? text.source : 0});
   return model_.next_logits(pass).unsqueeze(0);
 }
 

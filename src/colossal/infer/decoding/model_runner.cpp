@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/ops/attention/paged.h"
@@ -79,7 +80,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const ops::TeamLoops loops;
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
-  nn::ForwardContext pass;
+  nn::Sequences lengths;
   pooled_.clear();
   for (const Scheduler::ScheduledTokens& scheduled : step) {
     const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
@@ -94,11 +95,11 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
       last.push_back(static_cast<int64_t>(ids.size()) - 1);
     }
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
-    pass.sequences.lengths.push_back(scheduled.count + scheduled.proposed);
+    lengths.lengths.push_back(scheduled.count + scheduled.proposed);
     if (model_.decoding_model().shape.even_positions == 0) continue;
     const auto reach = reaches_.find(scheduled.id);
     const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
-    pass.sequences.reach.push_back(reach == reaches_.end() ? so_far : reach->second);
+    lengths.reach.push_back(reach == reaches_.end() ? so_far : reach->second);
   }
   cache_->take(std::move(sequences));
   // Tensors are created on the device, so that the host waits only for logits.
@@ -109,8 +110,8 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   // A layout that splits the batch gets copies of the row; the first copy's logits are used.
   const int64_t rows = model.batch_parts;
   const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
-  pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)), std::move(pass));
-  pass.cache = cache_.get();
+  const nn::ForwardContext pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)),
+                                              {.parts = {std::move(lengths), nn::Decoding{cache_.get()}}});
   const at::Tensor wanted = there(last);
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   return model_.everywhere(

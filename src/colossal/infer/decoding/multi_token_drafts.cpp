@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/ops/attention/paged.h"
@@ -56,7 +57,7 @@ class MultiTokenDrafts::Pass {
   struct Row {
     std::vector<int64_t> ids, positions;
     std::vector<ops::PagedSequence> sequences;
-    nn::ForwardContext step;
+    nn::Sequences lengths;
   };
 
   at::Tensor there(const std::vector<int64_t>& numbers) const {
@@ -76,7 +77,7 @@ class MultiTokenDrafts::Pass {
       for (int64_t at = s.first; at < s.first + s.count; ++at)
         row.ids.push_back(token_at(s, drafts_[i], at + k + 1)), row.positions.push_back(at);
       row.sequences.push_back({s.blocks, s.first});
-      row.step.sequences.lengths.push_back(s.count);
+      row.lengths.lengths.push_back(s.count);
     }
     return apply(k, k, x, std::move(row));
   }
@@ -94,7 +95,7 @@ class MultiTokenDrafts::Pass {
       const int64_t at = s.first + s.count + k - layers;
       row.ids.push_back(drafts_[i].back()), row.positions.push_back(at);
       row.sequences.push_back({s.blocks, at});
-      row.step.sequences.lengths.push_back(1);
+      row.lengths.lengths.push_back(1);
     }
     return apply(layers - 1, k, x.index_select(1, there(used)), std::move(row));
   }
@@ -104,11 +105,10 @@ class MultiTokenDrafts::Pass {
     // A layout that splits the batch has a copy of the row for each part, as in ModelRunner.
     const int64_t rows = all_.model_.decoding_model().batch_parts;
     const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
-    nn::ForwardContext step =
-        nn::step_of(nn::token_batch(repeated(row.ids), repeated(row.positions)), std::move(row.step));
     all_.runner_.cache().take(std::move(row.sequences));
-    step.cache = &all_.runner_.cache();
-    step = ready_(step);
+    const nn::ForwardContext step =
+        ready_(nn::step_of(nn::token_batch(repeated(row.ids), repeated(row.positions)),
+                           {.parts = {std::move(row.lengths), nn::Decoding{&all_.runner_.cache()}}}));
     const at::Tensor out = all_.layers_.forward(layer, x, step);
     std::vector<int64_t> last;
     for (size_t i = 0; i < sequences_.size(); ++i)

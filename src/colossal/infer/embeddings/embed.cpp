@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 
@@ -68,9 +69,9 @@ at::Tensor Embedder::run(const std::vector<int64_t>& ids, const std::vector<int6
   for (const int64_t length : lengths)
     for (int64_t i = 0; i < length; ++i) positions.push_back(i);
   const auto row = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, on_device).unsqueeze(0); };
-  nn::ForwardContext step = nn::step_of(nn::token_batch(row(ids), row(positions)));
-  step.sequences.lengths = lengths;
-  step.sequences.reach = lengths;  // so that no text depends on a longer one beside it
+  // The reach of each text is its own length, so that no text depends on a longer one beside it.
+  const nn::ForwardContext step = nn::step_of(nn::token_batch(row(ids), row(positions)),
+                                              {.parts = {nn::Sequences{.lengths = lengths, .reach = lengths}}});
   const models::Model& model = model_.decoding_model();
   const auto pool = [&](int, const models::States& end, const nn::ForwardContext& own) {
     if (options_.pooling != Pooling::Pooler) return pooled(end[0], lengths, options_.pooling);

@@ -15,7 +15,9 @@
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
@@ -61,7 +63,7 @@ void add_class_head(Model& model, const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> pooler = layers.dense("head.pooler", s.hidden, s.hidden, {.deviation = kDeviation});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("head.dropout", s.hidden, s.dropout);
   model.norm = [=](const at::Tensor& x, nn::ForwardContext step) {
-    step.is_class_token = true;
+    step.parts.set(nn::ClassTokens{});
     return dropout->forward(pooler->forward(x.narrow(1, 0, 1)).tanh(), step);
   };
   model.head = layers.classifier("head", s.hidden, s.own.as<BertSizes>().classes, kDeviation);

@@ -10,13 +10,17 @@
 #include "colossal/models/families/t5_folder.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/dropout.h"
 #include "colossal/nn/embedding.h"
+#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/lookup.h"
+#include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/relative_attention.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/attention/mask.h"
@@ -91,7 +95,8 @@ struct Part {
 };
 
 int64_t source_of(const Task& task, int64_t tokens, const nn::ForwardContext& step) {
-  const int64_t source = step.source_tokens.value_or(task.source_of(tokens));
+  const auto* given = step.parts.find<nn::SourceTokens>();
+  const int64_t source = given ? given->count : task.source_of(tokens);
   require(source >= 0 && source <= tokens, "model", "source_tokens must be at most the row's length, ", tokens,
           ": got ", source);
   return source;
@@ -141,8 +146,9 @@ class AttentionBranch {
 
   at::Tensor forward(const Part& x, const Part& seen, const nn::ForwardContext& step) const {
     nn::Heads heads = heads_->forward(x.hidden, seen.hidden, step);
-    if (step.cache && layer_ >= 0) {
-      const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
+    nn::AttentionCache* cache = nn::cache_of(step);
+    if (cache && layer_ >= 0) {
+      const nn::KeysValues held = cache->append(layer_, heads.k, heads.v, step);
       heads.k = held.k, heads.v = held.v;
     }
     nn::BiasedScores scores{.causal = causal_};

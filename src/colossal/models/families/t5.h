@@ -4,13 +4,13 @@
 //
 // A row is the source followed by the answer, [source | answer]. There are two hidden states: `answer`, the first, and
 // `source`. An encoder block works on the source. A decoder block works on the answer and reads the source.
-// ForwardContext::source_tokens, or the key model.source_tokens, sets the number of source tokens. Padding of a source
-// is a separate document. The head gets only the answer.
+// nn::SourceTokens, or the key model.source_tokens, sets the number of source tokens. Padding of a source is a separate
+// document. The head gets only the answer.
 //
 // The encoder can be used alone, to read texts for another model. Its hidden states are the output of its blocks:
 //
 //   nn::ForwardContext step = nn::step_of(nn::token_batch(ids));
-//   step.source_tokens = ids.size(1);                                             // no answer
+//   step.parts.set(nn::SourceTokens{ids.size(1)});                                // no answer
 //   const models::Stage encoder{.last = s.layers - s.own.as<models::T5Sizes>().decoder_layers, .ends = false};
 //   const at::Tensor read = models::run_stage(model, encoder, {}, step)[1];       // [B, S, H], normed
 #pragma once

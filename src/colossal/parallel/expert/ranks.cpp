@@ -10,6 +10,7 @@
 #include "colossal/comm/collectives.h"
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/tensor/read_scope.h"
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"

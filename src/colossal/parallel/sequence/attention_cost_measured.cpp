@@ -5,6 +5,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"

@@ -53,20 +53,21 @@ class SpreadAttention final : public nn::Attention {
         options_(options) {}
 
   nn::Inside forward(const nn::Heads& heads, const nn::ForwardContext& step) override {
-    if (!step.cache) return whole_->forward(heads, step);
+    nn::AttentionCache* cache = nn::cache_of(step);
+    if (!cache) return whole_->forward(heads, step);
     require(options_.causal && !step.documents.defined(), "parallel",
             "with a cache shared by parallel.sequence attention must be causal and over one document: got ",
             options_.causal ? "documents" : "bidirectional attention");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
-    const int64_t before = step.cache->lengths().empty() ? 0 : step.cache->lengths().front();
-    const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
+    const int64_t before = cache->lengths().empty() ? 0 : cache->lengths().front();
+    const nn::KeysValues held = cache->append(layer_, heads.k, heads.v, step);
     require(held.part.has_value(), "parallel",
             "ranks of parallel.sequence must share a cache: got a cache of whole sequences; use the one that "
             "DistributedModel::make_cache returns");
     if (held.paged.pages) {
       const ops::PagedMask mask{options_.scale, options_.window, slopes_, options_.soft_cap};
       const ops::PartialAttention own = ops::partial_paged_attention(
-          heads.q[0], *held.paged.pages, *held.paged.sequences, step.sequences.in(heads.q.size(1)), mask);
+          heads.q[0], *held.paged.pages, *held.paged.sequences, nn::sequences_of(step).in(heads.q.size(1)), mask);
       return {merged(packed(own)).to(heads.q.scalar_type()).flatten(1).unsqueeze(0)};
     }
     // Handles each query separately. There is only one, except for a prompt with fewer tokens than ranks.

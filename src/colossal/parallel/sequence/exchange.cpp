@@ -6,9 +6,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
 
@@ -23,12 +25,14 @@ class SplitAttention final : public nn::Attention {
       : exchange_(std::move(exchange)), layer_(layer), heads_(heads), options_(options) {}
 
   nn::Inside forward(const nn::Heads& heads, const nn::ForwardContext& step) override {
-    require(!step.cache || (step.cache->lengths().empty() && !step.documents.defined()), "parallel",
+    nn::AttentionCache* cache = nn::cache_of(step);
+    require(!cache || (cache->lengths().empty() && !step.documents.defined()), "parallel",
             "with tokens split by parallel.sequence a cache must be filled by one prompt of one document: got ",
             step.documents.defined() ? "documents" : "a cache that holds tokens",
             "; continue with layers that have whole sequences (DistributedModel::decoding_model)");
-    require(step.sequences.lengths.size() <= 1, "parallel",
-            "with tokens split by parallel.sequence a row must be one sequence: got ", step.sequences.lengths.size(),
+    const nn::Sequences& sequences = nn::sequences_of(step);
+    require(sequences.lengths.size() <= 1, "parallel",
+            "with tokens split by parallel.sequence a row must be one sequence: got ", sequences.lengths.size(),
             "; separate them by documents (nn::ForwardContext::documents)");
     require(step.cut != nullptr, "parallel",
             "a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it");
@@ -36,7 +40,7 @@ class SplitAttention final : public nn::Attention {
     const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents), step.known_documents,
                             heads.tokens.batch};
     // append() refuses a full cache before anything is sent.
-    if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);
+    if (cache) cache->append(layer_, heads.k, heads.v, step);
     return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
   }
 

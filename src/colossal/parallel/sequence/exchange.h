@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "colossal/nn/attention.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/attention.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/sequence/runs.h"

@@ -11,6 +11,7 @@
 #include <torch/custom_class.h>
 
 #include "colossal/comm/group.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/partial.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"

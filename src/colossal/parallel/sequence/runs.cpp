@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/tokens.h"
 
 namespace colossal::parallel {
 namespace {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -39,9 +40,9 @@ at::Tensor chosen(const at::Tensor& x, const std::vector<int64_t>& tokens) {
 }  // namespace
 
 SpreadTokens SpreadCache::after(const nn::ForwardContext& step, int64_t tokens, std::vector<int64_t>& kept) const {
-  require(step.sequences.lengths.size() <= 1, "kv_cache",
-          "with a cache shared by ranks a row must be one sequence: got ", step.sequences.lengths.size(),
-          "; continue one prompt at a time, or without parallel.sequence");
+  const nn::Sequences& sequences = nn::sequences_of(step);
+  require(sequences.lengths.size() <= 1, "kv_cache", "with a cache shared by ranks a row must be one sequence: got ",
+          sequences.lengths.size(), "; continue one prompt at a time, or without parallel.sequence");
   require(length() + tokens <= capacity_, "kv_cache", "the sequence must fit the cache: got ", length() + tokens,
           " tokens, capacity ", capacity_);
   SpreadTokens all = held_;

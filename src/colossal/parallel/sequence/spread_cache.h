@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 

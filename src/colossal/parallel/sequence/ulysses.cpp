@@ -12,6 +12,7 @@
 
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/batch_documents.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"

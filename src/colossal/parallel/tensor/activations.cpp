@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/tokens.h"
 
 namespace colossal::parallel {
 namespace {

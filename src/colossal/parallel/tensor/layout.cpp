@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/modes.h"
 

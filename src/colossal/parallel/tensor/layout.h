@@ -23,6 +23,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/product.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/parallel/tensor/config.h"
 
 namespace colossal::parallel {

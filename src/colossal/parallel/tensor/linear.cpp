@@ -10,6 +10,7 @@
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::parallel {
 namespace {

@@ -7,6 +7,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/table.h"
 

@@ -18,6 +18,7 @@
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/patches.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/random.h"
@@ -176,7 +177,7 @@ struct TensorDropout : nn::Dropout {
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) override {
     if (!step.training || probability == 0) return x;
     nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
-    if (step.is_class_token) tokens.sequence = {};
+    if (step.parts.find<nn::ClassTokens>()) tokens.sequence = {};
     const int64_t sequence = tokens.sequence.whole_size(x.size(1));
     const int64_t first_row = step.first_row + tokens.batch.held.front() * x.size(0);
     const auto dropped = [&](const at::Tensor& run, const nn::Range& range) {
