@@ -41,7 +41,7 @@ Table Table::read(const std::string& path, const std::string& target, char separ
   Table table{.columns = words_of(line, separator)};
   const auto found = std::find(table.columns.begin(), table.columns.end(), target);
   require(found != table.columns.end(), "data", "the first line of ", path, " must name the column ", target, ": got ",
-          line, "; set regression.target");
+          line, "; set regression.target, or data.separator if another character divides the columns");
   const auto column = found - table.columns.begin();
   const size_t columns = table.columns.size();
   table.columns.erase(found);

@@ -14,6 +14,7 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
+#include "colossal/train/check_sizes.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -147,8 +148,9 @@ TEST(SequenceForm, GeneratesLikeOneProcessAfterTraining) {
 
 TEST(SequenceForm, RefusesASequenceThatDoesNotDivide) {
   run::Config config = config_of({.size = 4, .sequence = true}, 1);
+  const tensor::Batch example = batch_of_ones(tiny_gpt2(), 1, 6);
   EXPECT_EQ(
-      thrown_message([&] { config.validate(); }),
+      thrown_message([&] { train::check_sizes(config.parallel, tiny_gpt2(), example); }),
       "[1d] the tokens of a row (data.sequence) must be divisible by the 4 ranks that split them: got 6; nearest: 8");
   config.parallel.tensor = {.size = 4, .mode = "2d", .sequence = true};
   EXPECT_EQ(

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "colossal/models/families/llama.h"
-#include "colossal/run/config.h"
+#include "colossal/distributed/config.h"
 #include "colossal/schedule/make.h"
+#include "colossal/train/check_sizes.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -140,19 +141,19 @@ TEST_P(SequenceParity, EqualsSingleProcessForClassifiers) {
 INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::ValuesIn(parallel::sequence_mode_names()));
 
 TEST(SequenceParallelism, RefusesRowsWithFewerTokensThanRanks) {
-  run::Config config;
-  config.parallel.sequence = {.size = 8};
-  config.data.sequence = 5;
-  EXPECT_EQ(thrown_message([&] { config.validate(); }),
+  distributed::ParallelConfig config{.sequence = {.size = 8}};
+  const auto refused = [&](int64_t tokens) {
+    return thrown_message([&] { train::check_sizes(config, tiny_llama(), batch_of_ones(tiny_llama(), 1, tokens)); });
+  };
+  EXPECT_EQ(refused(5),
             "[parallel] each of the 8 ranks of parallel.sequence must have a token of each row: got rows of 5; raise "
             "data.sequence, or use fewer ranks");
-  config.data.sequence = 20;
-  config.parallel.tensor = {.size = 2, .sequence = true};
-  EXPECT_EQ(thrown_message([&] { config.validate(); }),
+  config.tensor = {.size = 2, .sequence = true};
+  EXPECT_EQ(refused(20),
             "[parallel] with tensor.sequence the tokens of a row must be divisible by 2 * 8 (sequence.size) * 2 "
             "(tensor.size): got 20; nearest: 32");
-  config.parallel.sequence.mode = "round";
-  EXPECT_THAT(thrown_message([&] { config.parallel.axes(); }),
+  config.sequence.mode = "round";
+  EXPECT_THAT(thrown_message([&] { config.axes(); }),
               testing::HasSubstr("[parallel] sequence.mode must be one of gather"));
 }
 
