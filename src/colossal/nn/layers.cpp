@@ -3,6 +3,8 @@
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/neighbours.h"
+#include "colossal/nn/token_runs.h"
 
 namespace colossal::nn {
 
@@ -11,6 +13,14 @@ Layers::~Layers() = default;
 std::unique_ptr<Attention> Layers::make_attention(int64_t layer, const AttentionShape& shape,
                                                   const AttentionOptions& options) {
   return whole_attention(layer, shape, options);
+}
+
+std::shared_ptr<const Neighbours> Layers::neighbours(const Reach& reach) {
+  return std::make_shared<const Neighbours>(token_runs(), reach, neighbours_++);
+}
+
+OwnTokens Layers::own_tokens() const {
+  return [](const ForwardContext&) { return Tokens{}; };
 }
 
 FieldPart Layers::field_part() const {

@@ -33,6 +33,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/reports.h"
+#include "colossal/nn/tokens.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::nn {
@@ -45,13 +46,18 @@ class Dropout;           // nn/dropout.h
 class Embedding;         // nn/embedding.h
 class Expand;            // nn/linear_layers.h
 class Experts;           // nn/experts.h
+class Features;          // nn/features.h
 class HeadProjection;    // nn/head_projections.h
 class HeadTable;         // nn/head_projections.h
 class LossHead;          // nn/loss_head.h
+class Neighbours;        // nn/neighbours.h
 class Norm;              // nn/norm.h
 class OutputProjection;  // nn/head_projections.h
 class Outputs;           // nn/outputs.h
 class PatchEmbedding;    // nn/patches.h
+class TokenRuns;         // nn/token_runs.h
+class Vector;            // nn/vector.h
+enum class Place : uint8_t;
 struct AttentionOptions;
 struct AttentionShape;
 struct ExpertOptions;
@@ -60,12 +66,17 @@ struct LinearOptions;
 struct LmHeadOptions;
 struct NormOptions;
 struct PatchShape;
+struct Reach;
+struct VectorOptions;
 
 /// Returns this rank's part of a field of step.batch, sharded by the kinds of its dimensions like hidden states between
 /// blocks. A dimension of kind Token whose length is not the length of the batch is divided evenly.
 /// Errors ("parallel"): a length that does not divide. Errors ("model"): a step without a batch, if the layout divides
 /// anything.
 using FieldPart = std::function<at::Tensor(const tensor::Field& field, const ForwardContext& step)>;
+
+/// Returns the rows and tokens of the batch of a step of which this rank has the hidden states.
+using OwnTokens = std::function<Tokens(const ForwardContext& step)>;
 
 /// The factory of layers. A model includes the headers of the kinds of layers that it makes.
 /// Errors: every size is checked when a layer is made, before any communication.
@@ -110,15 +121,14 @@ class Layers {
                                                double deviation) = 0;
   /// Makes a table of learned positions. In forward every rank has all `length` rows; it has the features that it has
   /// of hidden states.
-  virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
-                                               double deviation) = 0;
+  std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation);
   /// Makes the parameters `name` and `class_token` [class tokens, H], normal values with one standard deviation each.
-  virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
-                                                          double deviation, const std::string& class_token,
-                                                          double class_deviation) = 0;
-  virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&) = 0;
-  virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&) = 0;
-  virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
+  std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
+                                                  double deviation, const std::string& class_token,
+                                                  double class_deviation);
+  std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&);
+  std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&);
+  std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability);
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                             const LmHeadOptions&) = 0;
@@ -134,6 +144,20 @@ class Layers {
   virtual std::unique_ptr<Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
                                            const LinearOptions&) = 0;
 
+  /// Make what layers consist of. A layer that uses only these, and the pairs above, runs in every layout. Vectors and
+  /// features belong to hidden states, or to tensors between an Expand and its Contract (Place).
+  /// Errors ("parallel"): a size of hidden states that the layout cannot divide.
+  virtual std::unique_ptr<Vector> vector(const std::string& name, std::vector<int64_t> shape, const VectorOptions&) = 0;
+  virtual std::shared_ptr<const Features> features(int64_t size, Place place) = 0;
+  virtual std::shared_ptr<const TokenRuns> token_runs() = 0;
+  /// Makes what finds the tokens before and after each token. Errors ("model"): a negative reach.
+  std::shared_ptr<const Neighbours> neighbours(const Reach& reach);
+  /// Returns the number of neighbours() made so far. A model with some remembers tokens when it generates
+  /// (nn/token_memory.h).
+  int64_t neighbour_layers() const { return neighbours_; }
+
+  /// Returns the function that layers use in forward() to know which rows and tokens of the batch this rank has.
+  virtual OwnTokens own_tokens() const;
   /// Returns the function that layers use in forward() to read a field directly: `part(step.batch->field("weights"),
   /// step)`.
   virtual FieldPart field_part() const;
@@ -158,7 +182,7 @@ class Layers {
  private:
   Parameters& parameters_;
   Reports reports_;
-  int64_t attentions_ = 0;
+  int64_t attentions_ = 0, neighbours_ = 0;
 };
 
 }  // namespace colossal::nn

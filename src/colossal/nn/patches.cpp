@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/layers.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/vector.h"
 
 namespace colossal::nn {
 
@@ -15,6 +18,50 @@ at::Tensor cut_patches(const at::Tensor& images, const PatchShape& s) {
   return images.view({images.size(0), s.channels, grid, s.patch, grid, s.patch})
       .permute({0, 2, 4, 1, 3, 5})
       .reshape({images.size(0), s.count(), s.channels * s.patch * s.patch});
+}
+
+namespace {
+
+class FeaturePatches final : public PatchEmbedding {
+ public:
+  FeaturePatches(Layers& make, const std::string& name, const PatchShape& shape, int64_t hidden, double deviation,
+                 const std::string& class_token, double class_deviation)
+      : tokens_(make.own_tokens()),
+        shape_(shape),
+        weight_(make.vector(name + ".weight", {hidden, shape.channels, shape.patch, shape.patch},
+                            {.init = Init::normal(deviation), .decay = true})),
+        bias_(make.vector(name + ".bias", {hidden}, {})),
+        first_(make.vector(class_token + ".weight", {shape.class_tokens, hidden},
+                           {.features = 1, .init = Init::normal(class_deviation), .decay = true})) {}
+
+  at::Tensor forward(const at::Tensor& images, const ForwardContext& step) override {
+    const Tokens tokens = tokens_(step);
+    const at::Tensor patches = cut_patches(tokens.rows_of(images), shape_), w = weight_->value().flatten(1),
+                     b = bias_->value(), class_tokens = first_->value();
+    if (tokens.sequence.is_all())
+      return at::cat({class_tokens.expand({patches.size(0), -1, -1}), nn::linear(patches, w, b)}, 1);
+    // A rank uses all parameters, whatever tokens it has, because ranks that share them wait for its gradients.
+    const int64_t in_front = class_tokens.size(0);
+    const auto own = [&](const at::Tensor& all) { return tokens.sequence.of(all, 1, "sequence"); };
+    const at::Tensor behind = own(at::constant_pad_nd(patches, {0, 0, in_front, 0}));
+    const at::Tensor before = own(at::constant_pad_nd(class_tokens, {0, 0, 0, patches.size(1)}).unsqueeze(0));
+    at::Tensor is_patch = at::ones({1, in_front + patches.size(1), 1}, behind.options());
+    is_patch.narrow(1, 0, in_front).zero_();
+    return nn::linear(behind, w, b) * own(is_patch) + before;
+  }
+
+ private:
+  OwnTokens tokens_;
+  PatchShape shape_;
+  std::unique_ptr<Vector> weight_, bias_, first_;
+};
+
+}  // namespace
+
+std::unique_ptr<PatchEmbedding> Layers::patch_embedding(const std::string& name, const PatchShape& shape,
+                                                        int64_t hidden, double deviation,
+                                                        const std::string& class_token, double class_deviation) {
+  return std::make_unique<FeaturePatches>(*this, name, shape, hidden, deviation, class_token, class_deviation);
 }
 
 }  // namespace colossal::nn

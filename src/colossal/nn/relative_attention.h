@@ -10,7 +10,8 @@
 
 #include <cstdint>
 
-#include "colossal/nn/layers.h"
+#include "colossal/nn/attention.h"
+#include "colossal/nn/linear_layers.h"
 
 namespace colossal::nn {
 

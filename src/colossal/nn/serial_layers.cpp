@@ -6,13 +6,12 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/base/seed.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
-#include "colossal/nn/dropout.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/experts.h"
+#include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/latent_heads.h"
@@ -23,11 +22,11 @@
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
-#include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
+#include "colossal/nn/token_runs.h"
+#include "colossal/nn/vector.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
-#include "colossal/ops/random.h"
 #include "colossal/ops/soft_cap.h"
 
 namespace colossal::nn {
@@ -154,25 +153,8 @@ struct SerialEmbedding : Embedding {
   Parameter& table;
 };
 
-struct SerialPatchEmbedding : PatchEmbedding {
-  SerialPatchEmbedding(Parameters& p, const std::string& name, const PatchShape& s, int64_t hidden, double deviation,
-                       const std::string& class_token, double class_deviation)
-      : shape(s),
-        weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}),
-                     Init::normal(deviation), true)),
-        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
-        first(p.add(class_token + ".weight", ShardSpec::whole({s.class_tokens, hidden}), Init::normal(class_deviation),
-                    true)) {}
-  at::Tensor forward(const at::Tensor& images, const ForwardContext&) override {
-    const at::Tensor patches = nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
-    return at::cat({first.value.expand({images.size(0), -1, -1}), patches}, 1);
-  }
-  PatchShape shape;
-  Parameter &weight, &bias, &first;
-};
-
-struct RmsNorm : Norm {
-  RmsNorm(Parameters& p, const std::string& name, int64_t hidden, const NormOptions& o)
+struct HeadNorm : Norm {
+  HeadNorm(Parameters& p, const std::string& name, int64_t hidden, const NormOptions& o)
       : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), o.init(), false)), options(o) {}
   at::Tensor forward(const at::Tensor& x) override {
     return ops::rms_norm(x, weight.value, options.epsilon, options.offset());
@@ -181,28 +163,12 @@ struct RmsNorm : Norm {
   NormOptions options;
 };
 
-struct LayerNorm : Norm {
-  LayerNorm(Parameters& p, const std::string& name, int64_t hidden, const NormOptions& o)
-      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), o.init(), false)),
-        bias(o.bias ? &p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false) : nullptr),
-        options(o) {}
-  at::Tensor forward(const at::Tensor& x) override {
-    return ops::layer_norm(x, weight.value, bias ? bias->value : at::Tensor(), options.epsilon, options.offset());
-  }
-  Parameter& weight;
-  Parameter* bias;
-  NormOptions options;
-};
-
-struct WholeDropout : Dropout {
-  WholeDropout(uint64_t site, double probability) : site(site), probability(probability) {}
-  at::Tensor forward(const at::Tensor& x, const ForwardContext& step) override {
-    if (!step.training || probability == 0) return x;
-    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), {step.first_row * x.size(1)}, 0,
-                        x.size(-1));
-  }
-  uint64_t site;
-  double probability;
+struct SerialVector : Vector {
+  SerialVector(Parameters& p, const std::string& name, std::vector<int64_t> shape, const VectorOptions& o)
+      : values(p.add(name, ShardSpec::split(std::move(shape), o.features, {}, o.segments), o.init, o.decay)) {}
+  at::Tensor value() const override { return values.value; }
+  Parameter& parameter() const override { return values; }
+  Parameter& values;
 };
 
 struct SerialDense : Dense {
@@ -320,32 +286,8 @@ std::unique_ptr<Embedding> SerialLayers::embedding(const std::string& name, int6
   return std::make_unique<SerialEmbedding>(parameters(), name, vocabulary, hidden, deviation);
 }
 
-std::unique_ptr<Embedding> SerialLayers::positions(const std::string& name, int64_t length, int64_t hidden,
-                                                   double deviation) {
-  return std::make_unique<SerialEmbedding>(parameters(), name, length, hidden, deviation);
-}
-
-std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string& name, const PatchShape& s,
-                                                              int64_t hidden, double deviation,
-                                                              const std::string& class_token, double class_deviation) {
-  return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation, class_token, class_deviation);
-}
-
-std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, const NormOptions& o) {
-  return std::make_unique<RmsNorm>(parameters(), name, hidden, o);
-}
-
 std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, const NormOptions& o) {
-  return std::make_unique<RmsNorm>(parameters(), name, head_dim, o);
-}
-
-std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, const NormOptions& o) {
-  return std::make_unique<LayerNorm>(parameters(), name, hidden, o);
-}
-
-std::unique_ptr<Dropout> SerialLayers::dropout(const std::string& name, int64_t, double probability) {
-  require(probability >= 0 && probability < 1, "model", "dropout must be in [0, 1): got ", probability, " for ", name);
-  return std::make_unique<WholeDropout>(derive_seed(0, name), probability);
+  return std::make_unique<HeadNorm>(parameters(), name, head_dim, o);
 }
 
 std::unique_ptr<Dense> SerialLayers::dense(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
@@ -366,6 +308,17 @@ std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int6
                                                    double deviation) {
   return std::make_unique<SerialClassifier>(parameters(), name, hidden, classes, deviation);
 }
+
+std::unique_ptr<Vector> SerialLayers::vector(const std::string& name, std::vector<int64_t> shape,
+                                             const VectorOptions& o) {
+  return std::make_unique<SerialVector>(parameters(), name, std::move(shape), o);
+}
+
+std::shared_ptr<const Features> SerialLayers::features(int64_t size, Place) {
+  return std::make_shared<const Features>(size);
+}
+
+std::shared_ptr<const TokenRuns> SerialLayers::token_runs() { return std::make_shared<const TokenRuns>(); }
 
 std::unique_ptr<Outputs> SerialLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
                                                const LinearOptions& o) {

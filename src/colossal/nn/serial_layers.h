@@ -23,20 +23,15 @@ class SerialLayers : public Layers {
   std::unique_ptr<Experts> experts(const std::string& name, int64_t hidden, const ExpertOptions&) override;
   std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                        double deviation) override;
-  std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
-                                       double deviation) override;
-  std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
-                                                  double deviation, const std::string& class_token,
-                                                  double class_deviation) override;
   std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, const NormOptions&) override;
-  std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&) override;
-  std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&) override;
-  std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                     const LmHeadOptions&) override;
   std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                        double deviation) override;
+  std::unique_ptr<Vector> vector(const std::string& name, std::vector<int64_t> shape, const VectorOptions&) override;
+  std::shared_ptr<const Features> features(int64_t size, Place place) override;
+  std::shared_ptr<const TokenRuns> token_runs() override;
   std::unique_ptr<Outputs> outputs(const std::string& name, int64_t hidden, int64_t out, const LinearOptions&) override;
 };
 

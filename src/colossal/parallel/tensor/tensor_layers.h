@@ -41,20 +41,17 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::Experts> experts(const std::string& name, int64_t hidden, const nn::ExpertOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                            double deviation) override;
-  std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
-                                           double deviation) override;
-  std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
-                                                      double deviation, const std::string& class_token,
-                                                      double class_deviation) override;
   std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, const nn::NormOptions&) override;
-  std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, const nn::NormOptions&) override;
-  std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, const nn::NormOptions&) override;
-  std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<nn::Dense> dense(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
   std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                         const nn::LmHeadOptions&) override;
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
+  std::unique_ptr<nn::Vector> vector(const std::string& name, std::vector<int64_t> shape,
+                                     const nn::VectorOptions&) override;
+  std::shared_ptr<const nn::Features> features(int64_t size, nn::Place place) override;
+  std::shared_ptr<const nn::TokenRuns> token_runs() override;
+  nn::OwnTokens own_tokens() const override;
   std::unique_ptr<nn::Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
                                        const nn::LinearOptions&) override;
   nn::FieldPart field_part() const override;
