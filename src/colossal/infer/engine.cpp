@@ -46,9 +46,14 @@ const char* component_of(const EngineOptions& options) { return options.alone ? 
 
 std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
   if (!options.alone) {
-    const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype};
+    const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype,
+                                   options.draft_tokens};
     auto runner = std::make_unique<ModelRunner>(model, cache);
-    if (drafting_layers(model, options) > 0) runner->keep_hidden();
+    const bool has_own_drafts = drafting_layers(model, options) > 0;
+    require(!has_own_drafts || !runner->remembers_tokens(), "engine",
+            "multi-token layers draft no tokens for a model with layers that read the tokens before each token; set "
+            "--draft-tokens 0");
+    if (has_own_drafts) runner->keep_hidden();
     return runner;
   }
   auto runner = std::make_unique<LoneRunner>(model);
@@ -66,7 +71,8 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
           .block_tokens = options.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
           .max_running = options.max_running,
-          .keeps_prefixes = options.keeps_prefixes,
+          // a layer that remembers tokens must read a sequence from its start
+          .keeps_prefixes = options.keeps_prefixes && model.decoding_model().neighbour_layers == 0,
           .window = model.decoding_model().shape.window};
 }
 
@@ -103,6 +109,9 @@ void Engine::check(const Request& request) const {
   require(request.options.prompt_logprobs < 0 || request.options.attention_sinks < 0, "engine",
           "log-probabilities of a prompt exclude attention_sinks, which drop prompt tokens: got attention_sinks ",
           request.options.attention_sinks);
+  require(request.options.attention_sinks < 0 || !runner_->remembers_tokens(), component,
+          "attention_sinks drop tokens, which layers that read the tokens before each token do not support: got ",
+          request.options.attention_sinks);
   require(request.after >= -1 && request.after < next_id_, component,
           "after must be the id of an earlier request, or -1: got ", request.after);
   require(!request.pooling || (runner_->has_states() && *request.pooling != Pooling::Pooler), component,
@@ -116,10 +125,10 @@ void Engine::check_room(int64_t prompt, int64_t new_tokens, int64_t stored) cons
   const int64_t capacity = scheduler_.max_length();
   if (stored <= capacity) return;
   const bool has_last = new_tokens > 0;
-  throw Error("engine", concat("prompt + new tokens must fit the KV cache: got ", prompt, " + ", new_tokens,
-                               " tokens, capacity ", capacity + (has_last ? 1 : 0),
-                               has_last ? " with the last one, which is not stored" : "",
-                               "; raise --kv-cache or lower --max-tokens"));
+  throw Error("engine",
+              concat("prompt + new tokens must fit the KV cache: got ", prompt, " + ", new_tokens, " tokens, capacity ",
+                     capacity + (has_last ? 1 : 0), has_last ? " with the last one, which is not stored" : "",
+                     "; raise --kv-cache or lower --max-tokens"));
 }
 
 int64_t Engine::add(Request request, OnEvent on_event) {
@@ -156,7 +165,9 @@ int64_t Engine::add(Request request, OnEvent on_event) {
     const Request& own = running.request;
     const int64_t room = std::min(max_new_tokens, longest - length + 1);
     scheduler_.add(id, text, read_again,
-                   {.scored = is_pooled ? length : is_scored ? length - 1 : 0,
+                   {.scored = is_pooled   ? length
+                              : is_scored ? length - 1
+                                          : 0,
                     .is_pooled = is_pooled,
                     .client = options_.alone ? std::string() : own.client,  // a lone request runs to its end
                     .cache_key = runner_->cache_key(own, length, room),

@@ -160,6 +160,9 @@ struct Model {
   /// Multi-token layers, which generation may draft tokens with; null = none
   std::shared_ptr<const MultiTokenLayers> multi_token{};
   nn::Reports reports{};  ///< reports of the model's layers (nn::Layers::reports()); set by make_model()
+  /// Number of layers that read the tokens before each token (nn::Neighbours); set by make_model(). A step that
+  /// generates then needs nn::RememberedTokens
+  int64_t neighbour_layers = 0;
 };
 
 /// A range of blocks, with the embedding before it and the norm after it where they belong to the range.

@@ -157,6 +157,7 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   model.shape = shape;
   model.batch_parts = layers.batch_parts();
   model.reports = layers.reports();
+  model.neighbour_layers = layers.neighbour_layers();
   end_steps_of_mixtures(model);
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);

@@ -51,7 +51,11 @@ DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary,
     : vocabulary_(vocabulary),
       options_(options),
       scheduler_(scheduling(model, options)),
-      runner_(model, options.cache) {}
+      runner_(model, options.cache) {
+  require(!runner_.remembers_tokens(), "engine",
+          "a draft model must have no layers that read the tokens before each token: got a ",
+          runner_.shape().architecture->name, "; leave out the draft model");
+}
 
 bool DraftModel::fits(const DraftRequest& request) const {
   const int64_t vocabulary = runner_.shape().vocabulary;

@@ -15,6 +15,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/decoding/runner.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/nn/token_memory.h"
 
 namespace colossal::infer {
 
@@ -59,6 +60,7 @@ class LoneRunner final : public Runner {
 
   distributed::DistributedModel& model_;
   bool has_encoder_;
+  nn::TokenMemory memory_{0};
   std::map<int64_t, Text> texts_;  // only the running request has a cache
 };
 

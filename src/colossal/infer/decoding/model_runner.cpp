@@ -32,9 +32,8 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
 bool caches_latents(distributed::DistributedModel& model) {
   const std::deque<nn::Parameter>& all = model.parameters().declared();
   return model.decoding_model().shape.cached_latent > 0 && model.cache_ranks() == 1 &&
-         std::none_of(all.begin(), all.end(), [](const nn::Parameter& p) {
-           return p.is_added && p.name.find(".kv_up.") != std::string::npos;
-         });
+         std::none_of(all.begin(), all.end(),
+                      [](const nn::Parameter& p) { return p.is_added && p.name.find(".kv_up.") != std::string::npos; });
 }
 
 }  // namespace
@@ -51,7 +50,9 @@ int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::o
 }
 
 ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache)
-    : model_(checked(model)), cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)) {}
+    : model_(checked(model)), cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)) {
+  if (model.decoding_model().neighbour_layers > 0) memory_.emplace(cache.draft_tokens);
+}
 
 int64_t ModelRunner::even_longest() const {
   const models::ModelShape& s = shape();
@@ -74,12 +75,18 @@ void ModelRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t ma
   if (shape().even_positions > 0) reaches_[id] = reach_of(static_cast<int64_t>(text.size()), max_new_tokens);
 }
 
+void ModelRunner::end(int64_t id) {
+  reaches_.erase(id);
+  if (memory_) memory_->end(id);
+}
+
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;  // views and writes are not recorded, either
   const ops::TeamLoops loops;
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
+  std::vector<nn::TokenMemory::Sequence> read;
   nn::Sequences lengths;
   pooled_.clear();
   for (const Scheduler::ScheduledTokens& scheduled : step) {
@@ -96,6 +103,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     }
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
     lengths.lengths.push_back(scheduled.count + scheduled.proposed);
+    read.push_back({scheduled.id, scheduled.first, scheduled.count + scheduled.proposed});
     if (model_.decoding_model().shape.even_positions == 0) continue;
     const auto reach = reaches_.find(scheduled.id);
     const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
@@ -110,8 +118,12 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   // A layout that splits the batch gets copies of the row; the first copy's logits are used.
   const int64_t rows = model.batch_parts;
   const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
-  const nn::ForwardContext pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)),
-                                              {.parts = {std::move(lengths), nn::Decoding{cache_.get()}}});
+  nn::ForwardContext pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)),
+                                        {.parts = {std::move(lengths), nn::Decoding{cache_.get()}}});
+  if (memory_) {
+    memory_->take(std::move(read));
+    pass.parts.set(nn::RememberedTokens{&*memory_});
+  }
   const at::Tensor wanted = there(last);
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   return model_.everywhere(
@@ -126,10 +138,9 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
 at::Tensor ModelRunner::states() {
   const at::NoGradGuard no_grad;
   const nn::Parameters::Options& made = model_.parameters().options();
-  const at::Tensor places =
-      at::tensor(pooled_, at::TensorOptions().dtype(at::kLong).device(made.device));
-  const at::Tensor like = at::empty({places.size(0), shape().hidden},
-                                    at::TensorOptions().dtype(made.dtype).device(made.device));
+  const at::Tensor places = at::tensor(pooled_, at::TensorOptions().dtype(at::kLong).device(made.device));
+  const at::Tensor like =
+      at::empty({places.size(0), shape().hidden}, at::TensorOptions().dtype(made.dtype).device(made.device));
   const at::Tensor states = model_.at_end(
       [&](const distributed::DistributedModel::MakeReady&) { return hidden_[0].index_select(0, places); }, like);
   if (!keeps_hidden_) hidden_.reset();

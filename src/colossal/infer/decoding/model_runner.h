@@ -17,6 +17,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/decoding/runner.h"
 #include "colossal/nn/paged_cache.h"
+#include "colossal/nn/token_memory.h"
 
 namespace colossal::infer {
 
@@ -36,6 +37,7 @@ class ModelRunner final : public Runner {
     int64_t blocks, block_tokens;           ///< number of blocks; tokens that a rank stores of a block
     /// 8-bit quantized: int8 or e4m3 (ops/products/row_codes.h); none = model dtype
     std::optional<at::ScalarType> dtype{};
+    int64_t draft_tokens = 0;  ///< number of tokens by which a sequence may step back, because drafts were refused
   };
   /// Returns the bytes of keys and values per token for all layers of a rank. This is an upper bound, because each
   /// stage of a pipeline stores only some layers. `more_layers` = layers in addition to the blocks of the model.
@@ -54,7 +56,8 @@ class ModelRunner final : public Runner {
   std::string name() const override { return "the batching engine"; }
   std::string cache_key(const Request& request, int64_t text_tokens, int64_t max_new_tokens) const override;
   void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
-  void end(int64_t id) override { reaches_.erase(id); }
+  void end(int64_t id) override;
+  bool remembers_tokens() const override { return memory_.has_value(); }
   /// Errors: errors of the forward pass.
   /// If rotary frequencies depend on the length of a text, those of a request follow its reach: the number of tokens
   /// that it may have at most. They stay the same while it grows. Without begin() they follow its tokens so far.
@@ -77,7 +80,8 @@ class ModelRunner final : public Runner {
 
   distributed::DistributedModel& model_;
   std::unique_ptr<nn::PagedCache> cache_;
-  std::map<int64_t, int64_t> reaches_;  // by request, if frequencies depend on the length of a text
+  std::optional<nn::TokenMemory> memory_;  // none = no layer remembers tokens
+  std::map<int64_t, int64_t> reaches_;     // by request, if frequencies depend on the length of a text
   bool keeps_hidden_ = false;
   at::Tensor hidden_{};
   std::vector<int64_t> pooled_;  // places in the last step's row of the scored tokens of pooled requests
