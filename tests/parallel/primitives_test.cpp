@@ -1,5 +1,5 @@
-// Vectors, sums over features and tokens, and halos equal those of one process in every mode, with their gradients. What
-// each sends equals its formula.
+// Vectors, sums over features and tokens, and halos equal those of one process in every mode, with their gradients.
+// What each sends equals its formula.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The features that a rank has, for layers that are written once for every layout.
 //
 //   const std::shared_ptr<nn::Features> features = layers.features(64, nn::Place::Outside);
-//   const at::Tensor mean = features->sum(x.sum(-1, true)) / 64;           // of each token's 64 features, on every rank
+//   const at::Tensor mean = features->sum(x.sum(-1, true)) / 64;           // each token's 64 features, on every rank
 //   const at::Tensor of_groups = features->sum_of_groups(x, 4) / 16;       // each feature's group of 16
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -41,8 +41,8 @@ class Runner {
                                 [[maybe_unused]] int64_t max_new_tokens) const {
     return request.cache_key;
   }
-  /// Returns true if layers of the model remember the last tokens of a sequence (nn/token_memory.h). A sequence must then
-  /// be read from its start, so it begins with no cached blocks of another, and no tokens of it may be cut out.
+  /// Returns true if layers of the model remember the last tokens of a sequence (nn/token_memory.h). A sequence must
+  /// then be read from its start, so it begins with no cached blocks of another, and no tokens of it may be cut out.
   virtual bool remembers_tokens() const { return false; }
   /// Announces a request of the scheduler that reads `text` and generates at most `max_new_tokens` tokens.
   virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) = 0;
