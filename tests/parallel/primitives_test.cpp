@@ -1,6 +1,7 @@
 // Vectors, sums over features and tokens, and halos equal those of one process in every mode, with their gradients.
 // What each sends equals its formula.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::primitives_test {
@@ -45,13 +47,20 @@ struct Parts {
         taps(make.vector("taps", {kHidden, 5}, {.init = nn::Init::normal(1)})),
         scale(make.vector("scale", {kInner}, {.place = nn::Place::Inside, .init = nn::Init::normal(1)})),
         up(make.expand("up", kHidden, kInner, {.deviation = 0.3})),
-        down(make.contract("down", kInner, kHidden, {.deviation = 0.3})) {}
+        down(make.contract("down", kInner, kHidden, {.deviation = 0.3})),
+        up_taps(make.expand("up_taps", kHidden, kInner, {.deviation = 0.3, .taps = {2, 2}})),
+        down_taps(make.contract("down_taps", kInner, kHidden, {.bias = false, .deviation = 0.3, .taps = {2}})),
+        up_plain(make.expand("up_plain", kHidden, kInner, {.bias = false})),
+        up_plain_taps(make.expand("up_plain_taps", kHidden, kInner, {.bias = false, .taps = {3}})) {}
   std::shared_ptr<const nn::Features> features, inner;
   std::shared_ptr<const nn::TokenRuns> runs;
   std::shared_ptr<const nn::Neighbours> neighbours;
   std::unique_ptr<nn::Vector> taps, scale;
   std::unique_ptr<nn::Expand> up;
   std::unique_ptr<nn::Contract> down;
+  std::unique_ptr<nn::Expand> up_taps;
+  std::unique_ptr<nn::Contract> down_taps;
+  std::unique_ptr<nn::Expand> up_plain, up_plain_taps;
 };
 
 struct Primitive {
@@ -84,6 +93,11 @@ const Primitive kPrimitives[] = {
      [](const Parts& p, const at::Tensor& x, const nn::ForwardContext&) {
        const at::Tensor inside = p.up->forward(x).tensor * p.scale->value();
        return p.down->forward({inside * p.inner->sum_of_groups(at::sigmoid(inside), 2)});
+     }},
+    {"taps of an expand and a contract",
+     [](const Parts& p, const at::Tensor& x, const nn::ForwardContext& step) {
+       const nn::Inside inside = p.up_taps->forward_taps({x, x.sin(), x.cos(), x * 2});
+       return p.down_taps->forward_taps({inside, inside.map(at::tanh, step)});
      }},
 };
 
@@ -194,7 +208,7 @@ TEST(Primitives, SendWhatTheirFormulasSay) {
     comm::run_ranks(c.ranks(), [&](comm::World& world) {
       Rank rank(world, c);
       for (const Primitive& primitive : kPrimitives) {
-        if (std::string(primitive.name).starts_with("vector")) continue;  // its products send too
+        if (std::string(primitive.name).find("contract") != std::string::npos) continue;  // its products send too
         const at::Tensor leaf = rank.own(at::ones({kRows, kTokens, kHidden}, at::kDouble)).clone().requires_grad_();
         rank.parts.taps->parameter().value.requires_grad_(false);
         world.traffic().reset();
@@ -215,6 +229,33 @@ TEST(Primitives, SendWhatTheirFormulasSay) {
             << primitive.name << ", " << c.name();
       }
     });
+}
+
+TEST(Primitives, SendAProductForEachTap) {
+  for (const Case& c : cases())
+    comm::run_ranks(c.ranks(), [&](comm::World& world) {
+      Rank rank(world, c);
+      const auto sent = [&](const auto& run) {
+        const at::Tensor leaf = rank.own(at::ones({kRows, kTokens, kHidden}, at::kDouble)).clone().requires_grad_();
+        world.traffic().reset();
+        run(leaf).tensor.sum().backward();
+        return world.traffic().total("", "").elements;
+      };
+      const double one = sent([&](const at::Tensor& x) { return rank.parts.up_plain->forward(x); }),
+                   three = sent([&](const at::Tensor& x) { return rank.parts.up_plain_taps->forward_taps({x, x, x}); });
+      EXPECT_DOUBLE_EQ(three, 3 * one) << c.name();
+    });
+}
+
+TEST(Primitives, RefuseOtherNumbersOfTaps) {
+  nn::Parameters parameters({}, {.dtype = at::kDouble});
+  nn::SerialLayers serial(parameters);
+  const Parts parts(serial);
+  const at::Tensor x = at::ones({1, 2, kHidden}, at::kDouble);
+  EXPECT_THAT(thrown_message([&] { parts.up_taps->forward_taps({x}); }),
+              testing::HasSubstr("a layer of 4 taps must get a tensor for each: got 1"));
+  EXPECT_THAT(thrown_message([&] { parts.up->forward_taps({x}); }),
+              testing::HasSubstr("a layer must have LinearOptions::taps to sum over them"));
 }
 
 }  // namespace

@@ -70,8 +70,9 @@ struct Reach;
 struct VectorOptions;
 
 /// Returns this rank's part of a field of step.batch, sharded by the kinds of its dimensions like hidden states between
-/// blocks. A dimension of kind Token whose length is not the length of the batch is divided evenly.
-/// Errors ("parallel"): a length that does not divide. Errors ("model"): a step without a batch, if the layout divides
+/// blocks. A dimension of kind Token whose length is not the length of the batch (frames, residues) is divided into
+/// runs, one a rank, whose lengths differ by at most one.
+/// Errors ("parallel"): rows or features that do not divide. Errors ("model"): a step without a batch, if the layout divides
 /// anything.
 using FieldPart = std::function<at::Tensor(const tensor::Field& field, const ForwardContext& step)>;
 

@@ -7,6 +7,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "colossal/nn/forward_context.h"
@@ -31,12 +33,20 @@ struct Inside {
   }
 };
 
+/// Returns the tensors, to which pending functions have been applied.
+std::vector<at::Tensor> tensors_of(const std::vector<Inside>& x);
+
 /// Linear layer from outside to inside: y [.., out] = x [B, S, in] Wt + bias. Under some layouts a rank has more
 /// tokens, or other tokens, inside than outside.
 class Expand {
  public:
   virtual ~Expand() = default;
   virtual Inside forward(const at::Tensor& x) = 0;
+  /// Returns the sum over the taps of x[tap] W[:, :, tap]t, plus the bias, for a layer with LinearOptions::taps. x has a
+  /// tensor for each tap, the last dimension of taps changing fastest: what stands next to each token or pixel.
+  /// Communication: that of one product for each tap.
+  /// Errors ("model"): another number of tensors; a layer without taps.
+  virtual Inside forward_taps(const std::vector<at::Tensor>& x) = 0;
 };
 
 /// Linear layer from inside back to outside: y [B, S, out] = x [.., in] Wt + bias, where x is the output of an Expand.
@@ -44,6 +54,8 @@ class Contract {
  public:
   virtual ~Contract() = default;
   virtual at::Tensor forward(const Inside& x) = 0;
+  /// As Expand::forward_taps(), in the other direction.
+  virtual at::Tensor forward_taps(const std::vector<Inside>& x) = 0;
 };
 
 /// y [..., out] = x [..., in] W^T + b, where the features of y are sharded like the features of x, as between blocks.
@@ -61,6 +73,19 @@ struct LinearOptions {
   double deviation = 0.02;  ///< standard deviation of the initial weight; biases start at zero
   /// Segments of the split dimension (out of an Expand, in of a Contract or a Dense); empty = one segment
   std::vector<tensor::Segment> segments{};
+  /// Further dimensions of the weight of an Expand or a Contract, [out, in, taps...]: those of the kernel of a
+  /// convolution. Each tap is a product of its own, which no wrapper changes (fp8, packed weights, adapters). Empty =
+  /// none
+  std::vector<int64_t> taps{};
+
+  /// Returns the sizes of the weight.
+  std::vector<int64_t> weight_sizes(int64_t out, int64_t in) const;
 };
+
+/// Returns the sum over taps of product(x[tap], weight of that tap, bias, which is undefined for all taps but the
+/// first). `weight` [out, in, taps...]. Errors ("model"): another number of tensors than taps; no taps.
+at::Tensor sum_of_taps(
+    const std::vector<at::Tensor>& x, const at::Tensor& weight, const at::Tensor& bias,
+    const std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias)>& product);
 
 }  // namespace colossal::nn

@@ -43,7 +43,7 @@ LinearOptions with_segments(LinearOptions options, std::vector<tensor::Segment> 
 
 struct SerialLinear {
   SerialLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& options)
-      : weight(p.add(name + ".weight", ShardSpec::split({out, in}, 0, {}, options.segments),
+      : weight(p.add(name + ".weight", ShardSpec::split(options.weight_sizes(out, in), 0, {}, options.segments),
                      Init::normal(options.deviation), true)),
         bias(options.bias
                  ? &p.add(name + ".bias", ShardSpec::split({out}, 0, {}, options.segments), Init::zeros(), false)
@@ -51,6 +51,11 @@ struct SerialLinear {
         deferred(p.deferred()) {}
   at::Tensor forward(const at::Tensor& x, const Unary& before = {}) const {
     return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred, before, *product);
+  }
+  at::Tensor forward_taps(const std::vector<at::Tensor>& x) const {
+    return sum_of_taps(
+        x, weight.value, bias ? bias->value : at::Tensor(),
+        [](const at::Tensor& own, const at::Tensor& w, const at::Tensor& b) { return nn::linear(own, w, b); });
   }
   Parameter& weight;
   Parameter* bias;
@@ -61,6 +66,7 @@ struct SerialLinear {
 struct BlockLinear : SerialLinear {
   BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : SerialLinear(p, name, in, out, o) {
+    if (!o.taps.empty()) return;
     weight.hidden_matrix = true;
     product = p.product_for(weight, product);
   }
@@ -70,6 +76,7 @@ struct SerialExpand : Expand {
   SerialExpand(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : linear(p, name, in, out, o) {}
   Inside forward(const at::Tensor& x) override { return {linear.forward(x)}; }
+  Inside forward_taps(const std::vector<at::Tensor>& x) override { return {linear.forward_taps(x)}; }
   BlockLinear linear;
 };
 
@@ -77,6 +84,7 @@ struct SerialContract : Contract {
   SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : linear(p, name, in, out, o) {}
   at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor, x.pending); }
+  at::Tensor forward_taps(const std::vector<Inside>& x) override { return linear.forward_taps(tensors_of(x)); }
   BlockLinear linear;
 };
 

@@ -30,6 +30,13 @@ std::vector<Range> Share::ranges(int64_t size, const char* what) const {
   return ranges;
 }
 
+Share near_even_share(int64_t size, int64_t runs, int64_t index) {
+  Share share{runs, {index}};
+  if (size % runs == 0) return share;
+  for (int64_t run = 0; run < runs; ++run) share.lengths.push_back(size / runs + (run < size % runs ? 1 : 0));
+  return share;
+}
+
 int64_t Share::whole_size(int64_t own) const {
   if (!lengths.empty()) return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   return own / static_cast<int64_t>(held.size()) * runs;

@@ -46,6 +46,10 @@ struct Share {
   int64_t whole_size(int64_t own) const;
 };
 
+/// Returns the share of run `index` of a dimension of `size` that is split into `runs` runs, whose lengths differ by at
+/// most one; the first ones are the longer ones.
+Share near_even_share(int64_t size, int64_t runs, int64_t index);
+
 /// How the sequence of a batch is split over ranks: into runs of any lengths, each held by one rank. Every rank has the
 /// whole plan, so no rank has to ask another what it holds.
 struct SequenceCut {

@@ -55,6 +55,12 @@ std::vector<tensor::MeshCoordinates> coordinates_along(const tensor::MeshCoordin
   return found;
 }
 
+/// Returns this rank's share of a dimension of kind Token that is not as long as the batch: residues beside tokens, the
+/// rows of a picture.
+nn::Share share_of_axis(const tensor::MeshCoordinates& coordinates, const Split& split, int64_t size) {
+  return nn::near_even_share(size, coordinates.size(split.sequence), coordinates.index(split.sequence));
+}
+
 }  // namespace
 
 nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::ForwardContext& step) {
@@ -81,7 +87,8 @@ std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const
         local.push_back(held(own.batch, size, "batch"));
         break;
       case tensor::Dim::Token:
-        local.push_back(held(size == tokens ? own.sequence : evenly(split.sequence), size, "sequence"));
+        local.push_back(
+            held(size == tokens ? own.sequence : share_of_axis(coordinates, split, size), size, "sequence"));
         break;
       case tensor::Dim::Feature:
         local.push_back(held(evenly(split.columns), size, "features of a state"));
@@ -125,7 +132,7 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
         break;
       case tensor::Dim::Token: {
         const bool is_cut = part.size(dim) == length;
-        part = (is_cut ? cut : evenly(split.sequence)).of(part, dim, "tokens of a field");
+        part = (is_cut ? cut : share_of_axis(coordinates, split, part.size(dim))).of(part, dim, "tokens of a field");
         break;
       }
       case tensor::Dim::Feature:

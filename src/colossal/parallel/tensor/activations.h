@@ -22,7 +22,7 @@ nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Forward
 
 /// Returns the sizes of this rank's part of activations whose whole sizes are `sizes`, with these kinds of dimensions.
 /// They are divided as part_of() divides a field of the batch of `step`; `tokens` is the length that its cut divides.
-/// Errors ("parallel"): a length that does not divide.
+/// Errors ("parallel"): rows, features or tokens that do not divide.
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
                                  const std::vector<tensor::Dim>& dims, int64_t tokens,
                                  const nn::ForwardContext& step = {});
@@ -31,8 +31,9 @@ at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& w
                    const nn::ForwardContext& step = {});
 
 /// Returns that part of a field of step.batch: its rows, tokens and features are divided under `split`, other
-/// dimensions stay whole. Tokens are divided by the cut of the step if the field has as many as the batch, and evenly
-/// otherwise. Errors ("parallel"): a length that does not divide; "model": a step without a batch.
+/// dimensions stay whole. Tokens are divided by the cut of the step if the field has as many as the batch. Another
+/// number of them is divided into runs, one a rank, whose lengths differ by at most one. Errors ("parallel"): rows or
+/// features that do not divide; "model": a step without a batch.
 at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field,
                    const nn::ForwardContext& step);
 

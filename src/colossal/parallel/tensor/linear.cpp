@@ -44,10 +44,10 @@ at::Tensor sum_copies_gradient(const at::Tensor& parameter, int64_t first, comm:
 
 }  // namespace
 
-tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in,
+tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, const std::vector<int64_t>& sizes,
                               std::vector<tensor::Segment> out_segments, std::vector<tensor::Segment> in_segments) {
-  auto spec = tensor::ShardSpec::split({out, in}, 0, split.out, std::move(out_segments));
-  spec.splits[1] = tensor::ShardSpec::split({out, in}, 1, split.in, std::move(in_segments)).splits[1];
+  auto spec = tensor::ShardSpec::split(sizes, 0, split.out, std::move(out_segments));
+  spec.splits[1] = tensor::ShardSpec::split(sizes, 1, split.in, std::move(in_segments)).splits[1];
   spec.splits[0].shards = split.out_shards;
   spec.gradient_axes = layout.weight_copies;
   return spec;
@@ -56,7 +56,7 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, in
 TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction,
                            nn::Parameter& weight, std::optional<Table> bias)
     : layout_(std::move(layout)),
-      product_(p.product_for(weight, direction.product)),
+      product_(weight.spec.shape.size() > 2 ? direction.product : p.product_for(weight, direction.product)),
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
@@ -65,9 +65,10 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,
                                                    const nn::LinearOptions& o) {
-  nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments),
-                                nn::Init::normal(o.deviation), true);
-  weight.hidden_matrix = true;
+  nn::Parameter& weight =
+      p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, o.weight_sizes(out, in), o.segments),
+            nn::Init::normal(o.deviation), true);
+  weight.hidden_matrix = o.taps.empty();
   std::optional<Table> bias;
   if (o.bias)
     bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside,
@@ -79,9 +80,9 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
                                                      const std::string& name, int64_t in, int64_t out,
                                                      const nn::LinearOptions& o) {
   nn::Parameter& weight =
-      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments),
+      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, o.weight_sizes(out, in), {}, o.segments),
             nn::Init::normal(o.deviation), true);
-  weight.hidden_matrix = true;
+  weight.hidden_matrix = o.taps.empty();
   std::optional<Table> bias;
   if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));
@@ -89,6 +90,13 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
 
 at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) const {
   return nn::linear(*product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
+}
+
+at::Tensor TensorLinear::forward_taps(const std::vector<at::Tensor>& x) const {
+  return nn::sum_of_taps(x, weight_.value, bias_ ? bias_->value() : at::Tensor(),
+                         [&](const at::Tensor& own, const at::Tensor& weight, const at::Tensor& bias) {
+                           return nn::linear(*product_, own, weight, bias, out_, nullptr);
+                         });
 }
 
 std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::shared_ptr<const Layout> layout,

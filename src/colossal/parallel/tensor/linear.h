@@ -13,9 +13,9 @@
 
 namespace colossal::parallel {
 
-/// Returns the spec of a weight [out, in] split as `split` says. Empty `out_segments` or `in_segments` mean one
+/// Returns the spec of a weight of `sizes` [out, in, ...] split as `split` says. Empty `out_segments` or `in_segments` mean one
 /// segment.
-tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in,
+tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, const std::vector<int64_t>& sizes,
                               std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});
 
@@ -33,6 +33,8 @@ class TensorLinear {
   static std::unique_ptr<TensorLinear> inside(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
                                               int64_t in, int64_t out, const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& x, const nn::Unary& before = {}) const;
+  /// Computes the sum over the taps of a layer that has some.
+  at::Tensor forward_taps(const std::vector<at::Tensor>& x) const;
   /// Computes an expand whose output rows from `first` on are copies that all ranks of `copies` hold. Each rank uses
   /// its copy for other heads, so their gradients are summed over `copies`.
   at::Tensor forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const;

@@ -36,12 +36,14 @@ using LayoutPtr = std::shared_ptr<const Layout>;
 struct TensorExpand : nn::Expand {
   explicit TensorExpand(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
   nn::Inside forward(const at::Tensor& x) override { return {linear->forward(x)}; }
+  nn::Inside forward_taps(const std::vector<at::Tensor>& x) override { return {linear->forward_taps(x)}; }
   std::unique_ptr<TensorLinear> linear;
 };
 
 struct TensorContract : nn::Contract {
   explicit TensorContract(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
   at::Tensor forward(const nn::Inside& x) override { return linear->forward(x.tensor, x.pending); }
+  at::Tensor forward_taps(const std::vector<nn::Inside>& x) override { return linear->forward_taps(nn::tensors_of(x)); }
   std::unique_ptr<TensorLinear> linear;
 };
 

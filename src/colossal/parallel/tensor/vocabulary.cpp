@@ -99,7 +99,7 @@ void GroupReduction::sum(at::Tensor& x) { group_.all_reduce(x, comm::Reduce::Sum
 VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                          const std::string& name, int64_t vocabulary, int64_t hidden, double deviation)
     : layout_(std::move(layout)),
-      table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden),
+      table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, {vocabulary, hidden}),
                    nn::Init::normal(deviation), true)),
       ids_(layout_, layout_->embedding.out),
       words_(layout_->mesh->group(layout_->embedding.out)),
@@ -122,7 +122,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
                                        int64_t hidden, int64_t vocabulary, const nn::LmHeadOptions& o)
     : layout_(std::move(layout)),
       weight_(o.tied ? o.tied->weight()
-                     : p.add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
+                     : p.add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, {vocabulary, hidden}),
                              nn::Init::normal(o.deviation), true)),
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       logits_product_(p.product_for(weight_, layout_->expand.product)),
