@@ -79,6 +79,7 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/direct_product.h"

@@ -5,8 +5,6 @@
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace ops = colossal::ops;
-namespace tensor = colossal::tensor;
-using colossal::concat;
 using colossal::require;
 
 void HybridSizes::fields(colossal::Fields& f) {
@@ -69,7 +67,7 @@ class CausalConvolution {
 class Block {
  public:
   Block(const models::ModelShape& s, int64_t index, nn::Layers& make)
-      : name_(concat("blocks.", index)),
+      : name_(colossal::concat("blocks.", index)),
         group_norm_(name_ + ".group_norm", s.hidden, s.own.as<HybridSizes>().groups, s.norm_epsilon, make),
         convolution_(name_ + ".convolution", s.hidden, s.own.as<HybridSizes>().width, make),
         norm_1_(make.rms_norm(name_ + ".norm_1", s.hidden, {s.norm_epsilon})),
@@ -104,7 +102,7 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   model.fields = {"ids"};
-  model.embed = [tokens](const tensor::Batch& batch, const nn::ForwardContext& step) {
+  model.embed = [tokens](const colossal::tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
   for (int64_t i = 0; i < s.layers; ++i) {
@@ -119,9 +117,8 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
 }
 
 void settle(models::ModelShape& s) {
-  const auto own = s.own.as<HybridSizes>();
-  require(s.hidden % own.groups == 0, "model", "model.groups must divide the hidden size of ", s.hidden, ": got ",
-          own.groups);
+  const int64_t groups = s.own.as<HybridSizes>().groups;
+  require(s.hidden % groups == 0, "model", "model.groups must divide the hidden size of ", s.hidden, ": got ", groups);
   require(s.dropout == 0, "model", "a hybrid has no dropout: got ", s.dropout, "; set model.dropout = 0");
 }
 

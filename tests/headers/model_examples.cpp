@@ -94,7 +94,7 @@ TEST(HeaderExamples, BatchStep) {
   EXPECT_TRUE(decoding.positions.defined());
 }
 
-TEST(HeaderExamples, ContextParts) {
+TEST(HeaderExamples, TypedParts) {
   struct Frames {
     int64_t count;
   };

@@ -7,6 +7,7 @@
 
 #include "colossal/base/file.h"
 #include "colossal/data/batches.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/cluster_costs.h"
 #include "colossal/plan/conversions.h"
@@ -179,7 +180,7 @@ void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun
             const predict::RecordedRoles& roles, const plan::Prediction& prediction) {
   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);
-  const bool has_experts = run.models.main().shape.experts > 0;
+  const bool has_experts = run.models.main().shape.part<models::MixtureSizes>().experts > 0;
   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, has_experts);
   if (check.differs()) std::fputs(predict::to_text(check).c_str(), stderr);
 }

@@ -22,6 +22,7 @@
 #include "colossal/data/batch_fields.h"
 #include "colossal/infer/engine.h"
 #include "colossal/models/families/deepseek.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/reports.h"
@@ -48,7 +49,7 @@ models::ModelShape tiny(int64_t layers) {
   own.multi_token_layers = layers;
   own.multi_token_loss = 1;
   shape.own = own;
-  shape.multi_token_layers = layers;
+  shape.set(models::MultiTokenSizes{layers});
   return shape;
 }
 
@@ -155,8 +156,8 @@ std::vector<Request> some_requests() {
   std::vector<Request> requests;
   for (int64_t i = 0; i < 14; ++i) {
     Request request{.options = {.max_tokens = static_cast<int64_t>(1 + draw() % 20)}};
-    request.prompt = text_from(i % 3 == 0 ? 2 : static_cast<int64_t>(draw() % kVocabulary),
-                               static_cast<int64_t>(1 + draw() % 24));
+    request.prompt =
+        text_from(i % 3 == 0 ? 2 : static_cast<int64_t>(draw() % kVocabulary), static_cast<int64_t>(1 + draw() % 24));
     if (i % 5 == 4)
       for (int64_t& token : request.prompt) token = static_cast<int64_t>(draw() % kVocabulary);
     if (i % 2) request.options.sampling = {.temperature = 3, .seed = i, .repetition_penalty = i % 3 ? 1 : 1.2};
@@ -211,7 +212,9 @@ TEST_P(MultiTokenDrafts, AcceptMostDraftsOfAModelThatKnowsItsText) {
     const Tokens text = text_from(3, 30);
     Tokens answer;
     engine.add({.prompt = Tokens(text.begin(), text.begin() + 6), .options = {.max_tokens = 24}},
-               [&](const Event& event) { if (event.is_answer()) answer.push_back(event.token); });
+               [&](const Event& event) {
+                 if (event.is_answer()) answer.push_back(event.token);
+               });
     while (engine.has_work()) engine.step();
     ASSERT_EQ(answer, Tokens(text.begin() + 6, text.end())) << "the model has learned the text";
     EXPECT_GT(engine.draft_counts().accepted, engine.draft_counts().proposed / 2);
@@ -326,7 +329,7 @@ TEST(MultiTokenDraftsOfFolders, FallBackToLookupWithANotice) {
       EXPECT_THAT(saved.notices[0], testing::AllOf(testing::HasSubstr("num_nextn_predict_layers"),
                                                    testing::HasSubstr("--draft-tokens looks draft tokens up")));
       EXPECT_EQ(infer::MultiTokenDrafts::layers_of(*saved.model), 0);
-      EXPECT_EQ(saved.model->decoding_model().shape.multi_token_layers, 0);
+      EXPECT_EQ(saved.model->decoding_model().shape.part<models::MultiTokenSizes>().layers, 0);
       infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16, .draft_tokens = 2});
       Tokens twice = text_from(3, 6);
       twice.insert(twice.end(), twice.begin(), twice.end());

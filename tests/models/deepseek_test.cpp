@@ -10,6 +10,7 @@
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_names.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 
 namespace colossal::models::deepseek_test {
@@ -37,7 +38,7 @@ TEST(Deepseek, MatchesPublishedParameterCounts) {
 
 TEST(Deepseek, CachesOneLatentOfAToken) {
   const ModelShape v3 = preset("deepseek-v3");
-  EXPECT_EQ(v3.layers * v3.cached_latent * 2, 70272) << "bytes in bf16";
+  EXPECT_EQ(v3.layers * v3.part<models::LatentSizes>().cached * 2, 70272) << "bytes in bf16";
 }
 
 ModelShape with(const DeepseekSizes& own) {

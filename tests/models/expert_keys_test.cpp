@@ -12,6 +12,7 @@
 #include "colossal/models/families/llama.h"
 #include "colossal/models/families/qwen3.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/experts.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -86,9 +87,9 @@ TEST(ExpertKeys, ReadEveryKeyFromFlagsAndTables) {
     const std::string section = concat("[model]\nname = \"", name, "\"\nlayers = 6\n");
     const ModelShape shape = built_in().resolve(read(section, flags));
     EXPECT_EQ(experts_of(shape), kAll);
-    EXPECT_EQ(shape.experts, 12);
+    EXPECT_EQ(shape.part<models::MixtureSizes>().experts, 12);
     EXPECT_EQ(built_in().resolve(read(section + "[model.experts]\n" + to_toml(kAll))), shape);
-    EXPECT_EQ(built_in().resolve({.name = name}).experts, 0);
+    EXPECT_EQ(built_in().resolve({.name = name}).part<MixtureSizes>().experts, 0);
   }
 }
 
@@ -297,7 +298,7 @@ TEST(ExpertKeys, DifferFromFoldersIfTheyConcernTraining) {
     return registry.resolve({.from = folder.path(), .own = own_keys(keys)});
   };
   const ModelShape plain = from({});
-  EXPECT_EQ(plain.experts, 8);
+  EXPECT_EQ(plain.part<MixtureSizes>().experts, 8);
   EXPECT_EQ(from({"experts.capacity=1.25", "experts.balance_loss=0.5", "experts.balance_over=rank",
                   "experts.z_loss=0.25", "experts.bias_rate=0.125", "experts.count=8", "reach=8"})
                 .own.as<MixedKeys>()
@@ -329,13 +330,13 @@ TEST(Presets, GiveMixturesTheirExperts) {
   EXPECT_EQ(experts("mixtral-tiny"), (ExpertKeys{.count = 8, .used = 2}));
   EXPECT_EQ(experts("qwen3-30b-a3b"), (ExpertKeys{.count = 128, .used = 8, .ffn = 768}));
   EXPECT_EQ(experts("qwen3-moe-tiny"), (ExpertKeys{.count = 16, .used = 4, .ffn = 88}));
-  EXPECT_EQ(built_in().resolve({.name = "qwen3-30b-a3b"}).experts, 128);
+  EXPECT_EQ(built_in().resolve({.name = "qwen3-30b-a3b"}).part<MixtureSizes>().experts, 128);
   EXPECT_EQ(built_in().resolve({.name = "mixtral-8x7b"}).own.as<LlamaSizes>().layout.rotary.theta, 1e6);
 }
 
 TEST(ModelShape, NamesTheNumberOfExpertsThatItsKeysHave) {
   ModelShape shape = built_in().resolve({.name = "mixtral-tiny"});
-  shape.experts = 0;
+  shape.set(models::MixtureSizes{0});
   EXPECT_THAT(test::thrown_message([&] { shape.validate(); }), HasSubstr("got experts 0, which must be 8"));
 }
 

@@ -14,6 +14,7 @@
 #include "base/complaint.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/families/deepseek.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
@@ -33,7 +34,7 @@ ModelShape tiny(int64_t layers, double loss = 0.3) {
   own.multi_token_layers = layers;
   own.multi_token_loss = loss;
   shape.own = own;
-  shape.multi_token_layers = layers;
+  shape.set(models::MultiTokenSizes{layers});
   return shape;
 }
 
@@ -119,8 +120,8 @@ at::Tensor plain_loss(const Trained& t, const at::Tensor& end, int64_t layers) {
     for (int64_t row = 0; row < kRows; ++row)
       for (int64_t i = 0; i < kTokens; ++i) {
         const int64_t at = i + k + 1, id = at < kTokens ? batch.at("ids")[row][at].item<int64_t>() : 0;
-        inputs.push_back(at::cat({t.normed(t.all.at("embedding.weight")[id], name + ".enorm"),
-                                  t.normed(h[row][i], name + ".hnorm")}));
+        inputs.push_back(at::cat(
+            {t.normed(t.all.at("embedding.weight")[id], name + ".enorm"), t.normed(h[row][i], name + ".hnorm")}));
       }
     const at::Tensor joined = at::matmul(at::stack(inputs), t.all.at(name + ".eh_proj.weight").t());
     h = t.model.blocks[1](joined.view({kRows, kTokens, -1}), step);
@@ -164,9 +165,12 @@ TEST(MultiToken, HasGradientsOfItsStrength) {
   shape.own = own;
   Trained t(shape);
   copy_block(t, 1);
-  const std::vector<std::string> names{"head.weight", "head.multi_token.0.eh_proj.weight",
-                                       "head.multi_token.0.enorm.weight", "head.multi_token.0.norm.weight",
-                                       "blocks.0.attention.out.weight", "norm.weight"};
+  const std::vector<std::string> names{"head.weight",
+                                       "head.multi_token.0.eh_proj.weight",
+                                       "head.multi_token.0.enorm.weight",
+                                       "head.multi_token.0.norm.weight",
+                                       "blocks.0.attention.out.weight",
+                                       "norm.weight"};
   std::vector<at::Tensor> inputs;
   for (const std::string& name : names) inputs.push_back(t.all.at(name));
   // The model's own loss is left out: backward goes through zeros.
@@ -204,7 +208,7 @@ TEST(MultiToken, PlacesItsPartsAtTheEnd) {
 
 TEST(MultiToken, RefusesShapesThatDoNotFollow) {
   ModelShape shape = tiny(1);
-  shape.multi_token_layers = 0;
+  shape.set(models::MultiTokenSizes{0});
   EXPECT_THAT(test::complaint([&] { shape.validate(); }), testing::HasSubstr("multi_token_layers 0, which must be 1"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "colossal/models/families/gpt2.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -21,7 +22,7 @@ models::ModelShape tiny_mixture() {
   own.experts.balance_loss = 0.2;
   own.experts.z_loss = 0.1;
   shape.own = own;
-  shape.experts = own.experts.count;
+  shape.set(models::MixtureSizes{own.experts.count});
   return shape;
 }
 
@@ -31,7 +32,7 @@ models::ModelShape tiny_gpt2_mixture() {
   models::Gpt2Sizes own;
   own.experts = {.count = 4, .used = 3, .every = 2, .score = "sigmoid"};
   shape.own = own;
-  shape.experts = own.experts.count;
+  shape.set(models::MixtureSizes{own.experts.count});
   shape.dropout = 0.2;
   return shape;
 }

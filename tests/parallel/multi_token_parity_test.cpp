@@ -8,6 +8,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/deepseek.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
@@ -22,7 +23,7 @@ models::ModelShape tiny_multi_token(int64_t layers) {
   own.multi_token_layers = layers;
   own.multi_token_loss = 0.8;
   shape.own = own;
-  shape.multi_token_layers = layers;
+  shape.set(models::MultiTokenSizes{layers});
   return shape;
 }
 
@@ -96,7 +97,7 @@ TEST(MultiTokenRuns, ReportTheLossOfOneProcess) {
     ASSERT_EQ(got.size(), want.size()) << name;
     const at::Tensor whole = at::tensor(want, at::kDouble);
     const models::ModelShape shape = tiny_multi_token(1);
-    const int64_t terms = terms_of_layers(shape.layers + shape.multi_token_layers, kText.rows * 6);
+    const int64_t terms = terms_of_layers(shape.layers + shape.part<models::MultiTokenSizes>().layers, kText.rows * 6);
     EXPECT_NO_THROW(expect_close(at::tensor(got, at::kDouble), whole, terms, name));
   };
   run::Config many = config;

@@ -15,6 +15,7 @@
 #include "colossal/base/json.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/profile.h"
@@ -71,7 +72,7 @@ models::ModelShape shape_of(const Layout& layout) {
   models::LlamaSizes own;
   own.experts = {.count = 4, .used = 2, .ffn = 64};
   shape.own = own;
-  shape.experts = own.experts.count;
+  shape.set(models::MixtureSizes{own.experts.count});
   return shape;
 }
 
@@ -141,8 +142,8 @@ TEST_P(CheckedLayout, EqualsThePrediction) {
   const test::TemporaryFolder folder;
   const run::Config config = config_of(layout, folder.path());
   const models::ModelShape shape = shape_of(layout);
-  const Check check =
-      compare(predicted_steps(config, shape), counted_steps(config, shape, ones_of(config, shape)), shape.experts > 0);
+  const Check check = compare(predicted_steps(config, shape), counted_steps(config, shape, ones_of(config, shape)),
+                              shape.part<models::MixtureSizes>().experts > 0);
   EXPECT_FALSE(check.differs()) << to_text(check);
   const auto is_call = [](const CheckRow& row) { return row.must_equal && row.counted > 0; };
   EXPECT_EQ(std::any_of(check.rows.begin(), check.rows.end(), is_call), config.parallel.ranks() > 1);

@@ -13,6 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/predict/layouts.h"
 #include "colossal/predict/search.h"
@@ -34,7 +35,7 @@ constexpr test::Text kText{.vocabulary = 37};
 models::ModelShape mixture(const models::ExpertKeys& keys) {
   models::ModelShape shape = test::tiny_llama();
   shape.own = models::LlamaSizes{.experts = keys};
-  shape.experts = keys.count;
+  shape.set(models::MixtureSizes{keys.count});
   return shape;
 }
 

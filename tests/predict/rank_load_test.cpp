@@ -12,6 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/meant_load.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/predict/search.h"
@@ -41,7 +42,7 @@ models::ModelShape mixture(int64_t used = 1, double capacity = 0) {
   models::LlamaSizes own;
   own.experts = {.count = kExperts, .used = used, .ffn = 128, .capacity = capacity, .balance_loss = 0};
   shape.own = own;
-  shape.experts = kExperts;
+  shape.set(models::MixtureSizes{kExperts});
   return shape;
 }
 

@@ -18,6 +18,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/external_names.h"
 #include "support/temporary_folder.h"
@@ -53,9 +54,9 @@ models::ModelShape tiny(bool is_v3, int64_t multi_token = 0) {
       {.name = "deepseek-tiny", .hidden = 32, .layers = 2, .heads = kHeads, .ffn = 40, .positions = 64});
   shape.own = own;
   shape.head_dim = kNope + kRotated;
-  shape.experts = kExperts;
-  shape.cached_latent = kRank + kRotated;
-  shape.multi_token_layers = multi_token;
+  shape.set(models::MixtureSizes{kExperts});
+  shape.set(models::LatentSizes{kRank + kRotated});
+  shape.set(models::MultiTokenSizes{multi_token});
   shape.tied = false;
   return shape;
 }

@@ -14,6 +14,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/external_names.h"
 #include "support/temporary_folder.h"
@@ -30,7 +31,7 @@ models::ModelShape tiny(int64_t layers) {
   own.multi_token_layers = layers;
   own.experts.bias_rate = 0;  // a folder says nothing of training
   shape.own = own;
-  shape.multi_token_layers = layers;
+  shape.set(models::MultiTokenSizes{layers});
   shape.tied = false;
   return shape;
 }

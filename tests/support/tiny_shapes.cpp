@@ -7,6 +7,7 @@
 #include "colossal/models/families/t5.h"
 #include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/loss_head.h"
@@ -172,9 +173,10 @@ models::ModelShape tiny_deepseek() {
           .ffn = 22,
           .positions = 16,
           .tied = false,
-          .own = models::DeepseekSizes{
-              .q_rank = 10, .kv_rank = 8, .nope_dim = 4, .rope_dim = 2, .v_dim = 5, .experts = experts},
-          .experts = experts.count};
+          .own =
+              models::DeepseekSizes{
+                  .q_rank = 10, .kv_rank = 8, .nope_dim = 4, .rope_dim = 2, .v_dim = 5, .experts = experts},
+          .parts = {models::MixtureSizes{experts.count}}};
 }
 
 models::ModelShape tiny_vit() {

@@ -11,6 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/schedule/make.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
@@ -33,7 +34,7 @@ models::ModelShape mixture(int64_t layers) {
   own.experts.bias_rate = 0.001;
   shape.layers = layers;
   shape.own = own;
-  shape.experts = own.experts.count;
+  shape.set(models::MixtureSizes{own.experts.count});
   return shape;
 }
 

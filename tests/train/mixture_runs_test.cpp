@@ -12,6 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/run/external_names.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
@@ -32,7 +33,7 @@ models::ModelShape mixture(int64_t count = 4, int64_t used = 2) {
   own.experts.bias_rate = 0.001;
   own.experts.balance_loss = 0.05;
   shape.own = own;
-  shape.experts = count;
+  shape.set(models::MixtureSizes{count});
   return shape;
 }
 

@@ -17,6 +17,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/task.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/parallel/tensor/layer_cost.h"
@@ -130,7 +131,7 @@ TEST(RecordedRun, EqualsCallsOfSplitExpertsWithACapacity) {
   models::LlamaSizes own;
   own.experts = {.count = 4, .used = 2, .ffn = 20, .capacity = 0.9};
   shape.own = own;
-  shape.experts = own.experts.count;
+  shape.set(models::MixtureSizes{own.experts.count});
   run::Config config;
   config.parallel.data = 2;
   config.parallel.tensor = {.size = 2, .sequence = true};
@@ -243,8 +244,8 @@ TEST(RecordStep, CountsTheBytesOfElementwiseWork) {
 }
 
 TEST(RecordStep, NotesMicroBatchesAndChunks) {
-  Course course = course_of(
-      {"stages", parallel_of(1, {}, {.size = 2, .schedule = "1f1b", .micro_batches = 4})}, test::tiny_gpt2());
+  Course course =
+      course_of({"stages", parallel_of(1, {}, {.size = 2, .schedule = "1f1b", .micro_batches = 4})}, test::tiny_gpt2());
   course.config.data.sequence = 8;
   std::vector<int> products(4);
   for (const StepEvent& event : record_step(course.config, course.shape, 1).list) {

@@ -18,6 +18,7 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/memory/host_memory.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/predict/check.h"
 #include "colossal/predict/search.h"
@@ -71,8 +72,8 @@ bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
   if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.models, cluster);
   predict::add_models(prediction, planned.config, planned.models);
   add_notes(planned, prediction);
-  const predict::Check check =
-      predict::compare(predict::steps_of(roles, prediction), counted, planned.models.main().shape.experts > 0);
+  const predict::Check check = predict::compare(predict::steps_of(roles, prediction), counted,
+                                                planned.models.main().shape.part<models::MixtureSizes>().experts > 0);
   if (wishes.json)
     std::printf("%s\n", predict::to_json(prediction, check).c_str());
   else

@@ -16,6 +16,7 @@
 #include "colossal/comm/part_of_world.h"
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replicas/served_replicas.h"
@@ -130,7 +131,7 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
                            .schemas = runners.schemas ? &*runners.schemas : nullptr,
                            .max_length = runners.engine ? runners.engine->max_length()  //
                                                         : embedding_length(options, saved),
-                           .even_length = saved.model->model().shape.even_positions,
+                           .even_length = saved.model->model().shape.part<models::LongTexts>().even_positions,
                            .continues = runners.engine.has_value(),
                            .no_embeddings = runners.no_embeddings,
                            .embedding_prompt = options.embedding_prompt};

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/multi_token.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
@@ -59,7 +60,7 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
 void check_experts(const ParallelConfig& config, const models::ModelShape& shape) {
   parallel::check_expert_tensor(config.expert, config.tensor);
   parallel::check_expert_node(config.expert, config.tensor);
-  parallel::check_experts(shape.experts, config.expert);
+  parallel::check_experts(shape.part<models::MixtureSizes>().experts, config.expert);
 }
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,

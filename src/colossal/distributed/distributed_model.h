@@ -208,7 +208,7 @@ class DistributedModel {
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
-/// Checks the experts of the model (ModelShape::experts). It does not communicate. Errors: as
+/// Checks the experts of the model (models::MixtureSizes). It does not communicate. Errors: as
 /// parallel::check_experts(), parallel::check_expert_tensor() and parallel::check_expert_node().
 void check_experts(const ParallelConfig& config, const models::ModelShape& shape);
 

@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/model_runner.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/ops/attention/paged.h"
 
 namespace colossal::infer {
@@ -73,7 +74,7 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
           .max_running = options.max_running,
           // a layer that remembers tokens must read a sequence from its start
           .keeps_prefixes = options.keeps_prefixes && model.decoding_model().neighbour_layers == 0,
-          .window = model.decoding_model().shape.window};
+          .window = model.decoding_model().shape.part<models::SlidingWindow>().tokens};
 }
 
 }  // namespace
@@ -140,7 +141,8 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   int64_t max_new_tokens = is_pooled ? 0 : std::max<int64_t>(asked.max_tokens, 0);
   std::vector<int64_t> text = runner_->text_of(request);
   if (asked.attention_sinks >= 0) {
-    if (runner_->shape().window == 0) longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
+    if (runner_->shape().part<models::SlidingWindow>().tokens == 0)
+      longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
     require(asked.attention_sinks < longest / 2, "engine",
             "attention_sinks must be less than half of the maximum length of ", longest, " tokens: got ",
             asked.attention_sinks);

@@ -68,7 +68,7 @@ struct EngineOptions {
 ///                tokens of a draft model: the distribution of the completion stays the same, but the draws differ. The
 ///                completion is then a function of the request, both models and `draft_tokens`, for any room in a step.
 /// Positions:     all of the model's. If rotary frequencies depend on the length of a text
-///                (models::ModelShape::even_positions), those of a request follow the number of tokens that it may
+///                (models::LongTexts), those of a request follow the number of tokens that it may
 ///                reach, prompt and max_tokens, from its first token on. So no request depends on other requests, and
 ///                requests of other reach do not share cached blocks. With `alone` they follow the tokens so far.
 /// Order:         the requests of one client (Request::client) start in arrival order, and none overtakes another.

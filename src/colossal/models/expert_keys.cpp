@@ -5,6 +5,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/models/shape.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/experts.h"
 
 namespace colossal::models {
@@ -141,7 +142,7 @@ BlockVariants with_experts(const BlockVariant& block, const ExpertKeys& keys, co
 }
 
 void settle_experts(const ExpertKeys& keys, ModelShape& shape) {
-  shape.experts = keys.count;
+  shape.set(MixtureSizes{keys.count});
   if (keys.count == 0) {
     require(keys == ExpertKeys(), "experts",
             "count must be above 0 if other keys of model.experts are set: got count 0 with ", given_keys(keys),

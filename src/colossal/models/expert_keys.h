@@ -21,12 +21,12 @@ namespace colossal::models {
 
 /// The keys of the table. nn::ExpertOptions defines those of the router and of the losses.
 struct ExpertKeys {
-  int64_t count = 0, used = 2;  ///< experts of a layer (0 = the model is dense), and experts of a token
-  int64_t ffn = 0;              ///< features inside one expert; 0 = ModelShape::ffn
-  int64_t shared = 0;           ///< experts of every token, which are one feed-forward layer of shared * ffn features
-  int64_t dense_first = 0;      ///< number of dense blocks before the first mixture
-  int64_t every = 1;            ///< blocks with another index than every - 1, 2 every - 1, ... are dense
-  std::vector<int64_t> dense{};  ///< indices of further dense blocks
+  int64_t count = 0, used = 2;    ///< experts of a layer (0 = the model is dense), and experts of a token
+  int64_t ffn = 0;                ///< features inside one expert; 0 = ModelShape::ffn
+  int64_t shared = 0;             ///< experts of every token, which are one feed-forward layer of shared * ffn features
+  int64_t dense_first = 0;        ///< number of dense blocks before the first mixture
+  int64_t every = 1;              ///< blocks with another index than every - 1, 2 every - 1, ... are dense
+  std::vector<int64_t> dense{};   ///< indices of further dense blocks
   std::string score = "softmax";  ///< or sigmoid
   bool normalize = true;
   double scale = 1;
@@ -65,7 +65,7 @@ BlockVariants with_experts(const BlockVariants& blocks, const ExpertKeys& keys, 
 /// Returns `block` for every layer, with experts in the blocks that are mixtures.
 BlockVariants with_experts(const BlockVariant& block, const ExpertKeys& keys, const ModelShape& shape);
 
-/// Checks the keys for a family's `settle`, and sets shape.experts to `count`.
+/// Checks the keys for a family's `settle`, and sets MixtureSizes.
 /// Errors ("experts"): the errors of nn::check_options(); an index in `dense` that no block has; no block left with
 ///                     experts; `bias_rate` without `bias`; more than kMaxSize features of the shared expert; other
 ///                     keys with a `count` of 0.

@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/input_store.h"
@@ -385,7 +386,8 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
         if (cuts[stage] < blocks->second && cuts[stage + 1] > blocks->first) stages.push_back(stage);
       return stages;
     }
-  if (parameter.starts_with("embedding.") && (shape.tied || shape.multi_token_layers > 0) && last > 0) return {0, last};
+  if (parameter.starts_with("embedding.") && (shape.tied || shape.part<MultiTokenSizes>().layers > 0) && last > 0)
+    return {0, last};
   return {0};
 }
 

@@ -35,15 +35,15 @@ namespace colossal::models {
 
 /// The multi-token layers of a model.
 struct MultiTokenOptions {
-  int64_t layers = 0;  ///< 0 = none
-  double loss = 0.3;   ///< factor of their loss beside the loss of the model
+  int64_t layers = 0;     ///< 0 = none
+  double loss = 0.3;      ///< factor of their loss beside the loss of the model
   BlockVariants block{};  ///< variants of their blocks, by the index that follows the blocks of the model
 };
 
 /// The layers, which share the embedding and the head of the model. Layer k = 0, 1, ... has the parameters
 /// "head.multi_token.<k>." and then enorm, hnorm, eh_proj, norm, and those of its block (models/transformer_block.h).
 ///
-/// Pipeline: they belong to the last stage, which therefore holds the embedding, too (ModelShape::multi_token_layers).
+/// Pipeline: they belong to the last stage, which therefore holds the embedding, too (MultiTokenSizes).
 class MultiTokenLayers {
  public:
   /// Declares the loss term `multi_token_loss`. Appends the mixtures of the blocks to `mixtures`.

@@ -10,6 +10,7 @@
 #include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 namespace {
@@ -130,8 +131,8 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
   require((numbers.mscale == 0) == (numbers.mscale_all_dim == 0), "model",
           "rope_mscale and rope_mscale_all_dim must be set together: got ", numbers.mscale, " and ",
           numbers.mscale_all_dim, "; set both or none");
-  if (kind == Kind::Dynamic || kind == Kind::LongRope) s.even_positions = numbers.original_positions;
-  s.even_beyond = kind == Kind::LongRope;
+  if (kind == Kind::Dynamic || kind == Kind::LongRope)
+    s.set(LongTexts{.even_positions = numbers.original_positions, .even_beyond = kind == Kind::LongRope});
   if (kind != Kind::Dynamic) return;
   require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, because positions are ",
           "rope_original_positions * rope_factor: got ", numbers.factor);

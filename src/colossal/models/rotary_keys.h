@@ -36,8 +36,7 @@ bool is_rotary_key(const std::string& name);
 bool has_position_table(const ModelShape& shape);
 
 /// Checks `keys` and sets the sizes in `shape` that follow from them; a family calls it in Architecture::settle.
-/// Type dynamic sets positions = original_positions * factor. Types dynamic and longrope set even_positions =
-/// original_positions; longrope also sets even_beyond.
+/// Type dynamic sets positions = original_positions * factor. Types dynamic and longrope set LongTexts.
 /// Errors ("model"): an unknown type; a `rotated` that is odd, not positive or larger than head_dim; a factor or
 ///                   another parameter that belongs to another type or has no effect (mscale together with
 ///                   attention_factor, or only one of the two mscales); a factor of dynamic below 1; no

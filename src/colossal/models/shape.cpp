@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/own_ranges.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 
@@ -44,8 +45,8 @@ void ModelShape::validate() const {
   };
   same("positions", positions, settled.positions);
   same("tied", tied, settled.tied);
-  same("experts", experts, settled.experts);
-  same("multi_token_layers", multi_token_layers, settled.multi_token_layers);
+  same("experts", part<MixtureSizes>().experts, settled.part<MixtureSizes>().experts);
+  same("multi_token_layers", part<MultiTokenSizes>().layers, settled.part<MultiTokenSizes>().layers);
   require(settled == *this, "model", "a shape of architecture ", architecture->name,
           " must have the sizes that follow from its others; take it from a registry, which sets them");
 }

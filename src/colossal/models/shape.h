@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "colossal/base/typed_parts.h"
 #include "colossal/models/sizes.h"
 #include "colossal/nn/attention_shape.h"
 
@@ -24,24 +26,19 @@ struct ModelShape {
   double dropout = 0;  ///< probability of dropout after the embedding and on each residual branch
   bool tied = true;    ///< true = the head shares the embedding's weight
   OwnSizes own{};      ///< keys of this architecture only; empty = its defaults
-  /// Length above which the result for a token also depends on the length of its text (rotary positions of types
-  /// dynamic and longrope); 0 = it never does. Set by Architecture::settle
-  int64_t even_positions = 0;
-  /// True = all lengths above even_positions give a token the same result (longrope). Set by Architecture::settle
-  bool even_beyond = false;
-  /// Number of tokens to which every layer attends at most, including the token itself; 0 = some layers attend to all.
-  /// Set by Architecture::settle
-  int64_t window = 0;
-  /// Number of experts of a mixture layer; 0 = the model is dense. Set by Architecture::settle
-  int64_t experts = 0;
+  /// Sizes that only some kinds of models have (models/shape_parts.h). They follow from the others
+  TypedParts parts{};
 
-  /// Number of layers after the last block that read the embedding again (models/multi_token.h); 0 = none. Set by
-  /// Architecture::settle
-  int64_t multi_token_layers = 0;
-
-  /// Elements of a token and layer in a cache of latents (nn/latent_heads.h); 0 = keys and values of each kv head are
-  /// cached. Set by Architecture::settle
-  int64_t cached_latent = 0;
+  /// Returns a part, or its default if the model has none of that type.
+  template <class Part>
+  Part part() const {
+    const Part* found = parts.find<Part>();
+    return found ? *found : Part{};
+  }
+  template <class Part>
+  void set(Part part) {
+    parts.set(std::move(part));
+  }
 
   /// Returns true if both have the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;

@@ -7,6 +7,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/shape.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 namespace {
@@ -60,7 +61,7 @@ BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, Wi
 
 void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape) {
   const std::vector<std::string> types = types_of(keys, rule, shape.layers);
-  shape.window = std::count(types.begin(), types.end(), kSliding) == shape.layers ? keys.window : 0;
+  shape.set(SlidingWindow{std::count(types.begin(), types.end(), kSliding) == shape.layers ? keys.window : 0});
   if (keys.layer_types.empty()) return;
   check_types(keys.layer_types, shape.layers);
   const bool slides = std::find(keys.layer_types.begin(), keys.layer_types.end(), kSliding) != keys.layer_types.end();

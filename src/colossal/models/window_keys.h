@@ -31,7 +31,7 @@ inline bool every_second_layer(int64_t layer) { return layer % 2 == 0; }  ///< l
 /// Returns `block` for every layer, with that layer's window.
 BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, WindowRule rule);
 
-/// Checks the keys for a family's `settle`. Sets shape.window to the window if all layers have it, else to 0.
+/// Checks the keys for a family's `settle`. Sets SlidingWindow to the window if all layers have it, else to 0.
 /// Errors ("model"): layer_types that are not one per layer or have unknown names. If they are given: sliding layers
 ///                   with a `window` of 0; no sliding layer with another `window`.
 void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape);

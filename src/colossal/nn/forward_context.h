@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "colossal/base/segments.h"
-#include "colossal/nn/context_parts.h"
+#include "colossal/base/typed_parts.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/tensor/batch.h"
 
@@ -55,7 +55,7 @@ struct ForwardContext {
   std::shared_ptr<const SequenceCut> cut{};
   /// What only some kinds of layers read: nn::Decoding, nn::Sequences, nn::SourceTokens, nn::ReportsOfStep,
   /// nn::BlockChoices, nn::ClassTokens, and the parts of a program's own layers
-  ContextParts parts{};
+  TypedParts parts{};
 
   /// Reports a value of this micro-batch, without a gradient. It is joined with the values of other micro-batches and
   /// ranks as declared.

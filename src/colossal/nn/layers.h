@@ -72,8 +72,8 @@ struct VectorOptions;
 /// Returns this rank's part of a field of step.batch, sharded by the kinds of its dimensions like hidden states between
 /// blocks. A dimension of kind Token whose length is not the length of the batch (frames, residues) is divided into
 /// runs, one a rank, whose lengths differ by at most one.
-/// Errors ("parallel"): rows or features that do not divide. Errors ("model"): a step without a batch, if the layout divides
-/// anything.
+/// Errors ("parallel"): rows or features that do not divide. Errors ("model"): a step without a batch, if the layout
+/// divides anything.
 using FieldPart = std::function<at::Tensor(const tensor::Field& field, const ForwardContext& step)>;
 
 /// Returns the rows and tokens of the batch of a step of which this rank has the hidden states.

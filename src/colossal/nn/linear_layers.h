@@ -42,8 +42,8 @@ class Expand {
  public:
   virtual ~Expand() = default;
   virtual Inside forward(const at::Tensor& x) = 0;
-  /// Returns the sum over the taps of x[tap] W[:, :, tap]t, plus the bias, for a layer with LinearOptions::taps. x has a
-  /// tensor for each tap, the last dimension of taps changing fastest: what stands next to each token or pixel.
+  /// Returns the sum over the taps of x[tap] W[:, :, tap]t, plus the bias, for a layer with LinearOptions::taps. x has
+  /// a tensor for each tap, the last dimension of taps changing fastest: what stands next to each token or pixel.
   /// Communication: that of one product for each tap.
   /// Errors ("model"): another number of tensors; a layer without taps.
   virtual Inside forward_taps(const std::vector<at::Tensor>& x) = 0;

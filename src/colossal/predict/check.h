@@ -2,7 +2,7 @@
 //
 //   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
 //   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);         // on rank 0
-//   const bool has_experts = run.models.main().shape.experts > 0;
+//   const bool has_experts = run.models.main().shape.part<models::MixtureSizes>().experts > 0;
 //   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), all, has_experts);
 //   if (check.differs()) std::fputs(predict::to_text(check).c_str(), stderr);
 #pragma once

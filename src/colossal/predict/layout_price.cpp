@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/schedule/make.h"
@@ -23,7 +24,7 @@ constexpr double kHiddenGradients = 0.5;      // share of the reductions of grad
 /// projections; the inner states of its mlp, whose width of a mixture depends on the experts that a token uses.
 double kept_of_block(const std::string& recompute, const models::ModelShape& shape) {
   if (recompute == "block") return 1;
-  const bool is_dense = shape.experts == 0 && shape.ffn > shape.hidden;
+  const bool is_dense = shape.part<models::MixtureSizes>().experts == 0 && shape.ffn > shape.hidden;
   const double inner = is_dense ? static_cast<double>(shape.ffn) / static_cast<double>(shape.hidden) : 1;
   return recompute == "selective" ? 2 + inner : 3 + inner;
 }
@@ -87,8 +88,7 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
   const parallel::TensorConfig& tensor = space_.tensor(layout);
   double kept = kept_of_block(recompute, shape_) / static_cast<double>(tensor.size);
   if (tensor.sequence && tensor.keep_gathered && recompute != "block") kept += 2;  // the inputs of both halves, whole
-  const double hidden_states =
-      sizes.blocks * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
+  const double hidden_states = sizes.blocks * sizes.tokens * static_cast<double>(shape_.hidden * plan::bytes_of(type_));
   price.activation_bytes = in_flight * kept * hidden_states;
   price.bound_bytes = price.fixed_bytes + hidden_states / static_cast<double>(tensor.size);
   return price;

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/parallel/pipeline/plan.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/tensor/layer_cost.h"
@@ -144,8 +145,10 @@ void LayoutSpace::add_experts() {
       parallel::ExpertConfig config = kept;  // with `compress`, which is not a matter of layouts
       if (keeps("parallel.expert.size") && size != kept.size) continue;
       config.size = size;
-      if (!keeps("parallel.expert.tensor")) config.tensor = shape_.experts > 0 ? tensor : "deal";
-      if (is_legal("expert", [&] { parallel::check_experts(shape_.experts, config); })) add_once(experts_, config);
+      if (!keeps("parallel.expert.tensor"))
+        config.tensor = shape_.part<models::MixtureSizes>().experts > 0 ? tensor : "deal";
+      if (is_legal("expert", [&] { parallel::check_experts(shape_.part<models::MixtureSizes>().experts, config); }))
+        add_once(experts_, config);
     }
 }
 

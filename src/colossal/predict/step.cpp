@@ -15,6 +15,7 @@
 #include "colossal/comm/call.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/models/task.h"
 #include "colossal/predict/page.h"
 #include "colossal/predict/rank_load.h"
@@ -342,7 +343,7 @@ std::vector<std::string> assumptions_of(const run::Config& config, const train::
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
   if (models.main().shape.task().reads_text() && config.data.documents != "joined")
     list.emplace_back("one document a row");
-  if (models.main().shape.experts > 0)
+  if (models.main().shape.part<models::MixtureSizes>().experts > 0)
     list.emplace_back("experts are loaded evenly, except where a worst load is named");
   if (models.main().adapter.treatment || models.main().adapter.product)
     list.emplace_back("the MFU counts the model without its adapter, as if all of its parameters trained");

@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/run/learned_parts.h"
 
@@ -148,8 +149,8 @@ void compare_layouts(const Config& before, const Config& now, const models::Mode
                                  to = learned.of(now.parallel, now.micro_batches());
   for (size_t i = 0; i < to.size(); ++i)
     if (from[i].value != to[i].value)
-      changes.push_back({concat(to[i].what, " = ", from[i].value, " -> ", to[i].value, " (", to[i].why, ")"),
-                         KeyEffect::Training});
+      changes.push_back(
+          {concat(to[i].what, " = ", from[i].value, " -> ", to[i].value, " (", to[i].why, ")"), KeyEffect::Training});
 }
 
 std::optional<Config> saved_config(const nlohmann::json& progress) {
@@ -178,7 +179,8 @@ Config with_data_keys(Config config, const std::string& objective, const Program
 
 KeyEffect effect_of(const std::string& key, const models::ModelShape& shape, const Program& program) {
   const auto is_in = [&](const std::vector<std::string>& keys) { return is_among(key, keys); };
-  if (shape.experts > 0 && is_in({"training.accumulate", "parallel.pipeline.micro_batches"}))
+  if (shape.part<models::MixtureSizes>().experts > 0 &&
+      is_in({"training.accumulate", "parallel.pipeline.micro_batches"}))
     return KeyEffect::Training;
   for (const std::string& own : shape.architecture->hugging_face.own_training)
     if (key == concat("model.", own)) return KeyEffect::Training;

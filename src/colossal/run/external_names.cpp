@@ -6,6 +6,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_names.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::run {
 namespace {
@@ -38,11 +39,11 @@ std::optional<std::string> drop_missing_layers(const std::string& folder, nlohma
   const models::ModelShape shape = registry.shape_of(config);
   const models::HuggingFace& form = shape.architecture->hugging_face;
   if (form.multi_token_key.empty()) return {};
-  for (int64_t layer = 0; layer < shape.multi_token_layers; ++layer) {
+  for (int64_t layer = 0; layer < shape.part<models::MultiTokenSizes>().layers; ++layer) {
     if (checkpoint::find_tensor(folder, form.multi_token_tensor(shape, layer))) continue;
     config[form.multi_token_key] = 0;
     return concat(folder, " holds no weights of multi-token layer ", layer, ", although ", form.multi_token_key,
-                  " of its config.json is ", shape.multi_token_layers,
+                  " of its config.json is ", shape.part<models::MultiTokenSizes>().layers,
                   ": these layers are left out, so --draft-tokens looks draft tokens up in earlier text; use a folder "
                   "with the weights to draft with the layers");
   }

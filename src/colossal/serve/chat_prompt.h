@@ -21,9 +21,9 @@ std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* ch
 /// Cuts options.max_tokens to what fits after a prompt. `max_length` is the maximum number of tokens of a sequence
 /// that positions and cache allow; the last token of an answer needs none of them. With attention_sinks only
 /// kAsManyAsFit is cut. `even_length` (0 = none) is the length up to which the model computes a text in one way
-/// (models::ModelShape::even_positions): kAsManyAsFit ends there, unless the prompt is longer.
+/// (models::LongTexts::even_positions): kAsManyAsFit ends there, unless the prompt is longer.
 /// Errors: http::RequestError 400 "context_length_exceeded" if the prompt does not fit; `param` is that of the error.
-void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64_t max_length,
-                 const std::string& param, int64_t even_length = 0);
+void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64_t max_length, const std::string& param,
+                 int64_t even_length = 0);
 
 }  // namespace colossal::serve

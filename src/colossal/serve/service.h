@@ -36,7 +36,7 @@ struct ServedModel {
   const text::ChatTemplate* chat_template{};  ///< nullptr = the model has none
   infer::SchemaCache* schemas{};  ///< compiles schemas before work is added; nullptr for a model that only embeds
   int64_t max_length = 0;         ///< maximum tokens of a sequence: positions and cache allow them
-  int64_t even_length = 0;        ///< models::ModelShape::even_positions
+  int64_t even_length = 0;        ///< models::LongTexts::even_positions
   bool continues = false;         ///< the model continues text: completions and chats
   /// Checks the texts of an embedding (infer::Embedder::check) and returns; throws colossal::Error. Empty = the model
   /// or its layout has no embeddings; `no_embeddings` says why.

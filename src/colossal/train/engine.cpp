@@ -14,6 +14,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
@@ -69,9 +70,9 @@ std::string text_of(const std::vector<tensor::TokenRun>& runs) {
 
 /// Checks the requirements of [training] cuda_graph that the config cannot check. A run on meta launches no kernels.
 void check_cuda_graph(const models::ModelShape& shape, at::Device device) {
-  require(shape.experts == 0, "training",
+  require(shape.part<models::MixtureSizes>().experts == 0, "training",
           "cuda_graph needs a dense model, because each pass of a mixture of experts has other sizes: got ",
-          shape.experts, " experts; set training.cuda_graph = false");
+          shape.part<models::MixtureSizes>().experts, " experts; set training.cuda_graph = false");
   require(device.is_meta() || tensor::can_capture(device.type()), "training", "cuda_graph needs a CUDA device: got ",
           device.str(), "; set training.cuda_graph = false");
   require(shape.dropout == 0, "training",

@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::infer {
 namespace {
 
 SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftModel::Options& options) {
-  const int64_t window = model.decoding_model().shape.window;
+  const int64_t window = model.decoding_model().shape.part<models::SlidingWindow>().tokens;
   return {.blocks = options.cache.blocks,
           .block_tokens = options.cache.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,

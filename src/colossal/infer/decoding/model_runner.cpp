@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
@@ -31,7 +32,7 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
 /// ranks share, it caches keys and values.
 bool caches_latents(distributed::DistributedModel& model) {
   const std::deque<nn::Parameter>& all = model.parameters().declared();
-  return model.decoding_model().shape.cached_latent > 0 && model.cache_ranks() == 1 &&
+  return model.decoding_model().shape.part<models::LatentSizes>().cached > 0 && model.cache_ranks() == 1 &&
          std::none_of(all.begin(), all.end(),
                       [](const nn::Parameter& p) { return p.is_added && p.name.find(".kv_up.") != std::string::npos; });
 }
@@ -45,7 +46,7 @@ int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::o
   const auto padded = [](int64_t size) { return (size + ops::kPageUnit - 1) / ops::kPageUnit * ops::kPageUnit; };
   const auto item = static_cast<int64_t>(c10::elementSize(dtype.value_or(model.parameters().options().dtype)));
   const int64_t scales = dtype ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
-  if (caches_latents(model)) return layers * (padded(s.cached_latent) * item + scales / 2);
+  if (caches_latents(model)) return layers * (padded(s.part<models::LatentSizes>().cached) * item + scales / 2);
   return layers * s.kv_heads * ((s.head_dim + padded(s.head_dim)) * item + scales);
 }
 
@@ -56,7 +57,8 @@ ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cach
 
 int64_t ModelRunner::even_longest() const {
   const models::ModelShape& s = shape();
-  return s.even_positions == 0 ? s.positions : std::min(s.even_positions, s.positions);
+  const int64_t even = s.part<models::LongTexts>().even_positions;
+  return even == 0 ? s.positions : std::min(even, s.positions);
 }
 
 int64_t ModelRunner::reach_of(int64_t text_tokens, int64_t max_new_tokens) const {
@@ -65,14 +67,16 @@ int64_t ModelRunner::reach_of(int64_t text_tokens, int64_t max_new_tokens) const
 }
 
 std::string ModelRunner::cache_key(const Request& request, int64_t text_tokens, int64_t max_new_tokens) const {
-  if (shape().even_positions == 0) return request.cache_key;
+  const auto texts = shape().part<models::LongTexts>();
+  if (texts.even_positions == 0) return request.cache_key;
   const int64_t reach = reach_of(text_tokens, max_new_tokens);
-  const int64_t form = reach <= shape().even_positions ? 0 : shape().even_beyond ? 1 : reach;
+  const int64_t form = reach <= texts.even_positions ? 0 : texts.even_beyond ? 1 : reach;
   return concat(form, " ", request.cache_key);
 }
 
 void ModelRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) {
-  if (shape().even_positions > 0) reaches_[id] = reach_of(static_cast<int64_t>(text.size()), max_new_tokens);
+  if (shape().part<models::LongTexts>().even_positions > 0)
+    reaches_[id] = reach_of(static_cast<int64_t>(text.size()), max_new_tokens);
 }
 
 void ModelRunner::end(int64_t id) {
@@ -88,6 +92,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   std::vector<ops::PagedSequence> sequences;
   std::vector<nn::TokenMemory::Sequence> read;
   nn::Sequences lengths;
+  const bool has_reaches = shape().part<models::LongTexts>().even_positions > 0;
   pooled_.clear();
   for (const Scheduler::ScheduledTokens& scheduled : step) {
     const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
@@ -104,7 +109,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
     lengths.lengths.push_back(scheduled.count + scheduled.proposed);
     read.push_back({scheduled.id, scheduled.first, scheduled.count + scheduled.proposed});
-    if (model_.decoding_model().shape.even_positions == 0) continue;
+    if (!has_reaches) continue;
     const auto reach = reaches_.find(scheduled.id);
     const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
     lengths.reach.push_back(reach == reaches_.end() ? so_far : reach->second);

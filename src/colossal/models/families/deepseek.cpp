@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 namespace {
@@ -61,8 +62,8 @@ void settle(ModelShape& s) {
           s.kv_heads, " and ", s.heads, "; remove kv_heads from [model]");
   require(own.v_dim <= s.head_dim, "model", "v_dim must be at most nope_dim + rope_dim: got ", own.v_dim, " and ",
           s.head_dim);
-  s.cached_latent = own.kv_rank + own.rope_dim;
-  s.multi_token_layers = own.multi_token_layers;
+  s.set(LatentSizes{own.kv_rank + own.rope_dim});
+  s.set(MultiTokenSizes{own.multi_token_layers});
   settle_rotary(own.layout.rotary, own.rope_dim, s);
   settle_experts(own.experts, s);
 }
@@ -156,7 +157,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   for (const char* name : {"enorm", "hnorm", "eh_proj"}) names.push_back({name, {name}});
   names.push_back({"norm", {"shared_head.norm"}});
   FolderNames folder = llama_layout_names(names);
-  for (int64_t k = 0; k < s.multi_token_layers; ++k)
+  for (int64_t k = 0; k < s.part<MultiTokenSizes>().layers; ++k)
     folder.further_blocks.emplace_back(concat("head.multi_token.", k, "."), multi_token_prefix(s, k));
   return names_in_folder(s, folder);
 }
@@ -167,7 +168,7 @@ std::vector<nn::ExternalCopy> multi_token_copies(const ModelShape& s) {
                     remedy = "leave the layer out: set num_nextn_predict_layers of config.json to 0";
   const std::string embedding = "model.embed_tokens.weight", head = s.tied ? embedding : "lm_head.weight";
   std::vector<nn::ExternalCopy> copies;
-  for (int64_t k = 0; k < s.multi_token_layers; ++k) {
+  for (int64_t k = 0; k < s.part<MultiTokenSizes>().layers; ++k) {
     copies.push_back({multi_token_prefix(s, k) + "embed_tokens.weight", embedding, reason, remedy});
     copies.push_back({multi_token_prefix(s, k) + "shared_head.head.weight", head, reason, remedy});
   }
@@ -175,7 +176,7 @@ std::vector<nn::ExternalCopy> multi_token_copies(const ModelShape& s) {
 }
 
 std::vector<IgnoredTensor> left_out(const ModelShape& s) {
-  if (s.multi_token_layers > 0) return {};
+  if (s.part<MultiTokenSizes>().layers > 0) return {};
   return {{concat("model.layers.", s.layers, ".*"), "the multi-token layer, which guesses the token after the next"}};
 }
 

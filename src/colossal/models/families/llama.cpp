@@ -4,6 +4,7 @@
 #include "colossal/base/json.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 
@@ -29,7 +30,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 void settle(ModelShape& s) {
   const auto own = s.own.as<LlamaSizes>();
   settle_rotary(own.layout.rotary, s.head_dim, s);
-  s.window = own.window;
+  s.set(SlidingWindow{own.window});
   require(own.window == 0 || (!own.attention_bias && !own.mlp_bias), "model",
           "attention_bias and mlp_bias must be false with a window, because no folder format has both: got window ",
           own.window, "; set it to 0, or the biases to false");

@@ -3,6 +3,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
 
@@ -28,7 +29,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 void settle(ModelShape& s) {
   const auto own = s.own.as<Phi3Sizes>();
   settle_rotary(own.layout.rotary, turned_features(s, own), s);
-  s.window = own.window;
+  s.set(SlidingWindow{own.window});
   const std::string& type = own.layout.rotary.type;
   require(type == "default" || type == "longrope", "model", "rope_type of a Phi-3 must be default or longrope: got ",
           type);

@@ -13,8 +13,8 @@
 
 namespace colossal::parallel {
 
-/// Returns the spec of a weight of `sizes` [out, in, ...] split as `split` says. Empty `out_segments` or `in_segments` mean one
-/// segment.
+/// Returns the spec of a weight of `sizes` [out, in, ...] split as `split` says. Empty `out_segments` or `in_segments`
+/// mean one segment.
 tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, const std::vector<int64_t>& sizes,
                               std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});

@@ -1,7 +1,7 @@
-// What a forward pass gives layers of one kind, in addition to what a ForwardContext gives all layers. A part is found
-// by its type, so a new kind of layer has a part of its own and edits no existing type.
+// Values that are found by their type. A struct that many kinds of code share holds what only one kind reads as such
+// parts, so a new kind brings a struct of its own and edits no existing one.
 //
-//   struct Frames {                                                // beside the layers that read it
+//   struct Frames {                                                // beside the code that reads it
 //     int64_t count;
 //   };
 //
@@ -16,17 +16,17 @@
 #include <utility>
 #include <vector>
 
-namespace colossal::nn {
+namespace colossal {
 
 /// Values of distinct types. Copies share the values, which do not change.
-/// Cost: find() compares the types of the few parts of a pass; a copy counts references.
-class ContextParts {
+/// Cost: find() compares the types of the few parts; a copy counts references.
+class TypedParts {
  public:
-  ContextParts() = default;
+  TypedParts() = default;
   /// Holds each of `parts`.
   template <class... Parts>
-    requires(sizeof...(Parts) > 0 && (!std::same_as<std::remove_cvref_t<Parts>, ContextParts> && ...))
-  ContextParts(Parts&&... parts) {  // NOLINT: a list of parts is one
+    requires(sizeof...(Parts) > 0 && (!std::same_as<std::remove_cvref_t<Parts>, TypedParts> && ...))
+  TypedParts(Parts&&... parts) {  // NOLINT: a list of parts is one
     (set(std::forward<Parts>(parts)), ...);
   }
 
@@ -56,4 +56,4 @@ class ContextParts {
   std::vector<std::pair<std::type_index, std::shared_ptr<const void>>> parts_;
 };
 
-}  // namespace colossal::nn
+}  // namespace colossal

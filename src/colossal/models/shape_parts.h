@@ -1,0 +1,38 @@
+// Sizes that only some models have. Architecture::settle sets them (ModelShape::set); without them a model has the
+// defaults.
+//
+//   shape.set(models::MixtureSizes{.experts = 8});
+//   if (shape.part<models::MixtureSizes>().experts > 0) ...
+#pragma once
+#include <cstdint>
+
+namespace colossal::models {
+
+/// A language model whose result for a token may depend on the length of its text (rotary positions of types dynamic
+/// and longrope).
+struct LongTexts {
+  int64_t even_positions = 0;  ///< length up to which it does not; 0 = it never does
+  bool even_beyond = false;    ///< true = all lengths above even_positions give a token the same result (longrope)
+};
+
+/// A language model in which every layer attends to a few tokens.
+struct SlidingWindow {
+  int64_t tokens = 0;  ///< number of them, including the token itself; 0 = some layers attend to all
+};
+
+/// A mixture of experts.
+struct MixtureSizes {
+  int64_t experts = 0;  ///< number of experts of a mixture layer; 0 = the model is dense
+};
+
+/// A language model with layers after the last block that read the embedding again (models/multi_token.h).
+struct MultiTokenSizes {
+  int64_t layers = 0;  ///< number of them
+};
+
+/// A model whose attention reads latents (nn/latent_heads.h).
+struct LatentSizes {
+  int64_t cached = 0;  ///< elements of a token and layer in a cache; 0 = keys and values of each kv head are cached
+};
+
+}  // namespace colossal::models
