@@ -121,8 +121,10 @@ void expect_parts(const Inputs& in, at::ScalarType type = at::kDouble) {
   }
 }
 
-// Some queries see keys of no part, some of a single part.
+// Some queries see keys of no part, some of a single part. Beside other work the first evaluation of the reference in a
+// process differs from all later ones by 1e-10, once in twenty runs (docs/log.md, 2026-11-29), so it is not compared.
 TEST(PartialAttention, EqualsAttentionUnderEveryMask) {
+  by_parts({}, 1, partial_attention_reference, partial_attention_backward_reference);
   const at::Tensor position =
       at::arange(kSequence, at::kLong).unsqueeze(0) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
   for (const bool causal : {true, false})
