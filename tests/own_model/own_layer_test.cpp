@@ -2,56 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/base/error.h"
-#include "colossal/base/file.h"
-#include "colossal/report/metrics.h"
-#include "support/paths.h"
-#include "support/process.h"
-#include "support/temporary_folder.h"
+#include "own_model/trained_example.h"
 
 namespace colossal::test::own_layer_test {
 namespace {
 
-using Words = std::vector<std::string>;
 using testing::HasSubstr;
 
-class OwnLayerProgram : public testing::Test {
+class OwnLayerProgram : public TrainedExample {
  protected:
-  void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += concat("line ", i * 37 % 101, " of a text that can be learnt\n");
-    write_file(folder / "text.txt", text);
-  }
-  Finished program(const Words& flags) const {
-    Words words{example_program("own_layer")};
-    words.insert(words.end(), flags.begin(), flags.end());
-    return run_process({.command = words, .limit = std::chrono::seconds(120)});
-  }
-  Finished run(const std::string& command, const std::string& name, const Words& flags) const {
-    Words words{command,
-                source_dir() + "/examples/own_layer/hybrid.toml",
-                "--run.folder=" + (folder / name),
-                "--run.device=cpu",
-                "--run.matmul=mkl",
-                "--data.path=" + (folder / "text.txt"),
-                "--data.sequence=16",
-                "--data.documents=joined",
-                "--parallel.data=1",
-                "--training.batch_size=8",
-                "--training.steps=6",
-                "--training.save_every=3",
-                "--training.evaluate_batches=0",
-                "--training.sample_tokens=0",
-                "--precision.mode=fp64"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    return program(words);
-  }
-  std::vector<double> losses(const std::string& name, const Words& flags) const {
-    const Finished outcome = run("train", name, flags);
-    EXPECT_EQ(outcome.status, 0) << outcome.output;
-    return report::read_metrics(folder / (name + "/metrics.jsonl")).values("loss", 0);
-  }
-  const TemporaryFolder folder;
+  OwnLayerProgram() : TrainedExample("own_layer", "hybrid.toml", {"--data.documents=joined"}) {}
 };
 
 TEST_F(OwnLayerProgram, ResumesUnderAnotherLayoutAndGenerates) {
