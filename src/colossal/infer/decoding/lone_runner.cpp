@@ -51,10 +51,7 @@ void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max
   texts_[id] = {.source = source, .capacity = std::min(shape().positions, length + max_new_tokens) - source};
 }
 
-void LoneRunner::end(int64_t id) {
-  texts_.erase(id);
-  memory_.end(id);
-}
+void LoneRunner::end(int64_t id) { texts_.erase(id); }
 
 at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
@@ -75,8 +72,8 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   nn::ForwardContext pass =
       nn::step_of(nn::token_batch(input, at::arange(held, held + scheduled.count, ids).repeat({rows, 1})));
   pass.parts.set(nn::Decoding{text.cache.get()});
-  memory_.take({{scheduled.id, held, scheduled.count}});
-  pass.parts.set(nn::RememberedTokens{&memory_});
+  text.memory.take({{scheduled.id, held, scheduled.count}});
+  pass.parts.set(nn::RememberedTokens{&text.memory});
   if (has_encoder_) pass.parts.set(nn::SourceTokens{is_first ? text.source : 0});
   return model_.next_logits(pass).unsqueeze(0);
 }

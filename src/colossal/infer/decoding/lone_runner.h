@@ -56,11 +56,11 @@ class LoneRunner final : public Runner {
     int64_t source;    // number of tokens that the encoder reads, which the cache does not hold
     int64_t capacity;  // number of tokens that the cache has room for
     std::unique_ptr<nn::AttentionCache> cache{};
+    nn::TokenMemory memory{/*taken_back=*/0};
   };
 
   distributed::DistributedModel& model_;
   bool has_encoder_;
-  nn::TokenMemory memory_{0};
   std::map<int64_t, Text> texts_;  // only the running request has a cache
 };
 

@@ -91,7 +91,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   std::vector<nn::TokenMemory::Sequence> read;
-  nn::Sequences lengths;
+  nn::Sequences packed;
   const bool has_reaches = shape().part<models::LongTexts>().even_positions > 0;
   pooled_.clear();
   for (const Scheduler::ScheduledTokens& scheduled : step) {
@@ -107,12 +107,12 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
       last.push_back(static_cast<int64_t>(ids.size()) - 1);
     }
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
-    lengths.lengths.push_back(scheduled.count + scheduled.proposed);
+    packed.lengths.push_back(scheduled.count + scheduled.proposed);
     read.push_back({scheduled.id, scheduled.first, scheduled.count + scheduled.proposed});
     if (!has_reaches) continue;
     const auto reach = reaches_.find(scheduled.id);
     const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
-    lengths.reach.push_back(reach == reaches_.end() ? so_far : reach->second);
+    packed.reach.push_back(reach == reaches_.end() ? so_far : reach->second);
   }
   cache_->take(std::move(sequences));
   // Tensors are created on the device, so that the host waits only for logits.
@@ -124,7 +124,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const int64_t rows = model.batch_parts;
   const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
   nn::ForwardContext pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)),
-                                        {.parts = {std::move(lengths), nn::Decoding{cache_.get()}}});
+                                        {.parts = {std::move(packed), nn::Decoding{cache_.get()}}});
   if (memory_) {
     memory_->take(std::move(read));
     pass.parts.set(nn::RememberedTokens{&*memory_});

@@ -57,7 +57,7 @@ class MultiTokenDrafts::Pass {
   struct Row {
     std::vector<int64_t> ids, positions;
     std::vector<ops::PagedSequence> sequences;
-    nn::Sequences lengths;
+    nn::Sequences packed;
   };
 
   at::Tensor there(const std::vector<int64_t>& numbers) const {
@@ -65,8 +65,7 @@ class MultiTokenDrafts::Pass {
   }
 
   bool any_wants(int64_t k) const {
-    return std::any_of(sequences_.begin(), sequences_.end(),
-                       [k](const Sequence& s) { return s.max_draft_tokens > k; });
+    return std::any_of(sequences_.begin(), sequences_.end(), [k](const Sequence& s) { return s.max_draft_tokens > k; });
   }
 
   // Layer k of all accepted tokens. Draft token k follows the last of them.
@@ -77,7 +76,7 @@ class MultiTokenDrafts::Pass {
       for (int64_t at = s.first; at < s.first + s.count; ++at)
         row.ids.push_back(token_at(s, drafts_[i], at + k + 1)), row.positions.push_back(at);
       row.sequences.push_back({s.blocks, s.first});
-      row.lengths.lengths.push_back(s.count);
+      row.packed.lengths.push_back(s.count);
     }
     return apply(k, k, x, std::move(row));
   }
@@ -95,7 +94,7 @@ class MultiTokenDrafts::Pass {
       const int64_t at = s.first + s.count + k - layers;
       row.ids.push_back(drafts_[i].back()), row.positions.push_back(at);
       row.sequences.push_back({s.blocks, at});
-      row.lengths.lengths.push_back(1);
+      row.packed.lengths.push_back(1);
     }
     return apply(layers - 1, k, x.index_select(1, there(used)), std::move(row));
   }
@@ -108,7 +107,7 @@ class MultiTokenDrafts::Pass {
     all_.runner_.cache().take(std::move(row.sequences));
     const nn::ForwardContext step =
         ready_(nn::step_of(nn::token_batch(repeated(row.ids), repeated(row.positions)),
-                           {.parts = {std::move(row.lengths), nn::Decoding{&all_.runner_.cache()}}}));
+                           {.parts = {std::move(row.packed), nn::Decoding{&all_.runner_.cache()}}}));
     const at::Tensor out = all_.layers_.forward(layer, x, step);
     std::vector<int64_t> last;
     for (size_t i = 0; i < sequences_.size(); ++i)
