@@ -38,7 +38,7 @@ class Wrapped {
     EXPECT_EQ(write(to_wrapper_[1], "s", 1), 1);
     return read(from_wrapper_[0], &done, 1) == 1 && done == 'a';
   }
-  /// Sends SIGTERM from this process, and waits likewise.
+  /// Sends SIGTERM from this process, and waits until the program answers. Returns false if it ends instead.
   bool send() {
     kill(program_, SIGTERM);
     char done = 0;

@@ -1,5 +1,5 @@
 // Vectors, sums over features and tokens, and halos equal those of one process in every mode, with their gradients.
-// What each sends equals its formula.
+// The traffic of each equals its formula.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -186,7 +186,7 @@ double sent_by(const std::string& primitive, const Rank& rank) {
     return all_reduce(features, rows * own_tokens);
   if (primitive == "sum over tokens") return all_reduce(tokens, rows * own_features);
   if (primitive != "halo" || tokens == 1) return 0;
-  double edges = 0;  // of the rank with the most
+  double edges = 0;  // largest number of edge tokens of a rank
   const nn::SequenceCut cut = rank.parts.runs->cut(rank.step, static_cast<int64_t>(own_tokens));
   for (const auto& held : cut.held) {
     double own = 0;

@@ -1,4 +1,4 @@
-// What a forward pass gives its layers in addition to the hidden state.
+// The ForwardContext: a forward pass gives it to each layer in addition to the hidden state.
 //
 // Fields: the fields of a micro-batch (ForwardContext::batch) are whole and the same on all ranks of the model. The
 // exception is a rank that is given only some of their tokens (SequenceCut::given). Embeddings and heads select this
@@ -53,7 +53,7 @@ struct ForwardContext {
   /// per rank, and each rank is given the whole sequence. distributed::DistributedModel sets it from the layout of the
   /// layers (parallel::Layout::with_cut). It is read only by layers
   std::shared_ptr<const SequenceCut> cut{};
-  /// What only some kinds of layers read: nn::Decoding, nn::Sequences, nn::SourceTokens, nn::ReportsOfStep,
+  /// Values that only some kinds of layers read: nn::Decoding, nn::Sequences, nn::SourceTokens, nn::ReportsOfStep,
   /// nn::BlockChoices, nn::ClassTokens, and the parts of a program's own layers
   TypedParts parts{};
 

@@ -158,7 +158,7 @@ Neighbours::Around Neighbours::around(const at::Tensor& x, const ForwardContext&
     for (at::Tensor& after : tokens_after(plan, gathered, held[i], reach_.after)) states.push_back(std::move(after));
     // Every rank takes part in the backward pass of the gathering, also one that has no neighbours on other ranks.
     states.push_back(gathered.narrow(1, 0, 0));
-    int64_t first = 0;  // of the run in the row, and of what surrounds it in `around`
+    int64_t first = 0;  // index of the run in the row; its surroundings have the same index in `around`
     for (int64_t run = 0; run < held[i]; ++run) first += cut.lengths[run];
     found.halo.runs_.push_back(
         {at::cat(states, 1),

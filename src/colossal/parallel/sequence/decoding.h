@@ -5,7 +5,7 @@
 //
 //   const Layout prompt = with_sequence(make_layout(tensor, mesh), sequence);
 //   const Layout decoding = with_spread_cache(make_layout(tensor, mesh), sequence);
-//   SpreadCache cache(...);                                       // of nn::Decoding
+//   SpreadCache cache(...);                                       // nn::Decoding holds it
 //   const at::Tensor last = last_token(prompt, hidden, step);     // then a pass of `prompt`, and many of `decoding`
 #pragma once
 #include <ATen/core/Tensor.h>

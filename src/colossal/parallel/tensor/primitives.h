@@ -1,4 +1,5 @@
-// What layers are made of (nn/vector.h, nn/features.h, nn/token_runs.h), over a Layout.
+// Vectors, features and token runs over a Layout: layers are made of them (nn/vector.h, nn/features.h,
+// nn/token_runs.h).
 #pragma once
 #include <memory>
 
