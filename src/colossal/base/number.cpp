@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 namespace colossal {
 
@@ -10,6 +11,20 @@ std::string print_number(double number) {
   char text[64];
   return std::string(text, std::to_chars(text, text + sizeof(text), number).ptr);
 }
+
+namespace {
+
+std::string printed(const char* conversion, int precision, double number) {
+  std::string text(static_cast<size_t>(std::snprintf(nullptr, 0, conversion, precision, number)), '\0');
+  std::snprintf(text.data(), text.size() + 1, conversion, precision, number);
+  return text;
+}
+
+}  // namespace
+
+std::string text_of(double number, int digits) { return printed("%.*g", digits, number); }
+
+std::string fixed_text(double number, int decimals) { return printed("%.*f", decimals, number); }
 
 double shortest_double(float number) {
   char text[64];
