@@ -143,7 +143,7 @@ const std::vector<std::string> kHeaders{
     "run/objective.h",
     "run/own_tables.h",
     "run/program.h",
-    "schedule/frozen_stages.h",
+    "schedule/forward_only.h",
     "tensor/batch.h",
     "tensor/flops.h",
     "tensor/replica_rows.h",

@@ -10,7 +10,7 @@
 #include "colossal/report/metric_names.h"
 #include "colossal/report/recorded_steps.h"
 #include "colossal/report/step_metrics.h"
-#include "colossal/schedule/frozen_stages.h"
+#include "colossal/schedule/forward_only.h"
 #include "colossal/schedule/make.h"
 #include "support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
-#include "colossal/schedule/list_scheduler.h"
+#include "colossal/schedule/search.h"
 #include "schedule/orders.h"
 
 namespace colossal::schedule::simulate_test {

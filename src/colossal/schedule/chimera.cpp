@@ -1,8 +1,7 @@
-#include "colossal/schedule/chimera.h"
-
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/schedule/families.h"
 #include "colossal/schedule/search.h"
 
 namespace colossal::schedule {

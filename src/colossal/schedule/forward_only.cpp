@@ -1,6 +1,8 @@
 #include "colossal/schedule/forward_only.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace colossal::schedule {
 
@@ -16,6 +18,24 @@ Schedule forward_only(const Placement& placement, int micro_batches) {
       schedule.ranks[rank].push_back({Action::SendForward, micro_batch, chunk, next});
       schedule.ranks[next].push_back({Action::ReceiveForward, micro_batch, placement.chunk_of(0, stage + 1), rank});
     }
+  return schedule;
+}
+
+Schedule without_frozen_stages(Schedule schedule, int first_trained) {
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank)
+    std::erase_if(schedule.ranks[rank], [&](const PipelineOp& step) {
+      switch (step.action) {
+        case Action::Backward:
+        case Action::BackwardInput:
+        case Action::BackwardWeight:
+        case Action::ReceiveBackward:
+          return schedule.placement.stage_of(rank, step.chunk) < first_trained;
+        case Action::SendBackward:  // sends the gradient of its input, which the previous stage would receive
+          return schedule.placement.stage_of(rank, step.chunk) <= first_trained;
+        default:
+          return false;
+      }
+    });
   return schedule;
 }
 

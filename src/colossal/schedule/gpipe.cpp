@@ -1,6 +1,5 @@
-#include "colossal/schedule/gpipe.h"
-
 #include "colossal/base/error.h"
+#include "colossal/schedule/families.h"
 
 namespace colossal::schedule {
 namespace {

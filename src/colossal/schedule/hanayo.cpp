@@ -1,8 +1,7 @@
-#include "colossal/schedule/hanayo.h"
-
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/schedule/families.h"
 #include "colossal/schedule/search.h"
 
 namespace colossal::schedule {

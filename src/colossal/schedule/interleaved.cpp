@@ -1,8 +1,7 @@
-#include "colossal/schedule/interleaved.h"
-
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/schedule/families.h"
 
 namespace colossal::schedule {
 namespace {

@@ -1,18 +1,16 @@
 #include "colossal/schedule/make.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
-#include "colossal/schedule/chimera.h"
-#include "colossal/schedule/gpipe.h"
-#include "colossal/schedule/hanayo.h"
-#include "colossal/schedule/interleaved.h"
-#include "colossal/schedule/one_f_one_b.h"
-#include "colossal/schedule/transfers.h"
-#include "colossal/schedule/v_shape.h"
-#include "colossal/schedule/zero_bubble.h"
+#include "colossal/schedule/families.h"
+#include "colossal/schedule/simulate.h"
 
 namespace colossal::schedule {
 namespace {
@@ -38,6 +36,96 @@ void check_costs(const Options& options) {
               weight);
 }
 
+/// A compute step of one rank, or a message from `rank` to `step.peer`.
+struct Entry {
+  double time;
+  bool is_compute;
+  int rank;
+  PipelineOp step;  // step, or the send of a message
+
+  /// A message that is sent when another step begins comes first, because that step may need it.
+  bool operator<(const Entry& other) const {
+    return std::tie(time, is_compute, rank) < std::tie(other.time, other.is_compute, other.rank);
+  }
+};
+
+/// Returns the send of a compute step's result; its peer is -1 or the rank itself if no other rank needs the result.
+PipelineOp send_of(const Schedule& schedule, int rank, const PipelineOp& step) {
+  const Placement& at = schedule.placement;
+  const bool forward = step.action == Action::Forward;
+  const int stage = at.stage_of(rank, step.chunk) + (forward ? 1 : -1);
+  const bool exists = step.action != Action::BackwardWeight && stage >= 0 && stage < at.stages();
+  const int peer = exists ? at.rank_of(at.pipe_of(step.chunk), stage) : -1;
+  return {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer};
+}
+
+PipelineOp receive_of(const Schedule& schedule, int sender, const PipelineOp& send) {
+  const Placement& at = schedule.placement;
+  const bool forward = send.action == Action::SendForward;
+  const int stage = at.stage_of(sender, send.chunk) + (forward ? 1 : -1);
+  return {forward ? Action::ReceiveForward : Action::ReceiveBackward, send.micro_batch,
+          at.chunk_of(at.pipe_of(send.chunk), stage), sender};
+}
+
+std::vector<Entry> common_order(const Schedule& schedule) {
+  std::vector<Entry> order;
+  for (const Event& event : simulate(schedule, Costs{}).events) {
+    order.push_back({event.begin, true, event.rank, event.step});
+    const PipelineOp send = send_of(schedule, event.rank, event.step);
+    if (send.peer >= 0 && send.peer != event.rank) order.push_back({event.end, false, event.rank, send});
+  }
+  std::stable_sort(order.begin(), order.end());
+  return order;
+}
+
+/// Adds the Reduces: each after the last backward of its chunk and the transfers there, or, with several pipes, at the
+/// end.
+void add_reduces(const Placement& placement, int rank, std::vector<PipelineOp>& steps) {
+  if (placement.pipes() > 1) {
+    std::vector<int> chunks(placement.chunks());
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) chunks[chunk] = chunk;
+    std::sort(chunks.begin(), chunks.end(),
+              [&](int a, int b) { return placement.stage_of(rank, a) < placement.stage_of(rank, b); });
+    for (const int chunk : chunks) steps.push_back({Action::Reduce, -1, chunk});
+    return;
+  }
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+    size_t at = steps.size();
+    while (at > 0 && !(steps[at - 1].chunk == chunk && is_compute(steps[at - 1].action))) --at;
+    // Transfers come before the Reduce, because other ranks wait for them.
+    while (at < steps.size() && !is_compute(steps[at].action)) ++at;
+    steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(at), {Action::Reduce, -1, chunk});
+  }
+}
+
+/// Inserts transfers, Reduce and Update into lists of compute steps. A tensor that passes between two chunks of
+/// one rank needs no transfer.
+///
+/// Rule: all compute steps of all ranks are put into one order (by their times at equal costs), and every message
+///       directly after the step that makes it. The list of a rank is its part of that order. A Send thus follows the
+///       compute step that made its tensor, with at most receives between them. A Receive is placed at the time of the
+///       send: after the steps that the receiver begins before, at the latest right before the step that needs it.
+///
+/// Why: on each pair of ranks both sides see the messages in the same order. There is no deadlock even if every
+///      transfer blocks until the other side reaches it: of the remaining steps, the first in the common order can
+///      proceed on all its ranks.
+///
+/// Reduce follows a chunk's last weight gradients and the transfers after them. A Reduce with two pipes involves both
+/// copies of a chunk. The Reduces therefore come last, in the order of their stages, which is the same on both ranks.
+/// Update ends the list.
+void add_transfers(Schedule& schedule) {
+  std::vector<std::vector<PipelineOp>> lists(schedule.ranks.size());
+  for (const Entry& entry : common_order(schedule)) {
+    lists[entry.rank].push_back(entry.step);
+    if (!entry.is_compute) lists[entry.step.peer].push_back(receive_of(schedule, entry.rank, entry.step));
+  }
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    add_reduces(schedule.placement, static_cast<int>(rank), lists[rank]);
+    lists[rank].push_back({Action::Update});
+  }
+  schedule.ranks = std::move(lists);
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
@@ -48,14 +136,13 @@ const std::vector<Family>& families() {
 
 const Family& find_family(const std::string& name) {
   std::vector<std::string> names;
-  std::string list;
   for (const auto& family : families()) {
     if (name == family.name) return family;
     names.push_back(family.name);
-    list += (list.empty() ? "" : ", ") + names.back();
   }
   const std::string nearest = did_you_mean(name, names);
-  throw Error("pipeline", "unknown schedule `" + name + "`" + (nearest.empty() ? "; there are " + list : nearest));
+  throw Error("pipeline",
+              "unknown schedule `" + name + "`" + (nearest.empty() ? "; there are " + join(names) : nearest));
 }
 
 double cost_of(const Costs& costs, const Placement& placement, int rank, const PipelineOp& step) {

@@ -1,4 +1,5 @@
-// Makes a schedule from a name and sizes. A family has its own header and source, and a row of the table in make.cpp.
+// Makes a schedule from a name and sizes. A family has its own source, a line of families.h and a row of the table
+// in make.cpp.
 #pragma once
 #include <string>
 #include <vector>

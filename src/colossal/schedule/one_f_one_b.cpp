@@ -1,6 +1,6 @@
-#include "colossal/schedule/one_f_one_b.h"
-
 #include <algorithm>
+
+#include "colossal/schedule/families.h"
 
 namespace colossal::schedule {
 namespace {

@@ -1,7 +1,6 @@
-#include "colossal/schedule/zero_bubble.h"
-
 #include <algorithm>
 
+#include "colossal/schedule/families.h"
 #include "colossal/schedule/search.h"
 
 namespace colossal::schedule {

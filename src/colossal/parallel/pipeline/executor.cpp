@@ -8,7 +8,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/schedule/forward_only.h"
-#include "colossal/schedule/frozen_stages.h"
 
 namespace colossal::parallel {
 namespace {

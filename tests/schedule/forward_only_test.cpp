@@ -1,5 +1,5 @@
 // Schedules of pipelines whose first stages have nothing to train.
-#include "colossal/schedule/frozen_stages.h"
+#include "colossal/schedule/forward_only.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "colossal/schedule/simulate.h"
 
-namespace colossal::schedule::frozen_stages_test {
+namespace colossal::schedule::forward_only_test {
 namespace {
 
 /// Micro-batches and directions of the messages from one rank to another, in the order of one of the two.
@@ -40,4 +40,4 @@ TEST(FrozenStages, RunForwardOnlyAndLeaveOthersUnchanged) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule::frozen_stages_test
+}  // namespace colossal::schedule::forward_only_test
