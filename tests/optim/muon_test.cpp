@@ -1,9 +1,8 @@
 // Muon: matrices of the whole model are orthogonalized under every layout, other parameters get AdamW.
-#include "colossal/optim/muon.h"
-
 #include <cmath>
 #include <mutex>
 
+#include "colossal/optim/rules.h"
 #include "optim/trajectory.h"
 
 namespace colossal::optim::muon_test {

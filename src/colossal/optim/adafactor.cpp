@@ -1,11 +1,25 @@
-#include "colossal/optim/adafactor.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
+#include "colossal/optim/factored.h"
+#include "colossal/optim/rules.h"
+
 namespace colossal::optim {
+namespace {
+
+class Adafactor : public TensorwiseOptimizer {
+ public:
+  Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true}; }
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  SecondMoments moments_;
+};
 
 Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical), moments_(shards, tensors()) {}
@@ -36,5 +50,12 @@ void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) 
 }
 
 void Adafactor::add_to(std::vector<StateTensor>& state) const { moments_.add_to(state, shards()); }
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                          const LogicalTensors& tensors) {
+  return std::make_unique<Adafactor>(config, shards, tensors);
+}
 
 }  // namespace colossal::optim

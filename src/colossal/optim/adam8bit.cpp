@@ -1,12 +1,12 @@
-#include "colossal/optim/adam8bit.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/optim/adam.h"
+#include "colossal/ops/updates/adam_8bit.h"
+#include "colossal/optim/rules.h"
+#include "colossal/optim/shard_states.h"
 
 namespace colossal::optim {
 
@@ -40,7 +40,24 @@ struct Decoded {
   at::Tensor values;
 };
 
-}  // namespace
+class Adam8bit : public Optimizer {
+ public:
+  Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  std::vector<StateTensor> state() override;
+  /// Returns true for devices that have kernels.
+  bool takes_shards_on(at::Device device) const override { return ops::has_block_codes(device); }
+
+ private:
+  struct Moments {
+    ops::CodedState first, second;
+  };
+  /// Returns the moments of piece number `piece` of a shard.
+  Moments moments(const memory::Resident& shard, size_t piece) const;
+  OptimizerConfig config_;
+  std::vector<memory::Shard>& shards_;
+  size_t first_ = 0;  ///< place of the first piece's moments among the states of every shard: four tensors per piece
+};
 
 Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
     : config_(config), shards_(shards) {
@@ -96,6 +113,13 @@ std::vector<StateTensor> Adam8bit::state() {
       tensors.push_back(state_of_piece("exp_avg_sq", moment(first_ + 4 * p + 2, Codes::Positive), piece));
     }
   return tensors;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                         const LogicalTensors&) {
+  return std::make_unique<Adam8bit>(config, shards);
 }
 
 }  // namespace colossal::optim

@@ -1,9 +1,25 @@
-#include "colossal/optim/came.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "colossal/optim/factored.h"
+#include "colossal/optim/rules.h"
+
 namespace colossal::optim {
+namespace {
+
+class Came : public TensorwiseOptimizer {
+ public:
+  Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true}; }
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  SecondMoments moments_;
+  FactoredMoments instability_;
+  ShardStates averages_;
+};
 
 Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
@@ -57,6 +73,13 @@ void Came::add_to(std::vector<StateTensor>& state) const {
   averages_.add_to(state, shards());
   moments_.add_to(state, shards());
   instability_.add_to(state);
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_came(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                     const LogicalTensors& tensors) {
+  return std::make_unique<Came>(config, shards, tensors);
 }
 
 }  // namespace colossal::optim

@@ -2,6 +2,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/optim/unused_keys.h"
 
 namespace colossal::optim {
@@ -42,9 +43,7 @@ const std::vector<std::string>& common_keys() {
 const Rule& rule_of(const OptimizerConfig& config) {
   for (const Rule& rule : rules())
     if (config.name == rule.name) return rule;
-  std::string known;
-  for (const std::string& name : rule_names()) known += (known.empty() ? "" : ", ") + name;
-  throw Error("optimizer", concat("unknown optimizer ", config.name, "; use one of ", known));
+  throw Error("optimizer", concat("unknown optimizer ", config.name, "; use one of ", join(rule_names())));
 }
 
 }  // namespace

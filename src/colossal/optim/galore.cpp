@@ -1,5 +1,3 @@
-#include "colossal/optim/galore.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,7 +5,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/products/matmul.h"
-#include "colossal/optim/adam.h"
+#include "colossal/optim/factored.h"
+#include "colossal/optim/owner_computes.h"
+#include "colossal/optim/rules.h"
 
 namespace colossal::optim {
 namespace {
@@ -35,7 +35,45 @@ at::Tensor leading_vectors(const at::Tensor& gradient, bool from_left, int64_t r
 
 at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narrow(0, row, rows); }
 
-}  // namespace
+class Galore : public TensorwiseOptimizer {
+ public:
+  Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true, .shards = std::max<size_t>(1, owners_.max_shards())}; }
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  struct Matrix {
+    size_t tensor;  ///< number of the tensor in LogicalTensors
+    bool from_left;
+    at::Tensor projection;  ///< [smaller side, rank], a view of projections_
+    int64_t at;             ///< offset of its R in the flat buffers of all R
+    std::vector<int64_t> low_shape;
+    at::Tensor low(const at::Tensor& flat) const {
+      return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
+    }
+  };
+  /// Calls body(matrix, block) for the blocks of matrices that a shard holds.
+  template <class Body>
+  void for_blocks(const memory::Resident& shard, const Body& body) const;
+  bool is_projected(const LogicalTensors::Entry& entry) const;
+  std::vector<OwnerComputes::Matrix> find_matrices();
+  void find_projections();
+  at::Tensor projected() const;
+  at::TensorOptions options() const;  // type_, on the device of the values
+
+  at::ScalarType type_;                       ///< fp64 for fp64 values, else fp32
+  std::vector<std::vector<HeldPart>> parts_;  ///< parts of each tensor
+  std::vector<Matrix> matrices_;
+  /// One tensor [matrices, smaller side, rank] for each parameter with matrices, in the order of their declaration
+  std::vector<at::Tensor> projections_;
+  std::vector<int64_t> place_;  ///< index of a tensor in matrices_; -1 = not projected
+  int64_t total_ = 0;           ///< elements of all R
+  OwnerComputes owners_;        ///< owners of matrices_, among all ranks
+  at::Tensor moments_[2];       ///< moments of all R, flat
+  PieceStates others_;
+};
 
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
@@ -163,6 +201,13 @@ void Galore::add_to(std::vector<StateTensor>& state) const {
     add("exp_avg.", moments_[0].narrow(0, first.at, size), first.low_shape);
     add("exp_avg_sq.", moments_[1].narrow(0, first.at, size), first.low_shape);
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                       const LogicalTensors& tensors) {
+  return std::make_unique<Galore>(config, shards, tensors);
 }
 
 }  // namespace colossal::optim

@@ -1,11 +1,23 @@
-#include "colossal/optim/lamb.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "colossal/optim/adam.h"
+#include "colossal/optim/rules.h"
 
 namespace colossal::optim {
+namespace {
+
+class Lamb : public TensorwiseOptimizer {
+ public:
+  Lamb(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+      : TensorwiseOptimizer(config, shards, logical), states_(shards, {"exp_avg", "exp_avg_sq"}) {}
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true}; }
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  ShardStates states_;
+};
 
 void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
@@ -35,5 +47,12 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
 }
 
 void Lamb::add_to(std::vector<StateTensor>& state) const { states_.add_to(state, shards()); }
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lamb(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                     const LogicalTensors& tensors) {
+  return std::make_unique<Lamb>(config, shards, tensors);
+}
 
 }  // namespace colossal::optim

@@ -1,9 +1,7 @@
-#include "colossal/optim/lars.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "colossal/optim/sgd.h"
+#include "colossal/optim/rules.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::optim {
@@ -29,7 +27,16 @@ ops::FlatUpdate rated(ops::FlatUpdate update, const at::Tensor& rate, double dec
   return update;
 }
 
-}  // namespace
+class Lars : public TensorwiseOptimizer {
+ public:
+  Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  ShardStates states_;
+};
 
 Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical), states_(shards, momentum_states(config)) {}
@@ -53,11 +60,10 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
           adapts ? local_rates(of_values[tensor], of_gradients[tensor], config().trust, run.weight_decay)
                  : at::Tensor();
       const bool on_host = !adapts || tensor::is_for_cpu(rate);
-      const ops::SgdStep sgd{
-          .learning_rate = 1,
-          .momentum = config().momentum,
-          .weight_decay = on_host ? run.weight_decay : 0,
-          .intake = learning_rate * run.rate * (adapts && on_host ? value_of(rate) : 1)};
+      const ops::SgdStep sgd{.learning_rate = 1,
+                             .momentum = config().momentum,
+                             .weight_decay = on_host ? run.weight_decay : 0,
+                             .intake = learning_rate * run.rate * (adapts && on_host ? value_of(rate) : 1)};
       const auto states = states_.of(shard, run.offset, run.size);
       const auto momentum = [](const auto& of) { return of.empty() ? at::Tensor() : of[0]; };
       if (on_host) return ops::sgd_(run.update, momentum(states), sgd);
@@ -71,5 +77,12 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
 }
 
 void Lars::add_to(std::vector<StateTensor>& state) const { states_.add_to(state, shards()); }
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                     const LogicalTensors& tensors) {
+  return std::make_unique<Lars>(config, shards, tensors);
+}
 
 }  // namespace colossal::optim

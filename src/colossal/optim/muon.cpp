@@ -1,5 +1,3 @@
-#include "colossal/optim/muon.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,6 +5,8 @@
 #include <cmath>
 
 #include "colossal/ops/products/matmul.h"
+#include "colossal/optim/owner_computes.h"
+#include "colossal/optim/rules.h"
 
 namespace colossal::optim {
 namespace {
@@ -34,19 +34,35 @@ double cost_of(int64_t rows, int64_t columns) {
   return 4 * least * least * most + 2 * least * least * least;
 }
 
-}  // namespace
-
-at::Tensor newton_schulz(const at::Tensor& x) {
-  const bool is_tall = x.size(0) > x.size(1);
-  at::Tensor y = (is_tall ? x.t() : x).contiguous();
-  y = y / at::linalg_vector_norm(y).clamp_min(kMinNorm);
-  for (int i = 0; i < kIterations; ++i) {
-    const at::Tensor a = ops::matmul_nt(y, y);
-    const at::Tensor polynomial = ops::matmul_nn(a, a).mul_(kC).add_(a, kB);
-    y = ops::matmul_nn(polynomial, y).add_(y, kA);
+class Muon : public TensorwiseOptimizer {
+ public:
+  Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override {
+    return {.directions = true, .shards = std::max<size_t>(1, owners_.max_shards()), .of_directions = true};
   }
-  return is_tall ? y.t() : y;
-}
+
+ private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
+  /// A segment of a tensor. Segment number k is matrix number k of owners_.
+  struct Segment {
+    size_t tensor;      ///< number of the tensor in LogicalTensors
+    int64_t first_row;  ///< first row in dimension 0 of the tensor
+  };
+  std::vector<OwnerComputes::Matrix> find_matrices();
+  /// Calls body(block of a shard's directions, the same block of `whole`, whether this rank counts it) for the parts
+  /// that this rank's shards hold of `whole`, the matrix number k.
+  template <class Body>
+  void for_blocks(size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const Body& body) const;
+  void orthogonalize() const;
+
+  at::TensorOptions options_;                 ///< dtype and device in which matrices are exchanged and multiplied
+  std::vector<std::vector<HeldPart>> parts_;  ///< parts of each tensor
+  std::vector<Segment> segments_;             ///< segment of each matrix
+  OwnerComputes owners_;                      ///< owners among the ranks of this stage
+  PieceStates momentum_, others_;
+};
 
 Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
@@ -147,6 +163,25 @@ void Muon::step(int64_t step, double learning_rate, double gradient_scale) {
 void Muon::add_to(std::vector<StateTensor>& state) const {
   momentum_.add_to(state, shards());
   others_.add_to(state, shards());
+}
+
+}  // namespace
+
+at::Tensor newton_schulz(const at::Tensor& x) {
+  const bool is_tall = x.size(0) > x.size(1);
+  at::Tensor y = (is_tall ? x.t() : x).contiguous();
+  y = y / at::linalg_vector_norm(y).clamp_min(kMinNorm);
+  for (int i = 0; i < kIterations; ++i) {
+    const at::Tensor a = ops::matmul_nt(y, y);
+    const at::Tensor polynomial = ops::matmul_nn(a, a).mul_(kC).add_(a, kB);
+    y = ops::matmul_nn(polynomial, y).add_(y, kA);
+  }
+  return is_tall ? y.t() : y;
+}
+
+std::unique_ptr<Optimizer> make_muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                     const LogicalTensors& tensors) {
+  return std::make_unique<Muon>(config, shards, tensors);
 }
 
 }  // namespace colossal::optim

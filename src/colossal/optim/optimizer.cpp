@@ -3,53 +3,21 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
-#include "colossal/optim/adafactor.h"
-#include "colossal/optim/adam.h"
-#include "colossal/optim/adam8bit.h"
-#include "colossal/optim/came.h"
-#include "colossal/optim/galore.h"
-#include "colossal/optim/lamb.h"
-#include "colossal/optim/lars.h"
-#include "colossal/optim/lion.h"
-#include "colossal/optim/muon.h"
-#include "colossal/optim/sgd.h"
+#include "colossal/optim/rules.h"
 
 namespace colossal::optim {
 namespace {
 
-using Made = std::unique_ptr<Optimizer>;
-using Shards = std::vector<memory::Shard>;
-
 struct Row {
   const char* name;  ///< name of a rule in config.cpp
-  Made (*make)(const OptimizerConfig&, Shards&, const LogicalTensors&);
+  RuleMaker* make;
 };
 
-template <class Rule>
-Made alone(const OptimizerConfig& config, Shards& shards, const LogicalTensors&) {
-  return std::make_unique<Rule>(config, shards);
-}
-template <class Rule>
-Made together(const OptimizerConfig& config, Shards& shards, const LogicalTensors& tensors) {
-  return std::make_unique<Rule>(config, shards, tensors);
-}
-template <Adam::Decay decay>
-Made adam(const OptimizerConfig& config, Shards& shards, const LogicalTensors&) {
-  return std::make_unique<Adam>(config, shards, decay);
-}
-
 const Row kRows[] = {
-    {"adamw", adam<Adam::Decay::Decoupled>},
-    {"adam", adam<Adam::Decay::Penalty>},
-    {"sgd", alone<Sgd>},
-    {"lion", alone<Lion>},
-    {"lamb", together<Lamb>},
-    {"lars", together<Lars>},
-    {"adafactor", together<Adafactor>},
-    {"came", together<Came>},
-    {"adam8bit", alone<Adam8bit>},
-    {"galore", together<Galore>},
-    {"muon", together<Muon>},
+    {"adamw", make_adamw},         {"adam", make_adam}, {"sgd", make_sgd},
+    {"lion", make_lion},           {"lamb", make_lamb}, {"lars", make_lars},
+    {"adafactor", make_adafactor}, {"came", make_came}, {"adam8bit", make_adam8bit},
+    {"galore", make_galore},       {"muon", make_muon},
 };
 
 }  // namespace

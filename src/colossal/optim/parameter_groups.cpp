@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::optim {
 namespace {
@@ -21,15 +22,12 @@ using Includes = std::function<bool(const nn::Parameter&)>;
 std::string kinds_of_trained(const nn::Parameters& model, const Includes& includes) {
   static const std::regex number("[0-9]+(?=[.]|$)");
   std::vector<std::string> kinds;
-  std::string text;
   for (const nn::Parameter& p : model.declared()) {
     if (!p.treatment.trains || (includes && !includes(p))) continue;
     const std::string kind = std::regex_replace(p.name, number, "*");
-    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
-    kinds.push_back(kind);
-    text += (text.empty() ? "" : ", ") + kind;
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
-  return text;
+  return join(kinds);
 }
 
 }  // namespace
