@@ -6,23 +6,11 @@
 // need LibTorch. The linker finds them before the libraries, so it takes no code from there that would need LibTorch. A
 // command that is missing here fails the link.
 #include "colossal/cli/become.h"
-#include "colossal/cli/bench/bench.h"
-#include "colossal/cli/chat.h"
-#include "colossal/cli/embed.h"
-#include "colossal/cli/evaluate.h"
-#include "colossal/cli/export.h"
-#include "colossal/cli/generate.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/held_stop_signals.h"
-#include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
-#include "colossal/cli/models.h"
-#include "colossal/cli/plan_calibrate.h"
-#include "colossal/cli/plan_run.h"
-#include "colossal/cli/quantize.h"
+#include "colossal/cli/plan.h"
 #include "colossal/cli/reference.h"
-#include "colossal/cli/run.h"
-#include "colossal/cli/serve.h"
-#include "colossal/cli/train.h"
 #include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::cli {

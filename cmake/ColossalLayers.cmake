@@ -67,7 +67,7 @@ endfunction()
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives. A unit is taken whole, so
 # those of a layer form a unit of their own.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/plan_wishes cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
+  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
   comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config memory/tiers/eviction_policy models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys

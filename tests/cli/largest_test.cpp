@@ -1,9 +1,9 @@
 // The search for the largest number that works.
-#include "colossal/cli/bench/largest.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "colossal/cli/bench/memory_try.h"
 
 namespace colossal::cli::largest_test {
 namespace {

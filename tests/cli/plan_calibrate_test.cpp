@@ -1,10 +1,10 @@
 // `colossal plan --calibrate`: its options and the numbers of ranks. tests/dist/plan_calibrate_test.cpp runs it.
-#include "colossal/cli/plan_calibrate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "colossal/cli/plan.h"
 
 namespace colossal::cli::plan_calibrate_test {
 namespace {
@@ -27,9 +27,7 @@ TEST(PlanCalibrate, RefusesBadOptions) {
   EXPECT_THROW(plan_calibrate({"--calibrate", "--search"}), UsageError);
 }
 
-TEST(PlanCalibrate, DescribesItsOptions) {
-  EXPECT_THAT(help_of(plan_calibrate, "--help"), HasSubstr("--to"));
-}
+TEST(PlanCalibrate, DescribesItsOptions) { EXPECT_THAT(help_of(plan_calibrate, "--help"), HasSubstr("--to")); }
 
 }  // namespace
 }  // namespace colossal::cli::plan_calibrate_test

@@ -1,6 +1,8 @@
 // `colossal plan CONFIG` as a user runs it.
-#include <gmock/gmock.h>
+#include "colossal/cli/plan_run.h"
+
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,7 +14,6 @@
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/planned_run.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::plan_run_test {
@@ -59,9 +60,8 @@ TEST(PlanRun, ReadsNoDataAndWritesNothing) {
   const PlanOfARun command;
   const Outcome outcome = command.run({"--run.folder=" + (command.folder / "run")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out,
-              AllOf(StartsWith("859008 parameters, vocabulary 257\n2 ranks, "), HasSubstr("\nThe layout fits.\n"),
-                    HasSubstr("- one document a row\n")));
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("859008 parameters, vocabulary 257\n2 ranks, "),
+                                 HasSubstr("\nThe layout fits.\n"), HasSubstr("- one document a row\n")));
   EXPECT_FALSE(std::filesystem::exists(command.folder / "run"));
 }
 

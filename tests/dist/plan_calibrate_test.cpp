@@ -1,6 +1,4 @@
 // `colossal plan --calibrate` as a user runs it: local ranks measure, and one file comes out.
-#include "colossal/cli/plan_calibrate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/machine.h"
+#include "colossal/cli/plan.h"
 #include "colossal/plan/cluster.h"
 #include "support/paths.h"
 #include "support/process.h"

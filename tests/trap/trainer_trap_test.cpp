@@ -12,8 +12,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/main.h"
-#include "colossal/cli/train.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/report/metrics.h"

@@ -12,9 +12,10 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/number.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/cli/planned_run.h"
+#include "colossal/cli/plan_run.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/predict/search.h"
@@ -156,9 +157,8 @@ LayoutFile::~LayoutFile() {
 void print_layout(const ChosenLayout& layout) {
   std::string text = concat("chosen layout: ", layout.why, "\n", layout.table);
   if (layout.prediction) {
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%.3g", layout.prediction->step_seconds);
-    text += concat("predicted: ", seconds, " s a step, ", readable_bytes(layout.prediction->peak_bytes), " on a rank");
+    text += concat("predicted: ", text_of(layout.prediction->step_seconds, 3), " s a step, ",
+                   readable_bytes(layout.prediction->peak_bytes), " on a rank");
     const plan::RankLoads& loads = layout.prediction->rank_load;
     if (loads.worst > 1)
       text += concat(", ", readable_bytes(loads.peak_bytes), " if its experts get ", loads.worst, " times their share");

@@ -1,25 +1,5 @@
 #include "colossal/cli/commands.h"
 
-#include "colossal/cli/bench/bench.h"
-#include "colossal/cli/chat.h"
-#include "colossal/cli/embed.h"
-#include "colossal/cli/evaluate.h"
-#include "colossal/cli/export.h"
-#include "colossal/cli/generate.h"
-#include "colossal/cli/help.h"
-#include "colossal/cli/info.h"
-#include "colossal/cli/models.h"
-#include "colossal/cli/plan.h"
-#include "colossal/cli/quantize.h"
-#include "colossal/cli/report.h"
-#include "colossal/cli/run.h"
-#include "colossal/cli/schedule.h"
-#include "colossal/cli/schedule_lr.h"
-#include "colossal/cli/serve.h"
-#include "colossal/cli/tokenize.h"
-#include "colossal/cli/train.h"
-#include "colossal/cli/train_tokenizer.h"
-
 namespace colossal::cli {
 
 std::vector<Command> commands(const run::Program* program) {

@@ -1,4 +1,4 @@
-#include "colossal/cli/embed.h"
+#include "colossal/infer/embeddings/embed.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -13,12 +13,13 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/embedding_output.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/launch/device.h"
-#include "colossal/infer/embeddings/embed.h"
 #include "colossal/infer/embeddings/sentence_folder.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/run/saved_model.h"
@@ -60,8 +61,7 @@ void for_each_text(const EmbedRequest& request, const std::function<void(const N
 std::string prompt_of(const EmbedRequest& request, const infer::SentenceFolder& folder) {
   const std::string& name = request.prompt_name.empty() ? folder.prompt_name : request.prompt_name;
   if (name.empty()) return "";
-  std::string names;
-  for (const auto& [known, prompt] : folder.prompts) names += (names.empty() ? "" : ", ") + known;
+  const std::string names = join(folder.prompts, ", ", [](const auto& prompt) { return prompt.first; });
   require(folder.prompts.contains(name), "embed", "--prompt-name must be one of the folder's prompts: got ", name,
           "; available: ", names.empty() ? "none" : names);
   return folder.prompts.at(name);
@@ -79,7 +79,7 @@ class TextEmbedder {
   }
 
   void take(const NumberedLine& line) {
-    const std::string text = request_.as_json ? text_of(line, "embed") : line.text;
+    const std::string text = request_.as_json ? text_of_line(line, "embed") : line.text;
     held_ += text.size();
     lines_.push_back({line.number, text});
     if (lines_.size() == kTextsAtOnce || held_ >= kBytesAtOnce) embed_held();

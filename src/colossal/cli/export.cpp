@@ -1,4 +1,4 @@
-#include "colossal/cli/export.h"
+#include "colossal/checkpoint/gguf/export.h"
 
 #include <ATen/ATen.h>
 
@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
@@ -62,12 +62,6 @@ void check_export(const ExportRequest& r) {
 }
 
 }  // namespace
-
-void require_another_path(const char* command, const std::string& from, const std::string& to) {
-  std::error_code ignored;
-  require(!std::filesystem::equivalent(from, to, ignored), command,
-          "--to must not be --from, which would be overwritten: got ", to, "; name another folder");
-}
 
 int export_model(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Writes a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",

@@ -1,12 +1,11 @@
-#include "colossal/cli/generate.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/cli/generate_prompts.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
@@ -14,6 +13,9 @@
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/prompts/answer_stream.h"
+#include "colossal/infer/prompts/answers.h"
+#include "colossal/infer/prompts/lines.h"
+#include "colossal/run/saved_model.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {
@@ -69,6 +71,39 @@ void generate_one(const GenerateRequest& request, const LoadedModel& loaded) {
   });
   while (engine.has_work()) engine.step();
   if (!request.ids) show(shown_first + stream.finish() + "\n");
+}
+
+void print_speed(size_t prompts, int64_t tokens, const infer::Engine& engine, double seconds) {
+  const infer::Scheduler::Counts& counts = engine.counts();
+  std::fprintf(
+      stderr,
+      "%zu prompts, %lld tokens in %.2f s: %.1f tokens/s; %lld prompt tokens, %lld of them cached; %lld preemptions\n",
+      prompts, static_cast<long long>(tokens), seconds, static_cast<double>(tokens) / seconds,
+      static_cast<long long>(counts.prompt_tokens), static_cast<long long>(counts.found_tokens),
+      static_cast<long long>(counts.preempted));
+  const infer::Engine::DraftCounts& draft_counts = engine.draft_counts();
+  if (draft_counts.proposed > 0)
+    std::fprintf(stderr, "%lld draft tokens, %lld of them accepted\n", static_cast<long long>(draft_counts.proposed),
+                 static_cast<long long>(draft_counts.accepted));
+}
+
+/// Prints a line of JSON for each prompt to stdout, and the speed to stderr, on the rank that sets `prints`. All ranks
+/// of the layout must call. Errors: errors of infer::PromptAnswers; ("generate") prompts that failed, after their lines
+/// were printed.
+void generate_prompts(const run::SavedModel& saved, const std::vector<infer::PromptLine>& prompts,
+                      const infer::EngineOptions& options, bool prints) {
+  infer::Engine engine(*saved.model, options);
+  infer::PromptAnswers answers(engine, *saved.tokenizer, saved.end_ids, prompts);
+  const auto start = std::chrono::steady_clock::now();
+  answers.run([&](const std::string& line) {
+    if (!prints) return;
+    std::puts(line.c_str());
+    std::fflush(stdout);
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (prints) print_speed(prompts.size(), answers.tokens(), engine, seconds);
+  require(answers.failed() == 0, "generate", answers.failed(), " of ", prompts.size(),
+          " prompts failed: see \"error\" in their lines");
 }
 
 int generate_as_rank(const GenerateRequest& request, const LoadedModel& loaded) {

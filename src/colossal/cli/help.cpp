@@ -1,5 +1,3 @@
-#include "colossal/cli/help.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <set>

@@ -1,5 +1,3 @@
-#include "colossal/cli/info.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -14,8 +12,11 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/cuda_build.h"
+#include "colossal/base/join.h"
 #include "colossal/base/machine.h"
+#include "colossal/base/number.h"
 #include "colossal/base/version.h"
+#include "colossal/cli/commands.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/products/peak.h"
@@ -26,12 +27,6 @@ namespace {
 constexpr double kMeasureSeconds = 0.3;
 
 void row(const char* name, const std::string& value) { std::printf("%-22s%s\n", name, value.c_str()); }
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), pattern, value);
-  return text;
-}
 
 /// Returns the shortest time of one call in seconds, over kMeasureSeconds of calls after a warm-up call.
 template <class Work>
@@ -48,7 +43,7 @@ double best_seconds(const Work& work) {
 }
 
 std::string matmul_peak(at::ScalarType dtype, at::Device device) {
-  return format("%.0f GFLOP/s", ops::matmul_peak(dtype, device, kMeasureSeconds) / 1e9);
+  return fixed_text(ops::matmul_peak(dtype, device, kMeasureSeconds) / 1e9, 0) + " GFLOP/s";
 }
 
 /// Measures a = b + 2 c over arrays far larger than any cache: two reads and one write per element.
@@ -57,15 +52,14 @@ std::string memory_bandwidth() {
   const at::Tensor b = at::ones({kNumel}), c = at::ones({kNumel});
   at::Tensor a = at::empty({kNumel});
   const double seconds = best_seconds([&] { at::add_out(a, b, c, 2.0); });
-  return format("%.1f GB/s", 3.0 * 4.0 * static_cast<double>(kNumel) / seconds / 1e9);
+  return fixed_text(3.0 * 4.0 * static_cast<double>(kNumel) / seconds / 1e9, 1) + " GB/s";
 }
 
 const char* library_name(ops::MatmulLibrary library) { return library == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; }
 
 void print_machine() {
   const Machine machine = describe_machine();
-  std::string sets;
-  for (const auto& name : machine.instruction_sets) sets += (sets.empty() ? "" : " ") + name;
+  const std::string sets = join(machine.instruction_sets, " ");
   row("host", machine.host);
   row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
   row("cores", std::to_string(machine.cores) + " usable");

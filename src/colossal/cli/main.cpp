@@ -9,7 +9,6 @@
 #include "colossal/base/suggest.h"
 #include "colossal/base/version.h"
 #include "colossal/cli/commands.h"
-#include "colossal/cli/help.h"
 #include "colossal/cli/standard_output.h"
 
 namespace colossal::cli {
@@ -18,7 +17,7 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
 
-int run(const Arguments& words, const run::Program* program) {
+int run_command(const Arguments& words, const run::Program* program) {
   const std::vector<Command> all = commands(program);
   if (words.empty() || words[0] == "--help" || words[0] == "-h") return help({}, all);
   if (words[0] == "--version" || words[0] == "-V") {
@@ -53,7 +52,7 @@ int checked(int status) {
 int run_program(int argc, char** argv, const run::Program* program) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason, as on a full disk
-  return end_with_message([&] { return run(words_of(argc, argv), program); });
+  return end_with_message([&] { return run_command(words_of(argc, argv), program); });
 }
 
 int main(int argc, char** argv) { return run_program(argc, argv, nullptr); }

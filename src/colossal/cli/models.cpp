@@ -1,9 +1,8 @@
-#include "colossal/cli/models.h"
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "colossal/base/config.h"
+#include "colossal/cli/commands.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/program.h"

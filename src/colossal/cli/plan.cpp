@@ -4,15 +4,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/cli/plan_calibrate.h"
-#include "colossal/cli/plan_graph.h"
-#include "colossal/cli/plan_run.h"
+#include "colossal/cli/commands.h"
 
 namespace colossal::cli {
-
 namespace {
 
 /// Options of both forms of the command, as they are parsed.
@@ -24,6 +22,21 @@ struct PlanOptions {
   bool json = false;
   bool calibrates = false;  // never set: plan() handles it; listed for the help
 };
+
+/// Adds the options of PlanWishes, except those that plan() fills in.
+void add_plan_options(CLI::App& app, PlanWishes& wishes) {
+  app.add_option("--ranks", wishes.ranks, "ranks of the run: parallel.data becomes this number divided by other axes")
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_flag("--check", wishes.check, "also train two steps on local ranks, and compare the second one");
+  app.add_option(kFoundClusterFlag, wishes.found_cluster, "")->group("");
+  app.add_flag("--search", wishes.search, "find the fastest layouts that fit, instead of that of CONFIG");
+  app.add_option("--keep", wishes.keep, "keys that --search keeps as CONFIG has them, such as parallel.tensor")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--report", wishes.report, "file for a page that draws the step and its memory");
+}
+
+std::vector<std::string> plan_option_names() { return {"--ranks", "--check", "--search", "--keep", "--report"}; }
 
 void add_graph_options(CLI::App& app, PlanOptions& options) {
   GraphWishes& wishes = options.graph;

@@ -1,5 +1,3 @@
-#include "colossal/cli/plan_calibrate.h"
-
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -13,8 +11,10 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
+#include "colossal/base/number.h"
 #include "colossal/cli/become.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/plan.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/comm/launch/local_ranks.h"
@@ -76,11 +76,7 @@ int calibrate_with(int64_t ranks, const CalibrationWishes& wishes) {
        .report = say});
 }
 
-std::string of_rate(double rate, const char* unit) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.1f %s", rate / 1e9, unit);
-  return text;
-}
+std::string of_rate(double rate, const char* unit) { return concat(fixed_text(rate / 1e9, 1), " ", unit); }
 
 void print_profile(const plan::Profile& profile, const std::string& path) {
   const auto row = [](const char* name, const std::string& value) { std::printf("%-22s%s\n", name, value.c_str()); };

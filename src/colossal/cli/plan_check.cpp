@@ -1,5 +1,3 @@
-#include "colossal/cli/plan_check.h"
-
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -13,7 +11,8 @@
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/cli/planned_run.h"
+#include "colossal/cli/plan.h"
+#include "colossal/cli/plan_run.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
@@ -30,6 +29,7 @@
 namespace colossal::cli {
 namespace {
 
+constexpr int64_t kCheckedRanks = 64;  // the most ranks that `plan --check` starts
 constexpr size_t kMaxClusterBytes = size_t{1} << 24;
 
 static_assert(kCheckedRanks <= predict::kRecordedRanks);  // more ranks would share recorded steps

@@ -1,5 +1,3 @@
-#include "colossal/cli/plan_graph.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,8 +6,11 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/number.h"
+#include "colossal/cli/plan.h"
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/cost.h"
 #include "colossal/plan/links.h"
@@ -49,16 +50,11 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string short_number(double value) { return text_of(value, 4); }
 
 std::string specs_text(const std::vector<plan::Spec>& specs, const Mesh& mesh) {
-  std::string text;
-  for (const plan::Spec& spec : specs) text += (text.empty() ? "" : " ") + print_spec(spec, mesh);
-  return text.empty() ? "-" : text;
+  if (specs.empty()) return "-";
+  return join(specs, " ", [&](const plan::Spec& spec) { return print_spec(spec, mesh); });
 }
 
 std::string call_text(const Call& call, const Mesh& mesh) {
@@ -184,9 +180,7 @@ int list_strategies(const Graph& graph, const std::string& name, const Mesh& mes
 }
 
 std::string steps_text(const plan::Conversion& path, const Mesh& mesh) {
-  std::string text;
-  for (const Call& call : path.calls) text += (text.empty() ? "" : ", ") + call_text(call, mesh);
-  return text;
+  return join(path.calls, ", ", [&](const Call& call) { return call_text(call, mesh); });
 }
 
 std::string conversion_text(const plan::PlannedConversion& made, const Plan& plan, const Graph& graph) {

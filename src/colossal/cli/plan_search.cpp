@@ -8,7 +8,8 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/progress.h"
 #include "colossal/cli/auto_layout.h"
-#include "colossal/cli/planned_run.h"
+#include "colossal/cli/plan.h"
+#include "colossal/cli/plan_run.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/predict/step.h"
 
@@ -28,11 +29,12 @@ std::string in_one_line(const std::string& table) {
 std::string to_text(const predict::SearchResult& found) {
   const std::string shallow = found.shallow > 0 ? concat(", ", found.shallow, " with few blocks") : "";
   const bool fit = found.best.front().prediction.fits;
-  std::string text = concat(plan::model_line(found.best.front().prediction), "\n",
-                            fit ? "layouts that fit" : "no layout was found that fits at every load of the experts; "
-                                                       "layouts that fit at the most uneven loads",
-                            ", the fastest first (", found.tried, " are legal, ", found.recorded, " were simulated",
-                            shallow, ")\n");
+  std::string text =
+      concat(plan::model_line(found.best.front().prediction), "\n",
+             fit ? "layouts that fit"
+                 : "no layout was found that fits at every load of the experts; "
+                   "layouts that fit at the most uneven loads",
+             ", the fastest first (", found.tried, " are legal, ", found.recorded, " were simulated", shallow, ")\n");
   for (const std::string& kept : found.kept) text += concat("kept: ", kept, "\n");
   text += "\n  seconds      memory  layout\n";
   std::string above;  // the comparison of the layout above, which is not repeated

@@ -1,4 +1,4 @@
-#include "colossal/cli/quantize.h"
+#include "colossal/quantization/quantize.h"
 
 #include <ATen/ATen.h>
 
@@ -10,16 +10,15 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/quantized/export.h"
-#include "colossal/cli/evaluate.h"
-#include "colossal/cli/export.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
-#include "colossal/quantization/quantize.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
@@ -47,9 +46,7 @@ at::Tensor samples_of(const EncodedTexts& texts, const QuantizeRequest& r, int64
 std::string listed(const std::vector<std::string>& names) {
   std::set<std::string> kinds;
   for (const std::string& name : names) kinds.insert("blocks.*" + name.substr(name.find('.', name.find('.') + 1)));
-  std::string list;
-  for (const std::string& kind : kinds) list += (list.empty() ? "" : ", ") + kind;
-  return list;
+  return join(kinds);
 }
 
 int quantize_model(const QuantizeRequest& r, const run::Program& program) {

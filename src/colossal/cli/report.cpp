@@ -1,4 +1,4 @@
-#include "colossal/cli/report.h"
+#include "colossal/report/report.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/report/report.h"
+#include "colossal/cli/commands.h"
 #include "colossal/run/config.h"
 
 namespace colossal::cli {

@@ -1,5 +1,3 @@
-#include "colossal/cli/run.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 

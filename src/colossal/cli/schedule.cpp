@@ -1,5 +1,3 @@
-#include "colossal/cli/schedule.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -9,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
+#include "colossal/cli/commands.h"
 #include "colossal/schedule/draw.h"
 
 namespace colossal::cli {
@@ -110,8 +110,7 @@ int schedule(const Arguments& arguments) {
   Options& options = wishes.options;
   options.stages = 4;
   options.micro_batches = 8;
-  std::string names;
-  for (const auto& family : schedule::families()) names += (names.empty() ? "" : ", ") + std::string(family.name);
+  const std::string names = join(schedule::families(), ", ", &schedule::Family::name);
   app.add_option("--name", options.name, "schedule, one of " + names);
   app.add_flag("--compare", wishes.compare, "print all legal schedules in one table, the shortest first");
   app.add_option("--stages", options.stages, "number of pipeline ranks")

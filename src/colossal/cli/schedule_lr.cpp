@@ -1,11 +1,10 @@
-#include "colossal/cli/schedule_lr.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/reference.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/report/draw_curves.h"

@@ -1,5 +1,3 @@
-#include "colossal/cli/serve.h"
-
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/held_stop_signals.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/serve_options.h"

@@ -1,5 +1,3 @@
-#include "colossal/cli/tokenize.h"
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/standard_output.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/chat_template.h"
@@ -67,7 +66,7 @@ std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& 
   std::vector<Ids> all(lines.size());
   text::for_each_index(lines.size(), request.threads, [&](size_t i) {
     const bool is_made = request.as_json || request.chat;
-    const std::string text = request.as_json ? text_of(lines[i]) : request.chat ? chat_of(request, lines[i]) : "";
+    const std::string text = request.as_json ? text_of_line(lines[i]) : request.chat ? chat_of(request, lines[i]) : "";
     const std::string_view view = is_made ? text : lines[i].text;
     all[i] = request.special ? tokenizer.encode_whole(view).ids : tokenizer.encode(view);
   });

@@ -1,5 +1,3 @@
-#include "colossal/cli/train.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -11,20 +9,60 @@
 #include "colossal/base/error.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/cli/text_samples.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
+#include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/recorded_run.h"
+#include "colossal/run/program.h"
 #include "colossal/train/check_sizes.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
 namespace {
+
+std::vector<run::Sample> text_samples(train::Trainer& trainer, const run::ShowText& show) {
+  const run::Config& config = trainer.config();
+  const models::Model& model = trainer.engine().model();
+  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !model.shape.task().generates() || !model.head)
+    return {};
+  const text::Tokenizer& tokenizer = *trainer.tokenizer();
+  std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
+  if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
+  // Training steps never saw tokens after these positions.
+  const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
+  infer::Request request{.prompt = prompt, .prompt_end = tokenizer.end_id()};
+  request.options = {.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
+                     .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
+  if (tokenizer.end_id() >= 0) request.end_ids.push_back(tokenizer.end_id());
+  text::TextStream stream(tokenizer);
+  run::Sample sample{.title = config.training.sample_prompt};
+  const auto take = [&](const std::string& piece) {
+    sample.text += piece;
+    if (show) show(piece);
+  };
+  if (show) show(config.training.sample_prompt + (model.shape.task().answers() ? "\n" : ""));
+  infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
+    take(stream.push(id));
+    return true;
+  });
+  take(stream.finish());
+  return {std::move(sample)};
+}
+
+/// Returns the program with samples for each objective whose row has none: a text that the model generates after
+/// training.sample_prompt, if it continues or answers texts. It is easier to judge than a loss. Texts are drawn by the
+/// ranks of the run together.
+run::Program with_text_samples(run::Program program) {
+  for (const run::ObjectiveRow& row : program.objectives.rows())
+    if (!row.samples) program.objectives.at(row.name).samples = text_samples;
+  return program;
+}
 
 /// Option that names the file with the layout of a run. Only train_auto() gives it.
 constexpr char kLayoutFlag[] = "--chosen-layout";

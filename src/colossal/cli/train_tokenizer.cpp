@@ -1,5 +1,3 @@
-#include "colossal/cli/train_tokenizer.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/text_start.h"
+#include "colossal/cli/commands.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/training/tokenizer_training.h"
@@ -38,7 +37,7 @@ void read_texts(const std::string& path, bool as_json, text::TokenizerTrainer& t
   for (std::string line; std::getline(file, line);) {
     if (++number == 1) require_text(line, path, "tokenizer");
     if (as_json)
-      line = text_of({number, std::move(line)});
+      line = text_of_line({number, std::move(line)});
     else if (!file.eof())
       line += '\n';
     bytes += line.size();

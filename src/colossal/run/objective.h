@@ -170,7 +170,7 @@ struct ObjectiveRow {
   /// may evaluate other batches and add rows. The rows must be the same on all ranks. Null = nothing.
   std::function<void(train::Engine&, std::vector<Metric>&)> evaluated{};
   /// Makes the samples of a run, every training.sample_every steps and at its end, on every rank; rank 0 keeps them.
-  /// Null = a text, if the model generates some (cli/text_samples.h).
+  /// Null = a text, if the model generates some (cli/train.cpp).
   std::function<std::vector<Sample>(train::Trainer&, const ShowText&)> samples{};
 
   /// Returns the name of the table that selects the objective; empty = none.

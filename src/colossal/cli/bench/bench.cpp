@@ -1,18 +1,15 @@
 #include "colossal/cli/bench/bench.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "colossal/base/suggest.h"
-#include "colossal/cli/bench/experts.h"
-#include "colossal/cli/bench/inference.h"
-#include "colossal/cli/bench/memory.h"
-#include "colossal/cli/bench/sequence.h"
-#include "colossal/cli/bench/serve.h"
-#include "colossal/cli/bench/tensor_parallel.h"
-#include "colossal/cli/bench/zero.h"
+#include "colossal/cli/commands.h"
+#include "colossal/report/html.h"
+#include "colossal/report/report_page.h"
 
 namespace colossal::cli {
 namespace {
@@ -51,6 +48,28 @@ std::string markdown_help() {
 }
 
 }  // namespace
+
+void add_ranks(CLI::App& app, std::vector<int64_t>& ranks) {
+  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+}
+
+std::vector<int64_t> ascending(std::vector<int64_t> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+std::string bench_page(const std::string& title, const std::string& subtitle, std::span<const report::Plot> plots,
+                       const std::string& text, const std::string& table) {
+  std::string out = "<section class='plots'>";
+  for (const report::Plot& plot : plots) out += report::render_plot(plot);
+  return report::render_page(
+      title, subtitle,
+      out + "</section>\n<section class='card'><p>" + report::html_text(text) + "</p>" + table + "</section>\n");
+}
 
 int bench(const Arguments& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {

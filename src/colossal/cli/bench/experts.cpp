@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/experts.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -9,12 +7,13 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
+#include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/expert_layer.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/parallel/expert/traffic.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
-#include "colossal/report/report_page.h"
 
 namespace colossal::cli {
 namespace {
@@ -28,31 +27,32 @@ struct ExpertRow {
   const char* recompute() const { return is_recomputed ? "block" : "none"; }
 };
 
-/// One value of the table and of the JSON object.
-struct ExpertColumn {
-  const char *title, *key;
-  int width, digits;
-  double unit;  ///< the table shows multiples of it; the JSON object has the value itself
-  double (*value)(const ExpertRow&);
-};
-
 template <auto Member>
 double cost_of(const ExpertRow& row) {
   return static_cast<double>(row.cost.*Member);
 }
 
-const ExpertColumn kExpertColumns[] = {
-    {"remote", "remote", 8, 0, 1, cost_of<&ExpertLayerCost::remote>},
-    {"sent", "sent", 11, 0, 1, cost_of<&ExpertLayerCost::sent>},
-    {"formula", "formula", 11, 0, 1, [](const ExpertRow& row) { return static_cast<double>(row.formula); }},
-    {"counts", "counts", 7, 0, 1, cost_of<&ExpertLayerCost::counts>},
-    {"sums", "sums", 7, 0, 1, cost_of<&ExpertLayerCost::sums>},
-    {"other", "other", 6, 0, 1, cost_of<&ExpertLayerCost::other>},
-    {"calls", "calls", 5, 0, 1, cost_of<&ExpertLayerCost::calls>},
-    {"step, ms", "seconds", 9, 2, 1e-3, cost_of<&ExpertLayerCost::seconds>},
-    {"expert load", "expert_load", 11, 3, 1, cost_of<&ExpertLayerCost::expert_load>},
-    {"rank load", "rank_load", 9, 3, 1, cost_of<&ExpertLayerCost::rank_load>},
-};
+const BenchTable& expert_table() {
+  static const BenchTable table({{.title = "ranks", .width = 5, .key = "ranks"},
+                                 {.title = "recompute", .width = -9, .key = "recompute"},
+                                 {.title = "remote", .width = 8, .key = "remote"},
+                                 {.title = "sent", .width = 11, .key = "sent"},
+                                 {.title = "formula", .width = 11, .key = "formula"},
+                                 {.title = "counts", .width = 7, .key = "counts"},
+                                 {.title = "sums", .width = 7, .key = "sums"},
+                                 {.title = "other", .width = 6, .key = "other"},
+                                 {.title = "calls", .width = 5, .key = "calls"},
+                                 {.title = "step, ms", .width = 9, .digits = 2, .unit = 1e-3, .key = "seconds"},
+                                 {.title = "expert load", .width = 11, .digits = 3, .key = "expert_load"},
+                                 {.title = "rank load", .width = 9, .digits = 3, .key = "rank_load"}});
+  return table;
+}
+
+BenchRow cells_of(const ExpertRow& row) {
+  const ExpertLayerCost& cost = row.cost;
+  return {row.ranks, row.recompute(), cost.remote, cost.sent,    row.formula,      cost.counts,
+          cost.sums, cost.other,      cost.calls,  cost.seconds, cost.expert_load, cost.rank_load};
+}
 
 constexpr const char* kExpertLegend =
     "One mixture of experts in fp32, forward and backward. Sent: elements of hidden states in dispatch and combine; "
@@ -67,26 +67,6 @@ std::string title_of_experts(const ExpertWorkload& w) {
                 " assignments");
 }
 
-std::string shown_value(const ExpertColumn& column, const ExpertRow& row) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", column.digits, column.value(row) / column.unit);
-  return text;
-}
-
-void print_expert_head() {
-  std::printf("ranks  %-9s", "recompute");
-  for (const ExpertColumn& column : kExpertColumns) std::printf("  %*s", column.width, column.title);
-  std::printf("\n");
-}
-
-void print_expert_row(const ExpertRow& row) {
-  std::printf("%5lld  %-9s", static_cast<long long>(row.ranks), row.recompute());
-  for (const ExpertColumn& column : kExpertColumns)
-    std::printf("  %*s", column.width, shown_value(column, row).c_str());
-  std::printf("\n");
-  std::fflush(stdout);
-}
-
 nlohmann::ordered_json json_of(const ExpertWorkload& work, const std::vector<ExpertRow>& rows,
                                const std::vector<std::string>& left_out) {
   nlohmann::ordered_json all{{"hidden", work.hidden},
@@ -99,17 +79,7 @@ nlohmann::ordered_json json_of(const ExpertWorkload& work, const std::vector<Exp
                              {"assignments", work.assignments()},
                              {"rows", nlohmann::ordered_json::array()},
                              {"left_out", left_out}};
-  for (const ExpertRow& row : rows) {
-    nlohmann::ordered_json one{{"ranks", row.ranks}, {"recompute", row.recompute()}};
-    for (const ExpertColumn& column : kExpertColumns) {
-      const double value = column.value(row);
-      if (column.digits == 0)
-        one[column.key] = static_cast<int64_t>(value);
-      else
-        one[column.key] = value;
-    }
-    all["rows"].push_back(one);
-  }
+  for (const ExpertRow& row : rows) all["rows"].push_back(expert_table().json(cells_of(row)));
   return all;
 }
 
@@ -137,17 +107,10 @@ std::string page_of_experts(const ExpertWorkload& work, const std::vector<Expert
        .x_label = "ranks",
        .series = lines_of_experts(rows, cost_of<&ExpertLayerCost::rank_load>)},
   };
-  std::string out = "<section class='plots'>";
-  for (const auto& plot : plots) out += report::render_plot(plot);
-  out += "</section>\n<section class='card'><p>" + report::html_text(kExpertLegend) +
-         "</p><div class='scroll'><table class='numbers'><tr><th>ranks</th><th>recompute</th>";
-  for (const ExpertColumn& column : kExpertColumns) out += concat("<th>", column.title, "</th>");
-  for (const ExpertRow& row : rows) {
-    out += concat("</tr>\n<tr><td>", row.ranks, "</td><td>", row.recompute(), "</td>");
-    for (const ExpertColumn& column : kExpertColumns) out += "<td>" + shown_value(column, row) + "</td>";
-  }
-  return report::render_page("Experts", title_of_experts(work),
-                             out + "</tr></table></div><pre>" + report::html_text(notes) + "</pre></section>\n");
+  std::vector<BenchRow> cells;
+  for (const ExpertRow& row : rows) cells.push_back(cells_of(row));
+  return bench_page("Experts", title_of_experts(work), plots, kExpertLegend,
+                    expert_table().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
 }
 
 /// Returns the two rows of a number of ranks.
@@ -188,20 +151,19 @@ int bench_experts(const Arguments& arguments) {
                  "ranks of a node: a token is sent to each node once; formula: hidden x (tokens to other nodes + 3 x "
                  "assignments to other nodes + 4 x assignments to other positions in a node); 0 = straight to each "
                  "rank")
-      ->capture_default_str()->check(CLI::Range(0, 256));
-  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
-      ->delimiter(',')->capture_default_str()->check(CLI::Range(1, 256));
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
+  add_ranks(app, ranks);
   app.add_flag("--json", as_json, "print a JSON object instead of a table");
   app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
   if (work.used > work.experts)
     throw UsageError(concat("--used must be at most --experts: got ", work.used, " of ", work.experts));
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  ranks = ascending(ranks);
 
   if (!as_json) {
     std::printf("%s\n%s\n", title_of_experts(work).c_str(), kExpertLegend);
-    print_expert_head();
+    expert_table().print_head();
   }
   std::vector<ExpertRow> rows;
   std::vector<std::string> left_out;
@@ -209,7 +171,7 @@ int bench_experts(const Arguments& arguments) {
     try {
       for (const ExpertRow& row : rows_of_ranks(work, count)) {
         rows.push_back(row);
-        if (!as_json) print_expert_row(row);
+        if (!as_json) expert_table().print_row(cells_of(row));
       }
     } catch (const Error& error) {
       left_out.push_back(concat(count, count == 1 ? " rank" : " ranks", ": left out: ", error.message()));

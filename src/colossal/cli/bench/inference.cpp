@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/inference.h"
-
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +11,9 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/base/number.h"
+#include "colossal/cli/bench/bench.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/infer/decoding/model_runner.h"
@@ -173,29 +174,33 @@ void print(const Json& result) {
     std::printf("Each rank reads %s of weights per step, its threads %.1f GB/s from memory: at most %.1f steps/s\n",
                 print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
                 result["bound_steps_per_second"].get<double>());
-  std::printf("\n%9s  %14s  %17s  %15s  %8s\n", "sequences", "first token, s", "prompts, tokens/s", "decode, tokens/s",
-              "/ bound");
+  std::printf("\n");
+  const BenchTable table({{"sequences", 9},
+                          {"first token, s", 14, 3},
+                          {"prompts, tokens/s", 17, 1},
+                          {"decode, tokens/s", 16, 1},
+                          {"/ bound", 8}});
+  table.print_head();
   for (const Json& row : result["sequences"]) {
-    std::printf("%9lld  %14.3f  %17.1f  %16.1f  ", static_cast<long long>(row["count"]),
-                row["first_token_seconds"].get<double>(), row["prompt_tokens_per_second"].get<double>(),
-                row["tokens_per_second"].get<double>());
-    if (row["of_bound"].is_null())
-      std::printf("%8s\n", "");
-    else
-      std::printf("%7.0f%%\n", 100 * row["of_bound"].get<double>());
+    const Json& of_bound = row["of_bound"];
+    table.print_row({row["count"].get<int64_t>(), row["first_token_seconds"].get<double>(),
+                     row["prompt_tokens_per_second"].get<double>(), row["tokens_per_second"].get<double>(),
+                     of_bound.is_null() ? "" : fixed_text(100 * of_bound.get<double>(), 0) + "%"});
   }
   if (!result.contains("load")) return;
   const Json& load = result["load"];
   std::printf("\n%lld requests, %.2f per second on average: %.1f tokens/s, %lld preemptions\n",
               static_cast<long long>(load["requests"]), load["requests_per_second"].get<double>(),
               load["tokens_per_second"].get<double>(), static_cast<long long>(load["preempted"]));
-  std::printf("\n%-26s  %8s  %8s  %8s\n", "seconds", "median", "90 %", "99 %");
+  std::printf("\n");
+  const BenchTable latencies({{"seconds", -26}, {"median", 8, 3}, {"90 %", 8, 3}, {"99 %", 8, 3}});
+  latencies.print_head();
   for (const auto& [key, name] : {std::pair{"first_token_seconds", "first token"},
                                   {"token_seconds", "each later token"},
                                   {"request_seconds", "whole request"}})
     if (const Json& values = load[key]; !values.is_null())
-      std::printf("%-26s  %8.3f  %8.3f  %8.3f\n", name, values["p50"].get<double>(), values["p90"].get<double>(),
-                  values["p99"].get<double>());
+      latencies.print_row(
+          {name, values["p50"].get<double>(), values["p90"].get<double>(), values["p99"].get<double>()});
 }
 
 }  // namespace

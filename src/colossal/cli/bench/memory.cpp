@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/memory.h"
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -14,9 +12,10 @@
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
 #include "colossal/cli/become.h"
-#include "colossal/cli/bench/largest.h"
+#include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/limited_process.h"
 #include "colossal/cli/bench/memory_try.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/report/draw_tiers.h"
 #include "colossal/run/config.h"
 
@@ -47,7 +46,7 @@ struct OutOfPatience {};
 /// Tries of one kind, with or without [memory].
 class Tries {
  public:
-  Tries(const MemoryBench& bench, Arguments more) : bench_(bench), more_(std::move(more)) {}
+  Tries(const MemoryBench& bench, Arguments more) : bench_(bench), more_(std::move(more)), table_(columns()) {}
 
   bool works(int64_t size) {
     const double left = bench_.seconds - watch_.seconds();
@@ -76,11 +75,7 @@ class Tries {
   /// Returns the largest size that works within the limits of time and tries; none = no size works, with the reason of
   /// the first.
   std::optional<MemoryTry> search(int64_t first) {
-    const bool has_device = bench_.config.memory.device > 0;
-    std::printf("%6s  %13s  %8s  %10s%s  %10s  %10s  %10s  %10s  %9s  %9s  %10s\n",
-                bench_.growth == Growth::Layers ? "layers" : "heads", "parameters", "s/step", "resident",
-                has_device ? "      device      copied" : "", "host", "disk", "read", "written", "evictions", "optimum",
-                "opt. read");
+    table_.print_head();
     try {
       largest_that_works(first, bench_.resolution, [this](int64_t size) { return works(size); });
     } catch (const OutOfPatience&) {
@@ -100,19 +95,36 @@ class Tries {
     return run_limited(std::move(command), bench_.limit, seconds);
   }
 
+  bool has_device() const { return bench_.config.memory.device > 0; }
+
+  std::vector<BenchColumn> columns() const {
+    std::vector<BenchColumn> all{{bench_.growth == Growth::Layers ? "layers" : "heads", 6},
+                                 {"parameters", 13},
+                                 {"s/step", 8, 3},
+                                 {"resident", 10}};
+    if (has_device()) all.insert(all.end(), {{"device", 10}, {"copied", 10}});
+    all.insert(all.end(), {{"host", 10},
+                           {"disk", 10},
+                           {"read", 10},
+                           {"written", 10},
+                           {"evictions", 9},
+                           {"optimum", 9, 1},
+                           {"opt. read", 10}});
+    return all;
+  }
+
   void print(int64_t size, const MemoryTry& t) const {
-    std::printf("%6lld  %13lld  %8.3f", static_cast<long long>(size), static_cast<long long>(t.parameters), t.seconds);
-    std::vector<int64_t> columns{t.resident_bytes};
-    if (bench_.config.memory.device > 0) columns.insert(columns.end(), {t.device_bytes, t.bytes_copied});
-    columns.insert(columns.end(), {t.host_bytes, t.disk_bytes, t.bytes_read, t.bytes_written});
-    for (const int64_t bytes : columns) std::printf("  %10s", readable_bytes(bytes).c_str());
-    std::printf("  %9.0f  %9.1f  %10s\n", t.evictions, t.optimal_evictions,
-                readable_bytes(t.optimal_bytes_read).c_str());
-    std::fflush(stdout);
+    BenchRow row{size, t.parameters, t.seconds, readable_bytes(t.resident_bytes)};
+    std::vector<int64_t> moved{t.host_bytes, t.disk_bytes, t.bytes_read, t.bytes_written};
+    if (has_device()) moved.insert(moved.begin(), {t.device_bytes, t.bytes_copied});
+    for (const int64_t bytes : moved) row.emplace_back(readable_bytes(bytes));
+    row.insert(row.end(), {t.evictions, t.optimal_evictions, readable_bytes(t.optimal_bytes_read)});
+    table_.print_row(row);
   }
 
   const MemoryBench& bench_;
   const Arguments more_;
+  const BenchTable table_;
   const Stopwatch watch_;
   int64_t count_ = 0, best_size_ = 0;
   std::optional<MemoryTry> best_;

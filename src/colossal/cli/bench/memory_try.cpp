@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
+
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
@@ -135,6 +137,17 @@ MemoryTry memory_try_of(const std::string& line) {
   } catch (const nlohmann::json::exception& error) {
     throw Error("bench", concat("the output of a trial must be its measurements: ", error.what()));
   }
+}
+
+int64_t largest_that_works(int64_t first, double resolution, const std::function<bool(int64_t)>& works) {
+  int64_t good = 0, bad = first;
+  while (works(bad)) good = bad, bad *= 2;
+  if (good == 0) return 0;
+  while (bad - good > std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(good) * resolution))) {
+    const int64_t middle = good + (bad - good) / 2;
+    (works(middle) ? good : bad) = middle;
+  }
+  return good;
 }
 
 }  // namespace colossal::cli

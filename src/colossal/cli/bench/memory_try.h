@@ -1,6 +1,7 @@
-// One try of `colossal bench memory`: real training steps of one model in its own process.
+// One try of `colossal bench memory`, real training steps of one model in its own process, and the search over sizes.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,10 @@ MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_event
 /// Converts measurements to one line of JSON, and back. Errors ("bench"): the line is not such a JSON object.
 std::string to_json(const MemoryTry& measured);
 MemoryTry memory_try_of(const std::string& line);
+
+/// Returns the largest number for which `works` returns true; 0 = not even `first` works. If a number works, all
+/// smaller ones must work too. Doubles the number until it does not work, then bisects. Stops when the interval is at
+/// most 1, or at most `resolution` times the largest number that works. `works` may throw to end the search.
+int64_t largest_that_works(int64_t first, double resolution, const std::function<bool(int64_t)>& works);
 
 }  // namespace colossal::cli

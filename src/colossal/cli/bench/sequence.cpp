@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/sequence.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -9,11 +7,11 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/bench/measured_table.h"
+#include "colossal/cli/bench/bench.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
-#include "colossal/report/report_page.h"
 
 namespace colossal::cli {
 namespace {
@@ -22,15 +20,30 @@ using parallel::AttentionCost;
 using parallel::AttentionSizes;
 using parallel::SequenceConfig;
 
-MeasuredTable attention_table() {
-  return {{{"sent forward", 1, 0, 10},
-           {"sent backward", 1, 0, 10},
-           {"between nodes", 1, 0, 10},
-           {"calls", 1, 0, 4},
-           {"activations, MiB", kMiB, 3, 8},
-           {"GFLOP", 1e9, 4, 8},
-           {"busiest / mean", 1, 4, 7}},
-          19};
+const BenchTable& attention_table() {
+  static const BenchTable table({{"ranks", 5},
+                                 {"mode", -19},
+                                 {"sent forward", 10, 0, 1, true},
+                                 {"sent backward", 10, 0, 1, true},
+                                 {"between nodes", 10, 0, 1, true},
+                                 {"calls", 4, 0, 1, true},
+                                 {"activations, MiB", 8, 3, kMiB, true},
+                                 {"GFLOP", 8, 4, 1e9, true},
+                                 {"busiest / mean", 7, 4, 1, true}});
+  return table;
+}
+
+/// The costs of a mode at a number of ranks, in the order of the table's columns.
+struct AttentionRow {
+  int64_t ranks;
+  std::string mode;
+  std::vector<double> measured, formula;
+};
+
+BenchRow cells_of(const AttentionRow& row) {
+  BenchRow cells{row.ranks, row.mode};
+  for (size_t i = 0; i < row.measured.size(); ++i) cells.emplace_back(Compared{row.measured[i], row.formula[i]});
+  return cells;
 }
 
 constexpr const char* kAttentionLegend =
@@ -66,11 +79,11 @@ std::string title_of_attention(const AttentionSizes& s) {
 
 /// Returns one line per mode over the numbers of ranks. It leaves out modes with sequence.node, which send, store and
 /// compute as much as the same mode without it: a plot can distinguish only as many lines as it has styles.
-std::vector<report::Series> lines_of_modes(const std::vector<MeasuredRow>& rows,
+std::vector<report::Series> lines_of_modes(const std::vector<AttentionRow>& rows,
                                            double (*value)(const std::vector<double>&)) {
   const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};
   std::vector<report::Series> all;
-  for (const MeasuredRow& row : rows) {
+  for (const AttentionRow& row : rows) {
     if (row.mode.find(" node ") != std::string::npos) continue;
     auto series = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == row.mode; });
     if (series == all.end())
@@ -81,7 +94,7 @@ std::vector<report::Series> lines_of_modes(const std::vector<MeasuredRow>& rows,
   return all;
 }
 
-std::string page_of_attention(const AttentionSizes& sizes, const std::vector<MeasuredRow>& rows,
+std::string page_of_attention(const AttentionSizes& sizes, const std::vector<AttentionRow>& rows,
                               const std::string& notes) {
   const report::Plot plots[] = {
       {.title = "Bytes sent per rank, forward and backward",
@@ -98,12 +111,10 @@ std::string page_of_attention(const AttentionSizes& sizes, const std::vector<Mea
        .x_label = "ranks",
        .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[6]; })},
   };
-  std::string out = "<section class='plots'>";
-  for (const auto& plot : plots) out += report::render_plot(plot);
-  return report::render_page("Sequence parallelism", title_of_attention(sizes),
-                             out + "</section>\n<section class='card'><p>" + report::html_text(kAttentionLegend) +
-                                 "</p>" + attention_table().html(rows) + "<pre>" + report::html_text(notes) +
-                                 "</pre></section>\n");
+  std::vector<BenchRow> cells;
+  for (const AttentionRow& row : rows) cells.push_back(cells_of(row));
+  return bench_page("Sequence parallelism", title_of_attention(sizes), plots, kAttentionLegend,
+                    attention_table().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
 }
 
 }  // namespace
@@ -127,23 +138,18 @@ int bench_sequence(const Arguments& arguments) {
   size("--kv-heads", sizes.kv_heads, "number of key and value heads; default: --heads", 1 << 12);
   size("--head-dim", sizes.head_dim, "features per head", 1 << 12)->capture_default_str();
   app.add_flag("--full", full, "bidirectional attention instead of causal");
-  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+  add_ranks(app, ranks);
   app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
   sizes.causal = !full;
   if (sizes.kv_heads == 0) sizes.kv_heads = sizes.heads;
   if (sizes.heads % sizes.kv_heads != 0)
     throw UsageError(concat("--kv-heads must divide --heads: got ", sizes.kv_heads, " of ", sizes.heads));
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  ranks = ascending(ranks);
 
   std::printf("%s\n%s\n", title_of_attention(sizes).c_str(), kAttentionLegend);
-  const MeasuredTable table = attention_table();
-  table.print_head();
-  std::vector<MeasuredRow> rows;
+  attention_table().print_head();
+  std::vector<AttentionRow> rows;
   std::string notes;
   for (const int64_t count : ranks) {
     for (const SequenceConfig& config : parallel::sequence_modes(count)) {
@@ -156,7 +162,7 @@ int bench_sequence(const Arguments& arguments) {
                         ": left out: ", error.message(), "\n");
         continue;
       }
-      table.print_row(rows.back());
+      attention_table().print_row(cells_of(rows.back()));
     }
   }
   if (!notes.empty()) std::printf("\n%s", notes.c_str());

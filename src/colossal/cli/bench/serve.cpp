@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/serve.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,11 +9,13 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
+#include "colossal/base/number.h"
+#include "colossal/cli/bench/bench.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/served_load.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
-#include "colossal/report/report_page.h"
 #include "colossal/serve/load_test.h"
 
 namespace colossal::cli {
@@ -55,27 +55,33 @@ nlohmann::ordered_json json_of_load(const LoadResult& result) {
   return all;
 }
 
-std::string shown_percentile(const std::vector<double>& seconds, double share) {
-  if (seconds.empty()) return "-";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4f", infer::percentile(seconds, share));
-  return text;
+const BenchTable& latency_table() {
+  static const BenchTable table({{"seconds", -14}, {"median", 10, 4}, {"95 %", 10, 4}});
+  return table;
+}
+
+std::vector<BenchRow> latency_rows(const LoadResult& result) {
+  std::vector<BenchRow> rows;
+  for (const MeasuredLatency& latency : kMeasuredLatencies) {
+    const std::vector<double>& seconds = result.*latency.seconds;
+    if (seconds.empty())
+      rows.push_back({latency.name, "-", "-"});
+    else
+      rows.push_back({latency.name, infer::percentile(seconds, 0.5), infer::percentile(seconds, 0.95)});
+  }
+  return rows;
 }
 
 std::string summary_of_load(const LoadResult& result) {
-  char text[256];
-  std::snprintf(text, sizeof(text), "%lld requests, %lld failed, %lld tokens in %.2f s: %.1f tokens/s, %.2f requests/s",
-                static_cast<long long>(result.requests), static_cast<long long>(result.failed),
-                static_cast<long long>(result.tokens), result.seconds, per_second(result, result.tokens),
-                per_second(result, result.requests - result.failed));
-  return text;
+  return concat(result.requests, " requests, ", result.failed, " failed, ", result.tokens, " tokens in ",
+                fixed_text(result.seconds, 2), " s: ", fixed_text(per_second(result, result.tokens), 1), " tokens/s, ",
+                fixed_text(per_second(result, result.requests - result.failed), 2), " requests/s");
 }
 
 void print_load(const LoadResult& result) {
-  std::printf("%s\n\n%-14s  %10s  %10s\n", summary_of_load(result).c_str(), "seconds", "median", "95 %");
-  for (const MeasuredLatency& latency : kMeasuredLatencies)
-    std::printf("%-14s  %10s  %10s\n", latency.name, shown_percentile(result.*latency.seconds, 0.5).c_str(),
-                shown_percentile(result.*latency.seconds, 0.95).c_str());
+  std::printf("%s\n\n", summary_of_load(result).c_str());
+  latency_table().print_head();
+  for (const BenchRow& row : latency_rows(result)) latency_table().print_row(row);
 }
 
 /// Returns the values of all percentiles as a line.
@@ -113,15 +119,10 @@ std::string page_of_load(const std::string& title, const LoadResult& result) {
       plot_of_latency("Seconds between tokens", result.between_tokens),
       plot_of_latency("Seconds of a request", result.request),
   };
-  std::string out = "<section class='plots'>";
-  for (const report::Plot& plot : plots) out += report::render_plot(plot);
-  out += "</section>\n<section class='card'><p>" + report::html_text(summary_of_load(result)) + "</p>";
-  if (result.failed > 0) out += "<p class='warn'>First failure: " + report::html_text(result.failure) + "</p>";
-  out += "<div class='scroll'><table class='numbers'><tr><th>seconds</th><th>median</th><th>95 %</th>";
-  for (const MeasuredLatency& latency : kMeasuredLatencies)
-    out += concat("</tr>\n<tr><td>", latency.name, "</td><td>", shown_percentile(result.*latency.seconds, 0.5),
-                  "</td><td>", shown_percentile(result.*latency.seconds, 0.95), "</td>");
-  return report::render_page("Load test", title, out + "</tr></table></div></section>\n");
+  const std::string failure =
+      result.failed > 0 ? "<p class='warn'>First failure: " + report::html_text(result.failure) + "</p>" : "";
+  return bench_page("Load test", title, plots, summary_of_load(result),
+                    failure + latency_table().html(latency_rows(result)));
 }
 
 std::vector<serve::LoadPrompt> read_load_prompts(const std::string& path, int64_t max_tokens) {

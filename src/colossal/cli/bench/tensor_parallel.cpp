@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/tensor_parallel.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,11 +8,11 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/bench/measured_table.h"
+#include "colossal/cli/bench/bench.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
-#include "colossal/report/report_page.h"
 
 namespace colossal::cli {
 namespace {
@@ -32,31 +30,28 @@ struct Row {
 
 /// One value of the table.
 struct Quantity {
-  MeasuredQuantity columns;
+  BenchColumn column;
   double LayerCost::* value;
 };
 
 const Quantity kQuantities[] = {
-    {{"sent forward", 1, 0, 10}, &LayerCost::forward},
-    {{"sent backward", 1, 0, 10}, &LayerCost::backward},
-    {{"calls", 1, 0, 8}, &LayerCost::calls},
-    {{"parameters, MiB", kMiB, 3, 9}, &LayerCost::parameter_bytes},
-    {{"activations, MiB", kMiB, 3, 9}, &LayerCost::activation_bytes},
+    {{"sent forward", 10, 0, 1, true}, &LayerCost::forward},
+    {{"sent backward", 10, 0, 1, true}, &LayerCost::backward},
+    {{"calls", 8, 0, 1, true}, &LayerCost::calls},
+    {{"parameters, MiB", 9, 3, kMiB, true}, &LayerCost::parameter_bytes},
+    {{"activations, MiB", 9, 3, kMiB, true}, &LayerCost::activation_bytes},
 };
 
-MeasuredTable table_of_layers() {
-  std::vector<MeasuredQuantity> columns;
-  for (const auto& q : kQuantities) columns.push_back(q.columns);
-  return {columns, 25};
+BenchTable table_of_layers() {
+  std::vector<BenchColumn> columns{{"ranks", 5}, {"mode", -25}};
+  for (const auto& q : kQuantities) columns.push_back(q.column);
+  return BenchTable(std::move(columns));
 }
 
-MeasuredRow row_of(const Row& row) {
-  MeasuredRow shown{row.config.size, parallel::mode_name(row.config) + (row.is_padded() ? " *" : ""), {}, {}};
-  for (const auto& q : kQuantities) {
-    shown.measured.push_back(row.measured.*q.value);
-    shown.formula.push_back(row.formula.*q.value);
-  }
-  return shown;
+BenchRow cells_of(const Row& row) {
+  BenchRow cells{row.config.size, parallel::mode_name(row.config) + (row.is_padded() ? " *" : "")};
+  for (const auto& q : kQuantities) cells.emplace_back(Compared{row.measured.*q.value, row.formula.*q.value});
+  return cells;
 }
 
 std::string title_of(const LayerSizes& s) {
@@ -108,8 +103,6 @@ std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(
 }
 
 std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const std::string& notes) {
-  std::vector<MeasuredRow> shown;
-  for (const Row& row : rows) shown.push_back(row_of(row));
   const report::Plot plots[] = {
       {.title = "Elements sent per rank",
        .x_label = "ranks",
@@ -126,12 +119,10 @@ std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const st
        .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.parameter_bytes; })},
   };
-  std::string out = "<section class='plots'>";
-  for (const auto& plot : plots) out += report::render_plot(plot);
-  return report::render_page("Tensor parallelism", title_of(sizes),
-                             out + "</section>\n<section class='card'><p>" + report::html_text(kLegend) + "</p>" +
-                                 table_of_layers().html(shown) + "<pre>" + report::html_text(notes) +
-                                 "</pre></section>\n");
+  std::vector<BenchRow> cells;
+  for (const Row& row : rows) cells.push_back(cells_of(row));
+  return bench_page("Tensor parallelism", title_of(sizes), plots, kLegend,
+                    table_of_layers().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
 }
 
 }  // namespace
@@ -155,18 +146,14 @@ int bench_tensor_parallel(const Arguments& arguments) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--sequence", sizes.sequence, "tokens per row")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+  add_ranks(app, ranks);
   app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
   if (sizes.heads == 0) sizes.heads = sizes.hidden % 16 == 0 ? sizes.hidden / 16 : 1;
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  ranks = ascending(ranks);
 
   std::printf("%s\n%s\n", title_of(sizes).c_str(), kLegend);
-  const MeasuredTable table = table_of_layers();
+  const BenchTable table = table_of_layers();
   table.print_head();
   std::vector<Row> rows;
   std::string notes;
@@ -181,7 +168,7 @@ int bench_tensor_parallel(const Arguments& arguments) {
       }
       rows.push_back(
           {config, largest(parallel::measured_cost(config, sizes)), parallel::published_cost(config, sizes)});
-      table.print_row(row_of(rows.back()));
+      table.print_row(cells_of(rows.back()));
     }
   }
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.is_padded(); })) {

@@ -1,5 +1,3 @@
-#include "colossal/cli/bench/zero.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -13,6 +11,8 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/cli/bench/bench.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/memory/account.h"
@@ -109,18 +109,26 @@ void print_table(const Workload& work, const std::vector<int64_t>& ranks) {
       "ranks.\nSent: in a training step. Gathered: peak of parameters of other ranks. Padding: elements, not in the "
       "formulas.\n\n",
       parameters, work.precision.c_str());
-  std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states",
-              "gathered", "padding");
+  const auto pair = [](const char* title) { return BenchColumn{title, 9, 3, kMiB, true}; };
+  const BenchTable table({{"ranks", 5},
+                          {"zero", 4},
+                          pair("sent"),
+                          pair("parameters"),
+                          pair("gradients"),
+                          pair("states"),
+                          {"gathered", 9, 3, kMiB},
+                          {"padding", 8}});
+  table.print_head();
   for (const int64_t count : ranks)
     for (int64_t zero = 0; zero <= 3; ++zero) {
       int64_t padding = 0;
       const Cost got = measured(work, count, zero, &padding),
                  want = published(parameters, width, static_cast<double>(count), zero);
-      std::printf("%5lld  %4lld", static_cast<long long>(count), static_cast<long long>(zero));
+      BenchRow row{count, zero};
       for (const auto value : {&Cost::sent, &Cost::parameters, &Cost::gradients, &Cost::states})
-        std::printf("  %9.3f %9.3f", got.*value / kMiB, want.*value / kMiB);
-      std::printf("  %9.3f  %8lld\n", got.peak_gathered / kMiB, static_cast<long long>(padding));
-      std::fflush(stdout);
+        row.emplace_back(Compared{got.*value, want.*value});
+      row.insert(row.end(), {got.peak_gathered, padding});
+      table.print_row(row);
     }
 }
 
@@ -155,10 +163,7 @@ int bench_zero(const Arguments& arguments) {
   app.add_option("--precision", work.precision, "precision.mode of the training")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+  add_ranks(app, ranks);
   parse(app, arguments);
   if (work.shape.hidden % work.shape.heads != 0)
     throw UsageError(concat("--hidden must be divisible by 4: got ", work.shape.hidden));
