@@ -1,5 +1,3 @@
-#include "colossal/base/uncaught_error.h"
-
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -7,6 +5,7 @@
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 
 namespace colossal::test::uncaught_error_test {
 namespace {

@@ -4,8 +4,9 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <utility>
+
+#include "colossal/base/number.h"
 
 namespace colossal {
 namespace {
@@ -67,9 +68,7 @@ std::string readable_bytes(int64_t bytes) {
     amount /= 1024;
     ++unit;
   }
-  char text[64];
-  std::snprintf(text, sizeof(text), unit == 0 || amount >= 100 ? "%.0f %s" : "%.1f %s", amount, kBinaryUnits[unit]);
-  return text;
+  return fixed_text(amount, unit == 0 || amount >= 100 ? 0 : 1) + " " + kBinaryUnits[unit];
 }
 
 }  // namespace colossal

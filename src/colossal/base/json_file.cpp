@@ -91,6 +91,28 @@ Json parsed(std::string_view text, const std::string& name, const char* componen
   }
 }
 
+/// A handler that records where the text stops being JSON.
+class JsonEnd final : public nlohmann::json::json_sax_t {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(std::string&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+    error = position;
+    return false;
+  }
+  size_t error = 0;  ///< bytes read when the error was found; one more than the text has for an error at its end
+};
+
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name, const char* component, const JsonLimits& limits) {
@@ -120,6 +142,11 @@ std::string printable(const std::string& text) {
   std::string out;
   for (const char c : text.substr(0, 200)) out += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
   return text.size() > 200 ? out + "..." : out;
+}
+
+bool is_json(std::string_view text, bool is_whole) {
+  JsonEnd end;
+  return nlohmann::json::sax_parse(text, &end) || (!is_whole && end.error > text.size());
 }
 
 }  // namespace colossal

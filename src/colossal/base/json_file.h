@@ -39,6 +39,10 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& name,
 /// read or is too large.
 nlohmann::json read_json_object(const std::string& path, const char* component, const JsonLimits& limits = {});
 
+/// Returns true if the text is one JSON value, of any depth. If `is_whole` is false, `text` is the start of a longer
+/// text, and a value that is cut off by the end of `text` counts as JSON.
+bool is_json(std::string_view text, bool is_whole);
+
 /// Returns `text` for a message: control characters become `?`, and a text of more than 200 bytes is cut there
 /// and ends in "...". A hostile name therefore cannot control the terminal.
 std::string printable(const std::string& text);

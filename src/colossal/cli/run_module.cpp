@@ -5,7 +5,6 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/foreign_error.h"
-#include "colossal/base/uncaught_error.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/base/uncaught_error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/comm/backends/device_group.h"
 #include "colossal/comm/backends/gloo.h"
 #include "colossal/comm/backends/nccl.h"

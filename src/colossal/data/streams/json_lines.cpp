@@ -8,7 +8,6 @@
 #include "colossal/base/file_name.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
-#include "colossal/base/json_text.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/visible_files.h"
 #include "colossal/text/utf8.h"
