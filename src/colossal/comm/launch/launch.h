@@ -38,7 +38,7 @@ struct LaunchOptions {
 };
 
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank. After
-/// the call, an uncaught Error ends this process with its message and status 1 (base/uncaught_error.h).
+/// the call, an uncaught Error ends this process with its message and status 1 (base/foreign_error.h).
 ///
 /// Errors: throws Error("launch", ...) for a broken environment, a port in use, ranks that do not join within `timeout`
 ///         (the message names them), two processes with the same rank, ranks started for different numbers of ranks, or
