@@ -9,7 +9,7 @@
 #include "colossal/memory/peak.h"
 #include "support/accelerator.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::streamed_generation_accelerator_test {
 namespace {

@@ -18,8 +18,8 @@
 #include "support/accelerator.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::tiers_accelerator_test {
 namespace {

@@ -26,7 +26,7 @@
 #include "colossal/tensor/replica_rows.h"
 #include "colossal/train/module_training.h"
 #include "support/called_operators.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::automatic::training_test {
@@ -513,15 +513,9 @@ INSTANTIATE_TEST_SUITE_P(
                              "got tensor.mode 2d; leave the mode out"},
                     BadInput{"ranks", [](run::Config& c, AutoOptions&) { c.parallel.data = 4; },
                              "got 2 ranks, data 4, tensor 1"},
-                    BadInput{"annotate",
-                             [](run::Config&, AutoOptions& o) {
-                               o.annotate = {{"fc1.wieght", "[R, R]"}};
-                             },
+                    BadInput{"annotate", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.wieght", "[R, R]"}}; },
                              "did you mean `fc1.weight`?"},
-                    BadInput{"spec",
-                             [](run::Config&, AutoOptions& o) {
-                               o.annotate = {{"fc1.bias", "[R, R]"}};
-                             },
+                    BadInput{"spec", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.bias", "[R, R]"}}; },
                              "the legal ones are"},
                     BadInput{"plan", [](run::Config& c, AutoOptions&) { c.parallel.plan = "/nowhere/plan.json"; },
                              "/nowhere/plan.json"}),

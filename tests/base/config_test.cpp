@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::config_test {
 namespace {
@@ -168,12 +169,7 @@ TEST(Config, KeepsTablesThatAStructDoesNotName) {
 
 TEST(Config, KeepsNoStrayKeysOfTablesThatAStructNames) {
   const auto complaint_of = [](const char* toml) -> std::string {
-    try {
-      read_open(toml);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return test::thrown_message([&] { read_open(toml); });
   };
   EXPECT_EQ(complaint_of("[training]\nstpes = 2\n"),
             "[config] x.toml:2: unknown key `training.stpes`, did you mean `training.steps`?");

@@ -8,15 +8,15 @@
 #include <thread>
 #include <vector>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::input_file_test {
 namespace {
 
-using test::complaint;
+using test::thrown_message;
 using ::testing::HasSubstr;
 
 std::string piece(const InputFile& file, int64_t begin, int64_t count) {
@@ -35,7 +35,7 @@ TEST(InputFile, ReadsAnyBytes) {
   EXPECT_EQ(piece(*file, 3, 4), "3456");
   EXPECT_EQ(piece(*file, 10, 0), "");
   for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{0, 11}, {11, 0}, {-1, 1}, {5, -1}, {1, INT64_MAX}})
-    EXPECT_THAT(complaint([&, b = begin, c = count] { file->read(b, c, nullptr); }),
+    EXPECT_THAT(thrown_message([&, b = begin, c = count] { file->read(b, c, nullptr); }),
                 HasSubstr(": the file has 10 bytes"));
   write_file(folder / "empty", "");
   EXPECT_EQ(InputFile::open(folder / "empty")->content(), "");
@@ -49,9 +49,9 @@ TEST(InputFile, NamesAShortenedFileAndBothSizes) {
   EXPECT_EQ(piece(*file, 40'000, 10'000), std::string(10'000, 'x'));
   const std::string wanted =
       "[file] " + (folder / "x") + " became shorter while it was read: it had 100000 bytes, now 50000;";
-  EXPECT_THAT(complaint([&] { piece(*file, 40'000, 10'001); }), HasSubstr(wanted));
-  EXPECT_THAT(complaint([&] { piece(*file, 60'000, 1); }), HasSubstr(wanted));
-  EXPECT_THAT(complaint([&] { file->content(); }), HasSubstr(wanted));
+  EXPECT_THAT(thrown_message([&] { piece(*file, 40'000, 10'001); }), HasSubstr(wanted));
+  EXPECT_THAT(thrown_message([&] { piece(*file, 60'000, 1); }), HasSubstr(wanted));
+  EXPECT_THAT(thrown_message([&] { file->content(); }), HasSubstr(wanted));
 }
 
 TEST(InputFile, ReadsTheOldContentOfAReplacedOrRemovedFile) {
@@ -84,8 +84,8 @@ TEST(InputFile, RefusesOtherThanRegularFiles) {
   const test::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   for (const std::string& path : {folder / "pipe", folder.path(), std::string("/dev/zero")})
-    EXPECT_EQ(complaint([&] { InputFile::open(path); }), "[file] must be a regular file: " + path);
-  EXPECT_THAT(complaint([&] { InputFile::open(folder / "none"); }),
+    EXPECT_EQ(thrown_message([&] { InputFile::open(path); }), "[file] must be a regular file: " + path);
+  EXPECT_THAT(thrown_message([&] { InputFile::open(folder / "none"); }),
               HasSubstr("[file] cannot open " + (folder / "none") + ": No such file"));
 }
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/complaint.h"
 #include "colossal/base/config.h"
+#include "support/thrown_message.h"
 
 namespace colossal::json_fields_test {
 namespace {
@@ -42,7 +42,7 @@ struct Options {
 
 std::string refusal(const char* text) {
   Options options;
-  return test::complaint([&] { read_json(ordered_json::parse(text), options, "chat"); });
+  return test::thrown_message([&] { read_json(ordered_json::parse(text), options, "chat"); });
 }
 
 TEST(JsonFields, SetsTheMembersAndNamesThem) {
@@ -104,7 +104,7 @@ TEST(JsonFields, RefusesStructsWithSections) {
     Options options;
     void fields(Fields& f) { f.section("options", options, "of the answer"); }
   } nested;
-  EXPECT_EQ(test::complaint([&] { read_json(ordered_json::object(), nested, "chat"); }),
+  EXPECT_EQ(test::thrown_message([&] { read_json(ordered_json::object(), nested, "chat"); }),
             "[chat] options in JSON must be flat: got a struct with sections");
 }
 
@@ -123,7 +123,7 @@ TEST(JsonFields, ReadsTomlOfTheSameStruct) {
   EXPECT_EQ(again.bias.at(9), 2.5);
   EXPECT_EQ(again.sinks, -1);
   const auto refused = [](const char* toml) {
-    return test::complaint([&] {
+    return test::thrown_message([&] {
       Options into;
       ConfigDocument::parse(toml, "x.toml").read(into);
     });

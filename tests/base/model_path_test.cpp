@@ -4,13 +4,13 @@
 
 #include <filesystem>
 
-#include "base/complaint.h"
+#include "support/thrown_message.h"
 
 namespace colossal::model_path_test {
 namespace {
 
 std::string refusal(const std::string& path) {
-  return test::complaint([&] { require_model_path(path, "chat"); });
+  return test::thrown_message([&] { require_model_path(path, "chat"); });
 }
 
 TEST(ModelPath, AdvisesToDownloadModelsOfHuggingFace) {
@@ -29,8 +29,9 @@ TEST(ModelPath, TakesTheFirstPartOfAPathForAFolderThatExists) {
   const std::string before = std::filesystem::current_path();
   std::filesystem::create_directories(testing::TempDir() + "/model-path/runs/here");
   std::filesystem::current_path(testing::TempDir() + "/model-path");
-  EXPECT_EQ(refusal("runs/nope"), "[chat] there is no file or folder runs/nope; name a run folder, a Hugging Face "
-                                  "folder or a GGUF file");
+  EXPECT_EQ(refusal("runs/nope"),
+            "[chat] there is no file or folder runs/nope; name a run folder, a Hugging Face "
+            "folder or a GGUF file");
   EXPECT_NO_THROW(require_model_path("runs/here", "chat"));
   std::filesystem::current_path(before);
 }

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/complaint.h"
 #include "colossal/base/config.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
+#include "support/thrown_message.h"
 
 namespace colossal::renamed_fields_test {
 namespace {
@@ -41,7 +41,7 @@ std::vector<std::string> read(Config& config, const std::string& toml, const std
 }
 
 std::string refusal(const std::string& toml, const std::vector<std::string>& flags = {}) {
-  return test::complaint([&] {
+  return test::thrown_message([&] {
     Config config;
     read(config, toml, flags);
   });
@@ -96,7 +96,7 @@ TEST(RenamedFields, AcceptJson) {
     return read_json(ordered_json::parse(text), layout, "chat");
   };
   const auto json_refusal = [&](const char* text) {
-    return test::complaint([&] {
+    return test::thrown_message([&] {
       Layout layout;
       json(layout, text);
     });

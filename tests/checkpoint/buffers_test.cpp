@@ -6,8 +6,8 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::checkpoint::buffers_test {
 namespace {

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::checkpoint::gguf_family_test {
 namespace {
@@ -119,7 +120,7 @@ TEST(GgufFamily, RefusesConfigsThatAFileCannotStore) {
   const auto said = [](const char* key, const json& value) {
     json config = llama_config();
     config[key] = value;
-    return test::complaint([&] { gguf_of_config(config); });
+    return test::thrown_message([&] { gguf_of_config(config); });
   };
   EXPECT_THAT(said("model_type", "opt"), HasSubstr("type opt cannot be written as GGUF"));
   EXPECT_THAT(said("hidden_act", "relu"), HasSubstr("can store only hidden_act = \"silu\": got \"relu\""));
@@ -137,7 +138,7 @@ TEST(GgufFamily, RoundTripsConfigsOfMixtures) {
 TEST(GgufFamily, RefusesMixturesThatAFileCannotStore) {
   const auto said = [](json config, const char* key, const json& value) {
     config[key] = value;
-    return test::complaint([&] { gguf_of_config(config); });
+    return test::thrown_message([&] { gguf_of_config(config); });
   };
   EXPECT_THAT(said(mixtral_config(), "sliding_window", 7), HasSubstr("can store only sliding_window = null: got 7"));
   EXPECT_THAT(said(qwen_moe_config(), "norm_topk_prob", false), HasSubstr("norm_topk_prob = true: got false"));
@@ -151,7 +152,7 @@ TEST(GgufFamily, RefusesUnsupportedFiles) {
     formats::GgufValues values = gguf_of_config(llama_config()).values;
     values[key] = value;
     const std::string path = write(folder, values, tensors);
-    return test::complaint([&] {
+    return test::thrown_message([&] {
       config_of_gguf(formats::GgufFile(path));
       GgufWeights weights(path);
     });
@@ -196,9 +197,9 @@ TEST(GgufFamily, MapsNamesInBothDirections) {
 
 TEST(GgufFamily, DistinguishesArchitecturesByTheirExperts) {
   EXPECT_STREQ(family_of_architecture("llama", "x", true).model_type, "mixtral");
-  EXPECT_THAT(test::complaint([] { family_of_architecture("gemma2", "x", true); }),
+  EXPECT_THAT(test::thrown_message([] { family_of_architecture("gemma2", "x", true); }),
               HasSubstr("x: gemma2.expert_count must be 0"));
-  EXPECT_THAT(test::complaint([] { family_of_architecture("qwen3moe", "x", false); }),
+  EXPECT_THAT(test::thrown_message([] { family_of_architecture("qwen3moe", "x", false); }),
               HasSubstr("x: qwen3moe.expert_count must be above 0"));
   const GgufFamily& family = *family_of_model_type("mixtral");
   EXPECT_EQ(gguf_places(family, "model.layers.3.block_sparse_moe.experts.12.w3.weight").at(0).name,
@@ -229,9 +230,9 @@ TEST(GgufFamily, InvertsItsConversions) {
   EXPECT_TRUE(to_gguf(at::arange(8), GgufChange::QueryPairs, {2, 1}).equal(at::tensor({0, 2, 1, 3, 4, 6, 5, 7})));
   // Two groups of q q k v with one feature become all q, all k, all v.
   EXPECT_TRUE(to_gguf(at::arange(8), GgufChange::Groups, {4, 2}).equal(at::tensor({0, 1, 4, 5, 2, 6, 3, 7})));
-  EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::Groups, heads); }),
+  EXPECT_THAT(test::thrown_message([&] { to_folder(at::arange(7), GgufChange::Groups, heads); }),
               HasSubstr("do not divide"));
-  EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::KeyPairs, heads); }),
+  EXPECT_THAT(test::thrown_message([&] { to_folder(at::arange(7), GgufChange::KeyPairs, heads); }),
               HasSubstr("must be pairs of features"));
 }
 
@@ -242,10 +243,10 @@ TEST(GgufFamily, SplitsKeysAndValuesOfALatent) {
   EXPECT_TRUE(keys[0].equal(at::tensor({0.f, 3.f, 1.f, 4.f, 2.f, 5.f}).view({3, 2})));
   EXPECT_TRUE(values.equal(at::tensor({6.f, 7.f, 8.f, 15.f, 16.f, 17.f}).view({2, 1, 3})));
   EXPECT_TRUE(latent_joined(keys, values, heads).equal(both));
-  EXPECT_THAT(test::complaint([&] { latent_keys(both.narrow(0, 0, 5), heads); }),
+  EXPECT_THAT(test::thrown_message([&] { latent_keys(both.narrow(0, 0, 5), heads); }),
               HasSubstr("kv_b_proj must have 6 rows"));
-  EXPECT_THAT(test::complaint([&] { latent_joined(values, values, heads); }), HasSubstr("attn_k_b must be"));
-  EXPECT_THAT(test::complaint([&] { latent_joined(keys, keys, heads); }), HasSubstr("attn_v_b must be"));
+  EXPECT_THAT(test::thrown_message([&] { latent_joined(values, values, heads); }), HasSubstr("attn_k_b must be"));
+  EXPECT_THAT(test::thrown_message([&] { latent_joined(keys, keys, heads); }), HasSubstr("attn_v_b must be"));
   EXPECT_EQ(layer_of(*family_of_model_type("deepseek_v2"), "model.layers.12.enorm.weight"), 12);
   EXPECT_EQ(layer_of(*family_of_model_type("deepseek_v2"), "model.norm.weight"), -1);
 }
@@ -320,7 +321,7 @@ TEST(GgufWeights, HaveATensorForEachExpert) {
     EXPECT_EQ(weights.raw(front + "2" + end)->name, "blk.0.ffn_down_exps.weight");
   }
   const std::string path = write_stack(folder, values.narrow(0, 0, 2).contiguous(), "F32");
-  EXPECT_THAT(test::complaint([&] { GgufWeights weights(path); }),
+  EXPECT_THAT(test::thrown_message([&] { GgufWeights weights(path); }),
               HasSubstr("blk.0.ffn_down_exps.weight must have a matrix for each of 3 experts: got 2"));
 }
 

@@ -14,6 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::checkpoint::hugging_face_test {
 namespace {
@@ -462,12 +463,7 @@ TEST(HuggingFace, RefusesNamesThatDoNotFitTheModel) {
   EXPECT_THROW(with([](auto& n) { n.push_back(n[0]); }), Error);
   EXPECT_THROW(with([](auto& n) { n[1].parts.pop_back(); }), Error);
   const auto refused = [&](const std::function<void(std::vector<nn::ExternalName>&)>& edit) -> std::string {
-    try {
-      with(edit);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "taken";
+    return test::thrown_message([&] { with(edit); });
   };
   constexpr int kFused = 6, kGate = 8;
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.pop_back(); }), HasSubstr("has 24 rows, but its parts have 21"));

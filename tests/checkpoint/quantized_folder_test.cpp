@@ -5,13 +5,13 @@
 #include <array>
 #include <random>
 
-#include "base/complaint.h"
 #include "checkpoint/sample_state.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/quantized/export.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::checkpoint::quantized_folder_test {
 namespace {
@@ -165,13 +165,10 @@ TEST(QuantizedFolder, ReadsAwq) {
 std::string refusal(const json& config, const Tensors& tensors) {
   const TemporaryFolder folder;
   write(folder.path(), config, tensors);
-  try {
+  return test::thrown_message([&] {
     const auto files = open_weights(folder.path());
     files->codes("x.weight");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 TEST(QuantizedFolder, RefusesUnsupportedFormats) {
@@ -373,12 +370,7 @@ TEST(QuantizedExport, RefusesUnsupportedQuantizedValues) {
   const at::Tensor weight = sample_values({16, 64}, at::kFloat, 5);
   const auto refused = [&](const CodesByName& codes) -> std::string {
     const TemporaryFolder folder;
-    try {
-      export_gptq(folder.path(), parameters, codes, names(), json::object());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return test::thrown_message([&] { export_gptq(folder.path(), parameters, codes, names(), json::object()); });
   };
   EXPECT_THAT(refused({}), HasSubstr("at least one weight"));
   EXPECT_THAT(refused({{"other.weight", ops::round_to_codes(weight, {})}}), HasSubstr("other.weight"));
@@ -395,11 +387,11 @@ TEST(QuantizedExport, NamesWaysForSizesThatFillNoWord) {
     nn::Parameters own(tensor::MeshCoordinates({{"tensor", 1, 0}}), {at::kFloat});
     own.add("down.weight", spec, {}, true);
     const ExternalNames external{{{"down.weight", {"down.weight"}}}, "", {}};
-    return test::complaint([&] { check_gptq(own, {"down.weight"}, bits, external); });
+    return test::thrown_message([&] { check_gptq(own, {"down.weight"}, bits, external); });
   };
   const auto whole = [](int64_t outputs, int64_t inputs) { return tensor::ShardSpec::whole({outputs, inputs}); };
-  EXPECT_EQ(refused(4, whole(16, 24)), "no complaint");
-  EXPECT_EQ(refused(8, whole(12, 20)), "no complaint");
+  EXPECT_EQ(refused(4, whole(16, 24)), "");
+  EXPECT_EQ(refused(8, whole(12, 20)), "");
   EXPECT_THAT(refused(4, whole(12, 24)),
               HasSubstr("multiples of 8 to be quantized to 4 bits in a folder: got 12 and 24; use --bits 8, or "
                         "quantize while loading, which takes all sizes: --quantize=int4"));

@@ -13,6 +13,7 @@
 #include "colossal/checkpoint/weight_source.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::checkpoint::stacked_names_test {
 namespace {

@@ -9,8 +9,8 @@
 #include "colossal/base/json.h"
 #include "colossal/cli/embedding_output.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::embed_test {
 namespace {

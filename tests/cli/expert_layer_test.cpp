@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/parallel/expert/traffic.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::expert_layer_test {
 namespace {
@@ -65,8 +65,8 @@ TEST(ExpertLayer, SendsTheFormulaByWayOfNodes) {
           measured_expert_layer(work, kRanks, is_recomputed ? Recompute::Block : Recompute::None);
       EXPECT_EQ(cost.sent, parallel::hidden_states_sent(cost.node_rows, work.hidden, is_recomputed));
       EXPECT_EQ(cost.other, 0) << "all traffic is in a column";
-      const int64_t counts = kRanks * 2 * (kRanks / node - 1) + cost.node_rows.to_nodes +
-                             kRanks * (node - 1) * work.experts / kRanks;
+      const int64_t counts =
+          kRanks * 2 * (kRanks / node - 1) + cost.node_rows.to_nodes + kRanks * (node - 1) * work.experts / kRanks;
       EXPECT_EQ(cost.counts, (is_recomputed ? 2 : 1) * counts);
       EXPECT_EQ(cost.node_rows.tokens < cost.node_rows.to_nodes, node == 2) << "tokens use several experts of a node";
     }
@@ -115,7 +115,7 @@ TEST(ExactInputs, HaveLogitsThatFloatsHoldExactly) {
 
 TEST(ExpertLayer, RefusesSizesThatDoNotDivide) {
   const auto refusal = [](const ExpertWorkload& work, int64_t ranks) {
-    return test::complaint([&] { measured_expert_layer(work, ranks, Recompute::None); });
+    return test::thrown_message([&] { measured_expert_layer(work, ranks, Recompute::None); });
   };
   EXPECT_THAT(refusal(kSmallLayer, 3),
               HasSubstr("[experts] the rows of a batch must be divisible by the ranks: got 4 rows on 3 ranks"));

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/complaint.h"
 #include "support/generated_text.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::local_engine_test {
 namespace {
@@ -73,12 +73,12 @@ TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {
   const AnswerPart answer = whole(*engine.submit({5, 6}, engine.options(R"({"max_tokens": 3})")));
   EXPECT_EQ(answer.ids.size(), 3U);
   EXPECT_THAT(answer.text, IsEmpty());
-  EXPECT_THAT(test::complaint([&] { engine.prompt_ids("a"); }), HasSubstr("must be a list of token ids"));
-  EXPECT_THAT(test::complaint([&] { engine.submit({5}, engine.options(R"({"stop": ["a"]})")); }),
+  EXPECT_THAT(test::thrown_message([&] { engine.prompt_ids("a"); }), HasSubstr("must be a list of token ids"));
+  EXPECT_THAT(test::thrown_message([&] { engine.submit({5}, engine.options(R"({"stop": ["a"]})")); }),
               HasSubstr("stop strings need a tokenizer"));
   const auto request = engine.submit({5}, engine.options(R"({"json_schema": {"enum": [1]}})"));
   for (int reader = 0; reader < 2; ++reader)
-    EXPECT_THAT(test::complaint([&] { whole(*request); }), HasSubstr("json_schema needs a tokenizer"));
+    EXPECT_THAT(test::thrown_message([&] { whole(*request); }), HasSubstr("json_schema needs a tokenizer"));
 }
 
 TEST_F(LocalEngineTest, EndsAtStopStrings) {
@@ -104,7 +104,7 @@ TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
   EXPECT_EQ(cancelled->next(kLong).finish_reason, FinishReason::Cancelled);
   engine.close();
   EXPECT_EQ(whole(*left).finish_reason, FinishReason::Cancelled);
-  EXPECT_THAT(test::complaint([&] { engine.submit({5}, long_one); }), HasSubstr("the engine must be open"));
+  EXPECT_THAT(test::thrown_message([&] { engine.submit({5}, long_one); }), HasSubstr("the engine must be open"));
 }
 
 TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
@@ -116,7 +116,7 @@ TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
       threads.emplace_back([&] {
         together.arrive_and_wait();
         engine.close();
-        EXPECT_THAT(test::complaint([&] { engine.submit({5}, {}); }), HasSubstr("the engine must be open"));
+        EXPECT_THAT(test::thrown_message([&] { engine.submit({5}, {}); }), HasSubstr("the engine must be open"));
       });
     // Threads and requests are there before the latch opens, so that none of 40 requests ends by itself.
     std::vector<std::unique_ptr<LocalRequest>> requests;
@@ -143,14 +143,15 @@ TEST_F(LocalEngineTest, MakesDescriptorsReadable) {
 
 TEST_F(LocalEngineTest, RefusesWrongOptions) {
   const auto refusal = [](const Arguments& arguments) {
-    return test::complaint([&] { LocalEngine engine(arguments); });
+    return test::thrown_message([&] { LocalEngine engine(arguments); });
   };
   EXPECT_THAT(refusal({"--from", "/nowhere"}), HasSubstr("/nowhere"));
   EXPECT_THAT(refusal(words({"--quantize", "int3"})), StartsWith("[engine] colossal generate: --quantize"));
   EXPECT_THAT(refusal(words({"--parallel.tensor", "2"})), HasSubstr("must have one rank: got 2"));
   LocalEngine engine(words());
-  EXPECT_THAT(test::complaint([&] { engine.options(R"({"top_k": 3})"); }), HasSubstr("no effect at temperature 0"));
-  EXPECT_THAT(test::complaint([&] { engine.options(R"({"topk": 3})"); }), HasSubstr("topk"));
+  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"top_k": 3})"); }),
+              HasSubstr("no effect at temperature 0"));
+  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"topk": 3})"); }), HasSubstr("topk"));
 }
 
 }  // namespace

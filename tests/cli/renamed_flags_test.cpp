@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/complaint.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/cli/arguments.h"
 #include "colossal/infer/generation_options.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::renamed_flags_test {
 namespace {
@@ -122,7 +122,7 @@ TEST(RenamedFlags, ApplyToPromptLines) {
   infer::GenerationOptions options;
   EXPECT_THAT(read_json(ordered_json::parse(R"({"sinks": 2})"), options, "generate"), ElementsAre("attention_sinks"));
   EXPECT_EQ(options.attention_sinks, 2);
-  EXPECT_EQ(test::complaint(
+  EXPECT_EQ(test::thrown_message(
                 [&] { read_json(ordered_json::parse(R"({"attention_sinks": 2, "sinks": 2})"), options, "generate"); }),
             "[generate] sinks is now attention_sinks, and both are given: leave out sinks");
 }

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::compressed_collectives_test {
 namespace {

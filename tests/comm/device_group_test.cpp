@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "colossal/comm/backends/idle_groups.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::device_group_test {
 namespace {

@@ -9,7 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/host.h"
 #include "colossal/comm/launch/local_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::environment_test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::failures_test {
 namespace {

@@ -16,7 +16,7 @@
 #include "colossal/comm/backends/segment.h"
 #include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/seal.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::handover_test {
 namespace {

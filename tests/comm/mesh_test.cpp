@@ -6,7 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::mesh_test {
 namespace {

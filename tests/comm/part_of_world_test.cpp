@@ -8,10 +8,11 @@
 #include <chrono>
 #include <future>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::part_of_world_test {
 namespace {
@@ -112,9 +113,7 @@ TEST(PartOfWorld, RefusesGroupsWithRanksOfOtherParts) {
   comm::run_ranks(4, [](World& world) {
     PartOfWorld part(world, 2);
     for (const int other : {-1, 2, 3})
-      EXPECT_EQ(thrown_message([&] {
-                  part.make_group("tensor", {part.rank(), other});
-                }),
+      EXPECT_EQ(thrown_message([&] { part.make_group("tensor", {part.rank(), other}); }),
                 concat("[comm] group \"tensor\": ranks must be in [0, 2): got ", other));
   });
 }

@@ -17,7 +17,7 @@
 #include "colossal/tensor/flops.h"
 #include "colossal/tensor/moved_bytes.h"
 #include "colossal/tensor/transfers.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::recording_test {
 namespace {

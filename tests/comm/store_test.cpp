@@ -12,7 +12,7 @@
 #include "colossal/comm/descriptor.h"
 #include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/seal.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::store_test {
 namespace {

@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/ranks_values.h"
+#include "colossal/base/error.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::transport_choice_test {
 namespace {
@@ -70,9 +71,7 @@ TEST(TransportChoice, ComparesGpusNotTheirNumberPerRank) {
 TEST(TransportChoice, RefusesNcclIfRanksShareAGpu) {
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "nccl")).backend, "nccl");
   EXPECT_THAT(
-      thrown_message([] {
-        choose_transport(run_on({{"a", 2, 1}}, "nccl"));
-      }),
+      thrown_message([] { choose_transport(run_on({{"a", 2, 1}}, "nccl")); }),
       HasSubstr("[launch] backend = \"nccl\" needs one GPU per rank: ranks 0 and 1 share the GPU at 0000:10:00.0"));
 }
 

@@ -13,7 +13,7 @@
 #include "colossal/comm/decorators/announcements.h"
 #include "colossal/comm/rank_world.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::watchdog_test {
 namespace {

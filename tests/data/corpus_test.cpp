@@ -17,6 +17,7 @@
 #include "colossal/text/tokenizers/byte.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::corpus_test {
 namespace {
@@ -41,12 +42,7 @@ std::string text(const Corpus& corpus) {  // an end token becomes `|`
 }
 
 std::string refusal(const std::string& path, const std::vector<std::string>& excluded = {}) {
-  try {
-    Corpus::open(path, kBytes, excluded);
-    return "opened";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return test::thrown_message([&] { Corpus::open(path, kBytes, excluded); });
 }
 
 /// A tokenizer of upper-case letters, each of which is a token.

@@ -11,6 +11,7 @@
 #include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/paths.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::corrupted_spans_test {
 namespace {
@@ -159,22 +160,20 @@ TEST(CorruptedSpans, FindsTheSentinelsOfT5) {
 }
 
 TEST(CorruptedSpans, RefusesSizesThatHoldNoText) {
-  const auto refusal = [](const std::function<void()>& work) -> std::string {
-    try {
-      work();
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "";
-  };
-  EXPECT_THAT(refusal([] { span_counts({.source = 2, .target = 9}, {}); }), HasSubstr("at least 3 tokens"));
-  EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = -1}, {}); }), HasSubstr("model.source_tokens"));
-  EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = 9}, {.density = 1}); }), HasSubstr("between 0 and 1"));
-  EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = 9}, {.mean_span = 0}); }), HasSubstr("at least 1"));
-  EXPECT_THAT(refusal([] { CorruptedSpans(counting(20), {.source = 64, .target = 24}, {}, sentinels(9)); }),
-              HasSubstr("shorter than one sample"));
-  EXPECT_THAT(refusal([] { CorruptedSpans(counting(200), {.source = 64, .target = 24}, {}, sentinels(1)); }),
-              HasSubstr("one for each span: got 1"));
+  EXPECT_THAT(test::thrown_message([] { span_counts({.source = 2, .target = 9}, {}); }),
+              HasSubstr("at least 3 tokens"));
+  EXPECT_THAT(test::thrown_message([] { span_counts({.source = 9, .target = -1}, {}); }),
+              HasSubstr("model.source_tokens"));
+  EXPECT_THAT(test::thrown_message([] { span_counts({.source = 9, .target = 9}, {.density = 1}); }),
+              HasSubstr("between 0 and 1"));
+  EXPECT_THAT(test::thrown_message([] { span_counts({.source = 9, .target = 9}, {.mean_span = 0}); }),
+              HasSubstr("at least 1"));
+  EXPECT_THAT(
+      test::thrown_message([] { CorruptedSpans(counting(20), {.source = 64, .target = 24}, {}, sentinels(9)); }),
+      HasSubstr("shorter than one sample"));
+  EXPECT_THAT(
+      test::thrown_message([] { CorruptedSpans(counting(200), {.source = 64, .target = 24}, {}, sentinels(1)); }),
+      HasSubstr("one for each span: got 1"));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "support/cifar_folder.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::document_stream_test {
 namespace {

@@ -15,6 +15,7 @@
 #include "support/cifar_folder.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::json_lines_test {
 namespace {
@@ -185,12 +186,7 @@ TEST(JsonLines, JoinsColumnsAndNamesMissingOnes) {
   const auto record = parse_json_line(R"({"title": "A", "text": "b", "n": 3})", "f", 4);
   EXPECT_EQ(text_of_columns(record, {"title", "text"}, "f", 4), "A\n\nb");
   const auto refusal = [&](const char* column) {
-    try {
-      text_of_columns(record, {column}, "f", 4);
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return std::string();
+    return test::thrown_message([&] { text_of_columns(record, {column}, "f", 4); });
   };
   EXPECT_THAT(refusal("body"), HasSubstr("f:4: no column body"));
   EXPECT_THAT(refusal("n"), HasSubstr("f:4: column n must be text: got number"));
@@ -248,14 +244,7 @@ TEST(JsonLines, RecognizesAFolderWithoutTextsAmongThem) {
 TEST(JsonLines, RefusesNamesThatNoCheckpointCanStore) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("caf\xe9.jsonl", "{}\n");
-  const auto refusal = [](const std::string& path) {
-    try {
-      record_files(path);
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return std::string();
-  };
+  const auto refusal = [](const std::string& path) { return test::thrown_message([&] { record_files(path); }); };
   EXPECT_THAT(refusal(file), HasSubstr("file names must be UTF-8"));
   EXPECT_THAT(refusal(folder.path()), HasSubstr("file names must be UTF-8"));
 }

@@ -7,8 +7,8 @@
 #include "colossal/data/texts/labelled.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/cifar_folder.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::labelled_texts_test {
 namespace {

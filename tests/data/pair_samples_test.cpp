@@ -7,7 +7,7 @@
 
 #include "colossal/base/json.h"
 #include "colossal/text/tokenizers/byte.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::pair_samples_test {
 namespace {

@@ -14,8 +14,8 @@
 #include "colossal/data/texts/labelled.h"
 #include "colossal/data/texts/pair_samples.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::parquet_test {
 namespace {

@@ -21,8 +21,8 @@
 #include "colossal/base/json_file.h"
 #include "colossal/data/pictures/folder.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::picture_test {
 namespace {

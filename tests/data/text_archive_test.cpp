@@ -14,6 +14,7 @@
 #include "colossal/text/tokenizers/byte.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::data::text_archive_test {
 namespace {
@@ -30,12 +31,7 @@ std::string gzip_of(const std::string& path, const std::string& content) {
 }
 
 std::string refusal(const std::string& path) {
-  try {
-    read_text_archive(path);
-    return "read";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return test::thrown_message([&] { read_text_archive(path); });
 }
 
 /// A folder with small texts, one above 1 MiB, an empty one, one of another format and files that are no texts.
@@ -138,7 +134,7 @@ TEST_F(TextArchive, RefusesFoldersWithoutTexts) {
 
 TEST_F(TextArchive, RefusesWrongContent) {
   const std::string start = "colossal text archive 1\n";
-  EXPECT_EQ(refusal(gzip_of(archive, start + "1 a.md\nA")), "read");
+  EXPECT_EQ(refusal(gzip_of(archive, start + "1 a.md\nA")), "");
   for (const std::string& wrong :
        {std::string("another file"), start, start + "1 a.md\n", start + "2 a.md\nA", start + "1 a.md\nAB",
         start + "-1 a.md\nA", start + "x a.md\nA", start + "1a.md\nA", start + "99999999999999999999 a.md\nA",

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "base/complaint.h"
 #include "http/test_server.h"
+#include "support/thrown_message.h"
 
 namespace colossal::http_test {
 namespace {
@@ -93,7 +93,7 @@ TEST(Client, ConnectsAgainAfterAnIdleConnectionWasClosed) {
 
 TEST(Client, ExplainsItsErrors) {
   const auto complaint_of = [](http::ClientOptions options) {
-    return test::complaint([&] { Client(options).get("/"); });
+    return test::thrown_message([&] { Client(options).get("/"); });
   };
   for (const char* url : {"https://localhost", "localhost:8000", "http://", "http://:80", "http://[::1"})
     EXPECT_THAT(complaint_of({.url = url}), HasSubstr("http://HOST[:PORT][/PREFIX]: got ")) << url;

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/http/routes.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::http::keys_test {
 namespace {
@@ -18,7 +18,7 @@ using ::testing::Not;
 std::string complaint_about(const std::string& content) {
   const test::TemporaryFolder folder;
   const std::string path = folder.write("keys", content);
-  return test::complaint([&] { read_keys(path); });
+  return test::thrown_message([&] { read_keys(path); });
 }
 
 TEST(Keys, ReadOneALine) {
@@ -38,7 +38,7 @@ TEST(Keys, NamesTheLineAndNotTheKey) {
   EXPECT_THAT(complaint_about("key-key-key\n\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"), HasSubstr("line 2"));
   EXPECT_THAT(complaint_about("twice-twice\n\ntwice-twice\n"), AllOf(HasSubstr("line 3"), Not(HasSubstr("twice-"))));
   EXPECT_THAT(complaint_about("# nothing\n\n"), HasSubstr("at least one key"));
-  EXPECT_THAT(test::complaint([] { read_keys("/no/such/keys"); }), HasSubstr("/no/such/keys"));
+  EXPECT_THAT(test::thrown_message([] { read_keys("/no/such/keys"); }), HasSubstr("/no/such/keys"));
 }
 
 const Handler kNoHandler = [](const Request&, Exchange) {};

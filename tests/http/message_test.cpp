@@ -7,10 +7,10 @@
 
 #include <set>
 
-#include "base/complaint.h"
 #include "colossal/http/body_memory.h"
 #include "colossal/http/error_answer.h"
 #include "colossal/http/limits.h"
+#include "support/thrown_message.h"
 
 namespace colossal::http::message_test {
 namespace {
@@ -51,7 +51,8 @@ TEST(Limits, NeedRoomForOneBody) {
   ServerLimits limits;
   limits.check();
   limits.max_bodies = limits.max_body - 1;
-  EXPECT_THAT(test::complaint([&] { limits.check(); }), HasSubstr("max_bodies must be at least max_body, 8MiB: got"));
+  EXPECT_THAT(test::thrown_message([&] { limits.check(); }),
+              HasSubstr("max_bodies must be at least max_body, 8MiB: got"));
 }
 
 TEST(Limits, FitTheOpenFiles) {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <deque>
 
-#include "base/complaint.h"
 #include "http/test_server.h"
+#include "support/thrown_message.h"
 
 namespace colossal::http_test {
 namespace {
@@ -311,9 +311,10 @@ TEST(Server, RefusesAPortInUse) {
   TestServer server;
   ServerOptions options;
   options.port = server.port();
-  EXPECT_THAT(test::complaint([&] { http::Server(options, {}); }), AllOf(HasSubstr("is in use"), HasSubstr("--port")));
+  EXPECT_THAT(test::thrown_message([&] { http::Server(options, {}); }),
+              AllOf(HasSubstr("is in use"), HasSubstr("--port")));
   options.host = "no.address";
-  EXPECT_THAT(test::complaint([&] { http::Server(options, {}); }), HasSubstr("host must be an IP address"));
+  EXPECT_THAT(test::thrown_message([&] { http::Server(options, {}); }), HasSubstr("host must be an IP address"));
 }
 
 TEST(Server, AnswersQuickRoutesBesideSlowHandlers) {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "http/test_server.h"
+#include "support/thrown_message.h"
 
 namespace colossal::http_test {
 namespace {
@@ -165,7 +165,7 @@ TEST(EventStream, SendsExceptionsAsEvents) {
   ASSERT_TRUE(client.receive_until("0\r\n\r\n"));
   EXPECT_THAT(client.received,
               AllOf(HasSubstr("data: {\"error\":{\"message\":\"rank 1 has ended\""), Not(HasSubstr("DONE"))));
-  EXPECT_THAT(test::complaint([&] { exchange->begin_events(); }), HasSubstr("one answer"));
+  EXPECT_THAT(test::thrown_message([&] { exchange->begin_events(); }), HasSubstr("one answer"));
 }
 
 TEST(EventStream, TakesEventsFromManyThreads) {

@@ -5,12 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::conversation_test {
 namespace {
@@ -111,7 +111,7 @@ TEST_F(Conversation, EndsAtStopsAndWhenEmitReturnsFalse) {
 TEST_F(Conversation, RefusesUnusedOptions) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
-    EXPECT_EQ(test::complaint([&] {
+    EXPECT_EQ(test::thrown_message([&] {
                 infer::Conversation(engine, *saved.tokenizer, chat_template, {}, {.options = {.logprobs = 2}});
               }),
               "[conversation] a conversation does not use logprobs: leave out --logprobs");
@@ -125,10 +125,10 @@ TEST_F(Conversation, KeepsItsMessagesAfterAnError) {
     const auto forever = [](const std::string&) { return true; };
     conversation.answer("Hi", forever);
     const auto before = conversation.messages();
-    EXPECT_THAT(test::complaint([&] { conversation.answer(std::string(5000, 'x'), forever); }),
+    EXPECT_THAT(test::thrown_message([&] { conversation.answer(std::string(5000, 'x'), forever); }),
                 HasSubstr("must fit the model's positions"));
     EXPECT_EQ(conversation.messages(), before);
-    EXPECT_THAT(test::complaint([&] {
+    EXPECT_THAT(test::thrown_message([&] {
                   conversation.answer("M", [](const std::string&) -> bool { throw Error("test", "no more paper"); });
                 }),
                 HasSubstr("no more paper"));
@@ -137,7 +137,7 @@ TEST_F(Conversation, KeepsItsMessagesAfterAnError) {
     const text::ChatTemplate strict("{% if messages|length > 1 %}{{ raise_exception('one only') }}{% endif %}x");
     infer::Conversation refused(engine, *saved.tokenizer, strict, {}, {.options = {.max_tokens = 2}});
     refused.answer("Hi", forever);
-    EXPECT_THAT(test::complaint([&] { refused.answer("again", forever); }), HasSubstr("one only"));
+    EXPECT_THAT(test::thrown_message([&] { refused.answer("again", forever); }), HasSubstr("one only"));
     EXPECT_EQ(refused.messages().size(), 2U);
   });
 }

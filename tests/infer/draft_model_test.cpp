@@ -21,7 +21,7 @@
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::draft_model_test {
 namespace {

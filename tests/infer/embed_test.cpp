@@ -14,8 +14,8 @@
 #include "colossal/infer/engine.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::embed_test {
 namespace {

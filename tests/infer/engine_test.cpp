@@ -19,7 +19,7 @@
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::engine_test {
 namespace {

@@ -4,19 +4,19 @@
 
 #include <functional>
 
-#include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::engine_turns_test {
 namespace {
 
 using engine_test::into;
 using engine_test::Tokens;
-using test::complaint;
+using test::thrown_message;
 using testing::HasSubstr;
 
 class EngineTurns : public testing::Test {
@@ -69,7 +69,7 @@ TEST_F(EngineTurns, CountRequestsAndBlocks) {
     std::vector<Event> events;
     for (int64_t i = 0; i < 2; ++i) engine.add(request_of(10 * i, 20, 2, "a"), into(events));
     EXPECT_EQ(engine.load().waiting, 2);
-    EXPECT_THAT(complaint([&] { engine.add(request_of(1, 2, 3)); }), HasSubstr("the queue is full"));
+    EXPECT_THAT(thrown_message([&] { engine.add(request_of(1, 2, 3)); }), HasSubstr("the queue is full"));
     engine.step();
     EXPECT_EQ(engine.load().waiting, 0);
     EXPECT_EQ(engine.load().running, 2);
@@ -141,10 +141,10 @@ TEST_F(EngineTurns, RefuseToStartAfterALaterRequest) {
     Engine engine(model, small);
     Request request = request_of(3, 4, 5);
     request.after = 0;
-    EXPECT_THAT(complaint([&] { engine.add(request); }),
+    EXPECT_THAT(thrown_message([&] { engine.add(request); }),
                 HasSubstr("after must be the id of an earlier request, or -1: got 0"));
     request.after = -2;
-    EXPECT_THAT(complaint([&] { engine.add(request); }), HasSubstr("got -2"));
+    EXPECT_THAT(thrown_message([&] { engine.add(request); }), HasSubstr("got -2"));
   });
 }
 

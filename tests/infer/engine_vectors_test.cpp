@@ -12,7 +12,7 @@
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::engine_vectors_test {
 namespace {
@@ -108,9 +108,8 @@ TEST_P(EngineVectors, EqualThoseOfWholeTextsInEveryLayout) {
   layouts[0].tensor.size = 2;
   layouts[1].pipeline.size = 2;
   for (const distributed::ParallelConfig& layout : layouts)
-    with_model(folder / "hf", layout, [](distributed::DistributedModel& model) {
-      expect_those_of_whole_texts(model, Pooling::Mean, true);
-    });
+    with_model(folder / "hf", layout,
+               [](distributed::DistributedModel& model) { expect_those_of_whole_texts(model, Pooling::Mean, true); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineVectors, testing::Values("gpt2-tiny", "llama-tiny"),

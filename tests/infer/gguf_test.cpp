@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
@@ -13,6 +12,7 @@
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "support/generated_text.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::gguf_test {
 namespace {
@@ -174,7 +174,7 @@ TEST(Gguf, ChoosesTheTypeOfEachMatrix) {
   EXPECT_EQ(type_of("bf16", "blk.0.attn_norm.weight"), "F32");
   EXPECT_EQ(type_of("q4_0", "blk.0.attn_q.weight"), "Q4_0");
   EXPECT_EQ(type_of("q4_k", "blk.4.attn_q.weight"), "Q8_0");  // rows of 64
-  EXPECT_THAT(test::complaint([&] { write_gguf(folder / "hf", folder / "b.gguf", "q5_k"); }),
+  EXPECT_THAT(test::thrown_message([&] { write_gguf(folder / "hf", folder / "b.gguf", "q5_k"); }),
               HasSubstr("cannot be written in type q5_k"));
 }
 

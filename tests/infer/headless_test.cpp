@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/engine.h"
@@ -14,6 +13,7 @@
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::headless_test {
 namespace {
@@ -36,7 +36,8 @@ TEST(HeadlessModel, RefusesToComputeLogits) {
     const auto sent = [&] { return world.traffic().total().calls; };
     const int64_t before = sent();
     const auto refused = [](const auto& work) {
-      EXPECT_THAT(test::complaint(work), testing::HasSubstr("[model] headless has no head, which losses of labels"));
+      EXPECT_THAT(test::thrown_message(work),
+                  testing::HasSubstr("[model] headless has no head, which losses of labels"));
     };
     refused([&] { Engine(model, {}); });
     refused([&] { Engine(model, {.alone = true}); });

@@ -16,7 +16,6 @@
 #include <memory>
 #include <random>
 
-#include "base/complaint.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
@@ -32,6 +31,7 @@
 #include "infer/engine_answers.h"
 #include "support/parity.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::multi_token_drafts_test {
 namespace {
@@ -344,7 +344,7 @@ TEST(MultiTokenDraftsOfFolders, NeedLayers) {
     comm::Mesh mesh(world, ParallelConfig{}.axes());
     DistributedModel model(mesh, {}, tiny(0), {}, {});
     ModelRunner runner(model, {.blocks = 4, .block_tokens = 16});
-    EXPECT_THAT(test::complaint([&] { infer::MultiTokenDrafts(model, runner); }),
+    EXPECT_THAT(test::thrown_message([&] { infer::MultiTokenDrafts(model, runner); }),
                 testing::HasSubstr("need a model that has some"));
   });
 }

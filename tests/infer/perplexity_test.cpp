@@ -17,7 +17,7 @@
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::perplexity_test {
 namespace {

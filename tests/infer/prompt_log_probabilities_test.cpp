@@ -14,7 +14,7 @@
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::prompt_log_probabilities_test {
 namespace {

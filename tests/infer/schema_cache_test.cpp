@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/complaint.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::schema_cache_test {
 namespace {
@@ -46,7 +46,7 @@ TEST(SchemaCache, RefusesSchemasBeforeAnythingRuns) {
   const text::ByteTokenizer tokenizer;
   SchemaCache schemas(tokenizer, {256});
   const auto message = [&](const std::string& schema) {
-    return test::complaint([&] { schemas.compiled(schema, "response_format"); });
+    return test::thrown_message([&] { schemas.compiled(schema, "response_format"); });
   };
   EXPECT_THAT(message(R"({"$ref": "#"})"), HasSubstr("response_format #: a schema must allow a finite value"));
   EXPECT_THAT(message(R"({"properties": {"a": {"unevaluatedItems": false}}})"),
@@ -78,7 +78,7 @@ TEST(SchemaCache, CompilesAside) {
   for (int i = 0; i < 3; ++i) schemas.compile_aside(constant(i));
   while (!schemas.has(constant(2))) std::this_thread::yield();
   EXPECT_EQ(schemas.kept(), (std::vector<std::string>{constant(2), constant(1), constant(0)}));
-  EXPECT_THAT(test::complaint([&] { schemas.compiled(R"({"$ref": "#"})"); }), HasSubstr("finite"));
+  EXPECT_THAT(test::thrown_message([&] { schemas.compiled(R"({"$ref": "#"})"); }), HasSubstr("finite"));
 }
 
 TEST(SchemaCache, CompilesASchemaOnceForSeveralThreads) {
@@ -100,7 +100,7 @@ TEST(SchemaCache, MakesNewMasksAfterALimit) {
   const auto depth = [&] {
     const auto constraint = schemas.constraint("{}");
     int reached = 0;
-    EXPECT_THAT(test::complaint([&] {
+    EXPECT_THAT(test::thrown_message([&] {
                   for (; reached < 100000; ++reached) constraint->allowed(257), constraint->accept('[');
                 }),
                 HasSubstr("[grammar] the states of a grammar must take at most 100000 bytes"));

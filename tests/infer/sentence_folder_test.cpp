@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::sentence_folder_test {
 namespace {

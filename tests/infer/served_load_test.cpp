@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::served_load_test {
 namespace {
@@ -29,7 +29,7 @@ TEST(ServedLoad, DrawsTheRequestedArrivals) {
   EXPECT_NEAR(before, 800, 5 * 13);
   EXPECT_NEAR(prompts / 4000, 10, 0.25);
   EXPECT_NEAR(answers / 4000, 3, 0.07);
-  EXPECT_THAT(test::complaint([] { random_arrivals({.rate = 0}, 7); }), testing::HasSubstr("must be positive"));
+  EXPECT_THAT(test::thrown_message([] { random_arrivals({.rate = 0}, 7); }), testing::HasSubstr("must be positive"));
 }
 
 TEST(ServedLoad, ComputesPercentilesByNearestRank) {
@@ -39,7 +39,7 @@ TEST(ServedLoad, ComputesPercentilesByNearestRank) {
   EXPECT_EQ(percentile(values, 0.8), 4);
   EXPECT_EQ(percentile(values, 0.81), 5);
   EXPECT_EQ(percentile(values, 1), 5);
-  EXPECT_THAT(test::complaint([] { percentile({}, 0.5); }), testing::HasSubstr("at least one value"));
+  EXPECT_THAT(test::thrown_message([] { percentile({}, 0.5); }), testing::HasSubstr("at least one value"));
 }
 
 TEST(ServedLoad, CompletesAndTimesEveryRequest) {

@@ -10,8 +10,8 @@
 #include "colossal/infer/engine.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::infer::streamed_generation_test {
 namespace {
@@ -149,13 +149,9 @@ TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
   // Reading a weight would report the damaged file.
   const std::string file = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 4);
-  EXPECT_THAT(test::thrown_message([&] {
-                generated({folder / "run", in_tiers(4096, folder / "disk")});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(4096, folder / "disk")}); }),
               testing::HasSubstr("the smallest that works is"));
-  EXPECT_THAT(test::thrown_message([&] {
-                generated({folder / "run", in_tiers(1 << 20, "")});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(1 << 20, "")}); }),
               testing::HasSubstr("memory.disk must name a folder for the rest"));
 }
 
@@ -163,9 +159,7 @@ TEST_F(StreamedLoading, RefusesADeviceBudgetOnTheCpu) {
   run::MemoryConfig memory = in_tiers(0, "");
   memory.device = 1 << 20;
   EXPECT_THAT(
-      test::thrown_message([&] {
-        generated({folder / "run", memory});
-      }),
+      test::thrown_message([&] { generated({folder / "run", memory}); }),
       testing::AllOf(testing::HasSubstr("device = \"1MiB\" needs an accelerator"), testing::HasSubstr("memory.host")));
 }
 
@@ -173,16 +167,12 @@ TEST_F(StreamedLoading, NamesADamagedFile) {
   const std::string shortened = folder / "hf/model.safetensors",
                     changed = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(shortened, std::filesystem::file_size(shortened) - 4);
-  EXPECT_THAT(test::thrown_message([&] {
-                generated({folder / "hf", in_tiers(1 << 20, folder / "disk")});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { generated({folder / "hf", in_tiers(1 << 20, folder / "disk")}); }),
               testing::AllOf(testing::HasSubstr(shortened), testing::HasSubstr("truncated")));
   std::string bytes = test::read_all(changed);
   bytes.back() ^= 1;
   folder.write("run/checkpoints/step-000001/rank-00000.safetensors", bytes);
-  EXPECT_THAT(test::thrown_message([&] {
-                generated({folder / "run", in_tiers(1 << 20, folder / "disk")});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(1 << 20, folder / "disk")}); }),
               testing::AllOf(testing::HasSubstr(changed), testing::HasSubstr("checksum")));
 }
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::memory::account_test {
 namespace {
@@ -69,7 +69,9 @@ TEST(Account, CountsAKindUntilItsTensorsAreGone) {
 TEST(Account, ResetsPeaks) {
   Account account;
   at::Tensor kept = block();
-  { const at::Tensor brief = block(); }
+  {
+    const at::Tensor brief = block();
+  }
   EXPECT_EQ(account.usage().peak_total, 2 * kBytes);
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_total, kBytes);
@@ -225,7 +227,9 @@ TEST(Account, CountsHostMemoryApartFromTheDevice) {
   }
   EXPECT_EQ(account.usage().total, 2 * kBytes);
   EXPECT_EQ(account.usage().device, kBytes);
-  { const at::Tensor brief = block(); }
+  {
+    const at::Tensor brief = block();
+  }
   EXPECT_EQ(account.usage().peak_device, 2 * kBytes);
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_device, kBytes);
@@ -233,7 +237,9 @@ TEST(Account, CountsHostMemoryApartFromTheDevice) {
 
 // LibTorch's own allocator would warn about every thousandth block, including the first one.
 TEST(Account, PrintsNoWarningsAboutEarlierBlocks) {
-  { const Account first; }  // the allocator reports from here on
+  {
+    const Account first;
+  }  // the allocator reports from here on
   std::vector<at::Tensor> before;
   for (int i = 0; i < 1001; ++i) before.push_back(block());
   const Account account;

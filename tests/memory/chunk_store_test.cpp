@@ -12,7 +12,7 @@
 #include "memory/foreign_module.h"
 #include "support/counting_store.h"
 #include "support/decorated_world.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::memory::chunk_store_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/device_placement.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::memory::device_trace_test {
 namespace {

@@ -5,11 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "support/counting_store.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::memory::loaded_store_test {
 namespace {

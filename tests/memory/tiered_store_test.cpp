@@ -11,9 +11,10 @@
 #include <filesystem>
 #include <random>
 
+#include "colossal/base/error.h"
 #include "memory/shaped_file.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::memory::tiered_store_test {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
@@ -14,7 +15,7 @@
 #include "colossal/ops/rotary.h"
 #include "models/hidden_states.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::models::decoder_test {

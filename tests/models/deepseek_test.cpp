@@ -6,12 +6,12 @@
 
 #include <map>
 
-#include "base/complaint.h"
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::deepseek_test {
 namespace {
@@ -138,7 +138,7 @@ TEST(Deepseek, RefusesFoldersByKey) {
   const auto refusal = [](const ModelShape& s, const json& change) {
     json j = s.architecture->hugging_face.to_json(s);
     j.update(change);
-    return test::complaint([&] { built_in().shape_of(j); });
+    return test::thrown_message([&] { built_in().shape_of(j); });
   };
   EXPECT_THAT(refusal(v3, {{"scoring_func", "softmax"}}), HasSubstr("scoring_func of a DeepSeek must be sigmoid"));
   EXPECT_THAT(refusal(v3, {{"topk_method", "greedy"}}), HasSubstr("topk_method"));
@@ -162,9 +162,9 @@ TEST(Deepseek, RefusesExportsThatNoFolderCanSay) {
     auto own = s.own.as<DeepseekSizes>();
     change(own);
     const ModelShape changed = with(own);
-    return test::complaint([&] { changed.architecture->hugging_face.to_json(changed); });
+    return test::thrown_message([&] { changed.architecture->hugging_face.to_json(changed); });
   };
-  EXPECT_EQ(refusal([](DeepseekSizes&) {}), "no complaint");
+  EXPECT_EQ(refusal([](DeepseekSizes&) {}), "");
   EXPECT_THAT(refusal([](DeepseekSizes& own) { own.experts.every = 2; }), HasSubstr("experts.every must be 1"));
   EXPECT_THAT(refusal([](DeepseekSizes& own) { own.experts.dense = {3}; }), HasSubstr("experts.dense must be empty"));
   EXPECT_THAT(refusal([](DeepseekSizes& own) { own.experts.shared = 0; }), HasSubstr("experts.shared"));
@@ -174,12 +174,12 @@ TEST(Deepseek, RefusesExportsThatNoFolderCanSay) {
   const ModelShape v2 = odd_shapes()[1];
   auto own = v2.own.as<DeepseekSizes>();
   own.multi_token_layers = 1;
-  EXPECT_THAT(test::complaint([&] { v2.architecture->hugging_face.to_json(with(own)); }),
+  EXPECT_THAT(test::thrown_message([&] { v2.architecture->hugging_face.to_json(with(own)); }),
               HasSubstr("multi_token_layers must be 0 for a folder of deepseek_v2"));
 }
 
 TEST(Deepseek, RefusesHeadsThatShareKeys) {
-  EXPECT_THAT(test::complaint([] { built_in().resolve({.name = "deepseek-tiny", .kv_heads = 2}); }),
+  EXPECT_THAT(test::thrown_message([] { built_in().resolve({.name = "deepseek-tiny", .kv_heads = 2}); }),
               HasSubstr("kv_heads of a deepseek must be heads"));
   EXPECT_EQ(built_in().resolve({.name = "deepseek-tiny", .heads = 6}).head_dim, 24);
 }

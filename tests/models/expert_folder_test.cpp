@@ -10,7 +10,7 @@
 #include "colossal/models/families/qwen3.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::expert_folder_test {
 namespace {

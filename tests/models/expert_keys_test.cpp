@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/base/config.h"
+#include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/families/gpt2.h"
@@ -14,8 +15,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/experts.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::expert_keys_test {
 namespace {

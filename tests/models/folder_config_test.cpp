@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::folder_config_test {
 namespace {
@@ -59,9 +59,7 @@ TEST(FolderConfig, RefusesUnsupportedValuesByKey) {
   EXPECT_EQ(test::thrown_message([&] { c.must_be("none", 0); }), "");
   EXPECT_EQ(test::thrown_message([&] { c.must_be("absent", 0); }), "");
   EXPECT_THAT(test::thrown_message([&] { c.must_be("drop", 0); }), HasSubstr("drop of a Strange must be 0: got 0.1"));
-  EXPECT_THAT(test::thrown_message([&] {
-                c.must_be_one_of("act", {"gelu", "silu"});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { c.must_be_one_of("act", {"gelu", "silu"}); }),
               HasSubstr("act of a Strange must be one of gelu, silu: got relu"));
   EXPECT_THAT(test::thrown_message([&] { c.object("in").must_be("k", false); }),
               HasSubstr("in.k of a Strange must be false: got true"));

@@ -5,7 +5,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::folder_names_test {
 namespace {

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "base/complaint.h"
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/models/config.h"
@@ -16,6 +15,7 @@
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::gpt_families_test {
 namespace {
@@ -94,7 +94,7 @@ TEST(GptFamilies, HaveFolderNamesForAllParameters) {
     nn::SerialLayers layers(parameters);
     make_model(s, layers);
     // Names and rows are checked before the folder is opened.
-    EXPECT_THAT(test::complaint([&] {
+    EXPECT_THAT(test::thrown_message([&] {
                   checkpoint::import_weights("/nonexistent", parameters,
                                              {s.architecture->hugging_face.names(s), "", {}});
                 }),
@@ -148,7 +148,7 @@ std::string refusal(const std::string& name, const std::string& key, const nlohm
   const ModelShape s = preset(name);
   nlohmann::json j = s.architecture->hugging_face.to_json(s);
   j[key] = value;
-  return test::complaint([&] { built_in().shape_of(j); });
+  return test::thrown_message([&] { built_in().shape_of(j); });
 }
 
 TEST(GptFamilies, RefuseUnsupportedKeysByName) {
@@ -172,14 +172,16 @@ TEST(GptFamilies, RefuseUnsupportedKeysByName) {
 }
 
 TEST(GptFamilies, RefuseSizesThatFoldersCannotStore) {
-  const auto settled = [](const ModelConfig& config) { return test::complaint([&] { built_in().resolve(config); }); };
+  const auto settled = [](const ModelConfig& config) {
+    return test::thrown_message([&] { built_in().resolve(config); });
+  };
   EXPECT_THAT(settled({.name = "bloom-tiny", .ffn = 100}), HasSubstr("must be 4 * hidden, 512"));
   EXPECT_THAT(settled({.name = "pythia-tiny", .kv_heads = 2}), HasSubstr("must have kv_heads = heads"));
   EXPECT_THAT(settled({.name = "pythia-tiny", .own = own_keys({"rotary_share=0.1"})}),
               HasSubstr("rotary_share must rotate an even number"));
   ModelShape opt = preset("opt-tiny");
   opt.norm_epsilon = 1e-6;
-  EXPECT_THAT(test::complaint([&] { opt.validate(); }), HasSubstr("norm_epsilon of an OPT must be 1e-05"));
+  EXPECT_THAT(test::thrown_message([&] { opt.validate(); }), HasSubstr("norm_epsilon of an OPT must be 1e-05"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/families/deepseek.h"
 #include "colossal/models/shape_parts.h"
@@ -21,6 +21,7 @@
 #include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::models::multi_token_test {
@@ -209,7 +210,8 @@ TEST(MultiToken, PlacesItsPartsAtTheEnd) {
 TEST(MultiToken, RefusesShapesThatDoNotFollow) {
   ModelShape shape = tiny(1);
   shape.set(models::MultiTokenSizes{0});
-  EXPECT_THAT(test::complaint([&] { shape.validate(); }), testing::HasSubstr("multi_token_layers 0, which must be 1"));
+  EXPECT_THAT(test::thrown_message([&] { shape.validate(); }),
+              testing::HasSubstr("multi_token_layers 0, which must be 1"));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::nested_keys_test {
 namespace {

@@ -18,7 +18,7 @@
 #include "colossal/ops/activation.h"
 #include "models/hidden_states.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::registry_test {
 namespace {

@@ -16,7 +16,7 @@
 #include "colossal/nn/input_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::models::segments_test {

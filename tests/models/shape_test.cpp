@@ -8,8 +8,8 @@
 #include "colossal/models/families/bert.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::shape_test {
 namespace {

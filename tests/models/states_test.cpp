@@ -12,7 +12,7 @@
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::states_test {
 namespace {
@@ -194,9 +194,7 @@ TEST(States, NamesBlockThatLeavesStateUndefined) {
 TEST(States, RefusesTensorCallOfMultiStateBlock) {
   const Model model = with_skip();
   EXPECT_TRUE(at::equal(model.blocks[0](at::zeros({2, 3}, at::kDouble), {}), at::zeros({2, 3}, at::kDouble)));
-  EXPECT_THAT(test::thrown_message([&] {
-                model.blocks[4](at::zeros({2, 3}, at::kDouble), {});
-              }),
+  EXPECT_THAT(test::thrown_message([&] { model.blocks[4](at::zeros({2, 3}, at::kDouble), {}); }),
               HasSubstr("must read and write state 0 alone: got one of 2 and 1 states; call run_stage()"));
   EXPECT_THAT(test::thrown_message([&] { Embed({0, 1}, {})({}, {}); }), HasSubstr("got one of 2 states"));
 }

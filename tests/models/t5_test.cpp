@@ -21,7 +21,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::t5_test {
 namespace {

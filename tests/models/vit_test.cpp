@@ -14,7 +14,7 @@
 #include "colossal/nn/serial_layers.h"
 #include "models/hidden_states.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::models::vit_test {

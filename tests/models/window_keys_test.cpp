@@ -6,7 +6,7 @@
 #include "colossal/models/config.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/registry.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::models::window_keys_test {
 namespace {

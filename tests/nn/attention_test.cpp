@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
@@ -16,6 +16,7 @@
 #include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/rotary.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::nn::attention_test {
@@ -159,7 +160,7 @@ TEST(AttentionLayer, RefusesDocumentsWithCache) {
   const at::Tensor documents = at::zeros({kBatch, kSequence}, at::kLong);
   KvCache cache(kSequence);
   const ForwardContext carried{.documents = documents, .parts = {Decoding{&cache}}};
-  EXPECT_THAT(test::complaint([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
+  EXPECT_THAT(test::thrown_message([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
               testing::HasSubstr("a step must not have both documents and a cache"));
   EXPECT_TRUE(cache.lengths().empty());
 }
@@ -167,13 +168,13 @@ TEST(AttentionLayer, RefusesDocumentsWithCache) {
 TEST(AttentionLayer, RefusesPartialSequence) {
   Heads heads = random_heads(kBatch, kSequence);
   heads.tokens.sequence = {2, {1}};
-  EXPECT_EQ(test::complaint([&] { layer_of({})->forward(heads, {}); }),
+  EXPECT_EQ(test::thrown_message([&] { layer_of({})->forward(heads, {}); }),
             "[parallel] attention of whole sequences needs all tokens of each row: got some of them; use a layout that "
             "gathers the sequence inside, or an attention that reads keys of other ranks");
 }
 
 TEST(AttentionLayer, RefusesNegativeWindow) {
-  EXPECT_THAT(test::complaint([] { layer_of({.window = -2}); }),
+  EXPECT_THAT(test::thrown_message([] { layer_of({.window = -2}); }),
               testing::HasSubstr("window and soft_cap of attention must be 0 (none) or more: got -2"));
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 
+#include "colossal/base/error.h"
 #include "colossal/base/metric.h"
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_dispatch.h"
@@ -20,7 +21,7 @@
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "support/dense_experts.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::experts_test {

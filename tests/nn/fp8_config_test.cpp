@@ -4,8 +4,8 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "support/ranks_values.h"
 #include "colossal/nn/fp8_product.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::fp8_config_test {
 namespace {

@@ -17,6 +17,7 @@
 #include "ops/compare.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::fp8_product_test {
 namespace {

@@ -14,7 +14,7 @@
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::nn::low_rank_test {

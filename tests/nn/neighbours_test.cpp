@@ -8,7 +8,7 @@
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/token_memory.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::neighbours_test {
 namespace {

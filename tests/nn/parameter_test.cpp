@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/nn/product.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::parameter_test {
 namespace {
@@ -90,10 +90,10 @@ TEST(Parameters, PrefixNamesOfSeveralModels) {
     const Parameters::Redeclaration again(parameters);
     EXPECT_EQ(&parameters.add("weight", whole, Init::normal(1), true), &weight);
   }
-  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 3}); }), testing::HasSubstr("got \"\" twice"));
-  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 3, .model = "critic"}); }),
+  EXPECT_THAT(test::thrown_message([&] { parameters.begin_model({.seed = 3}); }), testing::HasSubstr("got \"\" twice"));
+  EXPECT_THAT(test::thrown_message([&] { parameters.begin_model({.seed = 3, .model = "critic"}); }),
               testing::HasSubstr("got \"critic\" twice"));
-  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 4, .model = "other"}); }),
+  EXPECT_THAT(test::thrown_message([&] { parameters.begin_model({.seed = 4, .model = "other"}); }),
               testing::HasSubstr("one dtype, device and seed"));
 }
 

@@ -13,7 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/grouped_product.h"
 #include "colossal/nn/linear.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::nn::prepacked_layers_test {

@@ -9,7 +9,7 @@
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/tensor/flops.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::relative_attention_test {
 namespace {

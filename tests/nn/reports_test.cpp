@@ -8,11 +8,11 @@
 #include <cmath>
 #include <limits>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/recompute.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::reports_test {
 namespace {
@@ -132,13 +132,13 @@ TEST(StepReport, ReportsNothingWithoutReceiver) {
 TEST(Reports, RefuseTakenNamesAndInvalidJoins) {
   Reports reports;
   reports.add({.name = "blocks.0.load"});
-  EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "blocks.0.load"}); }),
+  EXPECT_THAT(test::thrown_message([&] { reports.add_loss({.name = "blocks.0.load"}); }),
               HasSubstr("[model] the name of a report must be new: `blocks.0.load` is declared already"));
-  EXPECT_THAT(test::complaint([&] { reports.add({}); }), HasSubstr("must have a name: got none"));
-  EXPECT_THAT(test::complaint([&] { reports.add({.name = "x", .size = 0}); }), HasSubstr("got size 0 of `x`"));
-  EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "x", .over = Over::Sum}); }),
+  EXPECT_THAT(test::thrown_message([&] { reports.add({}); }), HasSubstr("must have a name: got none"));
+  EXPECT_THAT(test::thrown_message([&] { reports.add({.name = "x", .size = 0}); }), HasSubstr("got size 0 of `x`"));
+  EXPECT_THAT(test::thrown_message([&] { reports.add_loss({.name = "x", .over = Over::Sum}); }),
               HasSubstr("must be over Mean or Same: got Sum of `x`"));
-  EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "x", .weight = std::nan("")}); }),
+  EXPECT_THAT(test::thrown_message([&] { reports.add_loss({.name = "x", .weight = std::nan("")}); }),
               HasSubstr("the weight of a loss term must be finite: got nan of `x`"));
   EXPECT_EQ(reports.declared().size(), 1U);
 }
@@ -148,20 +148,20 @@ TEST(Reports, RefuseUndeclaredReports) {
   const char* undeclared = "[model] a report must be declared when its layer is made";
   const at::Tensor one = at::ones({}, at::kDouble);
   for (const ForwardContext& step : {reporting.step, ForwardContext{}}) {
-    EXPECT_THAT(test::complaint([&] { step.report({}, one); }), HasSubstr(undeclared)) << "also in evaluation";
-    EXPECT_THAT(test::complaint([&] { step.attach_loss({}, one, one); }), HasSubstr(undeclared));
+    EXPECT_THAT(test::thrown_message([&] { step.report({}, one); }), HasSubstr(undeclared)) << "also in evaluation";
+    EXPECT_THAT(test::thrown_message([&] { step.attach_loss({}, one, one); }), HasSubstr(undeclared));
   }
   const Report late = reporting.reports.add({.name = "late"});
-  EXPECT_THAT(test::complaint([&] { reporting.step.report(late, one); }), HasSubstr(undeclared))
+  EXPECT_THAT(test::thrown_message([&] { reporting.step.report(late, one); }), HasSubstr(undeclared))
       << "after the model was made";
-  EXPECT_THAT(test::complaint([] { Reported().at({0}); }), HasSubstr(undeclared));
-  EXPECT_THAT(test::complaint([&] { reporting.step.report(reporting.value, at::ones({3})); }),
+  EXPECT_THAT(test::thrown_message([] { Reported().at({0}); }), HasSubstr(undeclared));
+  EXPECT_THAT(test::thrown_message([&] { reporting.step.report(reporting.value, at::ones({3})); }),
               HasSubstr("the report `value` must have the declared 1 elements: got sizes [3]"));
-  EXPECT_THAT(test::complaint([&] { reporting.step.attach_loss(reporting.value, one, one); }),
+  EXPECT_THAT(test::thrown_message([&] { reporting.step.attach_loss(reporting.value, one, one); }),
               HasSubstr("must be declared with add_loss(): got `value`"));
-  EXPECT_THAT(test::complaint([&] { reporting.step.attach_loss(reporting.term, one.to(at::kHalf), one); }),
+  EXPECT_THAT(test::thrown_message([&] { reporting.step.attach_loss(reporting.term, one.to(at::kHalf), one); }),
               HasSubstr("the loss term `term` must be one number in fp32 or fp64: got sizes [] of Half"));
-  EXPECT_THAT(test::complaint([&] { reporting.step.attach_loss(reporting.term, at::ones({2}), one); }),
+  EXPECT_THAT(test::thrown_message([&] { reporting.step.attach_loss(reporting.term, at::ones({2}), one); }),
               HasSubstr("got sizes [2] of Float"));
 }
 

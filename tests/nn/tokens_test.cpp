@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "base/complaint.h"
+#include "support/thrown_message.h"
 
 namespace colossal::nn::tokens_test {
 namespace {
@@ -50,7 +50,7 @@ TEST(Tokens, FollowPlannedUnequalRuns) {
   EXPECT_EQ(ends.whole_size(5), 10);
   const Tokens tokens{.batch = {2, {1}}, .sequence = ends};
   EXPECT_TRUE(at::equal(tokens.of(whole), at::cat({whole.slice(1, 0, 3), whole.slice(1, 8)}, 1).narrow(0, 1, 1)));
-  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(2, 12)); }),
+  EXPECT_EQ(test::thrown_message([&] { tokens.of(numbered(2, 12)); }),
             "[parallel] the sequence must be the 10 that its runs add up to: got 12; plan them for this batch");
 }
 
@@ -74,35 +74,29 @@ TEST(Tokens, SelectFromPartialBatch) {
   EXPECT_TRUE(second.sequence.held == cut.given);
   const at::Tensor own = whole.slice(1, 3, 8);
   EXPECT_TRUE(Tokens{.sequence = cut.share(1, 2)}.of(own).is_same(own)) << "nothing else was given";
-  EXPECT_EQ(test::complaint([&] { Tokens{.sequence = cut.share(1, 4)}.of(own); }),
+  EXPECT_EQ(test::thrown_message([&] { Tokens{.sequence = cut.share(1, 4)}.of(own); }),
             "[parallel] a rank must be given the runs that it holds: it holds run 3 of the sequence and was given runs "
             "[1, 2]");
-  EXPECT_THAT(test::complaint([&] { last.of(whole); }),
+  EXPECT_THAT(test::thrown_message([&] { last.of(whole); }),
               testing::HasSubstr("the sequence must be the 7 that its runs add"));
 }
 
 TEST(Tokens, RefuseRunsNotHeldExactlyOnce) {
-  EXPECT_EQ(test::complaint([] {
-              SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2);
-            }),
+  EXPECT_EQ(test::thrown_message([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2); }),
             "[parallel] each of the 2 runs of a sequence must be held by exactly one rank: got indices [0, 0]");
-  EXPECT_EQ(test::complaint([] {
-              SequenceCut{.lengths = {8}, .held = {{0}, {}}}.share(1, 2);
-            }),
+  EXPECT_EQ(test::thrown_message([] { SequenceCut{.lengths = {8}, .held = {{0}, {}}}.share(1, 2); }),
             "[parallel] each rank must hold a run of the sequence: got none for rank 1 of 2; split it into more runs, "
             "or over fewer ranks");
-  EXPECT_EQ(test::complaint([] {
-              SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4);
-            }),
+  EXPECT_EQ(test::thrown_message([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4); }),
             "[parallel] a split of the sequence over 2 ranks cannot be divided into 4 parts; plan it for the ranks "
             "that split the sequence");
 }
 
 TEST(Tokens, RefuseSizesThatDoNotDivide) {
   const Tokens tokens{.batch = {2, {0}}, .sequence = {3, {0}}};
-  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(3, 6)); }),
+  EXPECT_EQ(test::thrown_message([&] { tokens.of(numbered(3, 6)); }),
             "[parallel] the batch must be divisible by the 2 runs that it is split into: got 3");
-  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(2, 7)); }),
+  EXPECT_EQ(test::thrown_message([&] { tokens.of(numbered(2, 7)); }),
             "[parallel] the sequence must be divisible by the 3 runs that it is split into: got 7");
 }
 

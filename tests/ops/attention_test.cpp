@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "ops/compare.h"
+#include "support/thrown_message.h"
 
 namespace colossal::ops::attention_test {
 namespace {
@@ -310,7 +311,7 @@ TEST(Attention, ReturnsShapesForMetaTensors) {
 
 TEST(Attention, RefusesMismatchedShapes) {
   const auto refused = [](const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask = {}) {
-    return test::complaint([&] { attention(q, k, k, mask); });
+    return test::thrown_message([&] { attention(q, k, k, mask); });
   };
   const auto q = normal({1, 4, 5, 8}, 1);
   EXPECT_THAT(refused(q, normal({1, 3, 5, 8}, 1)), testing::HasSubstr("heads must be divisible by key-value heads"));

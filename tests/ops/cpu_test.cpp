@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/products/prepacked_kernels.h"
+#include "support/thrown_message.h"
 
 namespace colossal::ops::cpu_test {
 namespace {
@@ -23,16 +24,6 @@ CpuFacts with_tiles(const std::string& refusal) {
           .avx512_bf16 = true,
           .tiles = true,
           .tile_refusal = refusal};
-}
-
-template <class Work>
-std::string error_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(InstructionSet, RestoresOverridesAfterTheirScope) {
@@ -97,15 +88,15 @@ TEST(InstructionSet, ReadsItsNames) {
 }
 
 TEST(InstructionSet, RefusesUnknownNames) {
-  EXPECT_EQ(error_of([] { instruction_set_named("avx512fp16"); }),
+  EXPECT_EQ(test::thrown_message([] { instruction_set_named("avx512fp16"); }),
             "[cpu] kernels must be one of auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx: got "
             "`avx512fp16`, did you mean `avx512bf16`?");
-  EXPECT_THAT(error_of([] { instruction_set_named("neon-of-arm"); }), HasSubstr("got `neon-of-arm`"));
+  EXPECT_THAT(test::thrown_message([] { instruction_set_named("neon-of-arm"); }), HasSubstr("got `neon-of-arm`"));
 }
 
 TEST(InstructionSet, RefusesWhatTheMachineCannotRun) {
   for (const InstructionSet set : kInstructionSets)
-    EXPECT_EQ(error_of([&] { const InstructionSetScope scope(set); }),
+    EXPECT_EQ(test::thrown_message([&] { const InstructionSetScope scope(set); }),
               can_run(set)
                   ? ""
                   : concat("[cpu] this machine cannot run ", name(set), ": its best kernels are ", describe_best()));

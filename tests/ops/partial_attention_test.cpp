@@ -10,6 +10,7 @@
 #include "colossal/ops/attention/partial.h"
 #include "colossal/tensor/flops.h"
 #include "ops/compare.h"
+#include "support/thrown_message.h"
 
 namespace colossal::ops::partial_attention_test {
 namespace {
@@ -275,14 +276,7 @@ TEST(PartialAttention, CountsTheFlopsOfAttention) {
 
 TEST(PartialAttention, RefusesUnsortedKeys) {
   Inputs in;
-  const auto message = [&] {
-    try {
-      partial_attention(in.q, in.k, in.v, in.mask);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto message = [&] { return test::thrown_message([&] { partial_attention(in.q, in.k, in.v, in.mask); }); };
   in.mask.keys = {{40, 13}, {17, 40}};
   EXPECT_THAT(message(), testing::HasSubstr("the runs of the mask's keys must ascend: got one at 17 after one that "
                                             "ends at 53"));

@@ -8,6 +8,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/optim/optimizer.h"
+#include "support/thrown_message.h"
 
 namespace colossal::optim::learning_rate_test {
 namespace {
@@ -31,12 +32,7 @@ double rate(const std::string& schedule, int64_t step, int64_t steps = 20) {
 }
 
 std::string refusal(const OptimizerConfig& c, int64_t steps = 20) {
-  try {
-    check_learning_rate(c, steps, kBatch);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::thrown_message([&] { check_learning_rate(c, steps, kBatch); });
 }
 
 TEST(LearningRate, WarmsUpLinearlyToTheFirstRate) {

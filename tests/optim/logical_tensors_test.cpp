@@ -8,7 +8,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "optim/shards.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::optim::logical_tensors_test {
 namespace {

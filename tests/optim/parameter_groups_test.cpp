@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::optim::parameter_groups_test {
 namespace {
@@ -40,13 +40,9 @@ TEST(ParameterGroups, IgnoreUnmatchedParameters) {
 TEST(ParameterGroups, RefuseMismatchedListsAndUnmatchedPatterns) {
   nn::Parameters p = model();
   EXPECT_EQ(
-      test::thrown_message([&] {
-        ParameterGroups{{"blocks.*"}, {1, 2}, {}}.apply(p);
-      }),
+      test::thrown_message([&] { ParameterGroups{{"blocks.*"}, {1, 2}, {}}.apply(p); }),
       "[optimizer] groups.learning_rate must have one number per pattern of groups.parameters: got 2 for 1 patterns");
-  EXPECT_EQ(test::thrown_message([&] {
-              ParameterGroups{{"blocks.*", "block.0.*"}, {}, {1, 1}}.apply(p);
-            }),
+  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*", "block.0.*"}, {}, {1, 1}}.apply(p); }),
             "[optimizer] no parameter belongs to group block.0.* of groups.parameters (a parameter belongs to the "
             "first group that matches); there are "
             "embedding.weight, blocks.*.qkv.weight, blocks.*.norm.weight");
@@ -58,9 +54,7 @@ TEST(ParameterGroups, RefuseAGroupOfFrozenParametersOnly) {
       {}, {.treatment = [](const std::string& name) { return nn::Treatment{.trains = name != "embedding.weight"}; }});
   for (const char* name : {"embedding.weight", "blocks.0.qkv.weight"})
     p.add(name, tensor::ShardSpec::whole({2, 2}), nn::Init::zeros(), true);
-  EXPECT_EQ(test::thrown_message([&] {
-              ParameterGroups{{"blocks.*", "embed*"}, {1, 1}, {}}.apply(p);
-            }),
+  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*", "embed*"}, {1, 1}, {}}.apply(p); }),
             "[optimizer] only frozen parameters belong to group embed* of groups.parameters (a parameter belongs to "
             "the first group that matches); remove the group, or train one of them; trained are blocks.*.qkv.weight");
   ParameterGroups{{"*"}, {0.5}, {}}.apply(p);  // a group may match frozen parameters as well

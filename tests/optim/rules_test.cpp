@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "optim/trajectory.h"
+#include "support/thrown_message.h"
 
 namespace colossal::optim::rules_test {
 namespace {
@@ -212,12 +213,7 @@ TEST(Optimizers, NameStatesOfThePapersSizes) {
 }
 
 std::string refusal(const OptimizerConfig& c) {
-  try {
-    check_optimizer(c);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::thrown_message([&] { check_optimizer(c); });
 }
 
 TEST(Optimizers, RefuseUnusedKeys) {
@@ -249,12 +245,7 @@ TEST(Optimizers, RefuseMismatchedShards) {
     OptimizerConfig c = config("sgd");
     c.stochastic_rounding = true;
     const auto message = [&] {
-      try {
-        make_optimizer(c, one.shards, {one.parameters, mesh});
-      } catch (const Error& error) {
-        return std::string(error.what());
-      }
-      return std::string();
+      return test::thrown_message([&] { make_optimizer(c, one.shards, {one.parameters, mesh}); });
     };
     EXPECT_EQ(
         message(),

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "support/thrown_message.h"
 
 namespace colossal::parallel::attention_cost_test {
 namespace {
@@ -84,23 +85,13 @@ TEST(SequenceModesOf, ListsAllModesThatTheRanksCanForm) {
   EXPECT_THAT(names(3), testing::Not(testing::Contains(testing::StartsWith("usp"))));
 }
 
-template <class Work>
-std::string message_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(MeasuredAttentionCost, RefusesSizesThatDoNotFit) {
   using testing::HasSubstr;
-  EXPECT_THAT(message_of([] { measured_cost({.size = 2, .mode = "ring"}, {.heads = 12, .kv_heads = 5}); }),
+  EXPECT_THAT(test::thrown_message([] { measured_cost({.size = 2, .mode = "ring"}, {.heads = 12, .kv_heads = 5}); }),
               HasSubstr("key-value heads must divide the attention heads: got 5 of 12"));
-  EXPECT_THAT(message_of([] { measured_cost({.size = 4, .mode = "ring"}, {.tokens = 3}); }),
+  EXPECT_THAT(test::thrown_message([] { measured_cost({.size = 4, .mode = "ring"}, {.tokens = 3}); }),
               HasSubstr("must have a token of each row: got rows of 3"));
-  EXPECT_THAT(message_of([] { measured_cost({.size = 2, .mode = "ulysses"}, {.heads = 9, .kv_heads = 9}); }),
+  EXPECT_THAT(test::thrown_message([] { measured_cost({.size = 2, .mode = "ulysses"}, {.heads = 9, .kv_heads = 9}); }),
               HasSubstr("the 9 attention heads of a rank must be divisible by the 2 ranks"));
 }
 

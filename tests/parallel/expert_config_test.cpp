@@ -1,6 +1,4 @@
 // The section [parallel] expert: the mesh axis, the replicas that follow from it, and what is refused.
-#include "colossal/parallel/expert/config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +6,10 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/parallel/expert/config.h"
 #include "colossal/run/config.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::parallel::expert_config_test {
 namespace {
@@ -35,13 +34,11 @@ TEST(ExpertConfig, ReadsASizeAlone) {
   ConfigDocument::parse("[parallel]\nexpert = { size = 8, compress = \"fp8\", node = 4 }\n", "x.toml").read(config);
   EXPECT_TRUE(config.parallel.expert.compresses());
   EXPECT_EQ(config.parallel.expert.node, 4);
-  EXPECT_THAT(test::thrown_message([&] {
-                ConfigDocument::parse("[parallel.expert]\ncompress = \"int8\"\n", "x.toml").read(config);
-              }),
+  EXPECT_THAT(test::thrown_message(
+                  [&] { ConfigDocument::parse("[parallel.expert]\ncompress = \"int8\"\n", "x.toml").read(config); }),
               HasSubstr("fp8"));
-  EXPECT_THAT(test::thrown_message([&] {
-                ConfigDocument::parse("[parallel.expert]\ntensor = \"whole\"\n", "x.toml").read(config);
-              }),
+  EXPECT_THAT(test::thrown_message(
+                  [&] { ConfigDocument::parse("[parallel.expert]\ntensor = \"whole\"\n", "x.toml").read(config); }),
               HasSubstr("deal"));
 }
 
@@ -63,11 +60,8 @@ TEST(ExpertConfig, AddsAnAxisOfRowsOnlyForSeveralRanks) {
 
 // The rows that a rank reads follow from its replica, and the engine numbers them by its mesh.
 TEST(ExpertConfig, NumbersReplicasLikeTheMesh) {
-  const ParallelConfig config{.data = 2,
-                              .expert = {.size = 3},
-                              .sequence = {2, "gather"},
-                              .tensor = {.size = 2},
-                              .pipeline = {.size = 2}};
+  const ParallelConfig config{
+      .data = 2, .expert = {.size = 3}, .sequence = {2, "gather"}, .tensor = {.size = 2}, .pipeline = {.size = 2}};
   EXPECT_EQ(config.replicas(), 6);
   EXPECT_EQ(config.copies(), 12);
   EXPECT_EQ(config.expert_copies(), 4);
@@ -112,9 +106,8 @@ TEST(ExpertConfig, RefusesADenseModelBeforeMessages) {
   comm::run_ranks(4, [](comm::World& world) {
     const ParallelConfig config{.expert = {.size = 4}};
     comm::Mesh mesh(world, config.axes());
-    EXPECT_EQ(test::thrown_message([&] {
-                distributed::DistributedModel(mesh, config, test::tiny_gpt2(), {at::kDouble, at::kCPU}, {});
-              }),
+    EXPECT_EQ(test::thrown_message(
+                  [&] { distributed::DistributedModel(mesh, config, test::tiny_gpt2(), {at::kDouble, at::kCPU}, {}); }),
               kDense);
     EXPECT_EQ(world.traffic().total().calls, 0);
   });
@@ -123,9 +116,8 @@ TEST(ExpertConfig, RefusesADenseModelBeforeMessages) {
 TEST(ExpertConfig, RefusesToSplitExpertsInOtherTensorModes) {
   const ExpertConfig split{.tensor = "split"};
   EXPECT_NO_THROW(check_expert_tensor(split, {.size = 4}));
-  const std::vector<TensorConfig> others{{.size = 4, .mode = "2d"},
-                                         {.size = 8, .mode = "2.5d", .depth = 2},
-                                         {.size = 8, .mode = "3d"}};
+  const std::vector<TensorConfig> others{
+      {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}, {.size = 8, .mode = "3d"}};
   for (const TensorConfig& tensor : others) {
     EXPECT_NO_THROW(check_expert_tensor({}, tensor));
     const std::string want =

@@ -1,11 +1,10 @@
 // The formulas of the traffic of a mixture of experts, against counts by hand.
-#include "colossal/parallel/expert/traffic.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
+#include "colossal/parallel/expert/traffic.h"
+#include "support/thrown_message.h"
 
 namespace colossal::parallel::expert_traffic_test {
 namespace {
@@ -55,14 +54,14 @@ TEST(ExpertTraffic, CountsRowsOfBothHops) {
 
 TEST(ExpertTraffic, RefusesSizesThatDoNotDivide) {
   const std::vector<int64_t> chosen{0, 1, 2, 3};
-  EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 1, 6, 4); }),
+  EXPECT_THAT(test::thrown_message([&] { remote_assignments(chosen, 1, 6, 4); }),
               HasSubstr("[experts] the experts must be divisible by the ranks: got 6 experts on 4 ranks"));
-  EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 2, 8, 4); }),
+  EXPECT_THAT(test::thrown_message([&] { remote_assignments(chosen, 2, 8, 4); }),
               HasSubstr("[experts] the tokens must be divisible by the ranks: got 4 assignments of 2 experts per token "
                         "on 4 ranks"));
-  EXPECT_THAT(test::complaint([&] { node_rows(chosen, 1, 4, 4, 3); }),
+  EXPECT_THAT(test::thrown_message([&] { node_rows(chosen, 1, 4, 4, 3); }),
               HasSubstr("[experts] the ranks must be divisible by those of a node: got 4 ranks, 3 in a node"));
-  EXPECT_THAT(test::complaint([&] { remote_assignments(chosen, 1, 2, 2); }),
+  EXPECT_THAT(test::thrown_message([&] { remote_assignments(chosen, 1, 2, 2); }),
               HasSubstr("[experts] an expert must be in [0, 2): got 2"));
 }
 

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
@@ -11,6 +10,7 @@
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
+#include "support/thrown_message.h"
 
 namespace colossal::parallel::field_part_test {
 namespace {
@@ -53,7 +53,7 @@ TEST(FieldPart, DividesTokensByTheCutAndOtherLengthsNearlyEvenly) {
     EXPECT_TRUE(at::equal(part(odd, step), odd.tensor.narrow(1, 2 * world.rank(), 2 - world.rank())));
     EXPECT_EQ(local_sizes(layout, layout.outside, {4, 3, 3}, {Dim::Row, Dim::Token, Dim::Other}, 8, step),
               (std::vector<int64_t>{4, 2 - world.rank(), 3}));
-    EXPECT_THAT(test::complaint([&] { part(whole.field("ids"), {}); }),
+    EXPECT_THAT(test::thrown_message([&] { part(whole.field("ids"), {}); }),
                 HasSubstr("[model] a step must have its micro-batch, of which a layer reads a field"));
   });
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "support/thrown_message.h"
 
 namespace colossal::parallel::layer_cost_test {
 namespace {
@@ -89,25 +90,15 @@ TEST(MeasuredCost, IncludesThePaddingOfHeads) {
   EXPECT_DOUBLE_EQ(rank.forward, formula.forward);
 }
 
-template <class Work>
-std::string message_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
   const LayerSizes sizes{.hidden = 64, .heads = 16, .batch = 8, .sequence = 2};
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 9, .mode = "2d"}, sizes); }),
+  EXPECT_THAT(test::thrown_message([&] { measured_cost({.size = 9, .mode = "2d"}, sizes); }),
               testing::StartsWith("[2d] hidden must be divisible by the 3 ranks"));
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
+  EXPECT_THAT(test::thrown_message([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
               testing::StartsWith("[3d] the rows of a batch must be divisible by the 16"));
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 4, .sequence = true}, sizes); }),
+  EXPECT_THAT(test::thrown_message([&] { measured_cost({.size = 4, .sequence = true}, sizes); }),
               testing::StartsWith("[1d] the tokens of a row (data.sequence) must be divisible by the 4"));
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
+  EXPECT_THAT(test::thrown_message([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
               testing::StartsWith("[model] hidden must be divisible by heads: got hidden 64, heads 5"));
 }
 

@@ -14,7 +14,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::model_parity_test {

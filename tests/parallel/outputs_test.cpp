@@ -8,7 +8,7 @@
 
 #include <map>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
@@ -20,6 +20,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::outputs_test {
@@ -144,11 +145,11 @@ TEST(Outputs, RefusesZeroOutputs) {
   nn::Parameters parameters(tensor::MeshCoordinates{}, {});
   nn::SerialLayers make(parameters);
   const std::string want = "[model] outputs must be 1 or more: got 0 for head.values";
-  EXPECT_THAT(complaint([&] { make.outputs("head.values", kHidden, 0, {}); }), HasSubstr(want));
+  EXPECT_THAT(thrown_message([&] { make.outputs("head.values", kHidden, 0, {}); }), HasSubstr(want));
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     parallel::TensorLayers layers(parameters, parallel::make_layout({}, mesh));
-    EXPECT_THAT(complaint([&] { layers.outputs("head.values", kHidden, 0, {}); }), HasSubstr(want));
+    EXPECT_THAT(thrown_message([&] { layers.outputs("head.values", kHidden, 0, {}); }), HasSubstr(want));
   });
 }
 

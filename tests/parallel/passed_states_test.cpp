@@ -16,7 +16,7 @@
 #include "colossal/parallel/pipeline/executor.h"
 #include "colossal/schedule/make.h"
 #include "support/decorated_world.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::parallel::passed_states_test {

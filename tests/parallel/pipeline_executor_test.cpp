@@ -17,7 +17,7 @@
 #include "colossal/parallel/pipeline/executor.h"
 #include "colossal/schedule/make.h"
 #include "support/decorated_world.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::parallel::pipeline_executor_test {
@@ -105,8 +105,7 @@ void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate,
 
 template <class See>
 void run(const schedule::Schedule& schedule, const See& see, std::chrono::milliseconds work = {}) {
-  run_decorated(
-      schedule, [](World& world) -> World& { return world; }, see, work);
+  run_decorated(schedule, [](World& world) -> World& { return world; }, see, work);
 }
 
 std::vector<std::tuple<std::string, int>> all() {

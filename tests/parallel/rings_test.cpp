@@ -10,7 +10,7 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::rings_test {
 namespace {

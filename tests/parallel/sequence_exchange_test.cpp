@@ -13,6 +13,7 @@
 #include "colossal/tensor/flops.h"
 #include "parallel/sequence_ranks.h"
 #include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::sequence_exchange_test {
 namespace {

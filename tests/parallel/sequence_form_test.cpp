@@ -17,7 +17,7 @@
 #include "colossal/train/check_sizes.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::sequence_form_test {

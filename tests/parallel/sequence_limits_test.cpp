@@ -21,7 +21,7 @@
 #include "colossal/parallel/tensor/modes.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::sequence_limits_test {
 namespace {
@@ -59,9 +59,7 @@ TEST(SequenceLimits, RefusesHeadsThatDoNotDivideBeforeMakingAGroup) {
   const auto decoder = [&] { distributed::DistributedModel(mesh, config.parallel, tiny_gpt2(), {}, {}); };
   EXPECT_THAT(thrown_message(decoder), HasSubstr(refusal)) << "of generate";
   EXPECT_TRUE(world.asked.empty()) << world.asked.front().name;
-  EXPECT_THAT(thrown_message([] {
-                parallel::published_cost({6, "usp", 3}, {.heads = 4, .kv_heads = 4});
-              }),
+  EXPECT_THAT(thrown_message([] { parallel::published_cost({6, "usp", 3}, {.heads = 4, .kv_heads = 4}); }),
               HasSubstr("the 4 attention heads of a rank must be divisible by the 3 ranks"))
       << "of bench sequence, before ranks are started";
   EXPECT_NO_THROW(parallel::check_heads({6, "usp", 2}, 4));

@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/models/families/llama.h"
 #include "colossal/distributed/config.h"
+#include "colossal/models/families/llama.h"
 #include "colossal/schedule/make.h"
 #include "colossal/train/check_sizes.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::sequence_parity_test {

@@ -20,7 +20,7 @@
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::test::sequence_runs_test {
 namespace {

@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "plan/small_graphs.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::plan::graph_test {
 namespace {
@@ -15,12 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_graph(text, "g.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::thrown_message([&] { parse_graph(text, "g.json"); });
 }
 
 std::string with_nodes(const std::string& nodes) {

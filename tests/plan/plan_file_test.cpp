@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "plan/small_graphs.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::plan::plan_file_test {
 namespace {
@@ -14,12 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text, const Graph& graph) {
-  try {
-    parse_plan(text, "p.json", graph);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::thrown_message([&] { parse_plan(text, "p.json", graph); });
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

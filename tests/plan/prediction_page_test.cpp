@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "support/thrown_message.h"
 
 namespace colossal::plan::prediction_page_test {
 namespace {
@@ -126,14 +127,7 @@ TEST(PredictionPage, DrawsLimitsNearThePeak) {
 }
 
 TEST(PredictionPage, RefusesOtherNumbersOfRoles) {
-  const auto fault_of = [](const Page& page) {
-    try {
-      page.text(small_prediction());
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return std::string();
-  };
+  const auto fault_of = [](const Page& page) { return test::thrown_message([&] { page.text(small_prediction()); }); };
   Page page;
   page.roles.push_back(small_role());
   EXPECT_THAT(fault_of(page), HasSubstr("1 timelines of 2 roles"));

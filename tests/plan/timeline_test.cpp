@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/schedule/simulate.h"
+#include "support/thrown_message.h"
 
 namespace colossal::plan::timeline_test {
 namespace {
@@ -194,11 +195,11 @@ TEST(Timeline, HidesAllReducesBehindBackward) {
 }
 
 TEST(Timeline, AddsBlockingCallsInFull) {
-  const std::vector<Role> roles{{.name = "all ranks",
-                                 .ranks = {0, 1},
-                                 .events = events({product(1), call(0, 0.25), wait(0), product(1), call(0, 0.25),
-                                                   wait(1)},
-                                                  {{"tensor", {0, 1}}})}};
+  const std::vector<Role> roles{
+      {.name = "all ranks",
+       .ranks = {0, 1},
+       .events =
+           events({product(1), call(0, 0.25), wait(0), product(1), call(0, 0.25), wait(1)}, {{"tensor", {0, 1}}})}};
   const StepTimeline step = simulate(roles);
   EXPECT_DOUBLE_EQ(step.seconds, 2.5);
   EXPECT_DOUBLE_EQ(step.parts().communication, 0.5);
@@ -220,10 +221,10 @@ TEST(Timeline, CallsOnOneLinkTakeTwiceAsLong) {
 }
 
 TEST(Timeline, ReturnsTheWholeLinkToALongerCall) {
-  const StepTimeline step = simulate(
-      {{.name = "all ranks",
-        .ranks = {0, 1, 2, 3},
-        .events = events({call(0, 1), call(1, 3), wait(0), wait(1)}, {{"a", {0, 1}}, {"b", {0, 2}}})}});
+  const StepTimeline step =
+      simulate({{.name = "all ranks",
+                 .ranks = {0, 1, 2, 3},
+                 .events = events({call(0, 1), call(1, 3), wait(0), wait(1)}, {{"a", {0, 1}}, {"b", {0, 2}}})}});
   EXPECT_DOUBLE_EQ(step.seconds, 4);  // 2 s at half speed, then the other 2 s at full speed
   const auto end_of = [&](int event) {
     for (const StreamSpan& span : step.roles[0].spans)
@@ -235,10 +236,10 @@ TEST(Timeline, ReturnsTheWholeLinkToALongerCall) {
 }
 
 TEST(Timeline, QueuesCallsOfOneGroup) {
-  const StepTimeline step = simulate({{.name = "all ranks",
-                                       .ranks = {0, 1},
-                                       .events = events({call(0, 1), call(0, 3), wait(0), product(1), wait(1)},
-                                                        {{"data", {0, 1}}})}});
+  const StepTimeline step =
+      simulate({{.name = "all ranks",
+                 .ranks = {0, 1},
+                 .events = events({call(0, 1), call(0, 3), wait(0), product(1), wait(1)}, {{"data", {0, 1}}})}});
   EXPECT_DOUBLE_EQ(step.seconds, 4);
   EXPECT_DOUBLE_EQ(step.parts().communication, 3);
 }
@@ -312,12 +313,7 @@ TEST(Timeline, JoinsNeighbouringWorkOfOnePass) {
 }
 
 std::string error_of(const std::vector<Role>& roles) {
-  try {
-    simulate(roles);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::thrown_message([&] { simulate(roles); });
 }
 
 TEST(Timeline, RefusesRunsThatDoNotFitTogether) {

@@ -21,8 +21,8 @@
 #include "colossal/plan/profile.h"
 #include "colossal/run/objective.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::predict::check_test {
 namespace {

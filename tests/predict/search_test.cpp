@@ -21,7 +21,7 @@
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::predict::search_test {
 namespace {
@@ -93,15 +93,21 @@ std::vector<SmallSpace> small_spaces() {
     more.insert(more.end(), kKept.begin(), kKept.end());
     return more;
   };
-  std::vector<SmallSpace> spaces{
-      {.name = "two ranks", .shape = small_shape(), .config = small_config()},
-      {.name = "four ranks", .shape = small_shape(), .config = small_config(), .ranks = 4,
-       .keep = keeping({"parallel.zero"})},  // there are four times as many layouts with it
-      {.name = "deep", .shape = small_shape(), .config = small_config(),
-       .keep = {"parallel.pipeline.schedule", "parallel.pipeline.chunks", "parallel.zero"}},
-      {.name = "bf16, three", .shape = small_shape(), .config = small_config(), .ranks = 3},
-      {.name = "large batch", .shape = small_shape(), .config = small_config(),
-       .keep = {"parallel.pipeline", "parallel.sequence"}}};
+  std::vector<SmallSpace> spaces{{.name = "two ranks", .shape = small_shape(), .config = small_config()},
+                                 {.name = "four ranks",
+                                  .shape = small_shape(),
+                                  .config = small_config(),
+                                  .ranks = 4,
+                                  .keep = keeping({"parallel.zero"})},  // there are four times as many layouts with it
+                                 {.name = "deep",
+                                  .shape = small_shape(),
+                                  .config = small_config(),
+                                  .keep = {"parallel.pipeline.schedule", "parallel.pipeline.chunks", "parallel.zero"}},
+                                 {.name = "bf16, three", .shape = small_shape(), .config = small_config(), .ranks = 3},
+                                 {.name = "large batch",
+                                  .shape = small_shape(),
+                                  .config = small_config(),
+                                  .keep = {"parallel.pipeline", "parallel.sequence"}}};
   spaces[2].shape.layers = 12;
   spaces[3].config.precision.mode = "bf16";
   spaces[3].config.training.batch_size = 6;
@@ -163,11 +169,11 @@ TEST(ShallowSteps, ContinueToTheWholeModel) {
   models::ModelShape shape = small_shape();
   shape.layers = 12;
   const plan::Cluster cluster(small_cluster(kAmple));
-  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {"--parallel.data=2"},
-           {"--parallel.data=2", "--parallel.zero=3", "--memory.recompute=block"},
-           {"--parallel.tensor=2", "--training.accumulate=2"},
-           {"--parallel.pipeline={size=2,micro_batches=4}"}}) {
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--parallel.data=2"},
+                                             {"--parallel.data=2", "--parallel.zero=3", "--memory.recompute=block"},
+                                             {"--parallel.tensor=2", "--training.accumulate=2"},
+                                             {"--parallel.pipeline={size=2,micro_batches=4}"}}) {
     run::Config config = run::read_given_config("", flags).config;
     config.run.device = "cpu";
     config.data.sequence = 16;
@@ -268,11 +274,10 @@ TEST(Search, SaysThatNothingFitsOnlyIfThatIsKnown) {
   run::Config config = small_config();
   config.parallel.data = 2;
   const models::ModelShape shape = small_shape();
-  const int64_t needed = predict_step(config, shape, record_stages(config, shape), plan::Cluster(small_cluster(kAmple)))
-                             .peak_bytes;
+  const int64_t needed =
+      predict_step(config, shape, record_stages(config, shape), plan::Cluster(small_cluster(kAmple))).peak_bytes;
   const auto message = [&](const SearchOptions& options) {
-    return test::thrown_message(
-        [&] { search(config, shape, plan::Cluster(small_cluster(needed - 1)), options); });
+    return test::thrown_message([&] { search(config, shape, plan::Cluster(small_cluster(needed - 1)), options); });
   };
   const std::vector<std::string> keep{"parallel.data", "parallel.zero", "training.accumulate"};
   std::vector<std::string> all = keep;
@@ -300,8 +305,7 @@ TEST(Search, SaysWhyEachAxisIsLeftOut) {
 TEST(LayoutPrices, BoundMemoryFromBelow) {
   const models::ModelShape shape = small_shape();
   const plan::Cluster cluster(small_cluster(kAmple));
-  const LayoutSpace space(small_config(), {.shape = shape},
-                          {.ranks = 4, .ranks_per_node = 4});
+  const LayoutSpace space(small_config(), {.shape = shape}, {.ranks = 4, .ranks_per_node = 4});
   const LayoutPrices prices(space, {.shape = shape}, cluster);
   int64_t count = 0;
   space.for_each([&](const Layout& layout) {
@@ -311,8 +315,7 @@ TEST(LayoutPrices, BoundMemoryFromBelow) {
       config.validate();
       const auto prediction = predict_step(config, shape, record_stages(config, shape), cluster);
       const LayoutPrice price = prices.of(layout);
-      EXPECT_LE(price.bound_bytes, static_cast<double>(prediction.peak_bytes))
-          << to_toml(config.parallel);
+      EXPECT_LE(price.bound_bytes, static_cast<double>(prediction.peak_bytes)) << to_toml(config.parallel);
       EXPECT_GT(price.seconds, 0);
     } catch (const Error&) {
       return;  // not legal for the model

@@ -7,6 +7,7 @@
 #include "colossal/quantization/quantize.h"
 #include "colossal/quantization/scales.h"
 #include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::quantization::methods_test {
 namespace {

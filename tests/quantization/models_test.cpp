@@ -22,7 +22,7 @@
 #include "colossal/quantization/quantize.h"
 #include "colossal/run/saved_model.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::quantization::models_test {
 namespace {

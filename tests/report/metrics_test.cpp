@@ -12,6 +12,7 @@
 #include "colossal/base/file.h"
 #include "support/steps.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::report::metrics_test {
 namespace {
@@ -39,15 +40,6 @@ std::vector<int64_t> steps_in(const test::TemporaryFolder& folder) { return read
 
 void write_steps(MetricsWriter& writer, int64_t first, int64_t last) {
   for (int64_t i = first; i <= last; ++i) writer.write(step(i));
-}
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // The members, their order and their digits equal the ones of versions whose steps had no rows.
@@ -176,7 +168,9 @@ TEST(Metrics, DropsStepsAfterTheCheckpointOnResume) {
     write_steps(writer, 4, 6);
   }
   EXPECT_THAT(steps_in(folder), ElementsAre(1, 2, 3, 4, 5, 6));
-  { MetricsWriter writer = writer_in(folder, 0); }
+  {
+    MetricsWriter writer = writer_in(folder, 0);
+  }
   EXPECT_THAT(steps_in(folder), ElementsAre());
 }
 
@@ -187,7 +181,9 @@ TEST(Metrics, KeepsLinesUnchangedOnResume) {
     write_steps(writer, 1, 3);
   }
   const std::string before = read_file(folder / "m", kPlenty);
-  { MetricsWriter writer = writer_in(folder, 3); }
+  {
+    MetricsWriter writer = writer_in(folder, 3);
+  }
   EXPECT_EQ(read_file(folder / "m", kPlenty), before);
 }
 
@@ -225,7 +221,9 @@ TEST(Metrics, IgnoresALineCutShortByAKill) {
 
 TEST(Metrics, CreatesAMissingFileOnResume) {
   const test::TemporaryFolder folder;
-  { writer_in(folder, 10).write(step(11)); }
+  {
+    writer_in(folder, 10).write(step(11));
+  }
   EXPECT_THAT(steps_in(folder), ElementsAre(11));
 }
 
@@ -248,10 +246,10 @@ TEST(MetricsErrors, NamesTheLine) {
 TEST(MetricsErrors, NamesTheEntryOfMetricsJson) {
   const test::TemporaryFolder folder;
   const std::string path = folder.write("names", R"({"loss":{"unit":"nats"},"rmse":{"unit":3}})");
-  EXPECT_EQ(message_of([&] { read_metric_names(path); }),
+  EXPECT_EQ(test::thrown_message([&] { read_metric_names(path); }),
             "[metrics] " + path + ": `rmse` must be an object of texts (unit, plot, legend); remove the file");
   folder.write("names", R"({"rmse":3})");
-  EXPECT_THAT(message_of([&] { read_metric_names(path); }), HasSubstr("`rmse` must be an object of texts"));
+  EXPECT_THAT(test::thrown_message([&] { read_metric_names(path); }), HasSubstr("`rmse` must be an object of texts"));
 }
 
 TEST(MetricsErrors, ReportsUnwritableAndFullPlaces) {

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "support/steps.h"
+#include "support/thrown_message.h"
 
 namespace colossal::report::recorded_run_test {
 namespace {
@@ -32,12 +33,7 @@ class RecordedRunTest : public testing::Test {
     return to_json_line(test::step_of(step, {{"loss", loss}})) + "\n";
   }
   std::string message() const {
-    try {
-      read_run(folder);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return test::thrown_message([&] { read_run(folder); });
   }
   std::string folder;
 };

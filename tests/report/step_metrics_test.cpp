@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "support/steps.h"
+#include "support/thrown_message.h"
 
 namespace colossal::report::step_metrics_test {
 namespace {
@@ -14,12 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string refusal(StepMetrics metrics, const Metric& row) {
-  try {
-    metrics.add(row);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::thrown_message([&] { metrics.add(row); });
 }
 
 std::string refusal(const Metric& row) { return refusal(StepMetrics(1), row); }

@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/config.h"
+#include "colossal/base/error.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::adapters_test {
 namespace {
@@ -76,11 +77,11 @@ TEST(Adapters, RefuseTakenTables) {
   EXPECT_THAT(refused(row("")), HasSubstr("must have a table and a make: got no table"));
   EXPECT_THAT(refused({.table = "new"}), HasSubstr("got [new] without make"));
   const Adapters adapters = program_with({"adapter"}).adapters;
-  EXPECT_THAT(
-      test::thrown_message([&] {
-        choose_adapter({}, adapters, models::built_in().resolve({.name = "gpt2-tiny"}), {{"adapter", OwnKeys{}}});
-      }),
-      HasSubstr("[adapter] belongs to an objective"));
+  EXPECT_THAT(test::thrown_message([&] {
+                choose_adapter({}, adapters, models::built_in().resolve({.name = "gpt2-tiny"}),
+                               {{"adapter", OwnKeys{}}});
+              }),
+              HasSubstr("[adapter] belongs to an objective"));
 }
 
 }  // namespace

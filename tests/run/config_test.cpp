@@ -6,11 +6,11 @@
 
 #include <filesystem>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::config_test {
 namespace {
@@ -78,8 +78,8 @@ TEST_F(ReadGivenConfig, NamesTheKeyOfAValueThatStandsForItsTable) {
       {"--optimizer=lion", "optimizer.name"},
       {"--memory=lru", "memory.placement"}};
   for (const auto& [flag, key] : rows)
-    EXPECT_THAT(test::complaint([&] { read("", {flag}); }), EndsWith("; did you mean `" + key + "`?")) << flag;
-  EXPECT_THAT(test::complaint([&] { read("", {"--precision=bf17"}); }), EndsWith("got \"bf17\""));
+    EXPECT_THAT(test::thrown_message([&] { read("", {flag}); }), EndsWith("; did you mean `" + key + "`?")) << flag;
+  EXPECT_THAT(test::thrown_message([&] { read("", {"--precision=bf17"}); }), EndsWith("got \"bf17\""));
 }
 
 TEST(Examples, PassValidation) {

@@ -13,8 +13,8 @@
 #include "colossal/data/texts/text_archive.h"
 #include "colossal/models/registry.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::data_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/gguf/weights.h"
@@ -22,6 +22,7 @@
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/external_names.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::deepseek_gguf_test {
 namespace {
@@ -136,7 +137,7 @@ std::string refusal(const std::function<void(Content&)>& change) {
   Content content(folder / "a.gguf");
   change(content);
   content.write(folder / "b.gguf");
-  return test::complaint([&] { read(folder / "b.gguf"); });
+  return test::thrown_message([&] { read(folder / "b.gguf"); });
 }
 
 TEST(DeepseekGguf, IsReadAsItWasWritten) {
@@ -265,7 +266,7 @@ TEST(DeepseekGguf, RefusesModelsThatAFileCannotStore) {
   const auto said = [](bool is_v3, const char* key, const nlohmann::json& value) {
     nlohmann::json config = Drawn(tiny(is_v3), 1).config();
     config[key] = value;
-    return test::complaint([&] { checkpoint::gguf_of_config(config); });
+    return test::thrown_message([&] { checkpoint::gguf_of_config(config); });
   };
   EXPECT_THAT(said(true, "rope_interleave", false), HasSubstr("can store only rope_interleave = true: got false"));
   EXPECT_THAT(said(true, "n_group", 8), HasSubstr("at least 2 experts in each group: got 8 experts in 8 groups"));

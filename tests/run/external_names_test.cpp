@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
@@ -15,8 +16,8 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::external_names_test {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::layout_keys_test {
 namespace {
@@ -15,12 +16,7 @@ using ::testing::HasSubstr;
 Config config_with(const std::vector<std::string>& flags) { return read_given_config("", flags).config; }
 
 std::string refusal(const std::vector<std::string>& flags) {
-  try {
-    config_with(flags).validate();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::thrown_message([&] { config_with(flags).validate(); });
 }
 
 TEST(LayoutKeys, ExistInTheConfig) {

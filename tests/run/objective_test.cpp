@@ -11,7 +11,7 @@
 #include "colossal/base/known_metrics.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/run/program.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::objective_test {
 namespace {
@@ -128,10 +128,9 @@ TEST(ChooseObjective, SavesTableWithoutKeys) {
 }
 
 TEST(ChooseObjective, RefusesTableOfAnAdapter) {
-  EXPECT_THAT(test::thrown_message([&] {
-                choose_objective({}, two_more(), shape_of("gpt2-tiny"), {{"ranking", OwnKeys{}}});
-              }),
-              HasSubstr("the table of an objective must be new: [ranking] belongs to an adapter"));
+  EXPECT_THAT(
+      test::thrown_message([&] { choose_objective({}, two_more(), shape_of("gpt2-tiny"), {{"ranking", OwnKeys{}}}); }),
+      HasSubstr("the table of an objective must be new: [ranking] belongs to an adapter"));
 }
 
 TEST(ChooseObjective, RefusesTablesOfTwoObjectives) {

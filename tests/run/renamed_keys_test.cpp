@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/complaint.h"
 #include "colossal/base/config.h"
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
@@ -15,6 +14,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/config_changes.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::run::renamed_keys_test {
 namespace {
@@ -30,10 +30,11 @@ struct Renamed {
 };
 
 const std::vector<Renamed>& renamed_keys() {
-  static const std::vector<Renamed> keys{
-      {"data", "longest_line", "max_line_bytes", "\"2MiB\""},   {"data", "faults", "on_error", "\"skip\""},
-      {"parallel", "zero_sharers", "zero_group", "2"},
-      {"parallel", "gathered_mib", "max_gathered_mib", "64.0"}, {"training", "graph", "cuda_graph", "true"}};
+  static const std::vector<Renamed> keys{{"data", "longest_line", "max_line_bytes", "\"2MiB\""},
+                                         {"data", "faults", "on_error", "\"skip\""},
+                                         {"parallel", "zero_sharers", "zero_group", "2"},
+                                         {"parallel", "gathered_mib", "max_gathered_mib", "64.0"},
+                                         {"training", "graph", "cuda_graph", "true"}};
   return keys;
 }
 
@@ -58,9 +59,8 @@ TEST_F(RenamedKeys, NotifyWhenRead) {
 }
 
 TEST_F(RenamedKeys, NotifyWhenReadFromFlags) {
-  const GivenConfig given =
-      read("", {"--parallel.zero_sharers=2", "--parallel.gathered_mib=64", "--data.longest_line=2MiB",
-                "--data.faults=skip", "--training.graph=true"});
+  const GivenConfig given = read("", {"--parallel.zero_sharers=2", "--parallel.gathered_mib=64",
+                                      "--data.longest_line=2MiB", "--data.faults=skip", "--training.graph=true"});
   EXPECT_EQ(given.config.parallel.zero_group, 2);
   EXPECT_EQ(given.config.parallel.max_gathered_mib, 64);
   EXPECT_EQ(given.config.data.max_line_bytes, 2 << 20);
@@ -73,7 +73,7 @@ TEST_F(RenamedKeys, NotifyWhenReadFromFlags) {
 TEST_F(RenamedKeys, RefuseBothNames) {
   for (const Renamed& key : renamed_keys()) {
     const std::string before = key.section + "." + key.previous, now = key.section + "." + key.now;
-    EXPECT_THAT(test::complaint([&] { read(key.toml(key.previous) + key.now + " = " + key.value + "\n"); }),
+    EXPECT_THAT(test::thrown_message([&] { read(key.toml(key.previous) + key.now + " = " + key.value + "\n"); }),
                 HasSubstr("`" + before + "` is now `" + now + "`, and both are given: leave out `" + before + "`"));
   }
 }
@@ -93,7 +93,7 @@ TEST(RenamedOwnKeys, GetTheirPresentNames) {
 
 TEST(RenamedOwnKeys, RefuseBothNames) {
   const models::ModelConfig config{.name = "t5-tiny", .own = models::own_keys({"farthest=64", "max_distance=64"})};
-  EXPECT_THAT(test::complaint([&] { models::built_in().resolve(config); }),
+  EXPECT_THAT(test::thrown_message([&] { models::built_in().resolve(config); }),
               HasSubstr("`model.farthest` is now `model.max_distance`, and both are given"));
 }
 

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "schedule/orders.h"
+#include "support/thrown_message.h"
 
 namespace colossal::schedule::check_test {
 namespace {
@@ -143,14 +144,10 @@ TEST(Check, RefusesMoreActivationsThanALimit) {
   EXPECT_NO_THROW(check(one, 4));
   EXPECT_NO_THROW(check(split, 4));
   const auto refusal = [](const Schedule& schedule, double limit, double share) -> std::string {
-    try {
-      check(schedule, limit, share);
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "";
+    return test::thrown_message([&] { check(schedule, limit, share); });
   };
-  EXPECT_EQ(refusal(one, 3.5, 0.5), "1f1b, rank 0, step 6 (F3): holds 4 live activations, more than the limit of 3.5");
+  EXPECT_EQ(refusal(one, 3.5, 0.5),
+            "[pipeline] 1f1b, rank 0, step 6 (F3): holds 4 live activations, more than the limit of 3.5");
   EXPECT_THAT(refusal(split, 4, 1), HasSubstr("more than the limit of 4"));
 }
 

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "base/complaint.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::changes_test {
 namespace {
@@ -79,11 +79,12 @@ TEST(Changes, TakeNoBytesIfEmpty) {
 TEST(Changes, RefuseBytesThatAreNotWhole) {
   const std::string bytes = to_bytes(all_kinds());
   for (size_t size = 1; size < bytes.size(); ++size)
-    EXPECT_THAT(test::complaint([&] { changes_of(bytes.substr(0, size)); }), HasSubstr("[serve] changes must be bytes"))
+    EXPECT_THAT(test::thrown_message([&] { changes_of(bytes.substr(0, size)); }),
+                HasSubstr("[serve] changes must be bytes"))
         << size;
-  EXPECT_THAT(test::complaint([&] { changes_of(bytes + "x"); }), HasSubstr("[serve] changes must be bytes"));
+  EXPECT_THAT(test::thrown_message([&] { changes_of(bytes + "x"); }), HasSubstr("[serve] changes must be bytes"));
   const std::string huge = std::string(1, '\0') + std::string(8, '\xff');  // 2^64 - 1 cancelled tickets
-  EXPECT_THAT(test::complaint([&] { changes_of(huge); }), HasSubstr("got 9 bytes"));
+  EXPECT_THAT(test::thrown_message([&] { changes_of(huge); }), HasSubstr("got 9 bytes"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/forward_context.h"
 #include "serve/loop_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::engine_loop_ends_test {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "colossal/serve/embedding_work.h"
 #include "serve/loop_ranks.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::engine_loop_test {
 namespace {

@@ -13,9 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/http/server.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::load_test_test {
 namespace {
@@ -214,9 +215,9 @@ TEST(LoadTest, ReportsServersThatAreAbsent) {
   EXPECT_EQ(result.failed, 5);
   EXPECT_THAT(result.failure, HasSubstr("is the server running?"));
   load.url = "localhost:8000";
-  EXPECT_THAT(test::complaint([&] { run_load(load); }), HasSubstr("http://HOST[:PORT][/PREFIX]"));
+  EXPECT_THAT(test::thrown_message([&] { run_load(load); }), HasSubstr("http://HOST[:PORT][/PREFIX]"));
   load.prompts.clear();
-  EXPECT_THAT(test::complaint([&] { run_load(load); }), HasSubstr("[load] a load needs at least one prompt"));
+  EXPECT_THAT(test::thrown_message([&] { run_load(load); }), HasSubstr("[load] a load needs at least one prompt"));
 }
 
 TEST(BuiltInPrompts, BeginDifferentlyAndAreShort) {

@@ -15,7 +15,7 @@
 
 #include "colossal/base/error.h"
 #include "serve/stand_in_replica.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::replica_link_test {
 namespace {

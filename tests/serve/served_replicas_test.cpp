@@ -17,7 +17,7 @@
 #include "infer/engine_answers.h"
 #include "support/decorated_world.h"
 #include "support/generated_text.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve::served_replicas_test {
 namespace {

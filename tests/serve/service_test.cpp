@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "base/complaint.h"
 #include "serve/test_service.h"
+#include "support/thrown_message.h"
 
 namespace colossal::serve_test::service_test {
 namespace {
@@ -41,7 +41,7 @@ TEST(Service, AnswersWhileTheModelLoads) {
   test.service.open(test.model(), test.replica);
   EXPECT_EQ(test.get("/health").body, R"({"status": "ok"})");
   EXPECT_EQ(test.post(kCompletions, R"({"prompt": "x"})").status, 200);
-  EXPECT_THAT(test::complaint([&] { test.service.open(test.model(), test.replica); }), HasSubstr("opened once"));
+  EXPECT_THAT(test::thrown_message([&] { test.service.open(test.model(), test.replica); }), HasSubstr("opened once"));
 }
 
 TEST(Service, AnswersRunningRequestsWhileItDrains) {

@@ -11,15 +11,4 @@ at::Tensor rank_values(int rank, int64_t numel, at::ScalarType dtype);
 /// Returns true if dtype and sizes are equal and contents are bitwise equal.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
-/// Returns the message of the exception that `fn` throws, or "" if it throws none.
-template <class Fn>
-std::string thrown_message(const Fn& fn) {
-  try {
-    fn();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace colossal::test

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::tensor::batch_test {
 namespace {

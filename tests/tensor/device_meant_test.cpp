@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::tensor::device_meant_test {
 namespace {

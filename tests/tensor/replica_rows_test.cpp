@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "colossal/tensor/batch.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::tensor::replica_rows_test {
 namespace {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::chat_template_test {
 namespace {
@@ -23,16 +24,6 @@ Chat hello() {
   return chat;
 }
 
-template <class Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 TEST(ChatTemplate, RendersMessages) {
   const ChatTemplate chat_template(kSimple, "simple", {{"eos_token", "</s>"}});
   Chat chat = hello();
@@ -48,7 +39,7 @@ TEST(ChatTemplate, ReadsEveryFileOfAFolder) {
   const test::TemporaryFolder folder;
   const auto text = [&] { return ChatTemplate::read(folder.path()).render(hello()).text; };
   EXPECT_FALSE(has_chat_template(folder.path()));
-  EXPECT_THAT(error_of(text), HasSubstr("has no chat template: give a folder with chat_template.jinja"));
+  EXPECT_THAT(test::thrown_message(text), HasSubstr("has no chat template: give a folder with chat_template.jinja"));
   folder.write("chat_template.json", R"({"chat_template": "old {{ messages[0].content }}"})");
   EXPECT_EQ(text(), "old Hello");
   EXPECT_TRUE(has_chat_template(folder.path()));
@@ -81,7 +72,7 @@ TEST(ChatTemplate, ChoosesOneOfSeveralTemplates) {
   chat.template_name = "rag";
   EXPECT_EQ(chat_template.render(chat).text, "rag");
   chat.template_name = "nope";
-  EXPECT_THAT(error_of([&] { chat_template.render(chat); }),
+  EXPECT_THAT(test::thrown_message([&] { chat_template.render(chat); }),
               HasSubstr("no template named nope; name one of these: default, rag"));
 }
 
@@ -137,7 +128,7 @@ TEST(ChatTemplate, FormatsTheGivenTime) {
 
 TEST(ChatTemplate, NamesTemplateLineAndRemedyInErrors) {
   const auto render = [](const std::string& source, const Chat& chat = hello()) {
-    return error_of([&] { ChatTemplate(source, "mine").render(chat); });
+    return test::thrown_message([&] { ChatTemplate(source, "mine").render(chat); });
   };
   EXPECT_EQ(render("a\n\n{{ nope.x }}"),
             "[chat template] mine, line 3: UndefinedError: 'nope' is undefined; the template does not fit these "
@@ -170,9 +161,9 @@ TEST(ChatTemplate, ParsesChatsFromJson) {
   EXPECT_TRUE(chat.add_generation_prompt);
   EXPECT_EQ(chat.variables["enable_thinking"], false);
   EXPECT_EQ(parse_chat(R"([{"role": "user"}, {}])").messages.size(), 2u);
-  EXPECT_THAT(error_of([] { parse_chat("{"); }), HasSubstr("must be JSON"));
-  EXPECT_THAT(error_of([] { parse_chat("{}"); }), HasSubstr("an object with \"messages\""));
-  EXPECT_THAT(error_of([] { parse_chat(std::string(1000, '[')); }), HasSubstr("nested too deeply"));
+  EXPECT_THAT(test::thrown_message([] { parse_chat("{"); }), HasSubstr("must be JSON"));
+  EXPECT_THAT(test::thrown_message([] { parse_chat("{}"); }), HasSubstr("an object with \"messages\""));
+  EXPECT_THAT(test::thrown_message([] { parse_chat(std::string(1000, '[')); }), HasSubstr("nested too deeply"));
 }
 
 }  // namespace

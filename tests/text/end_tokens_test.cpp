@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::end_tokens_test {
 namespace {
@@ -32,7 +32,7 @@ TEST(EndTokens, RefusesValuesThatAreNotIds) {
   const auto bytes = make_tokenizer("bytes");
   const auto complaint = [&](const std::string& text) {
     folder.write("generation_config.json", text);
-    return test::complaint([&] { end_ids(folder.path(), *bytes); });
+    return test::thrown_message([&] { end_ids(folder.path(), *bytes); });
   };
   EXPECT_THAT(complaint("[1]"), HasSubstr("must be a JSON object"));
   EXPECT_THAT(complaint("{"), HasSubstr("not valid JSON"));

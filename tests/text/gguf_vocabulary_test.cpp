@@ -9,11 +9,12 @@
 #include <set>
 #include <sstream>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::gguf_vocabulary_test {
 namespace {
@@ -61,7 +62,7 @@ formats::GgufValues pieces() {
 std::string complaint_of(const formats::GgufValues& values) {
   test::TemporaryFolder folder;
   const std::string path = write(folder, values);
-  return test::complaint([&] { make_tokenizer(path); });
+  return test::thrown_message([&] { make_tokenizer(path); });
 }
 
 formats::GgufValues changed(formats::GgufValues values, const std::string& key, const formats::GgufValue& value) {
@@ -155,7 +156,7 @@ TEST(GgufVocabulary, WritesTokenizersOfBytesAndOfFiles) {
   test::TemporaryFolder folder;
   expect_same(write(folder, byte_level()), {"he he", "<tool>he"}, 2);
   expect_same(write(folder, pieces(), "w.gguf"), {"ab ab", "b<s>a"});
-  EXPECT_THAT(test::complaint([&] { gguf_of_tokenizer("bytes", 100); }),
+  EXPECT_THAT(test::thrown_message([&] { gguf_of_tokenizer("bytes", 100); }),
               HasSubstr("257 tokens, more than the model, 100"));
 }
 
@@ -179,7 +180,7 @@ TEST(GgufVocabulary, WritesTokenizersOfFolders) {
   folder.write("vocab.json", test::read_all(kShared + "gpt2/encoder.json"));
   folder.write("merges.txt", test::read_all(kShared + "gpt2/vocab.bpe"));
   expect_same(folder.path(), texts, 47);
-  EXPECT_THAT(test::complaint([&] { gguf_of_tokenizer(kShared + "hf/t5-small", 40000); }),
+  EXPECT_THAT(test::thrown_message([&] { gguf_of_tokenizer(kShared + "hf/t5-small", 40000); }),
               HasSubstr("Unigram cannot be written"));
 }
 

@@ -14,6 +14,7 @@
 #include "colossal/text/tokenizers/byte.h"
 #include "made_files.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::json_schemas {
 namespace {
@@ -294,13 +295,10 @@ TEST(JsonSchema, EnforcesIntegerBounds) {
 
 /// Returns the error message for a schema; empty if the schema is accepted.
 std::string refusal(const std::string& schema) {
-  try {
+  return test::thrown_message([&] {
     JsonGrammar made = json_grammar(schema, "s.json");
     const GrammarMachine machine(std::move(made.grammar), made.rule);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 TEST(JsonSchema, RefusesUnsupportedSchemas) {

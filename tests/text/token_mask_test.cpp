@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <random>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/text/grammar/json_schema.h"
 #include "colossal/text/tokenizers/byte.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::token_mask_test {
 namespace {
@@ -174,7 +174,7 @@ TEST(TokenMasks, BoundStepsAndBytesOfHostileSchemas) {
   int ended = 0, walked = 0;
   for (const json& schema : hostile_schemas()) {
     const auto masks = std::make_shared<TokenMasks>(grammar_of(schema, tokenizer), std::vector<int64_t>{0});
-    const std::string message = test::complaint([&] {
+    const std::string message = test::thrown_message([&] {
       TokenWalk walk(masks);
       for (int i = 0; i < 60; ++i) {
         const std::vector<int64_t> choices = choices_of(walk.allowed(), tokenizer.vocabulary_size());
@@ -185,7 +185,7 @@ TEST(TokenMasks, BoundStepsAndBytesOfHostileSchemas) {
       }
       ++walked;
     });
-    if (message == "no complaint") continue;
+    if (message.empty()) continue;
     ++ended;
     EXPECT_NE(message.find("[grammar] a mask of the tokens that may come next must take at most 524288 steps"),
               std::string::npos)
@@ -205,7 +205,7 @@ TEST(GrammarMachine, BoundsTheStepsOfOneByte) {
   grammar.set(rule, grammar.byte('a', 'a', grammar.either(std::move(ways))));
   GrammarMachine machine(std::move(grammar), rule);
   EXPECT_EQ(machine.next(machine.start(), 'b'), GrammarMachine::kDead);
-  const auto message = [&] { return test::complaint([&] { machine.next(machine.start(), 'a'); }); };
+  const auto message = [&] { return test::thrown_message([&] { machine.next(machine.start(), 'a'); }); };
   EXPECT_NE(message().find("[grammar] a byte must have at most 65536 ways to be read"), std::string::npos) << message();
 }
 
@@ -220,7 +220,7 @@ TEST(TokenMasks, EndOneWalkAtALimit) {
   const auto nest = [&](const std::shared_ptr<TokenMasks>& own) {
     TokenWalk walk(own);
     int depth = 0;
-    const std::string message = test::complaint([&] {
+    const std::string message = test::thrown_message([&] {
       for (; depth < 60; ++depth) walk.allowed(), walk.accept(1 + '[');
     });
     EXPECT_NE(message.find("[grammar] a mask of the tokens that may come next must take at most 6000 steps"),

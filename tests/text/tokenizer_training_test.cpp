@@ -10,13 +10,13 @@
 #include <random>
 #include <set>
 
-#include "base/complaint.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/training/bpe_trainer.h"
 #include "colossal/text/training/lattice.h"
 #include "colossal/text/training/seed_pieces.h"
 #include "colossal/text/training/unigram_trainer.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::text::tokenizer_training_test {
 namespace {
@@ -116,7 +116,7 @@ TEST(BpeTrainer, HonoursItsOptions) {
   EXPECT_EQ(spelled.tokens, (std::vector<std::string>{"a", "b", "##b", "##a", "##b$", "ab", "##ab$"}));
   EXPECT_EQ(train_bpe({{"abcabc", 3}}, {.vocabulary = 9, .length_limit = 4}).tokens,
             (std::vector<std::string>{"a", "b", "c", "ab", "abc"}));
-  EXPECT_THAT(test::complaint([&] { train_bpe(words, {.vocabulary = 5}); }),
+  EXPECT_THAT(test::thrown_message([&] { train_bpe(words, {.vocabulary = 5}); }),
               HasSubstr("must hold the special tokens and characters, which are 6: got 5"));
 }
 
@@ -217,9 +217,9 @@ TEST(UnigramTrainer, KeepsCharactersAndProbablePieces) {
   const TrainedUnigram other = train_unigram(words, {.vocabulary = 40, .special = {"</s>", "<unk>"}});
   EXPECT_EQ(other.unknown, 1);
   EXPECT_EQ(other.pieces.size(), 40u);
-  EXPECT_THAT(test::complaint([&] { train_unigram(words, {.vocabulary = 4}); }),
+  EXPECT_THAT(test::thrown_message([&] { train_unigram(words, {.vocabulary = 4}); }),
               HasSubstr("must hold the special tokens and characters, which are 5: got 4"));
-  EXPECT_THAT(test::complaint([&] { train_unigram({}, {}); }), HasSubstr("there must be words"));
+  EXPECT_THAT(test::thrown_message([&] { train_unigram({}, {}); }), HasSubstr("there must be words"));
 }
 
 TEST(TokenizerTrainer, MakesReadableTokenizers) {
@@ -262,7 +262,7 @@ TEST(TokenizerTrainer, SplitsTextLikeAnotherTokenizer) {
 
 TEST(TokenizerTrainer, RefusesInvalidOptions) {
   const auto refusal = [](TokenizerTraining training) {
-    return test::complaint([&] { TokenizerTrainer trainer(std::move(training)); });
+    return test::thrown_message([&] { TokenizerTrainer trainer(std::move(training)); });
   };
   EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("must be bpe or unigram: got words"));
   EXPECT_THAT(refusal({.vocabulary = 0}), HasSubstr("must have tokens: got 0"));

@@ -10,7 +10,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
 namespace colossal::train::adapter_runs_test {

@@ -9,12 +9,13 @@
 #include <mutex>
 #include <set>
 
+#include "colossal/base/error.h"
 #include "colossal/infer/generate.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/schedule/make.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::adapter_test {

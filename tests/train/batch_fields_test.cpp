@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/complaint.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/decoder.h"
@@ -15,6 +14,7 @@
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::batch_fields_test {
 namespace {
@@ -131,8 +131,8 @@ TEST(BatchFields, NameMissingFieldsOnAllRanksBeforeMessages) {
       const auto named = HasSubstr(
           "[data] the batch must have a field `weights`: got ids, labels, positions; add it where the samples are "
           "made");
-      EXPECT_THAT(test::complaint([&] { engine->train_step(plain_batch()); }), named);
-      EXPECT_THAT(test::complaint([&] { engine->evaluate(plain_batch()); }), named);
+      EXPECT_THAT(test::thrown_message([&] { engine->train_step(plain_batch()); }), named);
+      EXPECT_THAT(test::thrown_message([&] { engine->evaluate(plain_batch()); }), named);
       for (const char* group : {"pipeline", "data"}) EXPECT_EQ(world.traffic().total(group).calls, 0) << group;
     });
 }
@@ -142,10 +142,10 @@ TEST(BatchFields, NameMissingFieldsOfTheTask) {
     const auto engine = initialize(world, config_of({}), test::tiny_gpt2());
     tensor::Batch images;
     images.add("images", {at::zeros({2, 3, 4, 4}), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
-    EXPECT_THAT(test::complaint([&] { engine->train_step(images); }), HasSubstr("a field `ids`: got images"));
+    EXPECT_THAT(test::thrown_message([&] { engine->train_step(images); }), HasSubstr("a field `ids`: got images"));
     tensor::Batch unlabelled;
     unlabelled.add("ids", {at::zeros({2, 4}, at::kLong), {Dim::Row, Dim::Token}});
-    EXPECT_THAT(test::complaint([&] { engine->train_step(unlabelled); }), HasSubstr("a field `labels`: got ids"));
+    EXPECT_THAT(test::thrown_message([&] { engine->train_step(unlabelled); }), HasSubstr("a field `labels`: got ids"));
   });
 }
 

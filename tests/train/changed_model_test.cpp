@@ -5,6 +5,7 @@
 #include <string>
 
 #include "colossal/models/config.h"
+#include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
 namespace colossal::train::changed_model_test {

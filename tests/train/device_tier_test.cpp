@@ -11,8 +11,8 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/tiered_store.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::device_tier_test {

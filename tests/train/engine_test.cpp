@@ -11,7 +11,7 @@
 #include "colossal/models/registry.h"
 #include "support/decorated_world.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::engine_test {
 namespace {
@@ -45,8 +45,7 @@ TEST(Initialize, RefusesMismatchedNumbersOfRanks) {
 TEST(Initialize, RefusesRecordedPassesOfMixtures) {
   run::Config config = config_of(1, 1, 2);
   config.training.cuda_graph = true;
-  const auto mixture =
-      models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=4"})});
+  const auto mixture = models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=4"})});
   const std::string message = test::thrown_message(
       [&] { comm::run_ranks(1, [&](comm::World& world) { initialize(world, config, mixture); }); });
   EXPECT_NE(message.find("[training] cuda_graph needs a dense model, because each pass of a mixture of experts has "
@@ -67,8 +66,7 @@ TEST(Initialize, RefusesExpertRanksForADenseModelBeforeMessages) {
 }
 
 TEST(Initialize, RefusesExpertsThatDoNotDivideBeforeMessages) {
-  const auto mixture =
-      models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=6"})});
+  const auto mixture = models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=6"})});
   comm::run_ranks(4, [&](comm::World& world) {
     run::Config config = config_of(1, 1, 4);
     config.parallel.expert.size = 4;

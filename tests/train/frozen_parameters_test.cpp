@@ -15,8 +15,8 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/train/memory_needs.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::frozen_parameters_test {

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/low_rank.h"
@@ -20,6 +20,7 @@
 #include "distillation.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::further_models_test {
@@ -130,7 +131,7 @@ TEST_F(Distill, MayKeepTheTeacherWhole) {
 
 TEST_F(Distill, RefusesATeacherThatIsNotThere) {
   const auto refused = [&](const std::vector<std::string>& flags) {
-    return test::complaint([&] { run::resolve_run(config(flags), program_of()); });
+    return test::thrown_message([&] { run::resolve_run(config(flags), program_of()); });
   };
   EXPECT_THAT(refused({"--teacher.from=nowhere"}), HasSubstr("nowhere"));
   EXPECT_THAT(refused({"--teacher.from="}), HasSubstr("teacher.from must name the weights of the model teacher"));
@@ -139,7 +140,7 @@ TEST_F(Distill, RefusesATeacherThatIsNotThere) {
   EXPECT_THAT(refused({"--teacher.form=gpt2-tiny"}), HasSubstr("teacher.form"));
   run::Config plain;
   ConfigDocument::parse("[teacher]\nfrom = \"gpt2-tiny\"\n", "x.toml").read(plain);
-  EXPECT_THAT(test::complaint([&] { run::resolve_run(plain, program_of()); }),
+  EXPECT_THAT(test::thrown_message([&] { run::resolve_run(plain, program_of()); }),
               HasSubstr("[teacher] belongs to the objective distillation, and this run has next-token"));
 }
 
@@ -202,7 +203,7 @@ TEST_F(Distill, SavesEachTrainedModel) {
       }
       EXPECT_GT(compared, 10);
     }
-    EXPECT_THAT(test::complaint([&] { loaded("critic"); }), HasSubstr("has no trained model critic"));
+    EXPECT_THAT(test::thrown_message([&] { loaded("critic"); }), HasSubstr("has no trained model critic"));
   });
 }
 
@@ -304,7 +305,7 @@ TEST(FurtherModels, MayHaveAnOptimizerOfTheirOwn) {
       EXPECT_EQ(together->state().progress.at("optimizers").at("critic"), "sgd");
       nlohmann::json changed = together->state().progress;
       changed["optimizers"]["critic"] = "lion";
-      EXPECT_THAT(test::complaint([&] { together->check_progress(changed); }), HasSubstr("critic.optimizer.name"));
+      EXPECT_THAT(test::thrown_message([&] { together->check_progress(changed); }), HasSubstr("critic.optimizer.name"));
       const auto states_of = [&](const run::Config& of, const RunModels& models, const std::string& name) {
         int64_t bytes = 0;
         for (const MemoryNeed& need : memory_needs(of, models, world.rank()))
@@ -342,14 +343,14 @@ TEST(FurtherModels, MayBeTheMainModelWithoutItsAdapters) {
       EXPECT_NE(of(*engine, ""), want) << "the adapters have learnt";
       EXPECT_EQ(of(*engine, "reference"), want);
       EXPECT_NE(of(*engine, ""), want) << "they are switched on again";
-      EXPECT_THAT(test::complaint([&] { losses_of(*engine, {"reference"}); }), HasSubstr("which is frozen"));
-      EXPECT_THAT(test::complaint([&] { engine->model("reference"); }), HasSubstr("call forward()"));
+      EXPECT_THAT(test::thrown_message([&] { losses_of(*engine, {"reference"}); }), HasSubstr("which is frozen"));
+      EXPECT_THAT(test::thrown_message([&] { engine->model("reference"); }), HasSubstr("call forward()"));
       for (const ModelSize& size : model_sizes(config, {{.shape = policy(), .adapter = adapter},
                                                         {.name = "reference", .is_main_without_adapters = true}}))
         EXPECT_EQ(size.parameters == 0, size.name == "reference");
     });
   }
-  EXPECT_THAT(test::complaint(
+  EXPECT_THAT(test::thrown_message(
                   [] { RunModels({{.shape = policy()}, {.name = "reference", .is_main_without_adapters = true}}); }),
               HasSubstr("must have adapters that can be switched off"));
 }

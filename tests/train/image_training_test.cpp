@@ -13,6 +13,7 @@
 #include "colossal/train/trainer.h"
 #include "support/cifar_folder.h"
 #include "support/steps.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::image_training_test {
@@ -71,12 +72,7 @@ class ImageRun : public testing::Test {
     return report::read_metrics(base + "/" + folder + "/metrics.jsonl");
   }
   std::string refusal(const run::Config& c) const {
-    try {
-      train(c, Start::New);
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return "";
+    return test::thrown_message([&] { train(c, Start::New); });
   }
   std::string base;
 };

@@ -8,12 +8,13 @@
 #include <functional>
 #include <limits>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/train/module_training.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::loss_weights_test {

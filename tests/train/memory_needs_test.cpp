@@ -17,8 +17,8 @@
 #include "colossal/nn/adapter.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::memory_needs_test {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/families/llama.h"
@@ -16,8 +17,8 @@
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::mixture_courses_test {
 namespace {

@@ -12,8 +12,8 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/generator_states.h"
 #include "colossal/train/module_training.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::module_checkpoints_test {

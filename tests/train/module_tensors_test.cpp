@@ -7,7 +7,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/module_training.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::module_tensors_test {

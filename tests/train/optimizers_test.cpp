@@ -13,7 +13,7 @@
 #include "colossal/train/trainer.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::optimizers_test {
 namespace {

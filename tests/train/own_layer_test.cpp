@@ -19,7 +19,7 @@
 #include "infer/engine_answers.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::own_layer_test {
 namespace {

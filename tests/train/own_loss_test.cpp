@@ -7,7 +7,7 @@
 #include <limits>
 #include <mutex>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/registry.h"
@@ -22,6 +22,7 @@
 #include "support/course.h"
 #include "support/decorated_world.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::own_loss_test {
@@ -78,9 +79,7 @@ ModelShape tied_shape() {
   return shape;
 }
 
-tensor::Batch own_batch(Engine& engine, int64_t step) {
-  return test::own_batch(engine, step);
-}
+tensor::Batch own_batch(Engine& engine, int64_t step) { return test::own_batch(engine, step); }
 
 at::Tensor cross_entropy(const Model& model, const States& end, const nn::ForwardContext& step) {
   return model.head->loss_sum(end.at(0), step.batch->at("labels"), step);
@@ -364,7 +363,7 @@ TEST(OwnLoss, RefusesInvalidCallsBeforeMessages) {
       const int64_t before = sent();
       const tensor::Batch batch = with_targets(own_batch(*engine, 0));
       const auto refused = [&](const tensor::Batch& b, double weight) {
-        return test::complaint([&] { engine->train_step(b, weight, squared); });
+        return test::thrown_message([&] { engine->train_step(b, weight, squared); });
       };
       const std::string of_weight = "[training] the weight of a batch must be a finite number of 0 or more: got ";
       EXPECT_THAT(refused(batch, -1), HasSubstr(of_weight + "-1"));
@@ -375,10 +374,10 @@ TEST(OwnLoss, RefusesInvalidCallsBeforeMessages) {
       tensor::Batch without;
       without.add("targets", batch.field("targets"));
       EXPECT_THAT(refused(without, 1), HasSubstr("ids"));
-      EXPECT_THAT(test::complaint([&] { engine->forward(without, squared); }), HasSubstr("ids"));
+      EXPECT_THAT(test::thrown_message([&] { engine->forward(without, squared); }), HasSubstr("ids"));
       const std::string no_head = "[objective] the objective of the run needs a model with a head: got one without";
-      EXPECT_THAT(test::complaint([&] { engine->train_step(batch); }), HasSubstr(no_head));
-      EXPECT_THAT(test::complaint([&] { engine->evaluate(batch); }), HasSubstr(no_head));
+      EXPECT_THAT(test::thrown_message([&] { engine->train_step(batch); }), HasSubstr(no_head));
+      EXPECT_THAT(test::thrown_message([&] { engine->evaluate(batch); }), HasSubstr(no_head));
       EXPECT_EQ(sent(), before);
     });
 }
@@ -389,7 +388,7 @@ TEST(OwnLoss, RefusesLossesOfSeveralNumbers) {
     const tensor::Batch batch = with_targets(own_batch(*engine, 0));
     const auto refused = [&](const Engine::Loss& loss) {
       engine->zero_grad();
-      return test::complaint([&] { engine->train_step(batch, 1, loss); });
+      return test::thrown_message([&] { engine->train_step(batch, 1, loss); });
     };
     const std::string rule = "[training] the loss of a micro-batch must be one number: got ";
     EXPECT_THAT(refused([](const Model&, const States& end, const nn::ForwardContext&) { return end.at(0); }),

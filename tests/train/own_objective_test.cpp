@@ -19,8 +19,8 @@
 #include "network.h"
 #include "regression.h"
 #include "support/paths.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::own_objective_test {
 namespace {

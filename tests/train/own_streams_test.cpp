@@ -20,8 +20,8 @@
 #include "streams.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::own_streams_test {
 namespace {

@@ -11,7 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/optimization.h"
 #include "support/course.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::rank_failures_test {
 namespace {

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/train/module_training.h"
+#include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
 namespace colossal::train::rank_inputs_test {

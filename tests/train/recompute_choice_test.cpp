@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
 #include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/measured_chain.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/record_step.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::recompute_choice_test {

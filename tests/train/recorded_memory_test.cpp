@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_meter.h"
@@ -22,8 +23,8 @@
 #include "colossal/train/record_step.h"
 #include "colossal/train/step_result.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::recorded_memory_test {
 namespace {

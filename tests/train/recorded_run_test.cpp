@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/simulated_world.h"
@@ -25,7 +26,7 @@
 #include "colossal/train/engine.h"
 #include "colossal/train/record_step.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train::recorded_run_test {
 namespace {

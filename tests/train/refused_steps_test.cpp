@@ -8,6 +8,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/train/step_rule.h"
+#include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
 namespace colossal::train::refused_steps_test {

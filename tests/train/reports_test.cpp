@@ -20,6 +20,7 @@
 #include "colossal/schedule/make.h"
 #include "support/course.h"
 #include "support/reporter.h"
+#include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
 namespace colossal::train::reports_test {
@@ -72,9 +73,7 @@ void keep(Course& course, double loss, const StepResult& result) {
   for (const Metric& row : result.rows) EXPECT_TRUE(rows.emplace(row.name, number_of(row)).second) << row.name;
 }
 
-tensor::Batch own_rows(Engine& engine) {
-  return engine.replica_rows(kRows).of(whole_batch());
-}
+tensor::Batch own_rows(Engine& engine) { return engine.replica_rows(kRows).of(whole_batch()); }
 
 Course course_of(const run::Config& config, const models::ModelShape& shape, int64_t steps = kSteps) {
   std::vector<Course> courses(static_cast<size_t>(config.parallel.ranks()));
@@ -336,9 +335,8 @@ TEST(LossTerm, SeesTheSameMicroBatchesOnAnyReplicas) {
                     concat(data, " replicas, ", parts, " micro-batches"));
     for (const char* schedule : {"1f1b", "zero-bubble-h1", "chimera"})
       expect_same(
-          joined_course(
-              config_of({.data = 2, .pipeline = {.size = 2, .schedule = schedule, .micro_batches = parts}}),
-              make_joined),
+          joined_course(config_of({.data = 2, .pipeline = {.size = 2, .schedule = schedule, .micro_batches = parts}}),
+                        make_joined),
           want, concat(schedule, ", ", parts, " micro-batches"));
   }
 }

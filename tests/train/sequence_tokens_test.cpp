@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/models/families/llama.h"
@@ -16,6 +16,7 @@
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::sequence_tokens_test {
@@ -132,10 +133,11 @@ TEST(SequenceTokens, RefuseBatchesWithoutNeededTokens) {
     b.wanted = {{1, 3}, {12, 2}};
     for (const auto& call :
          std::vector<std::function<void()>>{[&] { engine->train_step(b); }, [&] { engine->evaluate(b); }})
-      EXPECT_THAT(test::complaint(call), testing::StartsWith("[data] a partial batch must hold the tokens that this "
-                                                             "rank reads: got tokens 1-3, 12-13, needed tokens "));
+      EXPECT_THAT(test::thrown_message(call),
+                  testing::StartsWith("[data] a partial batch must hold the tokens that this "
+                                      "rank reads: got tokens 1-3, 12-13, needed tokens "));
     b.wanted = engine->tokens_read();
-    EXPECT_EQ(test::complaint([&] { engine->evaluate(b); }), "no complaint");
+    EXPECT_EQ(test::thrown_message([&] { engine->evaluate(b); }), "");
   });
 }
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/engine.h"
 #include "colossal/memory/chunk_store.h"
@@ -20,6 +20,7 @@
 #include "colossal/train/memory_needs.h"
 #include "support/reporter.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::several_models_test {
@@ -56,9 +57,7 @@ at::Tensor lost(const models::Model& model, const models::States& end, const nn:
   return model.head->loss_sum(end.at(0), step.batch->at("labels"), step);
 }
 
-tensor::Batch batch_of(Engine& engine, int64_t step) {
-  return test::own_batch(engine, step, kText);
-}
+tensor::Batch batch_of(Engine& engine, int64_t step) { return test::own_batch(engine, step, kText); }
 
 double pass(Engine& engine, int64_t step, const std::string& model = "", const Engine::Loss& loss = lost) {
   const tensor::Batch batch = batch_of(engine, step);
@@ -393,7 +392,7 @@ TEST(SeveralModels, RefuseInvalidNames) {
     const run::Config config = config_for({});
     comm::Mesh mesh(world, config.parallel.axes());
     const auto refused = [&](const std::vector<NamedModel>& models) {
-      return test::complaint([&] { initialize(mesh, config, models); });
+      return test::thrown_message([&] { initialize(mesh, config, models); });
     };
     EXPECT_THAT(refused({}), HasSubstr("got no model"));
     EXPECT_THAT(refused({{.name = "policy", .shape = policy()}}), HasSubstr("has no name: got policy"));
@@ -409,10 +408,11 @@ TEST(SeveralModels, RefuseInvalidNames) {
     const auto engine = initialize(
         mesh, config, {{.shape = policy()}, {.name = "reference", .shape = critic(), .adapter = nn::frozen()}});
     const auto names = AllOf(HasSubstr("critic"), HasSubstr("the main model"), HasSubstr("reference"));
-    EXPECT_THAT(test::complaint([&] { pass(*engine, 0, "critic"); }), names);
-    EXPECT_THAT(test::complaint([&] { engine->forward(batch_of(*engine, 0), lost, "critic"); }), names);
-    EXPECT_THAT(test::complaint([&] { engine->model("critic"); }), names);
-    EXPECT_THAT(test::complaint([&] { pass(*engine, 0, "reference"); }), HasSubstr("got reference, which is frozen"));
+    EXPECT_THAT(test::thrown_message([&] { pass(*engine, 0, "critic"); }), names);
+    EXPECT_THAT(test::thrown_message([&] { engine->forward(batch_of(*engine, 0), lost, "critic"); }), names);
+    EXPECT_THAT(test::thrown_message([&] { engine->model("critic"); }), names);
+    EXPECT_THAT(test::thrown_message([&] { pass(*engine, 0, "reference"); }),
+                HasSubstr("got reference, which is frozen"));
   });
 }
 
@@ -420,7 +420,7 @@ TEST(SeveralModels, RefuseAMeshOfAnotherLayout) {
   comm::run_ranks(2, [](comm::World& world) {
     const run::Config config = config_for({.tensor = 2});
     comm::Mesh mesh(world, config_for({.data = 2}).parallel.axes());
-    EXPECT_THAT(test::complaint([&] { initialize(mesh, config, both()); }),
+    EXPECT_THAT(test::thrown_message([&] { initialize(mesh, config, both()); }),
                 AllOf(HasSubstr("the axes of [parallel]"), HasSubstr("data 2"), HasSubstr("tensor 2")));
   });
 }
@@ -434,7 +434,7 @@ TEST(SeveralModels, RefuseGradientsOfAnotherModel) {
     const auto of_two = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return lost(model, end, step) + engine->parameters().at("critic.norm.weight").value.sum();
     };
-    EXPECT_THAT(test::complaint([&] { pass(*engine, 0, "", of_two); }),
+    EXPECT_THAT(test::thrown_message([&] { pass(*engine, 0, "", of_two); }),
                 AllOf(HasSubstr("critic.norm.weight"), HasSubstr("the main model"), HasSubstr("detach")));
   });
 }

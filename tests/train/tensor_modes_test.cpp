@@ -8,7 +8,7 @@
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 
 namespace colossal::train::tensor_modes_test {

@@ -2,8 +2,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "colossal/base/error.h"
 #include "colossal/report/metrics.h"
 #include "support/steps.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 #include "train/whole_runs.h"
 

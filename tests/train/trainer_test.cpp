@@ -13,8 +13,8 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/report/metrics.h"
-#include "support/ranks_values.h"
 #include "support/steps.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 #include "train/whole_runs.h"
 

@@ -17,7 +17,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/trainer.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 
 namespace colossal::train {
 

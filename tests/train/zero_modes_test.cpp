@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/train/loss_scale.h"
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/tolerance.h"
 #include "train/zero_runs.h"
 

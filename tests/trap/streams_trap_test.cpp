@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/ranks_values.h"
+#include "support/thrown_message.h"
 #include "support/trap_device.h"
 
 namespace colossal::test::streams_trap_test {
