@@ -12,7 +12,6 @@
 #include "colossal/nn/linear.h"
 #include "colossal/ops/device/operators.h"
 #include "colossal/ops/products/fp8.h"
-#include "colossal/ops/products/scaled_product.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/tensor/flops.h"
 #include "ops/compare.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/memory/peak.h"
+#include "colossal/memory/device_meter.h"
 #include "colossal/optim/config.h"
 #include "colossal/optim/optimizer.h"
 #include "ops/compare.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/memory/peak.h"
+#include "colossal/memory/device_meter.h"
 #include "support/accelerator.h"
 #include "support/generated_text.h"
 #include "support/thrown_message.h"

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/auto_parallel/block_dropout.h"
-#include "colossal/auto_parallel/block_norm.h"
+#include "colossal/auto_parallel/block_layers.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/ops/random.h"

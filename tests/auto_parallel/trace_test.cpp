@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "auto_parallel/modules.h"
-#include "colossal/auto_parallel/replay.h"
 #include "colossal/base/error.h"
 #include "colossal/plan/solver.h"
 

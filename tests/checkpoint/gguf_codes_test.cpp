@@ -6,7 +6,6 @@
 #include <string>
 
 #include "colossal/checkpoint/gguf/blocks.h"
-#include "colossal/checkpoint/gguf/codes.h"
 
 namespace colossal::checkpoint::gguf_codes_test {
 namespace {

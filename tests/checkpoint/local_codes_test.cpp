@@ -1,8 +1,8 @@
 // Quantized values of a rank's matrix, from one tensor of a folder or from several.
-#include "colossal/checkpoint/quantized/local_codes.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "colossal/checkpoint/hugging_face/local_parts.h"
 
 namespace colossal::checkpoint::local_codes_test {
 namespace {

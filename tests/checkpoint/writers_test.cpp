@@ -1,6 +1,4 @@
 // Assignment of blocks to writing ranks: each element is written once, and all ranks write about as many bytes.
-#include "colossal/checkpoint/writers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/sample_state.h"
+#include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"

@@ -7,7 +7,6 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/device_placement.h"
 #include "support/thrown_message.h"
 
 namespace colossal::memory::device_trace_test {

@@ -1,9 +1,9 @@
-#include "colossal/memory/first_use.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+
+#include "colossal/memory/use_observer.h"
 
 namespace colossal::memory::first_use_test {
 namespace {

@@ -1,10 +1,10 @@
-#include "colossal/memory/tiers/free_space.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "colossal/memory/tiers/disk_space.h"
 
 namespace colossal::memory::free_space_test {
 namespace {

@@ -1,8 +1,7 @@
-#include "colossal/nn/lookup.h"
-
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/embedding.h"
 #include "ops/compare.h"
 
 namespace colossal::nn::lookup_test {

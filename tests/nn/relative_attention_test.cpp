@@ -6,8 +6,8 @@
 
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
-#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/kv_cache.h"
 #include "colossal/tensor/flops.h"
 #include "support/thrown_message.h"
 

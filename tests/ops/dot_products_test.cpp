@@ -1,5 +1,3 @@
-#include "colossal/ops/products/dot_products.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/cpu.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::ops {
 namespace {

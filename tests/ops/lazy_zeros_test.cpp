@@ -1,6 +1,4 @@
 // Zeros that take memory only after they are written.
-#include "colossal/ops/lazy_zeros.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/huge_pages.h"
 
 namespace colossal::ops::lazy_zeros_test {
 namespace {

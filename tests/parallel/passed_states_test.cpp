@@ -1,7 +1,5 @@
 // States that pass stages without being read there. Under every kind of schedule the gradients equal one process's,
 // and the number of elements sent follows from the routes over the ranks.
-#include "colossal/parallel/pipeline/passed_states.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/linear.h"
 #include "colossal/parallel/pipeline/executor.h"
+#include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/make.h"
 #include "support/decorated_world.h"
 #include "support/thrown_message.h"

@@ -31,7 +31,6 @@
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
-#include "colossal/parallel/sequence/spread_cache.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"
 #include "support/tolerance.h"

@@ -13,7 +13,7 @@
 #include "colossal/memory/account.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/nn/meant_load.h"
+#include "colossal/nn/expert_hops.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "colossal/auto_parallel/graph_recorder.h"
-#include "colossal/auto_parallel/replay.h"
+#include "colossal/auto_parallel/trace.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/collectives.h"

@@ -7,9 +7,7 @@
 #include <map>
 #include <string>
 
-#include "colossal/auto_parallel/block_class_loss.h"
-#include "colossal/auto_parallel/block_dropout.h"
-#include "colossal/auto_parallel/block_norm.h"
+#include "colossal/auto_parallel/block_layers.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 

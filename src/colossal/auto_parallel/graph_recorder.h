@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "colossal/auto_parallel/trace.h"
+#include "colossal/plan/graph.h"
 
 namespace colossal::automatic {
 
@@ -19,7 +20,7 @@ class GraphRecorder {
   /// Returns the module of the last parameter that a node reads, for messages, or "the inputs".
   std::string last_module() const;
 
-  /// Returns the graph of the nodes that `loss` depends on, and of all inputs, with names (node_names.h). A node whose
+  /// Returns the graph of the nodes that `loss` depends on, and of all inputs, with names (name_nodes()). A node whose
   /// operands the plan's operator does not take becomes one without strategies. Adds a warning for each operator
   /// without strategies. Errors ("graph"): those of plan::Graph::settle().
   TracedModule finish(plan::Source loss, std::vector<TracedModule::Statistics> statistics) const;
@@ -37,5 +38,18 @@ class GraphRecorder {
 
 /// Returns shape and dtype of a tensor in the plan's terms. Errors ("auto_parallel"): a dtype that plans do not have.
 plan::TensorType type_of(const at::Tensor& tensor);
+
+/// Names the nodes of `graph` that have no name. `operands` are the places of each node's inputs.
+///
+/// C++ modules have no hooks, so names follow from the parameters that nodes read:
+/// - The first node that reads `weight` or `bias` of the module "layers.0.fc1" has the name of the module. Later ones,
+///   views of parameters, and nodes that read parameters of other names add their operator: "layers.0.fc1.add".
+/// - A node without parameters has the name of its operator behind the block of its latest operand: "layers.0.gelu".
+///   The block is the path up to its last number. A number at the end of the path is none, because the layers of a
+///   sequence are no repeated blocks. Nodes that read constants and inputs only are in the block of the last parameter
+///   read.
+/// - A name that is taken gets a number: "layers.0.add_2". Numbers count within a block, so equal blocks have equal
+///   names behind their number, which is what SolverOptions::share_blocks looks for.
+void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>& operands);
 
 }  // namespace colossal::automatic

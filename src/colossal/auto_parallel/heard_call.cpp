@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
 
-#include "colossal/auto_parallel/trace_key.h"
 #include "colossal/base/error.h"
 
 namespace colossal::automatic {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKey.h>
 
 #include <functional>
 #include <optional>
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace colossal::automatic {
+
+/// The dispatch key at which the tracer hears operators: above autograd and autocast. LibTorch registers nothing on it.
+inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 /// Returns the full name of an operator: "aten::add.Tensor".
 std::string full_name(const c10::OperatorHandle& handle);

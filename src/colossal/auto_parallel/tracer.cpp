@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "colossal/auto_parallel/heard_call.h"
 #include "colossal/auto_parallel/meta_results.h"
 #include "colossal/auto_parallel/operator_nodes.h"
-#include "colossal/auto_parallel/trace_key.h"
 #include "colossal/base/error.h"
 
 namespace colossal::automatic {

@@ -12,7 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/train/micro_batches.h"
 #include "colossal/train/module_checkpoints.h"
 #include "colossal/train/optimization.h"

@@ -6,8 +6,8 @@
 //   checkpoints/.step-000200.partial/                 a save under way, or what a killed one left; never read
 //
 // All ranks must see the same folder. Each logical element is stored once. If several ranks hold a block, one of them
-// writes it, chosen so that all ranks write about as many bytes (checkpoint/writers.h). When loading, a rank reads the
-// parts of stored blocks that intersect its own blocks.
+// writes it, chosen so that all ranks write about as many bytes (checkpoint/local_boxes.h). When loading, a rank reads
+// the parts of stored blocks that intersect its own blocks.
 #pragma once
 #include <ATen/core/Tensor.h>
 

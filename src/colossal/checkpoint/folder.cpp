@@ -9,9 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -62,10 +64,8 @@ std::string partial_path(const std::string& folder, int64_t step) {
 }
 
 std::string StepFolders::skipped_after(int64_t step) const {
-  std::string text;
-  for (auto each = skipped.upper_bound(step); each != skipped.end(); ++each)
-    text += (text.empty() ? "" : "; ") + each->second;
-  return text;
+  return join(std::ranges::subrange(skipped.upper_bound(step), skipped.end()), "; ",
+              [](const auto& each) { return each.second; });
 }
 
 StepFolders step_folders(const std::string& folder) {

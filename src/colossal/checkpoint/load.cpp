@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/mismatch.h"
@@ -180,5 +181,13 @@ void load(const std::string& path, TrainingState& state, comm::Group& world, con
               concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))
       .mark_on_all_ranks();
 }
+
+std::optional<std::string> latest(const std::string& folder) {
+  const std::vector<int64_t> steps = complete_steps(folder);
+  if (steps.empty()) return std::nullopt;
+  return step_path(folder, steps.back());
+}
+
+nlohmann::json read_progress(const std::string& path) { return Manifest::read(path + "/manifest.json").progress; }
 
 }  // namespace colossal::checkpoint

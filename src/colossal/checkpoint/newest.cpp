@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
@@ -14,11 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string listed(const std::vector<int64_t>& steps) {
-  std::string text;
-  for (const int64_t step : steps) text += concat(text.empty() ? "" : ", ", step);
-  return text.empty() ? "none" : text;
-}
+std::string listed(const std::vector<int64_t>& steps) { return steps.empty() ? "none" : join(steps); }
 
 std::string incomplete(const StepFolders& steps) {
   const std::string text = steps.skipped_after(-1);

@@ -12,7 +12,6 @@
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/safetensors.h"
-#include "colossal/checkpoint/writers.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 

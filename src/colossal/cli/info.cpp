@@ -19,7 +19,6 @@
 #include "colossal/cli/commands.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/products/matmul.h"
-#include "colossal/ops/products/peak.h"
 
 namespace colossal::cli {
 namespace {

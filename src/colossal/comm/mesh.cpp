@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::comm {
 namespace {

@@ -12,7 +12,6 @@
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
-#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/loss_head.h"
@@ -20,10 +19,8 @@
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
-#include "colossal/parallel/sequence/spread_cache.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
-#include "colossal/tensor/accelerator.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::distributed {

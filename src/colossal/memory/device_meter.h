@@ -1,4 +1,6 @@
-// Measures the peak memory of tensors on a device.
+// The peak memory of tensors on a device: of this process, and between two moments.
+//
+//   metrics.peak_bytes = memory::peak_bytes(engine->device());
 //
 //   const auto meter = memory::make_device_meter(device);
 //   meter->begin(0);
@@ -15,6 +17,16 @@
 #include "colossal/memory/account.h"
 
 namespace colossal::memory {
+
+/// Returns the peak memory of this process on `device` in bytes: on the CPU, the peak of the process's resident memory.
+/// On an accelerator, it is the peak that LibTorch's allocator of `device` had given to tensors
+/// (torch.cuda.max_memory_allocated), without host memory. It is 0 before the first tensor there. The host does not
+/// wait for the device. Errors: throws for a device whose allocator counts nothing.
+int64_t peak_bytes(at::Device device);
+
+/// Restarts peak_bytes() of an accelerator, for the whole process, at what tensors have there now. Does nothing on the
+/// CPU, because the system counts there.
+void restart_peak(at::Device device);
 
 /// Measures between begin() and end(), on the thread that called begin() and on the threads of its backward passes. On
 /// the CPU the device is an arena of host memory: the meter counts what is allocated in that time, except memory of an
@@ -38,8 +50,8 @@ class DeviceMeter {
 Counted counted_on(at::Device device);
 
 /// Returns the meter of `device`: an Account on the CPU and on meta, the statistics of the allocator on an accelerator.
-/// The meter
-/// of an accelerator restarts the allocator's peaks (memory/peak.h). Cost: on the CPU one map entry per allocation.
+/// The meter of an accelerator restarts the allocator's peaks (restart_peak()). Cost: on the CPU one map entry per
+/// allocation.
 std::unique_ptr<DeviceMeter> make_device_meter(at::Device device);
 
 }  // namespace colossal::memory

@@ -1,6 +1,6 @@
-// Traces the device memory that a step needs in addition to its model data, at each moment of the step. It is measured
-// in one step and known in the next. The method is the runtime tracer of Gemini and PatrickStar (Fang et al. 2022,
-// arXiv:2108.05818); here a moment ends when the chunk in use changes.
+// Traces the device memory that a step needs in addition to its model data, at each moment of the step, and gathers
+// chunks within what it leaves. It is measured in one step and known in the next. The method is the runtime tracer of
+// Gemini and PatrickStar (Fang et al. 2022, arXiv:2108.05818); here a moment ends when the chunk in use changes.
 //
 //   auto trace = std::make_shared<memory::DeviceTrace>(memory::make_device_meter(device));
 //   memory::ChunkStore store(parameters, mesh, options,
@@ -24,6 +24,7 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/device_meter.h"
+#include "colossal/memory/placement.h"
 #include "colossal/memory/timeline.h"
 
 namespace colossal::memory {
@@ -122,6 +123,39 @@ class DeviceTrace {
   std::vector<Moment> agreed_;           // known_ when it is the same on all ranks that share chunks; else empty
   int64_t worst_ = 0, agreed_rest_ = 0;  // bytes of others: maximum over all orders, and outside of passes
   bool has_agreed_ = false;
+};
+
+/// Share of the device that plans may use. The rest is for differences between one step and the next.
+inline constexpr double kSteadyShare = 0.9;
+
+/// Keeps as many chunks gathered, and gathers the next one ahead, as the device has room for. The room is kSteadyShare
+/// of `bytes` minus the other memory that the trace knows of the moment, and minus the shards on the device. The other
+/// memory includes what the gather itself needs.
+///
+/// Before the ranks have agreed on a first step, no moment is known and only chunks that operators read are gathered. A
+/// capacity that suffices for a step therefore suffices for the first one, too, and its measurements need no other
+/// plan. Gemini gives model data a share of the device in that phase, its warm-up ratio. Here that share is 0, the only
+/// one that cannot be too large. All chunks are released after the last pass of a step, and after each pass outside of
+/// steps.
+///
+/// Memory: the chunks that operators read at a time, or as many as fit.
+/// Cost:   as GatherWithin.
+class GatherWithinDevice final : public Placement {
+ public:
+  GatherWithinDevice(std::shared_ptr<DeviceTrace> trace, int64_t bytes, EvictionOrder order)
+      : trace_(std::move(trace)), capacity_(bytes), order_(order) {}
+  Plan before_use(const Situation& now) override;
+  std::vector<size_t> after_pass(const Situation& now) override;
+  void released() override { trace_->begin_change(); }
+  void settled(const Situation& now) override;
+
+ private:
+  /// Returns the bytes of chunks that may be gathered in addition to `others`; 0 if `others` is unknown.
+  int64_t room_beside(std::optional<int64_t> others) const;
+
+  std::shared_ptr<DeviceTrace> trace_;
+  int64_t capacity_;
+  EvictionOrder order_;
 };
 
 }  // namespace colossal::memory

@@ -1,5 +1,7 @@
 // Host memory directly from the system, in huge pages if it has them.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 
 namespace colossal::memory {
@@ -17,5 +19,16 @@ void unmap_host_pages(char* data, size_t bytes);
 char* resize_host_pages(char* data, size_t bytes, size_t wanted);
 
 constexpr size_t huge_page() { return size_t{2} << 20; }
+
+// Page-locked host memory, from and to which CUDA devices copy without blocking the host. tiers/cuda_pages.cpp is
+// compiled if the headers of CUDA were found, else tiers/no_cuda_pages.cpp.
+
+/// Function that returns another tensor with the memory of `pages`, a tensor of bytes of complete host pages. The pages
+/// are locked while that tensor exists. Errors ("memory"): the system cannot lock more (ulimit -l, or a container's
+/// limit).
+using LockPages = at::Tensor (*)(const at::Tensor& pages);
+
+/// Returns the function, or null if this build or this machine has no CUDA.
+LockPages cuda_pages();
 
 }  // namespace colossal::memory

@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "colossal/tensor/accelerator.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::memory {

@@ -1,5 +1,10 @@
-// Observes every operator that reads a chunk.
+// Observes the operators that read chunks, and those of a pass that first read each parameter.
 #pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <vector>
 
 namespace colossal::memory {
 
@@ -17,5 +22,10 @@ class UseObserver {
   UseObserver(const UseObserver&) = delete;
   UseObserver& operator=(const UseObserver&) = delete;
 };
+
+/// Runs `pass` in this thread, without gradients, and returns the indices of `tensors` in the order in which operators
+/// first read the memory of each. Tensors that share memory (tied weights) are together, and tensors that no operator
+/// reads are last, both in the order given. A chunk store packs parameters best in this order.
+std::vector<size_t> order_of_first_use(const std::vector<at::Tensor>& tensors, const std::function<void()>& pass);
 
 }  // namespace colossal::memory

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::nn {
 namespace {
@@ -16,19 +17,15 @@ std::string without_numbers(const std::string& name) {
   for (size_t first = 0; first <= name.size();) {
     const size_t end = std::min(name.find('.', first), name.size());
     const std::string part = name.substr(first, end - first);
-    const bool is_number = !part.empty() && std::all_of(part.begin(), part.end(),
-                                                        [](unsigned char c) { return std::isdigit(c) != 0; });
+    const bool is_number =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     joined += (first > 0 ? "." : "") + (is_number ? "*" : part);
     first = end + 1;
   }
   return joined;
 }
 
-std::string list_of(const std::set<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "no parameter" : list;
-}
+std::string list_of(const std::set<std::string>& names) { return names.empty() ? "no parameter" : join(names); }
 
 class SwitchedProduct final : public Product {
  public:

@@ -8,7 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
-#include "colossal/nn/batch_documents.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
@@ -50,10 +50,9 @@ class WholeAttention final : public Attention {
     require(!held.part, "parallel",
             "attention of whole sequences needs all keys of a cache: got some of them, of a cache that ranks share; "
             "use a nn::KvCache, or layers that merge the ranks' parts (DistributedModel::decoding_model)");
-    const at::Tensor out = held.paged.pages ? to_pages(heads.q[0], held.paged, lengths).unsqueeze(0)
-                           : all_equal(lengths)
-                               ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
-                               : one_by_one(heads, documents, held, lengths);
+    const at::Tensor out = held.paged.pages     ? to_pages(heads.q[0], held.paged, lengths).unsqueeze(0)
+                           : all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
+                                                : one_by_one(heads, documents, held, lengths);
     return {heads.finish ? heads.finish(out) : out.flatten(2)};
   }
 

@@ -1,13 +1,26 @@
 #include "colossal/nn/batch_step.h"
 
+#include <ATen/ATen.h>
+
 #include <utility>
 
-#include "colossal/nn/batch_documents.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/tokens.h"
+#include "colossal/ops/attention/mask.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::nn {
 
 using tensor::Dim;
+
+std::shared_ptr<const ops::DocumentRuns> BatchDocuments::runs(const Tokens& tokens, at::Device device) {
+  if (!tensor::is_accelerator(device) || !documents_.is_cpu()) return nullptr;
+  if (!runs_ || tokens != tokens_) {
+    runs_ = std::make_shared<const ops::DocumentRuns>(ops::document_runs(tokens.of(documents_), device));
+    tokens_ = tokens;
+  }
+  return runs_;
+}
 
 ForwardContext step_of(tensor::Batch micro_batch, ForwardContext step) {
   step.positions = micro_batch.find("positions");

@@ -12,13 +12,10 @@
 #include "colossal/nn/expert_dispatch.h"
 #include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/grouped_linear.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
-#include "colossal/nn/local_route.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/nn/reports.h"
-#include "colossal/ops/products/dot_products.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/host_value.h"
 

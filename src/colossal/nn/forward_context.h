@@ -16,7 +16,7 @@
 
 namespace colossal::nn {
 
-class BatchDocuments;  // nn/batch_documents.h
+class BatchDocuments;  // nn/batch_step.h
 class InputStore;      // nn/input_store.h
 struct Report;         // nn/reports.h
 struct SequenceCut;    // nn/tokens.h

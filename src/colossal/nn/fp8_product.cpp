@@ -6,7 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/ops/products/fp8.h"
-#include "colossal/ops/products/scaled_product.h"
 
 namespace colossal::nn {
 namespace {

@@ -40,7 +40,7 @@ struct Fp8Recipe {
 ///
 /// Numbers:       the products are computed from dequantised operands in the dtype of the model. They are computed from
 ///                the quantized values directly if the device multiplies 8-bit numbers, the product inside is a
-///                DirectProduct, the dtype is fp32 or bf16, and the sizes fit (ops/products/scaled_product.h). Both
+///                DirectProduct, the dtype is fp32 or bf16, and the sizes fit (ops/products/fp8.h). Both
 ///                agree up to the order of a sum: a product of two such numbers has at most 8 significant bits, so it
 ///                is exact in fp32, in which sums are made. The bias and its gradient, results and sums over ranks are
 ///                not quantised. Each rank scales its own block. Ranks send dequantised values, so all of them see the

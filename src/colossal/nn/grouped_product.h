@@ -1,4 +1,4 @@
-// The three products of the linear layers of experts: each group of rows has a matrix of its own (nn/grouped_linear.h).
+// The three products of the linear layers of experts: each group of rows has a matrix of its own (nn/linear.h).
 //
 //   const auto product = nn::grouped_product(parameters, stack);      // stack: [E, out, in], split over ranks
 //   const at::Tensor y = product->forward(rows, stack.value, {}, ends, nullptr);

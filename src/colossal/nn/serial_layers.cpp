@@ -18,7 +18,6 @@
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/log_probabilities.h"
-#include "colossal/nn/lookup.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"

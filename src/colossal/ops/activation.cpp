@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"
@@ -132,12 +134,190 @@ const std::vector<Activation>& activations() {
 const Activation& activation(const std::string& name) {
   require(name != "prelu" && name != "xielu", "activation", name,
           " has learned parameters, which are not supported; use a model with another activation");
-  std::string names;
-  for (const Activation& known : activations()) {
+  for (const Activation& known : activations())
     if (name == known.name) return known;
-    names += concat(names.empty() ? "" : ", ", known.name);
+  throw Error("activation",
+              concat("must be one of ", colossal::join(activations(), ", ", &Activation::name), ": got ", name));
+}
+
+// Gated activations: function(gate) * up.
+namespace {
+
+constexpr int64_t kGatedGrain = 8192;
+
+// Returns a matrix view [rows, columns] with contiguous rows and any row stride.
+at::Tensor as_rows(const at::Tensor& x) {
+  const auto rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
+  return rows.size(1) > 1 && rows.stride(1) != 1 ? rows.contiguous() : rows;
+}
+
+template <class T, class Pointed>
+GatedRows<Pointed> gated(const at::Tensor& gate, const at::Tensor& up) {
+  return {gate.size(1), gate.stride(0), up.stride(0), pointer<T>(gate), pointer<T>(up)};
+}
+
+/// Returns true if our kernel computes the gate.
+bool is_gated_by_us(const at::Tensor& x) { return x.dim() > 0 && (has_kernel(x) || has_device_kernels(x)); }
+
+int64_t rows_at_once(int64_t columns) { return std::max<int64_t>(kGatedGrain / std::max<int64_t>(columns, 1), 1); }
+
+enum class Gate : int64_t { Silu, Gelu };
+
+/// Returns the kernel of a gate from a table of the CPU or of a device.
+template <class Kernels>
+auto forward_of(const Kernels& table, Gate gate) {
+  return gate == Gate::Silu ? table.swiglu_forward : table.geglu_forward;
+}
+template <class Kernels>
+auto backward_of(const Kernels& table, Gate gate) {
+  return gate == Gate::Silu ? table.swiglu_backward : table.geglu_backward;
+}
+
+void gated_rows(Gate kind, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
+  const tensor::KernelBytes bytes({gate, up}, {y});
+  if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
+        using T = decltype(element);
+        forward_of(kernel, kind)(gated<T, const T>(gate, up), pointer<T>(y), gate.size(0), stream);
+      }))
+    return;
+  with_element_type(gate, [&](auto element) {
+    using T = decltype(element);
+    const auto kernel = forward_of(kernels<T>(), kind);
+    const auto in = gated<T, const T>(gate, up);
+    parallel_for(0, gate.size(0), rows_at_once(in.columns),
+                 [&](int64_t from, int64_t to) { kernel(in, pointer<T>(y), from, to); });
+  });
+}
+
+void gated_rows_backward(Gate kind, const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                         const at::Tensor& dgate, const at::Tensor& dup) {
+  const tensor::KernelBytes bytes({dy, gate, up}, {dgate, dup});
+  if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
+        using T = decltype(element);
+        const auto in = gated<T, const T>(gate, up);
+        backward_of(kernel, kind)(pointer<T>(dy), in, gated<T, T>(dgate, dup), gate.size(0), stream);
+      }))
+    return;
+  with_element_type(gate, [&](auto element) {
+    using T = decltype(element);
+    const auto kernel = backward_of(kernels<T>(), kind);
+    const auto in = gated<T, const T>(gate, up);
+    const auto out = gated<T, T>(dgate, dup);
+    parallel_for(0, gate.size(0), rows_at_once(in.columns),
+                 [&](int64_t from, int64_t to) { kernel(pointer<T>(dy), in, out, from, to); });
+  });
+}
+
+struct Swiglu : Function<Swiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
+    if (context) context->save_for_backward({gate, up});
+    auto y = at::empty(gate.sizes(), gate.options());
+    if (y.numel() > 0) gated_rows(Gate::Silu, as_rows(gate), as_rows(up), y);
+    return y;
   }
-  throw Error("activation", concat("must be one of ", names, ": got ", name));
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    auto dgate = at::empty(saved[0].sizes(), saved[0].options()), dup = at::empty(saved[1].sizes(), saved[1].options());
+    if (dgate.numel() > 0)
+      gated_rows_backward(Gate::Silu, gradients[0].contiguous(), as_rows(saved[0]), as_rows(saved[1]), as_rows(dgate),
+                          as_rows(dup));
+    return {dgate, dup};
+  }
+};
+
+// Backward writes the gradients of both halves to one tensor, because autograd would pad two tensors with zeros and add
+// them.
+struct FusedGate : Function<FusedGate> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up, int64_t kind) {
+    if (context) {
+      context->save_for_backward({gate_up});
+      context->saved_data["kind"] = kind;
+    }
+    auto shape = gate_up.sizes().vec();
+    shape.back() /= 2;
+    auto y = at::empty(shape, gate_up.options());
+    if (y.numel() == 0) return y;
+    const auto halves = as_rows(gate_up).chunk(2, 1);
+    gated_rows(static_cast<Gate>(kind), halves[0], halves[1], y);
+    return y;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto gate_up = context->get_saved_variables()[0];
+    auto gradient = at::empty(gate_up.sizes(), gate_up.options());
+    if (gradient.numel() == 0) return {gradient, at::Tensor()};
+    const auto halves = as_rows(gate_up).chunk(2, 1), out = as_rows(gradient).chunk(2, 1);
+    const auto kind = static_cast<Gate>(context->saved_data["kind"].toInt());
+    gated_rows_backward(kind, gradients[0].contiguous(), halves[0], halves[1], out[0], out[1]);
+    return {gradient, at::Tensor()};
+  }
+};
+
+// The path of devices without kernels of ours: LibTorch's kernels, one pass each. Backward computes silu again instead
+// of saving it.
+at::Tensor library_swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
+
+void library_swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, at::Tensor dgate,
+                             at::Tensor dup) {
+  at::mul_out(dup, dy, at::silu(gate));
+  at::silu_backward_out(dgate, dy * up, gate);
+}
+
+struct LibrarySwiglu : Function<LibrarySwiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return library_swiglu(gate, up);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor dgate = at::empty_like(saved[0]), dup = at::empty_like(saved[1]);
+    library_swiglu_backward(gradients[0], saved[0], saved[1], dgate, dup);
+    return {dgate, dup};
+  }
+};
+
+struct LibraryFusedSwiglu : Function<LibraryFusedSwiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
+    context->save_for_backward({gate_up});
+    const auto halves = gate_up.chunk(2, -1);
+    return library_swiglu(halves[0], halves[1]);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor gate_up = context->get_saved_variables()[0], gradient = at::empty_like(gate_up);
+    const auto halves = gate_up.chunk(2, -1), out = gradient.chunk(2, -1);
+    library_swiglu_backward(gradients[0], halves[0], halves[1], out[0], out[1]);
+    return {gradient};
+  }
+};
+
+void check_halves(const at::Tensor& gate_up, const char* what) {
+  require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, what, "the last dimension must be even: got ",
+          gate_up.sizes());
+}
+
+}  // namespace
+
+at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(),
+          "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
+          " and ", up.sizes(), " on ", up.device());
+  if (is_gated_by_us(gate)) return tensor::apply_function<Swiglu>(gate, up);
+  return is_for_accelerator(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
+}
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  check_halves(gate_up, "swiglu");
+  if (is_gated_by_us(gate_up)) return tensor::apply_function<FusedGate>(gate_up, static_cast<int64_t>(Gate::Silu));
+  if (is_for_accelerator(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
+  const auto halves = gate_up.chunk(2, -1);
+  return swiglu_reference(halves[0], halves[1]);
+}
+
+at::Tensor geglu(const at::Tensor& gate_up) {
+  check_halves(gate_up, "geglu");
+  if (is_gated_by_us(gate_up)) return tensor::apply_function<FusedGate>(gate_up, static_cast<int64_t>(Gate::Gelu));
+  return gated_by<gelu>(gate_up);
 }
 
 }  // namespace colossal::ops

@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
 #include "colossal/ops/tile_permission.h"
 
@@ -98,9 +99,8 @@ InstructionSet instruction_set_named(std::string_view wanted) {
     if (name(set) == wanted) return set;
     names.emplace_back(name(set));
   }
-  std::string list;
-  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-  throw Error("cpu", concat("kernels must be one of ", list, ": got `", wanted, "`", did_you_mean(wanted, names)));
+  throw Error("cpu", concat("kernels must be one of ", colossal::join(names), ": got `", wanted, "`",
+                            did_you_mean(wanted, names)));
 }
 
 InstructionSetScope::InstructionSetScope(InstructionSet set) : previous_(current) {

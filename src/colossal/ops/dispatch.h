@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "colossal/ops/kernels.h"
-#include "colossal/tensor/accelerator.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::ops {

@@ -1,4 +1,4 @@
-// Body of dropout for devices; each thread draws the words of its elements. dropout.cpp has the CPU version.
+// Body of dropout for devices; each thread draws the words of its elements. random.cpp has the CPU version.
 #pragma once
 #include "colossal/ops/lanes.h"
 

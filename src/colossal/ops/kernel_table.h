@@ -5,7 +5,6 @@
 #include "colossal/ops/attention/paged_kernel.h"
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/products/block_kernel.h"
-#include "colossal/ops/products/dot_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/ops/updates/adam_step.h"
+#include "colossal/ops/updates/update.h"
 #include "colossal/optim/logical_tensors.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/optim/shard_states.h"

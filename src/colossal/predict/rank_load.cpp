@@ -7,7 +7,7 @@
 
 #include "colossal/models/expert_keys.h"
 #include "colossal/models/task.h"
-#include "colossal/nn/meant_load.h"
+#include "colossal/nn/expert_hops.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/record_step.h"

@@ -12,7 +12,6 @@
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/quantization/folding.h"
 #include "colossal/quantization/gptq.h"
 #include "colossal/quantization/layer_inputs.h"
 #include "colossal/quantization/scales.h"
@@ -173,7 +172,7 @@ class Passage {
   nn::Parameters parameters_;
   nn::SerialLayers layers_;
   models::Model model_;
-  std::vector<models::States> hidden_;  // inputs of the next block, one per part of the samples
+  std::vector<models::States> hidden_;     // inputs of the next block, one per part of the samples
   std::vector<nn::ForwardContext> steps_;  // one per part of the samples
 };
 

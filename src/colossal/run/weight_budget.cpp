@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/memory/even_share.h"
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/memory/tiers/loaded_store.h"
 
 namespace colossal::run {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::tensor {
 namespace {
@@ -16,9 +17,7 @@ const Batch::Named* found(const std::vector<Batch::Named>& fields, std::string_v
 }
 
 std::string names_of(const std::vector<Batch::Named>& fields) {
-  std::string names;
-  for (const Batch::Named& field : fields) names += (names.empty() ? "" : ", ") + field.name;
-  return names.empty() ? "no fields" : names;
+  return fields.empty() ? "no fields" : join(fields, ", ", &Batch::Named::name);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-#include "colossal/tensor/cuda_graph.h"
-
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "colossal/tensor/graph.h"
 
 namespace colossal::tensor {
 namespace {

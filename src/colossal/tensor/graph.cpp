@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "colossal/base/error.h"
-#include "colossal/tensor/cuda_graph.h"
 
 namespace colossal::tensor {
 namespace {

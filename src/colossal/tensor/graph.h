@@ -57,4 +57,8 @@ class CaptureScope {
   Capture before_;
 };
 
+/// Returns the function that captures on CUDA devices; null = this build has none. It is in cuda_graph.cpp if the CUDA
+/// headers were found at build time, in no_cuda_graph.cpp otherwise.
+Capture cuda_capture();
+
 }  // namespace colossal::tensor

@@ -1,4 +1,4 @@
-#include "colossal/tensor/cuda_graph.h"
+#include "colossal/tensor/graph.h"
 
 namespace colossal::tensor {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "colossal/memory/peak.h"
+#include "colossal/memory/device_meter.h"
 #include "colossal/report/predicted_step.h"
 
 namespace colossal::train {

@@ -11,7 +11,7 @@
 #include "colossal/base/known_metrics.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/memory/peak.h"
+#include "colossal/memory/device_meter.h"
 #include "colossal/report/run_records.h"
 #include "colossal/report/step_metrics.h"
 #include "colossal/train/run_output.h"

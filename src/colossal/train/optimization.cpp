@@ -14,7 +14,7 @@
 #include "colossal/base/json.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
-#include "colossal/memory/device_placement.h"
+#include "colossal/memory/device_trace.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/store_options.h"
 

@@ -8,7 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/hugging_face/weight_files.h"
+#include "colossal/checkpoint/hugging_face/weight_folder.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/train/optimization.h"

@@ -6,8 +6,10 @@
 // See: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "colossal/formats/gguf_file.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::checkpoint {
 
@@ -25,5 +27,14 @@ void decode_gguf(const formats::GgufType& type, const char* blocks, int64_t coun
 /// candidate scales with the least weighted squared error; larger values weigh more.
 /// Cost: several hundred operations per value for Q4_K and Q6_K.
 void encode_gguf(const formats::GgufType& type, const float* numbers, int64_t count, char* blocks);
+
+// Conversion to quantized values with one scale per group, which matrix products use directly
+// (ops/products/prepacked_matrix.h).
+
+/// Returns the matrix [rows, columns] of `blocks` in groups of 32. Supports Q8_0, Q4_0, Q4_1 and Q4_K, whose scales are
+/// products of two values. Returns none for other types, for scales that are not finite, and for a Q8_0 with a value
+/// -128, which GroupCodes cannot represent.
+std::optional<ops::GroupCodes> codes_of_gguf(const formats::GgufType& type, const char* blocks, int64_t rows,
+                                             int64_t columns);
 
 }  // namespace colossal::checkpoint

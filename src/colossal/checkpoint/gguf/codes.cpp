@@ -1,5 +1,3 @@
-#include "colossal/checkpoint/gguf/codes.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/ops/parallel.h"
 
 namespace colossal::checkpoint {

@@ -9,7 +9,6 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/mapped_file.h"
 #include "colossal/checkpoint/gguf/blocks.h"
-#include "colossal/checkpoint/gguf/codes.h"
 #include "colossal/checkpoint/gguf/latent.h"
 #include "colossal/checkpoint/gguf/rotary.h"
 #include "colossal/ops/parallel.h"

@@ -1,5 +1,7 @@
 // Maps a tensor of a Hugging Face folder, or some of its rows, to a piece of one of our parameters.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,6 +9,10 @@
 #include "colossal/checkpoint/box.h"
 #include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"
+
+namespace colossal::comm {
+class Group;
+}
 
 namespace colossal::checkpoint {
 
@@ -48,5 +54,13 @@ void require_none_added(const nn::Parameters& parameters, const std::string& mod
 ///         have two dimensions or more, and names of whole tensors with `{}`, or one without.
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
                                          const std::string& model = "");
+
+/// Parts of one tensor of the folder.
+using Parts = std::vector<const ExternalPart*>;
+
+/// Gathers a whole tensor of a folder from the ranks that hold its parts (export.cpp). Returns it in our orientation on
+/// the host of rank 0; undefined on other ranks.
+/// Communication: every rank of `world` must call. Each primary block is sent to rank 0.
+at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Group& world);
 
 }  // namespace colossal::checkpoint

@@ -11,11 +11,10 @@
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
-#include "colossal/checkpoint/hugging_face/local_rows.h"
+#include "colossal/checkpoint/hugging_face/local_parts.h"
 #include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized/folder.h"
-#include "colossal/checkpoint/quantized/local_codes.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
 

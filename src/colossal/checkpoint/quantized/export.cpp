@@ -8,7 +8,6 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
-#include "colossal/checkpoint/hugging_face/gather.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/safetensors.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/memory/tiers/tier_event.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/run/config.h"
 
 namespace colossal::cli {

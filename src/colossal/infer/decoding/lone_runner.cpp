@@ -10,8 +10,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/batch_step.h"
-#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/kv_cache.h"
 #include "colossal/ops/thread_team.h"
 
 namespace colossal::infer {

@@ -13,7 +13,6 @@
 #include "colossal/memory/account.h"
 #include "colossal/memory/host_pages.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "colossal/memory/tiers/cuda_pages.h"
 
 namespace colossal::memory {
 namespace {

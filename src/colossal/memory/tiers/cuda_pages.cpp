@@ -1,10 +1,9 @@
-#include "colossal/memory/tiers/cuda_pages.h"
-
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/memory/host_pages.h"
 
 namespace colossal::memory {
 namespace {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::memory {
 namespace {
@@ -39,12 +40,10 @@ std::vector<std::string> eviction_policy_names() {
 
 std::unique_ptr<EvictionPolicy> make_eviction_policy(const std::string& name) {
   std::unique_ptr<EvictionPolicy> made;
-  std::string names;
   for_each_policy([&]<class Policy>(const Policy& policy) {
     if (name == policy.name) made = std::make_unique<Policy>();
-    names += (names.empty() ? "" : ", ") + std::string(policy.name);
   });
-  require(made != nullptr, "memory", "placement must be one of ", names, ": got ", name);
+  require(made != nullptr, "memory", "placement must be one of ", join(eviction_policy_names()), ": got ", name);
   return made;
 }
 

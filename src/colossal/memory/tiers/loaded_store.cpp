@@ -9,7 +9,7 @@
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "colossal/memory/tiers/device_copy.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::memory {
 namespace {

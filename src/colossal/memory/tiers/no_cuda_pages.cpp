@@ -1,4 +1,4 @@
-#include "colossal/memory/tiers/cuda_pages.h"
+#include "colossal/memory/host_pages.h"
 
 namespace colossal::memory {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "colossal/memory/tiers/tier_event.h"
+#include "colossal/memory/tiers/tiered_store.h"
 
 namespace colossal::memory {
 

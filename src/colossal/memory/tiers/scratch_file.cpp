@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
+#include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/tiers/block_file.h"
 
 namespace colossal::memory {
 namespace {
@@ -77,6 +80,29 @@ std::unique_ptr<BlockFile> open_scratch_file(const std::string& folder, const Bl
   if (direct && options.io_uring)
     if (auto file = make_io_uring_file(descriptor, folder, direct, options.requests)) return file;
   return make_threaded_file(descriptor, folder, direct, options.requests);
+}
+
+namespace {
+
+class UnwrittenFile final : public BlockFile {
+ public:
+  explicit UnwrittenFile(std::string folder) : folder_(std::move(folder)) {}
+  const std::string& folder() const override { return folder_; }
+  const char* engine() const override { return "none"; }
+  bool is_direct() const override { return true; }
+  bool is_in_memory() const override { return false; }
+  int reserve(int64_t) override { return 0; }
+  int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
+  void begin(BlockRequest request) override { request.done(-EBADF); }
+
+ private:
+  const std::string folder_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockFile> make_unwritten_file(std::string folder) {
+  return std::make_unique<UnwrittenFile>(std::move(folder));
 }
 
 }  // namespace colossal::memory

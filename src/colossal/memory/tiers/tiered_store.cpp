@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_store_state.h"
-#include "colossal/tensor/accelerator.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/moved_bytes.h"
 

@@ -20,7 +20,7 @@
 #include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/memory/timeline.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/transfers.h"
 
 namespace colossal::memory {

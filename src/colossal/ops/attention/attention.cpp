@@ -10,7 +10,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention/blocked.h"
-#include "colossal/ops/attention/document_runs.h"
 #include "colossal/ops/attention/flash.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/ops/dispatch.h"
@@ -143,9 +142,9 @@ at::Tensor attention_on_meta(AttentionPath path, const at::Tensor& q, const at::
   BlockedHeads heads = blocked_heads(q, k.slice(2, first), v.slice(2, first), mask);
   if (path != AttentionPath::Masked) return blocked(heads);
   const bool by_row = mask.documents.defined() || !mask.lengths.empty();
-  const at::Tensor seen = at::empty({by_row ? q.size(0) : 1, mask.alibi.defined() ? q.size(1) : 1, q.size(2),
-                                     heads.k.size(2)},
-                                    q.options().dtype(mask.alibi.defined() ? q.scalar_type() : at::kBool));
+  const at::Tensor seen =
+      at::empty({by_row ? q.size(0) : 1, mask.alibi.defined() ? q.size(1) : 1, q.size(2), heads.k.size(2)},
+                q.options().dtype(mask.alibi.defined() ? q.scalar_type() : at::kBool));
   heads.ranges.documents = seen;  // kept for backward, not read
   if (is_for_accelerator(q) && q.size(1) != k.size(1)) {
     const auto repeated = [&](const at::Tensor& x) {

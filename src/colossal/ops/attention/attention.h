@@ -12,7 +12,7 @@
 
 namespace colossal::ops {
 
-struct DocumentRuns;  // ops/attention/document_runs.h
+struct DocumentRuns;  // ops/attention/mask.h
 
 /// Positions [first, first + size).
 struct PositionRun {

@@ -1,9 +1,11 @@
 // LibTorch's flash attention, called by name. Accelerators use it if scaled_dot_product_attention would need a mask, or
-// would prepare a new plan for every number of keys. Neither the score matrix nor a mask exists.
+// would prepare a new plan for every number of keys. Neither the score matrix nor a mask exists. It takes sequences of
+// unequal lengths (packed), and a part of the keys (partial).
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/partial.h"
 
 namespace colossal::ops {
 
@@ -28,5 +30,35 @@ struct FlashWindow {
   int64_t left, right;
 };
 FlashWindow flash_window(const AttentionMask& mask);
+
+/// Returns true if packed_attention() accepts the mask's documents or lengths. With documents, their ids must be on the
+/// host, there must be as many queries as keys, and each document must be contiguous in its row. Lengths are accepted
+/// only without documents and while gradients are not recorded, because LibTorch's derivative ignores lengths.
+bool is_packable(const at::Tensor& q, const AttentionMask& mask);
+
+/// Computes flash_attention() for a mask that is_packable(), with sequences of unequal lengths: documents within rows,
+/// or a cache that holds several sequences.
+///
+/// Cost: with documents the host reads their ids, O(B S), and copies 4 bytes per document to the device, unless
+///       mask.runs holds the result. With lengths it copies 12 bytes per row. Both copies are from pinned memory and
+///       the host does not wait. Keys and values of a cache are read in place.
+at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
+                            double scale);
+
+/// Returns true if partial_flash_attention() accepts these arguments: bf16 or fp16 on an accelerator that runs it
+/// (DeviceOperator::FlashAttention); D a multiple of 8, at most 256; no biases, no cap and no documents. The keys must
+/// be one run of positions, the queries too, and each query must see a key.
+bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
+
+/// Computes partial_attention() for accepted arguments. LibTorch's forward returns the logarithms of the sums of
+/// exponentials, and its backward accepts those of all keys. Results are rounded to the dtype of q before they are
+/// widened.
+PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                         const AttentionMask& mask);
+
+/// Computes partial_attention_backward() for accepted arguments.
+AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                                    const at::Tensor& v, const AttentionMask& mask,
+                                                    const PartialAttention& whole);
 
 }  // namespace colossal::ops

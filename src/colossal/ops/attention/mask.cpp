@@ -9,7 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::ops {
 namespace {
@@ -289,6 +289,18 @@ KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMa
   if (mask.keys.size() > 1 && mask.alibi.defined())
     ranges.key_position = aranges(mask.keys, mask.keys.front().first, at::kLong);
   return ranges;
+}
+
+DocumentRuns document_runs(const at::Tensor& documents, at::Device device) {
+  DocumentRuns runs{.is_one_a_row = is_document_a_row(documents)};
+  if (runs.is_one_a_row) return runs;
+  const auto borders = document_borders(documents);
+  if (!borders) return runs;
+  for (size_t i = 1; i < borders->size(); ++i)
+    runs.longest = std::max<int64_t>(runs.longest, (*borders)[i] - (*borders)[i - 1]);
+  const at::Tensor host = at::tensor(*borders, at::kInt);
+  runs.borders = (tensor::is_accelerator(device) ? host.pin_memory() : host).to(device, /*non_blocking=*/true);
+  return runs;
 }
 
 }  // namespace colossal::ops

@@ -10,7 +10,7 @@
 #include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/attention/paged_reference.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/lazy_zeros.h"
+#include "colossal/ops/huge_pages.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/thread_team.h"

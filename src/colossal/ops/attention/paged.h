@@ -40,7 +40,7 @@ struct Pages {
 /// functions of this header call the references in paged_reference.h.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
-/// Makes pages of zeros. A page on the CPU takes memory only once tokens are written to it (ops/lazy_zeros.h). The
+/// Makes pages of zeros. A page on the CPU takes memory only once tokens are written to it (ops/huge_pages.h). The
 /// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales
 /// (ops/products/row_codes.h), for tokens of any dtype. `joint`: each token is stored once, as key and as value; this
 /// halves the memory of attention whose values are its keys (nn/latent_heads.h).

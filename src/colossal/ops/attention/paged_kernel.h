@@ -7,7 +7,6 @@
 #pragma once
 #include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/attention/scores_kernel.h"
-#include "colossal/ops/byte_lanes.h"
 #include "colossal/ops/products/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"

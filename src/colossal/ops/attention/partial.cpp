@@ -9,8 +9,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention/blocked.h"
+#include "colossal/ops/attention/flash.h"
 #include "colossal/ops/attention/mask.h"
-#include "colossal/ops/attention/partial_flash.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/tensor/flops.h"
 

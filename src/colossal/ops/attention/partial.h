@@ -31,7 +31,7 @@ struct PartialAttention {
 /// Errors: the errors of ops::attention; ("attention"): mask.lengths is given.
 /// Paths:  on the CPU one call of our kernel; bf16 and fp16 use the fp32 kernel. On accelerators each pair of a run of
 ///         queries and a run of keys is computed separately. LibTorch's flash attention computes it if it accepts the
-///         pair (partial_flash.h), else the reference with full score matrices. If documents hide nothing
+///         pair (flash.h), else the reference with full score matrices. If documents hide nothing
 ///         between two runs, the pair is computed without documents.
 /// Cost:   as for ops::attention of these queries and keys. It is negligible if the mask lets no pair through, e.g. if
 ///         all keys are after the queries, before the windows or of other documents. Accelerators also skip such pairs

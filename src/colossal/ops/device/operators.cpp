@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 
-#include "colossal/tensor/accelerator.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::ops {

@@ -2,6 +2,7 @@
 // tile, is copied to scratch memory in the order in which the tiles read it; transposed operands are transposed there.
 #pragma once
 #include "colossal/ops/products/packed_kernel.h"
+#include "colossal/ops/simd.h"
 
 namespace colossal::ops {
 namespace {
@@ -196,8 +197,8 @@ void multiply_block(const BlockProduct<T>& p, WideOf<T>* scratch) {
       const PanelPlace now = panel_at(p, column, k);
       pack_panel(p.b + column * p.b_column + k * p.b_row, p.b_row, p.b_column, columns, now.depth, panel);
       Prefetch next = prefetch_after(p, now);
-      PanelTiles<W> tiles{p.rows, now.depth, p.a + k * p.a_column, p.a_row, p.a_column, panel,
-                          out,    out_row,   out,                  out_row, &next};
+      PanelTiles<W> tiles{p.rows,  now.depth, p.a + k * p.a_column, p.a_row, p.a_column, panel, out, out_row, out,
+                          out_row, &next};
       if (k == 0 && !(p.add && p.wide)) {
         tiles.start = p.bias ? p.bias + column : nullptr;
         tiles.start_row = 0;
@@ -214,5 +215,24 @@ void multiply_block(const BlockProduct<T>& p, WideOf<T>* scratch) {
   }
 }
 
+// Body of products with few columns; see DotProducts in ops/kernels.h.
+
+template <class T>
+void dot_products(const DotProducts<T>& a, int64_t begin, int64_t end) {
+  using W = WideOf<T>;
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = a.x + row * a.depth;
+    for (int64_t column = 0; column < a.columns; ++column) {
+      const T* w = a.w + column * a.depth;
+      Vec<W> sums[4]{};  // chains, so that additions do not wait for one another
+      for_chains<W, 4>(a.depth, [&](int64_t i, int chain, auto part) __attribute__((always_inline)) {
+        sums[chain] += load(x + i, part) * load(w + i, part);
+      });
+      a.y[row * a.columns + column] = sum_of<W>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    }
+  }
+}
+
 }  // namespace
+
 }  // namespace colossal::ops

@@ -8,8 +8,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/device/operators.h"
+#include "colossal/ops/products/fp8.h"
 #include "colossal/ops/products/row_codes.h"
-#include "colossal/ops/products/scaled_product.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {

@@ -2,12 +2,18 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <mutex>
 
+#include "colossal/base/clock.h"
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
@@ -99,7 +105,7 @@ std::atomic<int64_t>& choice_in_force() {  // -1: not measured yet
   return code;
 }
 
-MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::*kind) {
+MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::* kind) {
   return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
 }
 
@@ -258,6 +264,80 @@ at::Tensor column_sums(const at::Tensor& x) {
     });
   });
   return partial.sum(0).to(x.scalar_type());
+}
+
+namespace {
+
+constexpr int64_t kGrainProducts = int64_t{1} << 17;  // multiplications that are worth a thread
+
+}  // namespace
+
+at::Tensor dot_products(const at::Tensor& x, const at::Tensor& w) {
+  require(x.dim() == 2 && w.dim() == 2 && x.size(1) == w.size(1) && x.scalar_type() == w.scalar_type(), "matmul",
+          "rows and matrix must be [T, K] and [N, K] of one dtype: got ", x.sizes(), " of ", x.scalar_type(), " and ",
+          w.sizes(), " of ", w.scalar_type());
+  const at::ScalarType wide = wide_type(x);
+  if (!has_kernel(x)) return matmul_nt(x.to(wide), w.to(wide));
+  const at::Tensor rows = x.contiguous(), matrix = w.contiguous();
+  at::Tensor y = at::empty({x.size(0), w.size(0)}, x.options().requires_grad(false).dtype(wide));
+  tensor::announce_product(x.size(0), w.size(0), x.size(1), wide);
+  with_element_type(x, [&](auto element) {
+    using T = decltype(element);
+    const DotProducts<T> task{x.size(1), w.size(0), pointer<T>(rows), pointer<T>(matrix), pointer<WideOf<T>>(y)};
+    const auto& kernel = kernels<T>();
+    const int64_t grain = std::max<int64_t>(1, kGrainProducts / std::max<int64_t>(1, task.depth * task.columns));
+    parallel_for(0, x.size(0), grain, [&](int64_t from, int64_t to) { kernel.dot_products(task, from, to); });
+  });
+  return y;
+}
+
+namespace {
+
+constexpr int64_t kSide = 1024, kMaxSide = 8192;
+constexpr double kLongEnough = 2e-3;  // seconds; the microseconds of a launch are then negligible
+
+struct Product {
+  at::Tensor a, b;
+  Product(int64_t side, at::ScalarType dtype, at::Device device)
+      : a(at::ones({side, side}, at::TensorOptions(device).dtype(dtype))), b(at::ones_like(a)) {}
+};
+
+double operations(int64_t side) { return 2.0 * std::pow(static_cast<double>(side), 3); }
+
+double seconds_on_host(const Product& x) {
+  const Stopwatch watch;
+  matmul_nt(x.a, x.b);
+  return watch.seconds();
+}
+
+/// Measures by the device's clock, because the host's clock would include the launch and the synchronisation.
+double seconds_between_events(const Product& x) {
+  const at::Device device = x.a.device();
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  c10::Event before(device.type(), c10::EventFlag::BACKEND_DEFAULT), after(device.type(), before.flag());
+  before.record(stream);
+  matmul_nt(x.a, x.b);
+  after.record(stream);
+  after.synchronize();
+  return before.elapsedTime(after) / 1e3;
+}
+
+}  // namespace
+
+double matmul_peak(at::ScalarType dtype, at::Device device, double seconds) {
+  const at::NoGradGuard no_grad;
+  const auto once = [&](const Product& x) { return device.is_cpu() ? seconds_on_host(x) : seconds_between_events(x); };
+  int64_t side = kSide;
+  Product product(side, dtype, device);
+  once(product);
+  double best = once(product);
+  while (!device.is_cpu() && best < kLongEnough && side < kMaxSide) {
+    product = Product(side *= 2, dtype, device);
+    once(product);
+    best = once(product);
+  }
+  for (const Stopwatch all; all.seconds() < seconds;) best = std::min(best, once(product));
+  return operations(side) / best;
 }
 
 }  // namespace colossal::ops

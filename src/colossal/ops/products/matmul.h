@@ -65,4 +65,20 @@ at::Tensor empty_rows(int64_t rows, int64_t columns, const at::TensorOptions& op
 /// Returns the sum over all dimensions but the last: [..., N] -> [N], without autograd. It is the gradient of a bias.
 at::Tensor column_sums(const at::Tensor& x);
 
+/// Product with a matrix of few rows, such as a router's, whose operands need no preparation.
+/// Returns x wt, without autograd: x [T, K], w [N, K] -> [T, N] in fp32, or fp64 for fp64. The result is not rounded to
+/// the dtype of x. Each element depends on its row of x and its row of w alone, so a row has the same bits beside any
+/// other rows.
+/// Dtypes: fp64, fp32, bf16 with our kernels; others are converted.
+/// Errors ("matmul"): operands of different dtypes or sizes.
+/// Cost:   T N K multiplications without reuse of registers. For large N, use matmul_nt().
+at::Tensor dot_products(const at::Tensor& x, const at::Tensor& w);
+
+/// Peak speed of matrix products on this machine: the reference for utilisation.
+/// Returns the floating point operations per second of matmul_nt on 1024 x 1024 matrices, with this thread's thread
+/// count. It is the best of the repetitions that fit in `seconds`, at least one. On accelerators, time is measured
+/// between events of the current stream. There the sides of the matrices are doubled, up to 8192, until a product takes
+/// 2 ms, because the launch time would distort shorter measurements.
+double matmul_peak(at::ScalarType dtype, at::Device device, double seconds);
+
 }  // namespace colossal::ops

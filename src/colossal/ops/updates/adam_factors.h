@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "colossal/ops/kernels.h"
-#include "colossal/ops/updates/adam_step.h"
+#include "colossal/ops/updates/update.h"
 
 namespace colossal::ops {
 

@@ -16,7 +16,6 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/deferred_gradients.h"
 #include "colossal/parallel/pipeline/op_times.h"
-#include "colossal/parallel/pipeline/passed_states.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/simulate.h"
 
@@ -115,10 +114,10 @@ class PipelineExecutor {
   // State of a run, by chunk and micro-batch:
   std::map<Key, Pass> passes_;
   std::map<Key, nn::DeferredGradients::Tasks> put_off_;
-  std::map<Key, Tensors> inputs_, gradients_;                       // tensors that a chunk of this rank left for
-                                                                    // another
+  std::map<Key, Tensors> inputs_, gradients_;                             // tensors that a chunk of this rank left for
+                                                                          // another
   std::map<Key, schedule::PipelineOp> posted_inputs_, posted_gradients_;  // receives in transit from another rank
-  std::map<Key, Tensors> outputs_, input_gradients_;                // tensors to be sent
+  std::map<Key, Tensors> outputs_, input_gradients_;                      // tensors to be sent
   std::vector<at::Tensor> results_;
   OpTimes times_;
   double peak_live_ = 0;

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "colossal/tensor/accelerator.h"
+#include "colossal/tensor/device_meant.h"
 
 namespace colossal::parallel {
 namespace {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::parallel {
 namespace {
@@ -152,12 +153,12 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
     for (count = 4 * config.size; count > config.size && batch % (count * batch_parts) != 0;) count -= config.size;
   const int64_t unit = count * batch_parts;
   if (batch % unit == 0) return count;
-  std::string legal;
+  std::vector<int64_t> legal;
   for (int64_t n = 1; n * batch_parts <= batch; ++n)
-    if (batch % (n * batch_parts) == 0) legal += concat(legal.empty() ? "" : ", ", n);
+    if (batch % (n * batch_parts) == 0) legal.push_back(n);
   throw Error("pipeline", concat("micro_batches must divide the ", batch, " samples of a replica",
                                  batch_parts > 1 ? concat(" (split into ", batch_parts, " parts)") : "", ": got ",
-                                 count, "; possible: ", legal.empty() ? "none" : legal,
+                                 count, "; possible: ", legal.empty() ? "none" : join(legal),
                                  "; or make training.batch_size a multiple of ", unit, " per replica"));
 }
 

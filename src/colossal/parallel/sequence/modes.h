@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/parallel/sequence/config.h"
 
@@ -81,9 +82,8 @@ auto with_sequence_mode(const SequenceConfig& config, const Visit& visit) {
   for_each_sequence_mode([&](auto mode) {
     if (config.mode == mode.name) result.push_back(visit(mode));
   });
-  std::string names;
-  for (const std::string& name : sequence_mode_names()) names += (names.empty() ? "" : ", ") + name;
-  require(!result.empty(), "parallel", "sequence.mode must be one of ", names, ": got ", config.mode);
+  require(!result.empty(), "parallel", "sequence.mode must be one of ", join(sequence_mode_names()), ": got ",
+          config.mode);
   return std::move(result.front());
 }
 

@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
-#include "colossal/nn/batch_documents.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"

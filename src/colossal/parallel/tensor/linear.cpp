@@ -6,11 +6,15 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/collectives.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/latent_heads.h"
+#include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/recompute.h"
+#include "colossal/parallel/tensor/activations.h"
 
 namespace colossal::parallel {
 namespace {
@@ -168,6 +172,74 @@ nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& sourc
   heads.tokens = tokens_of(*layout_, layout_->inside, step);
   heads.first_head = layout_->mesh->coordinates().index(layout_->inside.columns) * split_.heads_local;
   return heads;
+}
+
+TensorDense::TensorDense(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
+                         int64_t out, const nn::LinearOptions& o)
+    : features_(layout->mesh->group(layout->outside.columns)),
+      weight_(p, *layout, name + ".weight", {out, in}, layout->outside,
+              {.features = 1, .segments = o.segments, .init = nn::Init::normal(o.deviation), .decay = true}) {
+  if (o.bias) bias_.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
+}
+
+at::Tensor TensorDense::forward(const at::Tensor& x) {
+  if (features_.size() == 1) return nn::linear(x, weight_.value(), bias_ ? bias_->value() : at::Tensor());
+  const at::Tensor share = nn::linear(x, weight_.value(), {});
+  const at::Tensor y = comm::reduce_scatter(share, -1, features_);
+  return bias_ ? y + bias_->value() : y;
+}
+
+TensorOutputs::TensorOutputs(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                             int64_t hidden, int64_t out, const nn::LinearOptions& o)
+    : layout_(std::move(layout)),
+      weight_(p, *layout_, name + ".weight", {out, hidden}, layout_->outside,
+              {.features = 1, .init = nn::Init::normal(o.deviation), .decay = true}) {
+  if (o.bias)
+    bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{out}, layout_->outside,
+                  Table::Options{.features = -1});
+}
+
+at::Tensor TensorOutputs::own(const at::Tensor& hidden) const {
+  comm::Group& features = layout_->mesh->group(layout_->outside.columns);
+  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias_ ? bias_->value() : at::Tensor());
+  const at::Tensor y = comm::reduce_from(nn::linear(hidden, weight_.value(), {}), features);
+  return bias_ ? y + bias_->value() : y;
+}
+
+at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::ForwardContext& step) {
+  return joined(*layout_, layout_->outside, own(hidden), step);
+}
+
+TensorLatents::TensorLatents(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                             const nn::AttentionShape& s, const nn::LatentOptions& o)
+    : LatentLinears(nn::LatentSplit(s, o, layout->mesh->coordinates().size(layout->inside.columns))),
+      layout_(std::move(layout)),
+      copied_(o.q_rank > 0 ? 0 : split.q_rows),
+      copies_(layout_->mesh->group(layout_->inside.columns)),
+      order_(SequenceOrder::inside(*layout_)) {
+  const auto options = [&](std::vector<tensor::Segment> segments) {
+    return nn::LinearOptions{.bias = false, .deviation = o.deviation, .segments = std::move(segments)};
+  };
+  down_ = TensorLinear::expand(p, layout_, name + ".latent", s.hidden, split.down_size(), options(split.down));
+  kv_up_ = TensorLinear::inside(p, layout_, name + ".kv_up", o.kv_rank, split.kv_up.size, options({split.kv_up}));
+  kv_up_->keep_weight();
+  if (o.q_rank > 0)
+    q_up_ = TensorLinear::inside(p, layout_, name + ".q_up", o.q_rank, split.q.size, options({split.q}));
+}
+
+at::Tensor TensorLatents::down(const at::Tensor& x, const nn::ForwardContext& step) {
+  return order_.by_sequence(down_->forward_with_copies(x, copied_, copies_), step);
+}
+
+at::Tensor TensorLatents::q_up(const at::Tensor& latent) { return q_up_->forward(latent); }
+
+at::Tensor TensorLatents::kv_up(const at::Tensor& latent) { return kv_up_->forward(latent); }
+
+at::Tensor TensorLatents::kv_weight() const { return kv_up_->plain_weight(); }
+
+void TensorLatents::place(nn::Heads& heads, const nn::ForwardContext& step) const {
+  heads.tokens = tokens_of(*layout_, layout_->inside, step);
+  heads.first_head = layout_->mesh->coordinates().index(layout_->inside.columns) * split.heads_local;
 }
 
 }  // namespace colossal::parallel

@@ -1,12 +1,18 @@
-// Linear layers and head projections over a Layout.
+// Linear layers and head projections over a Layout: those of blocks, of latent attention (nn/latent_heads.h), and those
+// with a few outputs per token at the end of a model.
+//
+//   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
+//   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
 #pragma once
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
+#include "colossal/nn/latent_heads.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
+#include "colossal/nn/outputs.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/table.h"
@@ -84,6 +90,79 @@ class TensorCrossHeads : public nn::CrossProjection {
   nn::HeadSplit split_;
   int64_t head_dim_;
   std::unique_ptr<TensorLinear> q_, kv_;
+};
+
+/// A linear layer from hidden states to hidden states, at the ends of a model. Each rank multiplies its features of x
+/// by its columns of the weight, of which it has all rows. The sum over the ranks that split features gives each rank
+/// its features of y. Ranks that hold the same hidden states (1D) compute the same.
+///
+/// Shapes:        x [..., in_local] -> y [..., out_local], both split as layout.outside.
+/// Communication: over the ranks that split features, a reduce_scatter of [..., out] in forward and an
+///                all_gather of the same size in backward; 1D none. The weight's shards: see Table.
+/// Errors:        an `out` that does not divide by the ranks that split features ("comm"), as hidden sizes must
+///                (check_sizes).
+class TensorDense : public nn::Dense {
+ public:
+  TensorDense(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
+              const nn::LinearOptions&);
+  at::Tensor forward(const at::Tensor& x) override;
+
+ private:
+  comm::Group& features_;
+  Table weight_;
+  std::optional<Table> bias_;
+};
+
+/// A layer with a few outputs per token: nn::Outputs, and the logits of a classifier. Each rank multiplies its features
+/// of its tokens by its columns of the weight, of which it has all rows.
+///
+/// Shapes:        hidden [B_local, S_local, H_local], split as layout.outside -> [B, S, out], equal on every rank.
+/// Communication: one all_reduce of [B_local, S_local, out] over the ranks that split features (2 (n-1)/n of its
+///                bytes), then joined() of the outputs. Weight and bias: see Table, in backward too. Backward sends
+///                nothing else. 1D sends nothing.
+/// Gradients:     hidden gets the gradient of this rank's block, complete if ranks have copies of it. Weight and bias
+///                get the part of this rank's tokens; the gradient reducer sums the parts over the axes that split
+///                tokens outside (Table). Ranks that split features or have copies compute the same part, which counts
+///                once.
+class TensorOutputs : public nn::Outputs {
+ public:
+  TensorOutputs(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t out,
+                const nn::LinearOptions&);
+  at::Tensor forward(const at::Tensor& hidden, const nn::ForwardContext& step) override;
+  /// Returns the outputs of this rank's tokens, [..., H_local] -> [..., out], equal on the ranks that split features.
+  at::Tensor own(const at::Tensor& hidden) const;
+
+ private:
+  std::shared_ptr<const Layout> layout_;
+  Table weight_;
+  std::optional<Table> bias_;
+};
+
+/// The linear layers of latent attention. Every rank has the latents of its tokens whole, and projects its own heads
+/// from them.
+///
+/// Layout:        the rows of `name`.latent are those of an expand, copied to all ranks that split heads, except the
+///                rows of queries without a latent, which are split like heads. `name`.q_up and `name`.kv_up are split
+///                like heads; ranks with other tokens hold copies, whose gradients are partial sums.
+/// Communication: that of one expand of hidden to q_rank + kv_rank + rope_dim features, and one all_reduce of the
+///                gradient of the copied rows, (q_rank + kv_rank + rope_dim) x hidden elements, over the ranks that
+///                split heads. The projections from latents send nothing.
+class TensorLatents : public nn::LatentLinears {
+ public:
+  TensorLatents(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
+                const nn::LatentOptions&);
+  at::Tensor down(const at::Tensor& x, const nn::ForwardContext& step) override;
+  at::Tensor q_up(const at::Tensor& latent) override;
+  at::Tensor kv_up(const at::Tensor& latent) override;
+  at::Tensor kv_weight() const override;
+  void place(nn::Heads& heads, const nn::ForwardContext& step) const override;
+
+ private:
+  std::shared_ptr<const Layout> layout_;
+  int64_t copied_;  // first copied row of the latents' weight on this rank
+  std::unique_ptr<TensorLinear> down_, q_up_, kv_up_;
+  comm::Group& copies_;
+  SequenceOrder order_;
 };
 
 }  // namespace colossal::parallel

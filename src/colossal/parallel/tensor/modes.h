@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/parallel/tensor/config.h"
 
@@ -78,9 +79,7 @@ auto with_mode(const TensorConfig& config, const Visit& visit) {
   for_each_mode([&](auto mode) {
     if (config.mode == mode.name) result.push_back(visit(mode));
   });
-  std::string names;
-  for (const std::string& name : mode_names()) names += (names.empty() ? "" : ", ") + name;
-  require(!result.empty(), "parallel", "tensor.mode must be one of ", names, ": got ", config.mode);
+  require(!result.empty(), "parallel", "tensor.mode must be one of ", join(mode_names()), ": got ", config.mode);
   return std::move(result.front());
 }
 

@@ -13,12 +13,12 @@ namespace colossal::parallel {
 ///                contract. Weights follow layout.expand and layout.contract. Heads stay whole (nn::HeadSplit).
 ///                Vocabulary, ffn and heads that do not divide are padded with zeros. Vectors: see Table.
 /// Communication: linear layers: see their Product. kv heads that several ranks hold: one all_reduce of
-///                their rows of dW among those ranks. Latents: latents.h. Experts: parallel/expert/ranks.h. Norms: if
+///                their rows of dW among those ranks. Latents: linear.h. Experts: parallel/expert/ranks.h. Norms: if
 ///                features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values per row over them in forward and
 ///                backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Its loss makes one over
 ///                the ranks that split tokens, of which one has the token that counts. Outputs of a few features:
-///                outputs.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
+///                linear.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
 ///                ranks with other tokens or heads hold copies of the weight whose gradients are partial sums.
 /// Errors:        a hidden size that does not divide (check_sizes). The caller must check ids against the vocabulary.
 class TensorLayers : public nn::Layers {

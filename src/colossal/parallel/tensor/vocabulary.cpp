@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/log_probabilities.h"
-#include "colossal/nn/lookup.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/soft_cap.h"

@@ -6,7 +6,7 @@
 #include "colossal/nn/loss_head.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/parallel/tensor/activations.h"
-#include "colossal/parallel/tensor/outputs.h"
+#include "colossal/parallel/tensor/linear.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {
@@ -83,8 +83,8 @@ class VocabularyLossHead : public nn::LossHead {
   bool is_mirrored_;
   std::shared_ptr<const nn::Product> logits_product_;
   SequenceOrder order_;
-  int64_t room_;          // number of logit columns on this rank, padding included
-  double soft_cap_;       // cap of nn::LmHeadOptions
+  int64_t room_;     // number of logit columns on this rank, padding included
+  double soft_cap_;  // cap of nn::LmHeadOptions
 };
 
 /// Projection to a few classes, whole on each rank that splits features. It reads one token of each row.
