@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/simulated_world.h"
 #include "support/thrown_message.h"
 
 namespace colossal::test::device_group_test {

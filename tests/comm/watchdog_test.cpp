@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/idle_groups.h"
-#include "colossal/comm/decorators/announcements.h"
+#include "colossal/comm/decorators/late_ranks.h"
 #include "colossal/comm/rank_world.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/comm/simulated_world.h"
 #include "support/thrown_message.h"
 
 namespace colossal::test::watchdog_test {

@@ -9,7 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/data/pictures/cifar.h"
+#include "colossal/data/pictures/image_samples.h"
 #include "colossal/data/streams/unpacked_file.h"
 #include "support/cifar_folder.h"
 #include "support/thrown_message.h"

@@ -10,7 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
-#include "colossal/data/streams/line_reader.h"
+#include "colossal/data/streams/record_lines.h"
 #include "colossal/data/streams/record_mix.h"
 #include "support/cifar_folder.h"
 #include "support/paths.h"

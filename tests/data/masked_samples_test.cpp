@@ -1,5 +1,3 @@
-#include "colossal/data/texts/masked_samples.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -8,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/data/texts/samples.h"
 
 namespace colossal::data::masked_samples_test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/data/parquet/page.h"
+#include "colossal/data/parquet/column.h"
 #include "colossal/data/parquet/rows.h"
 #include "colossal/data/streams/document_stream.h"
 #include "colossal/data/streams/json_lines.h"

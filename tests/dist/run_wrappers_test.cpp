@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/launch/process_list.h"
+#include "colossal/comm/launch/rank_processes.h"
 #include "dist/probe_process.h"
 #include "support/paths.h"
 

@@ -39,7 +39,7 @@ def derive_seed(seed, child):
 
 
 def hidden(ids, seed):
-    """The same as data/texts/masked_samples.h: returns the masked tokens of a sample without end tokens, and its labels."""
+    """The same as data/texts/samples.h: returns the masked tokens of a sample without end tokens, and its labels."""
     shown, labels, places = list(ids), [-100] * len(ids), list(range(len(ids)))
     for k in range(max(1, round(0.15 * len(ids)))):
         other = k + derive_seed(seed, 2 * k) % (len(ids) - k)

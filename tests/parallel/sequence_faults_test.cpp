@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/simulated_world.h"
 #include "parallel/sequence_ranks.h"
 
 namespace colossal::test::sequence_faults_test {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/simulated_world.h"
 
 namespace colossal::test {
 namespace {

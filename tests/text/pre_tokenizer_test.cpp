@@ -9,7 +9,7 @@
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/regex.h"
-#include "colossal/text/tokenizers/word_patterns.h"
+#include "colossal/text/tokenizers/word_scanner.h"
 
 namespace colossal::text::pre_tokenizer_test {
 namespace {

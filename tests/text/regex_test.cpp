@@ -10,7 +10,7 @@
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/gguf_words.h"
 #include "colossal/text/tokenizers/pre_tokenizer.h"
-#include "colossal/text/tokenizers/word_patterns.h"
+#include "colossal/text/tokenizers/word_scanner.h"
 
 namespace colossal::text::regex_test {
 namespace {

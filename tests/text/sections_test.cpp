@@ -6,10 +6,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/text/tokenizers/decoder.h"
-#include "colossal/text/tokenizers/hugging_face.h"
 #include "colossal/text/tokenizers/json_model.h"
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/post_processor.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 #include "support/temporary_folder.h"
 #include "text/made_files.h"
 

@@ -13,7 +13,6 @@
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/training/bpe_trainer.h"
 #include "colossal/text/training/lattice.h"
-#include "colossal/text/training/seed_pieces.h"
 #include "colossal/text/training/unigram_trainer.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"

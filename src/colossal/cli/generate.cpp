@@ -16,7 +16,7 @@
 #include "colossal/infer/prompts/answers.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::cli {
 

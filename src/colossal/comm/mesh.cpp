@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/tensor/device_meant.h"
 
 namespace colossal::comm {
@@ -12,15 +13,15 @@ namespace {
 
 tensor::MeshCoordinates coordinates_of(const World& world, const std::vector<Mesh::Axis>& axes) {
   int64_t product = 1;
-  std::string layout;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto& axis = axes[i];
     require(axis.size >= 1, "parallel", axis.name, " must be at least 1: got ", axis.size);
     for (size_t j = 0; j < i; ++j)
       require(axes[j].name != axis.name, "parallel", "axis ", axis.name, " is given twice");
     product *= axis.size;
-    layout += concat(layout.empty() ? "" : " x ", axis.name, " ", axis.size);
   }
+  const std::string layout =
+      join(axes, " x ", [](const Mesh::Axis& axis) { return concat(axis.name, " ", axis.size); });
   require(product == world.size(), "parallel", "the sizes of the axes must multiply to the number of ranks: got ",
           layout.empty() ? "no axes" : layout, " = ", product, " for ", world.size(), " ranks; start ", product,
           " ranks or change the sizes");

@@ -9,10 +9,10 @@
 #include <typeinfo>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/idle_groups.h"
 #include "colossal/comm/backends/shared_memory.h"
 #include "colossal/comm/decorators/host_staging.h"
 #include "colossal/comm/rank_world.h"
+#include "colossal/comm/simulated_world.h"
 
 namespace colossal::comm {
 namespace {

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
-#include "colossal/data/position_number.h"
 #include "colossal/tensor/replica_rows.h"
 
 namespace colossal::data {
@@ -36,9 +37,9 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
   }
   for (const auto& [key, value] : mine.items())
     if (!stored.contains(key)) parts.push_back(printable(key) + " is new");
-  std::string text;
-  for (size_t i = 0; i < std::min(parts.size(), kMaxNamed); ++i) text += (i > 0 ? "; " : "") + parts[i];
-  return parts.size() > kMaxNamed ? concat(text, "; and ", parts.size() - kMaxNamed, " more") : text;
+  const size_t named = std::min(parts.size(), kMaxNamed);
+  const std::string text = join(std::span(parts).first(named), "; ");
+  return parts.size() > named ? concat(text, "; and ", parts.size() - named, " more") : text;
 }
 
 /// A reader of batches of Samples, which it may read in any order.

@@ -1,7 +1,8 @@
-// The order in which samples are visited, as a function without a table or state.
+// The order in which samples are visited, as a function without a table or state, and the numbers of a data position.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 
 namespace colossal::data {
 
@@ -21,5 +22,9 @@ class Order {
   int half_bits_;
   std::array<uint64_t, 6> keys_;
 };
+
+/// Returns the number of `position`, a data position, under `key`. It is checked, because a checkpoint may have been
+/// edited. Errors ("data"): there is none, or it is no whole number from 0 to 2^48.
+int64_t position_number(const nlohmann::json& position, const char* key);
 
 }  // namespace colossal::data

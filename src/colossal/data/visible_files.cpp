@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMaxEndings = 10;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
 
@@ -39,6 +45,24 @@ void walk(const std::string& folder, const FileRule& wanted, const FileRule& tak
 
 }  // namespace
 
+void LeftOut::add(const std::string& path, const std::string& why) {
+  const std::string ending = lower_case(std::filesystem::path(path).extension().string());
+  ++by_ending_[(ending.empty() ? "without an ending" : printable(ending)) + why];
+}
+
+std::optional<std::string> LeftOut::notice(const std::string& folder) const {
+  std::vector<std::pair<std::string, int64_t>> endings(by_ending_.begin(), by_ending_.end());
+  std::stable_sort(endings.begin(), endings.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  int64_t files = 0, listed = 0;
+  for (const auto& [ending, count] : endings) files += count;
+  if (files == 0) return std::nullopt;
+  endings.resize(std::min(kMaxEndings, endings.size()));
+  for (const auto& [ending, count] : endings) listed += count;
+  std::string text = join(endings, ", ", [](const auto& one) { return concat(one.second, " ", one.first); });
+  if (listed < files) text += concat(", ", files - listed, " others");
+  return concat("in ", folder, " ", files, files == 1 ? " file is" : " files are", " not read: ", text);
+}
+
 std::vector<std::string> visible_files(const std::string& folder, const FileRule& wanted, LeftOut* left_out) {
   std::vector<std::string> files;
   const auto take = [&](const std::string& path) {
@@ -54,8 +78,7 @@ std::vector<std::string> visible_files(const std::string& folder, const FileRule
 bool has_visible_file(const std::string& folder, const FileRule& wanted) {
   bool found = false;
   try {
-    walk(
-        folder, wanted, [&](const std::string&) { return !(found = true); }, nullptr);
+    walk(folder, wanted, [&](const std::string&) { return !(found = true); }, nullptr);
   } catch (const Error&) {
     return false;
   }

@@ -1,7 +1,8 @@
-// The memory that bodies of requests share.
+// The memory that bodies of requests share, and the share of one connection.
 #pragma once
 #include <cstdint>
 #include <set>
+#include <utility>
 
 namespace colossal::http {
 
@@ -30,6 +31,40 @@ class BodyMemory {
   const int64_t max_bodies_, max_body_;
   int64_t taken_ = 0, next_ = 0;
   std::set<int64_t> readers_;
+};
+
+/// What one connection has of the memory: the bytes of the body that it reads, if it reads one.
+class BodyShare {
+ public:
+  /// `memory` must outlive the object.
+  explicit BodyShare(BodyMemory& memory) : memory_(memory) {}
+
+  void begin() { reader_ = memory_.begin(); }
+  /// Takes what is missing to `bytes`. Returns false if the connection has to wait; waits() is then true.
+  bool grow_to(int64_t bytes) {
+    if (bytes <= bytes_) return true;
+    waits_ = !memory_.take(reader_, bytes - bytes_);
+    if (!waits_) bytes_ = bytes;
+    return !waits_;
+  }
+  bool waits() const { return waits_; }
+  /// Ends a body that is complete, if there is one. Returns its bytes, which remain taken.
+  int64_t complete() {
+    if (reader_ >= 0) memory_.end(std::exchange(reader_, -1));
+    return std::exchange(bytes_, 0);
+  }
+  /// Ends a body that no handler will get, and releases its bytes. Returns false if there is none.
+  bool give_up() {
+    waits_ = false;
+    if (reader_ < 0) return false;
+    memory_.release(complete());
+    return true;
+  }
+
+ private:
+  BodyMemory& memory_;
+  int64_t reader_ = -1, bytes_ = 0;
+  bool waits_ = false;
 };
 
 }  // namespace colossal::http

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "colossal/base/error.h"
+#include "colossal/http/error_answer.h"
 #include "colossal/http/limits.h"
 
 namespace colossal::http {
@@ -61,6 +63,14 @@ class PhaseClock {
           at = progress_ + seconds_of(silence_);
     }
     return is_reading ? at : std::min(at, Clock::now() + seconds_of(kLookSeconds));
+  }
+  /// Returns the answer to a request whose headers or body are late. `waits_for_memory`: the body waits for others.
+  ErrorAnswer late_answer(bool waits_for_memory) const {
+    if (phase_ == Phase::kHeader)
+      return {.status = 408, .message = concat("the headers must arrive within ", limits_.header_timeout, " s")};
+    if (waits_for_memory)
+      return {.status = 503, .message = "the bodies of other requests fill the memory for them: try again later"};
+    return {.status = 408, .message = concat("the body must arrive within ", limits_.body_timeout, " s")};
   }
 
  private:

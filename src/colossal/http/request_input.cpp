@@ -136,6 +136,29 @@ std::optional<ErrorAnswer> RequestInput::parse() {
   return {};
 }
 
+std::optional<ErrorAnswer> RequestInput::check_header() const {
+  const Request& request = state_->parser->request;
+  if (!request.path.starts_with('/'))
+    return ErrorAnswer{.message = "the target of a request must be a path that begins with /"};
+  // With another one the end of the body is unknown, or the body is compressed.
+  if (const std::string* encoding = request.headers.find("Transfer-Encoding");
+      encoding && (!same_name(*encoding, "chunked") || is_http_1_0()))
+    return ErrorAnswer{.message = "the Transfer-Encoding of a request must be chunked, in HTTP/1.1"};
+  return {};
+}
+
+std::optional<ErrorAnswer> RequestInput::check_length() const {
+  const auto length = content_length();
+  const int64_t limit = state_->limits.max_body;
+  if (!length || *length <= static_cast<uint64_t>(limit)) return {};
+  return ErrorAnswer{.status = 413, .message = concat("the body must have at most ", limit, " bytes: got ", *length)};
+}
+
+bool RequestInput::expects_continue() const {
+  const std::string* expects = state_->parser->request.headers.find("Expect");
+  return expects && same_name(*expects, "100-continue") && held() == 0 && !is_http_1_0();
+}
+
 void RequestInput::begin_body() { state_->parser->eager(true); }
 
 bool RequestInput::skip_body() {

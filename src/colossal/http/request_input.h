@@ -48,6 +48,14 @@ class RequestInput {
   /// Ends the request, if there is one. The next one begins at the held bytes.
   void end();
 
+  // Checks of a request by its headers. Each returns the answer to one that fails.
+  /// Checks the path of request(), which set_target() has set, and that the end of the body is known.
+  std::optional<ErrorAnswer> check_header() const;
+  /// Checks the length of the body, if the header has it.
+  std::optional<ErrorAnswer> check_length() const;
+  /// Returns true if the client waits with the body for "100 Continue".
+  bool expects_continue() const;
+
   // The request that has begun. False without one.
   bool has_header() const;
   bool is_complete() const;

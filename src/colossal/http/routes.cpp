@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::http {
 namespace {
@@ -67,7 +68,7 @@ std::string in_quotes(std::string_view text) {
 }
 
 ErrorAnswer wrong_method(const Request& request, const std::vector<const Route*>& found, std::string& allowed) {
-  for (const Route* route : found) allowed += (allowed.empty() ? "" : ", ") + route->method;
+  allowed = join(found, ", ", &Route::method);
   return {.status = 405,
           .message = concat("the method of ", request.path, " must be ", allowed, ": got ", in_quotes(request.method))};
 }

@@ -25,9 +25,8 @@ using ErrorCode = boost::system::error_code;
 
 constexpr size_t kBodyPiece = 64 << 10;  // bytes of a body that are read, and counted, at a time
 constexpr size_t kFirstRead = 1024;      // idle connections hold no more
-constexpr size_t kLargeBody =
-    64 << 10;                         // bytes of a body that may take its handler long; smaller ones take milliseconds
-constexpr int64_t kMaxRefusing = 64;  // connections above max_connections that get 503
+constexpr size_t kLargeBody = 64 << 10;  // bytes of a body that may take its handler long, not milliseconds
+constexpr int64_t kMaxRefusing = 64;     // connections above max_connections that get 503
 
 class Connection;
 
@@ -80,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         socket_(std::move(socket)),
         timer_(server.io),
         parsed_(server.core.options.limits),
+        body_(server.memory),
         clock_(server.core.options.limits, server.core.options.silence) {
     ErrorCode error;
     socket_.set_option(tcp::no_delay(true), error);
@@ -100,10 +100,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t room_to_read();
   void on_read(const ErrorCode& error, size_t bytes);
   void advance();
-  bool parse();
+  bool passes(const std::optional<ErrorAnswer>& error);
   void on_header();
   void refuse(Response response, bool can_keep_alive);
-  void refuse(int status, const std::string& message);
+  void refuse(const ErrorAnswer& error);
   void begin_exchange(bool keep_alive);
   void dispatch();
   void flush();
@@ -126,6 +126,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer timer_;
   std::string remote_address_;
   RequestInput parsed_;
+  BodyShare body_;
   PhaseClock clock_;
   std::string input_;  // receives the pending read; `parsed_` may change meanwhile
   const Route* route_ = nullptr;
@@ -133,8 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ExchangeState::Output sent_;  // the last result of take()
   std::string writing_;
   size_t written_ = 0, progress_ = 0;  // bytes of `writing_` that are written; that were when the clock was told
-  bool is_reading_ = false, is_writing_ = false, waits_for_memory_ = false, is_closed_ = false;
-  int64_t reader_ = -1, body_bytes_ = 0;  // of BodyMemory
+  bool is_reading_ = false, is_writing_ = false, is_closed_ = false;
   RequestEnd end_;
   Time began_;
   Time timer_at_ = Time::max();
@@ -146,7 +146,8 @@ void Connection::start() {
 }
 
 void Connection::start_full() {
-  refuse(503, concat("the server has ", limits().max_connections, " connections, its maximum: try again later"));
+  const int64_t most = limits().max_connections;
+  refuse({.status = 503, .message = concat("the server has ", most, " connections, its maximum: try again later")});
   update_timer();
 }
 
@@ -157,16 +158,9 @@ size_t Connection::room_to_read() {
   if (clock_.phase() != Phase::kBody)
     return held >= max_header ? 0 : std::min(max_header - held, std::max(kFirstRead, 2 * held));
   const auto wanted = static_cast<int64_t>(parsed_.request().body.size() + held + kBodyPiece);
-  const int64_t needed = std::min(wanted, limits().max_body);
-  if (needed > body_bytes_) {
-    waits_for_memory_ = !server_.memory.take(reader_, needed - body_bytes_);
-    if (waits_for_memory_) {
-      server_.waiting.push_back(weak_from_this());
-      return 0;
-    }
-    body_bytes_ = needed;
-  }
-  return kBodyPiece;
+  if (body_.grow_to(std::min(wanted, limits().max_body))) return kBodyPiece;
+  server_.waiting.push_back(weak_from_this());
+  return 0;
 }
 
 void Connection::read() {
@@ -193,15 +187,14 @@ void Connection::on_read(const ErrorCode& error, size_t bytes) {
 void Connection::advance() {
   if (clock_.phase() == Phase::kLinger) parsed_.drop_held();
   if (clock_.phase() == Phase::kIdle && parsed_.begin()) clock_.enter(Phase::kHeader);
-  if (clock_.phase() == Phase::kHeader && parse() && parsed_.has_header()) on_header();
-  if (clock_.phase() == Phase::kBody && parse() && parsed_.is_complete()) dispatch();
+  if (clock_.phase() == Phase::kHeader && passes(parsed_.parse()) && parsed_.has_header()) on_header();
+  if (clock_.phase() == Phase::kBody && passes(parsed_.parse()) && parsed_.is_complete()) dispatch();
   if (!is_closed_) read();
 }
 
-/// Returns false if the request was refused.
-bool Connection::parse() {
-  const std::optional<ErrorAnswer> error = parsed_.parse();
-  if (error) refuse(error_response(*error), false);
+/// Refuses the request if there is an error. Returns false then.
+bool Connection::passes(const std::optional<ErrorAnswer>& error) {
+  if (error) refuse(*error);
   return !error;
 }
 
@@ -212,11 +205,7 @@ void Connection::on_header() {
   request.remote_address = remote_address_, request.number = server_.next_number++;
   began_ = Clock::now();
   end_ = {.number = request.number, .id = request.id, .method = request.method, .remote_address = remote_address_};
-  if (!request.path.starts_with('/')) return refuse(400, "the target of a request must be a path that begins with /");
-  // With another one the end of the body is unknown, or the body is compressed.
-  if (const std::string* encoding = request.headers.find("Transfer-Encoding");
-      encoding && (!same_name(*encoding, "chunked") || parsed_.is_http_1_0()))
-    return refuse(400, "the Transfer-Encoding of a request must be chunked, in HTTP/1.1");
+  if (!passes(parsed_.check_header())) return;
   const ServerCore& core = server_.core;
   Admitted admitted = admit(request, parsed_.is_http_1_0(), core.is_draining, core.routes, core.admission);
   request.key = end_.key = admitted.key;
@@ -225,15 +214,12 @@ void Connection::on_header() {
   if (route_) end_.route = route_->path;
   // If a part of the body is missing, the connection is closed: to read the rest would cost what the refusal saves.
   if (admitted.refusal) return refuse(std::move(*admitted.refusal), parsed_.skip_body());
-  const auto length = parsed_.content_length();
-  if (length && *length > static_cast<uint64_t>(limits().max_body))
-    return refuse(413, concat("the body must have at most ", limits().max_body, " bytes: got ", *length));
+  if (!passes(parsed_.check_length())) return;
   if (parsed_.is_complete()) return dispatch();
   parsed_.begin_body();
   clock_.enter(Phase::kBody);
-  reader_ = server_.memory.begin();
-  if (const std::string* expects = request.headers.find("Expect");
-      expects && same_name(*expects, "100-continue") && parsed_.held() == 0 && !parsed_.is_http_1_0()) {
+  body_.begin();
+  if (parsed_.expects_continue()) {
     writing_ = "HTTP/1.1 100 Continue\r\n\r\n";
     write();
   }
@@ -271,17 +257,15 @@ void Connection::refuse(Response response, bool can_keep_alive) {
   exchange_->answer(response);
 }
 
-void Connection::refuse(int status, const std::string& message) {
-  refuse(error_response({.status = status, .message = message}), false);
-}
+void Connection::refuse(const ErrorAnswer& error) { refuse(error_response(error), false); }
 
 void Connection::dispatch() {
   begin_exchange(parsed_.keeps_alive());
-  if (reader_ >= 0) server_.memory.end(std::exchange(reader_, -1));
+  const int64_t bytes = body_.complete();
   auto request = std::make_shared<const Request>(parsed_.take());
   const TaskKind kind{.client = client_of(*request), .is_large = request->body.size() > kLargeBody};
   auto run = [&server = server_, route = route_, state = exchange_, request = std::move(request),
-              handle = std::make_shared<ExchangeHandle>(exchange_), bytes = std::exchange(body_bytes_, 0)]() mutable {
+              handle = std::make_shared<ExchangeHandle>(exchange_), bytes]() mutable {
     try {
       const Exchange exchange(handle);
       if (!exchange.is_gone()) route->handler(*request, exchange);
@@ -364,10 +348,7 @@ void Connection::report(bool is_complete) {
   end_.is_complete = is_complete;
   end_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   exchange_.reset();
-  const RequestEnd end = std::exchange(end_, {});
-  if (server_.core.options.on_end) server_.core.options.on_end(end);
-  --server_.core.running;
-  server_.core.changed();
+  server_.core.ended(std::exchange(end_, {}));
 }
 
 void Connection::give_up(Gone why) {
@@ -380,10 +361,7 @@ void Connection::give_up(Gone why) {
 
 /// Returns the memory of a body that no handler will get.
 void Connection::release_body() {
-  waits_for_memory_ = false;
-  if (reader_ < 0) return;
-  server_.memory.end(std::exchange(reader_, -1));
-  server_.memory.release(std::exchange(body_bytes_, 0));
+  if (!body_.give_up()) return;
   parsed_.drop_body();
   asio::post(server_.io, [&server = server_] { server.resume_bodies(); });  // not from within one of its calls
 }
@@ -400,7 +378,7 @@ void Connection::close() {
 }
 
 void Connection::resume_body() {
-  if (!waits_for_memory_ || is_closed_) return;
+  if (!body_.waits() || is_closed_) return;
   read();
   update_timer();
 }
@@ -437,11 +415,8 @@ void Connection::on_deadline() {
     case Phase::kLinger:
       return close();
     case Phase::kHeader:
-      return refuse(408, concat("the headers must arrive within ", limits().header_timeout, " s"));
     case Phase::kBody:
-      if (waits_for_memory_)
-        return refuse(503, "the bodies of other requests fill the memory for them: try again later");
-      return refuse(408, concat("the body must arrive within ", limits().body_timeout, " s"));
+      return refuse(clock_.late_answer(body_.waits()));
     case Phase::kAnswer:
       if (is_writing_) return give_up(Gone::kUnread);
       clock_.progress();

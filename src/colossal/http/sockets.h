@@ -26,9 +26,17 @@ struct ServerCore {
   std::mutex mutex{};
   std::condition_variable has_changed{};  ///< notified after `running` or `connections` has changed
 
+  /// A request has ended: reports it and counts it.
+  void ended(const RequestEnd& end) {
+    if (options.on_end) options.on_end(end);
+    --running;
+    changed();
+  }
   /// Wakes threads that wait for a count. Called after the count was changed.
   void changed() {
-    { const std::lock_guard lock(mutex); }  // a thread that has seen the old count sleeps now
+    {
+      const std::lock_guard lock(mutex);
+    }  // a thread that has seen the old count sleeps now
     has_changed.notify_all();
   }
 };

@@ -10,7 +10,7 @@
 #include "colossal/run/layout_keys.h"
 #include "colossal/run/unused_keys.h"
 #include "colossal/text/tokenizer.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::run {
 

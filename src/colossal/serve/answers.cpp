@@ -10,7 +10,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/number.h"
 #include "colossal/text/tokenizer.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::serve {
 namespace {

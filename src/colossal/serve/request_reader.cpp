@@ -10,7 +10,7 @@
 #include "colossal/serve/generation_fields.h"
 #include "colossal/serve/refused_fields.h"
 #include "colossal/serve/tool_calls.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::serve {
 namespace {

@@ -14,10 +14,8 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
-#include "colossal/text/tokenizers/hugging_face.h"
-#include "colossal/text/tokenizers/sentence_piece.h"
-#include "colossal/text/tokenizers/tiktoken.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::text {
 

@@ -1,6 +1,6 @@
-// Unicode properties that tokenizers need, in version 15.0 (of utf8proc 2.8; a later utf8proc has a later version). The
-// package `tokenizers` takes classes from three libraries with different versions. docs/reference/tokenizers.md lists
-// the resulting differences.
+// Decoding of UTF-8, one character at a time, for arbitrary bytes; and the Unicode properties that tokenizers need, in
+// version 15.0 (of utf8proc 2.8; a later utf8proc has a later version). The package `tokenizers` takes classes from
+// three libraries with different versions. docs/reference/tokenizers.md lists the resulting differences.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +8,24 @@
 #include <string_view>
 
 namespace colossal::text {
+
+enum class Utf8 {
+  Complete,    ///< a valid character
+  Incomplete,  ///< the start of a valid character: more bytes are needed
+  Invalid,     ///< cannot become a character, whatever follows
+};
+
+struct Utf8Character {
+  Utf8 kind;
+  size_t length;  ///< number of bytes; for Invalid the longest prefix that a decoder replaces by one U+FFFD
+};
+
+/// Returns the character at the front of `text`, which must not be empty. Overlong forms, surrogates and values above
+/// U+10FFFF are invalid.
+Utf8Character first_character(std::string_view text);
+
+/// Returns true if `text` consists of valid characters. Cost: one pass over the bytes, fast for ASCII.
+bool is_utf8(std::string_view text);
 
 /// One character of arbitrary text. Bytes that are not UTF-8 are U+FFFD, one for each longest prefix that a decoder
 /// replaces.

@@ -1,13 +1,15 @@
 #include "colossal/comm/backends/device_group.h"
 
+#include <ATen/core/Tensor.h>
+
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 
 namespace colossal::comm {
 
 std::shared_ptr<Backend> DeviceLinks::of(const Membership& member, bool transfers, const std::function<void()>& go_on) {
   Membership linked = member;
-  linked.key.clear();
-  for (const int rank : member.ranks) linked.key += concat(linked.key.empty() ? "" : ",", rank);
+  linked.key = join(member.ranks, ",");
   linked.name = concat("devices of ranks ", linked.key);
   linked.key += transfers ? ":transfers" : ":collectives";
   if (!member.channel.empty()) linked.key += ":" + member.channel, linked.name += ", " + member.channel;

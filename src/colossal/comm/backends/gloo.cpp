@@ -1,5 +1,3 @@
-#include "colossal/comm/backends/gloo.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,8 +11,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/c10d.h"
 #include "colossal/comm/backends/c10d_op.h"
-#include "colossal/comm/backends/kept_call.h"
 #include "colossal/comm/backends/reduction.h"
 #include "colossal/comm/backends/worker.h"
 

@@ -1,5 +1,3 @@
-#include "colossal/comm/backends/nccl.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/cuda/CUDAException.h>
@@ -12,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/c10d.h"
 #include "colossal/comm/backends/c10d_op.h"
 
 namespace colossal::comm {

@@ -1,5 +1,5 @@
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/nccl.h"
+#include "colossal/comm/backends/c10d.h"
 
 namespace colossal::comm {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/kept_call.h"
 #include "colossal/comm/backends/reduction.h"
+#include "colossal/comm/backends/worker.h"
 
 namespace colossal::comm {
 namespace {

@@ -1,12 +1,16 @@
 #include "colossal/comm/backends/slots.h"
 
 #include <ATen/ATen.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -15,6 +19,17 @@
 
 namespace colossal::comm {
 namespace {
+
+// Not FUTEX_PRIVATE: the word may be shared between processes.
+void futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* limit) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value, limit, nullptr, 0);
+}
+
+int available_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
 
 constexpr size_t kPage = 4096;
 constexpr size_t kReasonBytes = 1500;
@@ -47,6 +62,35 @@ bool is_zombie(int process) {
 }
 
 }  // namespace
+
+Patience Patience::for_ranks(int ranks_on_host) {
+  // The affinity mask of a bound rank is its share; unbound ranks see the whole machine. In both cases a rank has its
+  // own core.
+  const bool bound = available_cores() < static_cast<int>(std::thread::hardware_concurrency());
+  const bool core_each = bound || available_cores() >= ranks_on_host;
+  return {core_each ? 4000 : 20};
+}
+
+void Flag::store(uint32_t value) {
+  // Both sides are sequentially consistent: either the sleeper sees the value or the writer sees the sleeper.
+  value_.store(value, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+}
+
+void Flag::ring() {
+  value_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+}
+
+void Flag::wake() { futex(&value_, FUTEX_WAKE, INT_MAX, nullptr); }
+
+void Flag::sleep(uint32_t seen, std::chrono::milliseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec span{seconds.count(), std::chrono::nanoseconds(limit - seconds).count()};
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  if (value_.load(std::memory_order_seq_cst) == seen) futex(&value_, FUTEX_WAIT, seen, &span);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
 
 struct alignas(64) Slots::Header {
   Flag met;  // the last step this rank has published

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "colossal/comm/decorators/decorator.h"
 #include "colossal/comm/decorators/late_ranks.h"
 #include "colossal/comm/group.h"
 #include "colossal/comm/traffic.h"
@@ -144,6 +145,22 @@ class Watchdog {
   bool speaks_ = false;        // true if this rank reports it
   Clock::time_point next_examination_;
   std::thread thread_;
+};
+
+/// A group that reports every call to the watchdog of its rank. After a verdict every call and every wait throws Error("watchdog", verdict), whatever the
+/// transport reports.
+class WatchedGroup : public GroupDecorator {
+ public:
+  /// `handle` is the result of watchdog->add_group. `traffic` provides the phase and must outlive this.
+  WatchedGroup(std::shared_ptr<Group> inner, std::shared_ptr<Watchdog> watchdog, int handle, const Traffic& traffic)
+      : GroupDecorator(std::move(inner)), watchdog_(std::move(watchdog)), handle_(handle), traffic_(traffic) {}
+
+  Work issue(const Call& call) override;
+
+ private:
+  const std::shared_ptr<Watchdog> watchdog_;
+  const int handle_;
+  const Traffic& traffic_;
 };
 
 }  // namespace colossal::comm

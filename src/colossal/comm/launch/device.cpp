@@ -8,7 +8,7 @@
 
 #include "colossal/base/cuda_build.h"
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/nccl.h"
+#include "colossal/comm/backends/c10d.h"
 
 namespace colossal::comm {
 namespace {

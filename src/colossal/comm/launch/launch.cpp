@@ -9,9 +9,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/foreign_error.h"
+#include "colossal/comm/backends/c10d.h"
 #include "colossal/comm/backends/device_group.h"
-#include "colossal/comm/backends/gloo.h"
-#include "colossal/comm/backends/nccl.h"
 #include "colossal/comm/backends/shared_memory.h"
 #include "colossal/comm/decorators/host_staging.h"
 #include "colossal/comm/launch/device.h"

@@ -15,11 +15,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/environment.h"
-#include "colossal/comm/launch/foreground.h"
 #include "colossal/comm/launch/process_settings.h"
 #include "colossal/comm/launch/rank_processes.h"
 #include "colossal/comm/launch/run_guard.h"
-#include "colossal/comm/launch/signal_queue.h"
+#include "colossal/comm/launch/terminal.h"
 #include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 

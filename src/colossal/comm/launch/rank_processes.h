@@ -10,13 +10,27 @@
 
 namespace colossal::comm {
 
+/// A process of this host, as /proc describes it.
+struct ProcessEntry {
+  pid_t id = 0, parent = 0, group = 0, session = 0;
+  bool has_ended = false;  ///< true = it waits for its parent to read its status
+};
+
+/// Returns the processes that this one may see; none if /proc is not mounted. A process that starts or ends during the
+/// call may be missing.
+std::vector<ProcessEntry> list_processes();
+
+/// Returns true if the process was started with this environment variable, given as "NAME=value". Returns false if its
+/// environment cannot be read.
+bool was_started_with(pid_t process, const std::string& variable);
+
 /// One rank: a process that the launcher started, and the process group named after it. The process may be a wrapper
 /// (a shell script, `uv run`) around the program.
 struct RankProcess {
-  pid_t group = 0;           ///< process group, and id of its first process
-  bool first_runs = true;    ///< the first process has not ended
-  bool is_finishing = false; ///< a signal to end has ended the wrapper; the program may still save
-  bool is_over = false;      ///< no process of the group is left
+  pid_t group = 0;            ///< process group, and id of its first process
+  bool first_runs = true;     ///< the first process has not ended
+  bool is_finishing = false;  ///< a signal to end has ended the wrapper; the program may still save
+  bool is_over = false;       ///< no process of the group is left
 };
 
 /// The launcher must be a subreaper (PR_SET_CHILD_SUBREAPER), so that it becomes the parent of processes whose own

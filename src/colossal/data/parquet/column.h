@@ -1,4 +1,5 @@
-// The values of one column in one row group of a Parquet file.
+// The values of one column in one row group of a Parquet file, and its pages: their compression, and the encoding of
+// levels and dictionary indices.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,10 +7,32 @@
 #include <vector>
 
 #include "colossal/base/input_file.h"
-#include "colossal/data/parquet/page.h"
 #include "colossal/formats/thrift.h"
 
 namespace colossal::data {
+
+/// Returns the unpacked content of a page, which has `size` bytes. `codec` is 0 (none), 1 (Snappy), 2 (gzip) or 6
+/// (Zstandard).
+/// Errors ("data"): another codec, damaged data, another size than `size`, a size of more than 256 MiB.
+std::string unpack_page(std::string_view packed, int64_t codec, int64_t size);
+
+/// A reader of numbers of `width` bits, in Parquet's hybrid encoding: runs of one number (RLE) and bit-packed numbers.
+class ParquetRuns {
+ public:
+  ParquetRuns() = default;
+  /// `bytes` must outlive the reader. Errors ("data"): a width below 0 or above 32.
+  ParquetRuns(std::string_view bytes, int width);
+  /// Returns the next number. Errors ("data"): there is none.
+  uint32_t next();
+
+ private:
+  void begin_run();
+  std::string_view bytes_, packed_;
+  int width_ = 0;
+  int64_t left_ = 0, bit_ = 0;
+  bool is_packed_ = false;
+  uint32_t value_ = 0;
+};
 
 /// A text, an integer or null. `text` is valid until the column's next value.
 struct ParquetValue {
@@ -21,7 +44,7 @@ struct ParquetValue {
 /// A reader of the values of one column chunk.
 ///
 /// Memory: a page and the column's dictionary, each at most 256 MiB unpacked.
-/// Errors ("data") of all members: the data is damaged; its compression is not supported (page.h); its encoding
+/// Errors ("data") of all members: the data is damaged; its compression is not supported (unpack_page()); its encoding
 ///                                 is neither PLAIN nor a dictionary; values are neither texts nor integers.
 class ParquetColumn {
  public:

@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 namespace {

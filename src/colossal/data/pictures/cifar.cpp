@@ -1,5 +1,3 @@
-#include "colossal/data/pictures/cifar.h"
-
 #include <ATen/ATen.h>
 
 #include <cstring>
@@ -8,6 +6,7 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/data/pictures/image_samples.h"
 #include "colossal/data/streams/unpacked_file.h"
 
 namespace colossal::data {

@@ -9,7 +9,6 @@
 
 #include "colossal/data/batches.h"
 #include "colossal/data/streams/record_source.h"
-#include "colossal/data/streams/skipped_records.h"
 
 namespace colossal::data {
 

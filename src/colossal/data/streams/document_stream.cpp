@@ -9,7 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/position_number.h"
+#include "colossal/data/order.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/streams/record_lines.h"
 

@@ -13,9 +13,8 @@
 
 #include "colossal/data/batches.h"
 #include "colossal/data/streams/record_mix.h"
-#include "colossal/data/streams/skipped_records.h"
+#include "colossal/data/streams/record_source.h"
 #include "colossal/data/texts/corpus.h"
-#include "colossal/data/texts/masked_samples.h"
 #include "colossal/data/texts/samples.h"
 #include "colossal/tensor/replica_rows.h"
 #include "colossal/text/tokenizer.h"

@@ -10,7 +10,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/visible_files.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "colossal/data/left_out.h"
+#include "colossal/data/visible_files.h"
 
 namespace colossal::data {
 

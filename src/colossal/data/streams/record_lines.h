@@ -1,9 +1,12 @@
-// The records of one file, one line each, for any of the file formats.
+// The records of one file, one line each, for any of the file formats. The lines of a file, which may be packed, are
+// read here.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "colossal/data/streams/unpacked_file.h"
 
 namespace colossal::data {
 
@@ -32,6 +35,30 @@ class RecordLines {
   virtual bool is_cut() const = 0;
   /// Returns the position of the line that the next call of next() reads.
   virtual LinePosition position() const = 0;
+};
+
+/// A reader of lines. Only LF ends a line, and it is no part of the line. The last line may have no LF.
+///
+/// Memory: the longest line read, at most `longest` bytes.
+/// Thread safety: one thread calls the members.
+class LineReader final : public RecordLines {
+ public:
+  /// Opens a file at `start`. Errors: the same as UnpackedFile; Error("data", ...) if `start` is after the end.
+  LineReader(const std::string& path, int64_t longest, LinePosition start = {});
+  /// Reads the next line into `line`. Returns false if there is none. A line of more than `longest` bytes is cut, and
+  /// is_cut() is true then. Errors: the same as UnpackedFile, after the lines that are complete before the damage.
+  bool next(std::string& line) override;
+  bool is_cut() const override { return is_cut_; }
+  LinePosition position() const override { return position_; }
+
+ private:
+  bool fill();
+  std::unique_ptr<UnpackedFile> file_;
+  int64_t longest_;
+  LinePosition position_;
+  std::vector<char> piece_;
+  int64_t begin_ = 0, end_ = 0;  // the range of piece_ that was not returned yet
+  bool is_cut_ = false;
 };
 
 }  // namespace colossal::data

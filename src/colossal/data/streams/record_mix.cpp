@@ -9,10 +9,10 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/position_number.h"
+#include "colossal/data/order.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/stored_tokens.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 namespace {

@@ -6,7 +6,6 @@
 #include "colossal/base/json.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
-#include "colossal/data/position_number.h"
 #include "colossal/data/streams/json_lines.h"
 
 namespace colossal::data {

@@ -6,14 +6,39 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
 
 /// The reaction to a line, or to the rest of a file, that cannot be read: an error, or skipping it with a notice.
 enum class OnError { Refuse, Skip };
+
+/// A counter of skipped records: those that could not be read. It limits the notices so that a log stays short: the
+/// first 20 give a notice each, and after them every thousandth.
+class SkippedRecords {
+ public:
+  void add(const std::string& what) {
+    if (++count_ <= kNamed || count_ % 1000 == 0)
+      notices_.push_back(concat("skipped: ", what, " (", count_, " so far)"));
+  }
+  /// Returns the notices since the last call, one line each.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  int64_t count() const { return count_; }
+  /// Sets the count to `count`, as after a resume, and drops the notices.
+  void begin_at(int64_t count) {
+    count_ = count;
+    notices_.clear();
+  }
+
+ private:
+  static constexpr int64_t kNamed = 20;
+  int64_t count_ = 0;
+  std::vector<std::string> notices_;
+};
 
 /// The subset of the records that a source returns.
 enum class Part { All, Training, HeldOut };

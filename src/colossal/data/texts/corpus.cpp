@@ -17,7 +17,7 @@
 #include "colossal/data/texts/stored_tokens.h"
 #include "colossal/data/texts/text_archive.h"
 #include "colossal/text/tokenizers/byte.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
+#include "colossal/base/join.h"
 #include "colossal/data/texts/text_archive.h"
 
 namespace colossal::data {
@@ -111,10 +112,6 @@ void copy_text_files(const std::string& folder, const std::vector<std::string>& 
   }
 }
 
-std::string text_endings() {
-  std::string text;
-  for (const char* ending : kEndings) text += (text.empty() ? "" : " ") + std::string(ending);
-  return text;
-}
+std::string text_endings() { return join(kEndings, " "); }
 
 }  // namespace colossal::data

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/left_out.h"
+#include "colossal/data/visible_files.h"
 
 namespace colossal::data {
 

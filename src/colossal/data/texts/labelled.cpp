@@ -15,9 +15,9 @@
 #include "colossal/base/text_start.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/streams/record_lines.h"
-#include "colossal/data/streams/skipped_records.h"
+#include "colossal/data/streams/record_source.h"
 #include "colossal/data/streams/unpacked_file.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::data {
 namespace {

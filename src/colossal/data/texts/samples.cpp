@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/base/seed.h"
 
 namespace colossal::data {
 
@@ -56,6 +60,49 @@ nlohmann::json TextSamples::traits() const {
           {"end_id", corpus_.end_id()},
           {"vocabulary", corpus_.vocabulary_size()},
           {"sequence", sequence_}};
+}
+
+MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking)
+    : texts_(corpus, sequence, documents), end_id_(corpus.end_id()), masking_(masking) {
+  require(masking.mask_id >= 0 && masking.vocabulary > 0, "data",
+          "masking needs a mask token and a vocabulary: got mask_id ", masking.mask_id, ", vocabulary ",
+          masking.vocabulary);
+}
+
+void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {
+  const int64_t length = batch.at("ids").size(1);
+  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * length;
+  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * length;
+  std::fill(labels, labels + length, kIgnored);
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < length; ++i)
+    if (tokens[i] != end_id) places.push_back(i);
+  const auto all = static_cast<int64_t>(places.size());
+  const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking.share * static_cast<double>(all))));
+  for (int64_t k = 0; k < wanted; ++k) {  // the first `wanted` steps of a shuffle draw the places
+    std::swap(places[k], places[k + derive_seed(seed, 2 * k) % static_cast<uint64_t>(all - k)]);
+    const int64_t place = places[k];
+    labels[place] = tokens[place];
+    const uint64_t draw = derive_seed(seed, 2 * k + 1);
+    const double chance = static_cast<double>(draw >> 11) * 0x1p-53;
+    if (chance < masking.kept) continue;
+    const bool random = chance < masking.kept + masking.random;
+    tokens[place] = random ? static_cast<int64_t>(derive_seed(draw, 0) % static_cast<uint64_t>(masking.vocabulary))
+                           : masking.mask_id;
+  }
+}
+
+void MaskedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+  tensor::Batch whole = batch;  // the draw of hidden tokens reads whole rows
+  whole.wanted.clear();
+  texts_.fill(index, seed, whole, row);
+  hide_tokens(batch, row, seed, end_id_, masking_);
+}
+
+nlohmann::json MaskedSamples::traits() const {
+  nlohmann::json traits = texts_.traits();
+  traits["masked"] = {masking_.share, masking_.random, masking_.kept, masking_.mask_id};
+  return traits;
 }
 
 }  // namespace colossal::data

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::infer {
 

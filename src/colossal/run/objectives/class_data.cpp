@@ -4,7 +4,6 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/data/pictures/cifar.h"
 #include "colossal/data/pictures/folder.h"
 #include "colossal/data/pictures/image_samples.h"
 #include "colossal/data/texts/labelled.h"

@@ -9,7 +9,7 @@
 
 #include "colossal/data/streams/record_source.h"
 #include "colossal/data/texts/corpus.h"
-#include "colossal/data/texts/masked_samples.h"
+#include "colossal/data/texts/samples.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/objectives/data_keys.h"
 

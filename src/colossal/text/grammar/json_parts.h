@@ -64,4 +64,21 @@ class JsonParts {
 /// Matches the rule `item` between `min` and `max` times (no `max` = no limit), then `next`.
 int repeated(Grammar& grammar, int item, int64_t min, std::optional<int64_t> max, int next);
 
+/// The members of a JSON object and their number.
+struct ObjectGrammar {
+  struct Member {
+    std::string name;
+    int rule;  ///< rule of the member's value
+    bool is_required;
+  };
+  std::vector<Member> members{};  ///< in the order of the text
+  std::optional<int> extra{};     ///< rule of any further member, including its name; no value = no further members
+  int64_t min = 0;                ///< minimum number of members
+  std::optional<int64_t> max{};   ///< maximum number of members; no value = no limit
+};
+
+/// Returns the node of the object, which ends its rule. Two further members may have the same name, so all of them
+/// together count as one towards `min`.
+int object_node(Grammar& grammar, JsonParts& json, const ObjectGrammar& object);
+
 }  // namespace colossal::text

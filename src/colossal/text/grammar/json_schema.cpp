@@ -9,7 +9,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/grammar/json_object.h"
 #include "colossal/text/grammar/json_parts.h"
 #include "colossal/text/grammar/json_schema_forms.h"
 #include "colossal/text/grammar/json_schema_keywords.h"
@@ -213,8 +212,7 @@ class Compiler {
     TextAutomaton texts(forms_.automaton_budget());
     const StringSets sets = sets_of(form, texts);
     texts.build();
-    return json_.string_of(
-        texts, [&](const std::vector<int>& found) { return sets.hold(found); }, end);
+    return json_.string_of(texts, [&](const std::vector<int>& found) { return sets.hold(found); }, end);
   }
 
   /// Returns a list of different constants, written in the order of the file.

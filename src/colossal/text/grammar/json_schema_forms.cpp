@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "colossal/base/json_file.h"
-#include "colossal/text/grammar/json_conditions.h"
 #include "colossal/text/grammar/json_schema_keywords.h"
 
 namespace colossal::text {

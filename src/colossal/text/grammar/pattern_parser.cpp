@@ -1,5 +1,3 @@
-#include "colossal/text/grammar/pattern_parser.h"
-
 #include <algorithm>
 #include <cctype>
 #include <optional>
@@ -7,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/text/grammar/text_automaton.h"
 
 namespace colossal::text {
 namespace {

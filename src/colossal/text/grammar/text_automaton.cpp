@@ -4,7 +4,6 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/text/grammar/pattern_parser.h"
 
 namespace colossal::text {
 

@@ -82,4 +82,15 @@ class TextAutomaton {
   std::map<std::pair<std::vector<int>, bool>, int> ids_;
 };
 
+// The parts of a pattern (pattern_parser.cpp parses ECMA-262 regular expressions to nondeterministic automata).
+
+using CodePoints = std::vector<std::pair<uint32_t, uint32_t>>;  ///< ranges, both ends included
+
+/// Returns all code points except surrogates.
+CodePoints all_code_points();
+/// Adds a way from state `from` to state `to` over the UTF-8 of any of the code points.
+void add_code_points(PatternStates& states, int from, const CodePoints& points, int to);
+/// Adds a way over `pattern` (no implied ^ or $). Errors: as TextAutomaton::add_pattern().
+void add_pattern_way(PatternStates& states, int from, const std::string& pattern, int to);
+
 }  // namespace colossal::text

@@ -4,7 +4,6 @@
 #include "colossal/text/jinja/attributes.h"
 #include "colossal/text/jinja/characters.h"
 #include "colossal/text/jinja/format.h"
-#include "colossal/text/jinja/format_field.h"
 #include "colossal/text/jinja/print.h"
 
 namespace colossal::text::jinja {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "colossal/text/jinja/loop.h"
 #include "colossal/text/jinja/objects.h"
 #include "colossal/text/jinja/print.h"
 

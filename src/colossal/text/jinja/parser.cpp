@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "colossal/base/join.h"
 #include "colossal/text/jinja/expression_parser.h"
 #include "colossal/text/jinja/filters.h"
 
@@ -42,9 +43,7 @@ class Parser : ExpressionParser {
   }
 
   static std::string listed(const Ends& ends) {
-    std::string text;
-    for (const std::string_view end : ends) text += concat(text.empty() ? "" : " or ", "'", end, "'");
-    return text + ".";
+    return colossal::join(ends, " or ", [](std::string_view end) { return concat("'", end, "'"); }) + ".";
   }
 
   std::string innermost() const {

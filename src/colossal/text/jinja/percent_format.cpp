@@ -3,7 +3,6 @@
 
 #include "colossal/text/jinja/characters.h"
 #include "colossal/text/jinja/format.h"
-#include "colossal/text/jinja/format_field.h"
 #include "colossal/text/jinja/print.h"
 #include "colossal/text/unicode.h"
 

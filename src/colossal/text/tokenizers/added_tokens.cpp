@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "colossal/text/unicode.h"
-#include "colossal/text/utf8.h"
 
 namespace colossal::text {
 namespace {
@@ -84,7 +83,7 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
     if (begin > end) continue;
     if (start < begin) pieces.push_back({text.substr(start, begin - start), -1});
     if (begin < end) pieces.push_back({text.substr(begin, end - begin), token->id});  // else the last token took it
-                                                                       // took these bytes
+                                                                                      // took these bytes
     start = end;
   }
   if (start < text.size()) pieces.push_back({text.substr(start), -1});

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "colossal/text/tokenizers/piece_trie.h"
+#include "colossal/text/tokenizers/vocabulary.h"
 
 namespace colossal::text {
 

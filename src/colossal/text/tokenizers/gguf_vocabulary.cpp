@@ -9,9 +9,9 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/gguf_words.h"
-#include "colossal/text/tokenizers/hugging_face.h"
 #include "colossal/text/tokenizers/normalizer.h"
-#include "colossal/text/utf8.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::text {
 namespace {

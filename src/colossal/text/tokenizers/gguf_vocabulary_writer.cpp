@@ -15,7 +15,7 @@
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/sentence_piece_model.h"
 #include "colossal/text/tokenizers/tokenizer_class.h"
-#include "colossal/text/tokenizers/vocabulary_files.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 
 namespace colossal::text {
 namespace {

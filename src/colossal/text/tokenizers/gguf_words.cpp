@@ -6,7 +6,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
-#include "colossal/text/tokenizers/word_patterns.h"
+#include "colossal/text/tokenizers/word_scanner.h"
 
 namespace colossal::text {
 namespace {

@@ -1,5 +1,3 @@
-#include "colossal/text/tokenizers/hugging_face.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -14,7 +12,7 @@
 #include "colossal/text/tokenizers/post_processor.h"
 #include "colossal/text/tokenizers/pre_tokenizer.h"
 #include "colossal/text/tokenizers/tokenizer_class.h"
-#include "colossal/text/tokenizers/vocabulary_files.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 #include "colossal/text/tokenizers/word_cache.h"
 
 namespace colossal::text {

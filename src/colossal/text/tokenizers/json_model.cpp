@@ -8,8 +8,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/bpe.h"
 #include "colossal/text/tokenizers/json_section.h"
-#include "colossal/text/tokenizers/unigram.h"
-#include "colossal/text/tokenizers/word_piece.h"
+#include "colossal/text/tokenizers/word_models.h"
 
 namespace colossal::text {
 namespace {

@@ -9,7 +9,6 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/unicode.h"
-#include "colossal/text/utf8.h"
 
 namespace colossal::text {
 
@@ -131,8 +130,7 @@ class Translation {
     const auto* row = std::find_if(std::begin(kPosixClasses), std::end(kPosixClasses),
                                    [&](const auto& its) { return its.first == name; });
     const bool is_common = std::count(std::begin(kCommonClasses), std::end(kCommonClasses), name) > 0;
-    if (onig_ && row == std::end(kPosixClasses) && !is_common)
-      refuse("a class [:...:] of this name");
+    if (onig_ && row == std::end(kPosixClasses) && !is_common) refuse("a class [:...:] of this name");
     out_ += onig_ && !is_common ? row->second : in_.substr(at_, end + 2 - at_);
     at_ = end + 2;
   }
@@ -253,8 +251,8 @@ Regex::Regex(const std::string& pattern, Dialect dialect) {
   // PCRE2 assumes that . and \R are disjoint, but both match U+0085.
   const uint32_t repeats = text.find("\\R") != std::string::npos ? PCRE2_NO_AUTO_POSSESS : 0;
   const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | lines | repeats;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &at,
-                                   context.get());
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &at, context.get());
   require(code != nullptr, "tokenizer", "bad regular expression ", printable(pattern), " at ", at, ": ",
           reason_of(error));
   code_ = std::make_shared<const Code>(code);

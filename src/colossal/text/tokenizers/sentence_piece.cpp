@@ -1,16 +1,14 @@
-#include "colossal/text/tokenizers/sentence_piece.h"
-
 #include <filesystem>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/tokenizers/charsmap.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/sentence_piece_model.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/tokenizers/vocabulary.h"
 #include "colossal/text/unicode.h"
-#include "colossal/text/utf8.h"
 
 namespace colossal::text {
 namespace {
@@ -111,11 +109,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return file_.pieces[id];
   }
 
-  int32_t byte_id(char byte) const {
-    static constexpr char kDigits[] = "0123456789ABCDEF";
-    const auto value = static_cast<unsigned char>(byte);
-    return model_.id_of(std::string("<0x") + kDigits[value >> 4] + kDigits[value & 15] + ">");
-  }
+  int32_t byte_id(char byte) const { return model_.id_of(byte_token(static_cast<unsigned char>(byte))); }
 
   /// Returns the replacement of the front of `text`, and how many bytes it replaces.
   Charsmap::Rule first_rule(std::string_view text) const {

@@ -1,5 +1,3 @@
-#include "colossal/text/tokenizers/tiktoken.h"
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -13,8 +11,8 @@
 #include "colossal/text/tokenizers/bpe.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 #include "colossal/text/tokenizers/word_cache.h"
-#include "colossal/text/tokenizers/word_patterns.h"
 #include "colossal/text/tokenizers/word_scanner.h"
 
 namespace colossal::text {

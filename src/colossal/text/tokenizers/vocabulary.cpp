@@ -1,7 +1,6 @@
 #include "colossal/text/tokenizers/vocabulary.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -30,12 +29,13 @@ const std::string& Vocabulary::token(int64_t id) const {
   return id >= 0 && id < size() ? tokens_[id] : none;
 }
 
+std::string byte_token(int byte) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'};
+}
+
 ByteTokens::ByteTokens(const Vocabulary& vocabulary) {
-  for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    ids[byte] = vocabulary.id_of(name);
-  }
+  for (int byte = 0; byte < 256; ++byte) ids[byte] = vocabulary.id_of(byte_token(byte));
 }
 
 bool ByteTokens::append(std::string_view text, std::vector<int64_t>& out) const {
@@ -43,6 +43,33 @@ bool ByteTokens::append(std::string_view text, std::vector<int64_t>& out) const 
   if (!std::all_of(text.begin(), text.end(), [&](char c) { return id(c) >= 0; })) return false;
   for (const char c : text) out.push_back(id(c));
   return true;
+}
+
+int32_t PieceTrie::child(int32_t node, unsigned char byte) const {
+  const std::vector<Edge>& edges = nodes_[node].edges;
+  const auto found = std::lower_bound(edges.begin(), edges.end(), byte,
+                                      [](const Edge& edge, unsigned char b) { return edge.byte < b; });
+  return found == edges.end() || found->byte != byte ? -1 : found->node;
+}
+
+void PieceTrie::add(std::string_view key, int32_t value) {
+  int32_t node = 0;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    int32_t next = child(node, byte);
+    if (next < 0) {
+      require(nodes_.size() < max_nodes_, "tokenizer",
+              "the pieces of the vocabulary are too long: a tree of them must have ", "at most ", max_nodes_, " nodes");
+      next = static_cast<int32_t>(nodes_.size());
+      nodes_.emplace_back();
+      std::vector<Edge>& edges = nodes_[node].edges;
+      edges.insert(std::lower_bound(edges.begin(), edges.end(), byte,
+                                    [](const Edge& edge, unsigned char b) { return edge.byte < b; }),
+                   {byte, next});
+    }
+    node = next;
+  }
+  nodes_[node].value = value;
 }
 
 }  // namespace colossal::text

@@ -1,5 +1,6 @@
-// Vocabularies: the mapping between tokens and ids in both directions.
+// Vocabularies: the mapping between tokens and ids in both directions, and the tokens at the start of a text.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -40,6 +41,9 @@ class Vocabulary {
   int64_t limit_;
 };
 
+/// Returns the spelling of the token of a byte, in [0, 255]: "<0x0A>".
+std::string byte_token(int byte);
+
 /// The ids of the byte tokens <0x00>, ..., <0xFF>; -1 = the vocabulary has no such token.
 struct ByteTokens {
   explicit ByteTokens(const Vocabulary& vocabulary);
@@ -60,6 +64,39 @@ class WordModel {
 
  protected:
   Vocabulary vocabulary_;
+};
+
+/// A map from strings to non-negative values, which finds all keys at the start of a text. Memory: about 64 bytes for each byte of a key that no other key shares.
+class PieceTrie {
+ public:
+  /// Creates a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
+  explicit PieceTrie(size_t nodes = size_t{1} << 24) : nodes_(1), max_nodes_(nodes) {}
+  /// Adds a key, which must not be empty, or replaces the value of an existing key.
+  /// Errors: throws Error("tokenizer", ...) if the trie would exceed its number of nodes.
+  void add(std::string_view key, int32_t value);
+  /// Calls found(length, value) for each key at the start of `text`, the shortest first.
+  template <class Found>
+  void prefixes(std::string_view text, const Found& found) const {
+    int32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      node = child(node, static_cast<unsigned char>(text[i]));
+      if (node < 0) return;
+      if (nodes_[node].value >= 0) found(i + 1, nodes_[node].value);
+    }
+  }
+
+ private:
+  struct Edge {
+    unsigned char byte;
+    int32_t node;
+  };
+  struct Node {
+    int32_t value = -1;
+    std::vector<Edge> edges;  // sorted by byte
+  };
+  int32_t child(int32_t node, unsigned char byte) const;
+  std::vector<Node> nodes_;
+  size_t max_nodes_;
 };
 
 }  // namespace colossal::text

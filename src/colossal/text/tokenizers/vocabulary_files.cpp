@@ -1,5 +1,3 @@
-#include "colossal/text/tokenizers/vocabulary_files.h"
-
 #include <cctype>
 #include <filesystem>
 #include <sstream>
@@ -9,6 +7,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 
 namespace colossal::text {
 namespace {

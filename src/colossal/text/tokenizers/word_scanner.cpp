@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "colossal/text/tokenizers/word_patterns.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::text {

@@ -1,4 +1,4 @@
-#include "colossal/text/jinja/format_field.h"
+#include "colossal/text/jinja/format.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "colossal/text/jinja/characters.h"
-#include "colossal/text/jinja/format.h"
 #include "colossal/text/jinja/print.h"
 #include "colossal/text/jinja/text_parts.h"
 #include "colossal/text/unicode.h"

@@ -1,5 +1,6 @@
-#include "colossal/comm/launch/signal_queue.h"
+#include "colossal/comm/launch/terminal.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -62,6 +63,32 @@ void SignalQueue::stop_by(int signal) const {
   raise(signal);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   sigaction(signal, &before, nullptr);
+}
+
+Foreground::Foreground() : descriptor_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
+
+Foreground::~Foreground() {
+  take_back();
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool Foreground::give_to(pid_t group) {
+  if (descriptor_ < 0) return false;
+  const pid_t foreground = tcgetpgrp(descriptor_);
+  if (foreground != getpgrp() && (holder_ == 0 || foreground != holder_)) return false;
+  termios modes{};
+  if (!modes_ && tcgetattr(descriptor_, &modes) == 0) modes_ = modes;
+  if (tcsetpgrp(descriptor_, group) != 0) return false;
+  holder_ = group;
+  return true;
+}
+
+void Foreground::take_back() {
+  if (holder_ != 0 && tcgetpgrp(descriptor_) == holder_) {
+    tcsetpgrp(descriptor_, getpgrp());
+    if (modes_) tcsetattr(descriptor_, TCSANOW, &*modes_);  // a killed program leaves its own, without echo perhaps
+  }
+  holder_ = 0;
 }
 
 }  // namespace colossal::comm
