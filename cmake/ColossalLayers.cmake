@@ -7,6 +7,8 @@
 #   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do no_cuda_graph.cpp,
 #                              no_cuda_pages.cpp and no_io_uring.cpp
 
+include(${CMAKE_CURRENT_LIST_DIR}/EmbedTexts.cmake)
+
 # The first target of a `set` owns its precompiled header, the others reuse it. The set `layers` has LibTorch's tensors; the set `tests` also has
 # what nearly every test includes, which saves a fifth of the time to compile one. GCC instantiates the templates of such a header again in every
 # unit: with custom_function.h, which few units need, each took two seconds more.
@@ -227,14 +229,8 @@ function(colossal_add_layers)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/${unit}.cpp PROPERTIES
       SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
-  # The chat page of the server, as a string, with the policy that allows its script and style.
-  set(page ${PROJECT_SOURCE_DIR}/src/colossal/serve/page.html)
-  set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
-  set(page_unit ${CMAKE_CURRENT_BINARY_DIR}/page.cpp)
-  add_custom_command(OUTPUT ${page_unit} DEPENDS ${page} ${embed} VERBATIM COMMAND ${CMAKE_COMMAND}
-    -D PAGE=${page} -D OUT=${page_unit} -P ${embed})
-  target_sources(colossal_serve PRIVATE ${page_unit})
-  set_source_files_properties(${page_unit} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  colossal_embed_texts(report/report_page.h page_style=report.css plots_script=plots.js charts_script=charts.js)
+  colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # Loops over pixels, which -O2 does not make into vectors.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS

@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
 #include "colossal/base/known_metrics.h"
 #include "colossal/base/metric.h"
 #include "colossal/base/own_keys.h"
-#include "colossal/report/metric_format.h"
+#include "colossal/base/svg.h"
 #include "colossal/report/metric_names.h"
 #include "colossal/report/recorded_steps.h"
 #include "colossal/report/step_metrics.h"
@@ -34,6 +35,23 @@ TEST(HeaderExamples, OwnKeys) {
   OwnKeys own = VitSizes{.side = 32, .patch = 4};
   const int64_t patch = own.as<VitSizes>().patch;
   EXPECT_EQ(patch, 4);
+}
+
+TEST(HeaderExamples, HtmlText) {
+  const std::string cell = "<td>" + html_text("a < b") + "</td>";
+  EXPECT_EQ(cell, "<td>a &lt; b</td>");
+}
+
+TEST(HeaderExamples, SvgWriter) {
+  const test::TemporaryFolder folder;
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const SvgWriter svg;
+  const std::string bar = svg.rect("bar", 10, 4, 62.25, 12, svg.title("a < b"));
+  write_file("bars.svg", svg.document(200, 40, ".bar{fill:#3b6fb6}", bar + svg.text("name", 10, 30, "a < b")));
+  EXPECT_NE(read_file("bars.svg", 1000).find("width='62.2' height='12'><title>a &lt; b</title></rect>"),
+            std::string::npos);
+  std::filesystem::current_path(before);
 }
 
 struct Progress {

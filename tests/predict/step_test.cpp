@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/plan/number_type.h"
+#include "colossal/plan/cluster.h"
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objective.h"

@@ -1,5 +1,3 @@
-#include "colossal/report/chart_data.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <map>
 
 #include "colossal/base/json.h"
+#include "colossal/report/charts.h"
 
 namespace colossal::report::chart_data_test {
 namespace {

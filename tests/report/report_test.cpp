@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
-#include "colossal/report/html.h"
+#include "colossal/base/file.h"
 #include "colossal/report/plot.h"
+#include "colossal/report/report_page.h"
+#include "support/paths.h"
 
 namespace colossal::report::report_test {
 namespace {
@@ -162,6 +164,17 @@ TEST(Report, ContainsEverythingItNeeds) {
   expect_holds(page, "default-src 'none'");
 }
 
+TEST(Report, EmbedsItsScriptsAndItsStyle) {
+  const auto file = [](const char* name) {
+    return "\n" + read_file(test::source_dir() + "/src/colossal/report/" + name, 1 << 20);
+  };
+  const std::string page = render_report(report_of(1));
+  expect_holds(page, "<style>" + file("report.css") + "</style>");
+  expect_holds(page, "<script>" + file("charts.js") + "</script>");
+  expect_holds(render_page("kind", "title", ""), "<script>" + file("plots.js") + "</script>");
+  expect_holds(render_page("kind", "title", "", ""), "<script></script>");
+}
+
 TEST(Report, RendersRunsOfOneStepAndOfNone) {
   expect_balanced(render_report(report_of(1)));
   Report none = report_of(0);
@@ -232,18 +245,6 @@ TEST(RenderPlot, MarksValuesThatAreNotFinite) {
   EXPECT_EQ(count(drawn, "<circle class='first'"), 2u) << "points between gaps";
   plot.series[0].y = {kNan, kNan, kNan, kNan};
   expect_holds(render_plot(plot), "no finite value to show");
-}
-
-TEST(HtmlText, ReplacesInvalidUtf8) {
-  const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(html_text("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
-  EXPECT_EQ(html_text("\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80\n\t"), "\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80\n\t");
-  EXPECT_EQ(html_text("\xC3"), bad) << "cut short";
-  EXPECT_EQ(html_text("\x80z"), bad + "z") << "continuation without a start";
-  EXPECT_EQ(html_text("\xC0\xAF"), bad + bad) << "overlong slash";
-  EXPECT_EQ(html_text("\xED\xA0\x80"), bad + bad + bad) << "surrogate";
-  EXPECT_EQ(html_text("\xF4\x90\x80\x80"), bad + bad + bad + bad) << "beyond Unicode";
-  EXPECT_EQ(html_text(std::string("\0\x7f", 2)), bad + bad);
 }
 
 TEST(Thin, KeepsExtremesAndOrder) {

@@ -12,11 +12,11 @@
 #include "colossal/base/number.h"
 #include "colossal/cli/plan.h"
 #include "colossal/plan/cluster.h"
-#include "colossal/plan/cost.h"
 #include "colossal/plan/links.h"
 #include "colossal/plan/plan_file.h"
 #include "colossal/plan/profile.h"
 #include "colossal/plan/solver.h"
+#include "colossal/plan/strategies.h"
 
 namespace colossal::cli {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/base/progress.h"
 
 namespace colossal::plan {
@@ -57,13 +57,10 @@ std::string describe_failures(const LostTime& lost) {
       text += concat(" (", std::max<int64_t>(1, std::llround(lost.checkpoint_interval / lost.step)), " steps)");
     text += ".\n";
   }
-  char share[32];
-  std::snprintf(share, sizeof share, "%.1f", 100 * lost.goodput);
-  text += concat("Goodput: ", share, " % of the time makes progress.\n");
-  if (lost.step_with_late_ranks > lost.step && lost.step > 0) {
-    std::snprintf(share, sizeof share, "%.1f", 100 * (lost.step_with_late_ranks / lost.step - 1));
-    text += concat("Late ranks make a step ", share, " % longer.\n");
-  }
+  text += concat("Goodput: ", fixed_text(100 * lost.goodput, 1), " % of the time makes progress.\n");
+  if (lost.step_with_late_ranks > lost.step && lost.step > 0)
+    text += concat("Late ranks make a step ", fixed_text(100 * (lost.step_with_late_ranks / lost.step - 1), 1),
+                   " % longer.\n");
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 
@@ -129,10 +130,8 @@ class ProblemBuilder {
       legal.insert(print_spec(spec, mesh_));
       if (spec == pin->second) kept.push_back(strategy);
     }
-    std::string list;
-    for (const std::string& one : legal) list += (list.empty() ? "" : "; ") + one;
     require(!kept.empty(), "plan", "an annotated spec must be one that a strategy has: got ",
-            print_spec(pin->second, mesh_), " for ", printable(name), "; the legal ones are ", list);
+            print_spec(pin->second, mesh_), " for ", printable(name), "; the legal ones are ", join(legal, "; "));
     strategies = std::move(kept);
   }
 

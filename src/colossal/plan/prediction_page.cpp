@@ -1,13 +1,12 @@
 #include "colossal/plan/prediction_page.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
+#include "colossal/base/number.h"
 #include "colossal/report/report_page.h"
 
 namespace colossal::plan {
@@ -17,16 +16,10 @@ constexpr size_t kMostBoxes = 12000;                       // of all drawings of
 constexpr size_t kMostMemoryPoints = 4096;                 // of all drawings of memory together
 constexpr size_t kMostColumns = 1000, kLeastColumns = 24;  // of one drawing
 
-std::string page_number(double value, const char* format = "%.3g") {
-  char text[48];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 /// Returns lines of text as HTML.
 std::string lines_of(const std::string& text) {
   std::string out;
-  for (const char c : report::html_text(text)) out += c == '\n' ? "<br>" : std::string(1, c);
+  for (const char c : html_text(text)) out += c == '\n' ? "<br>" : std::string(1, c);
   return out;
 }
 
@@ -35,7 +28,7 @@ using PageRow = std::vector<std::string>;
 std::string page_table(const PageRow& head, const std::vector<PageRow>& rows) {
   const auto cells = [](const PageRow& row, const char* tag) {
     std::string out = "<tr>";
-    for (const std::string& cell : row) out += concat("<", tag, ">", report::html_text(cell), "</", tag, ">");
+    for (const std::string& cell : row) out += concat("<", tag, ">", html_text(cell), "</", tag, ">");
     return out + "</tr>\n";
   };
   std::string out = "<div class='scroll'><table class='rows'>" + cells(head, "th");
@@ -44,31 +37,29 @@ std::string page_table(const PageRow& head, const std::vector<PageRow>& rows) {
 }
 
 std::string page_card(const std::string& title, const std::string& content) {
-  return concat("<section class='card'><h2>", report::html_text(title), "</h2>", content, "</section>\n");
+  return concat("<section class='card'><h2>", html_text(title), "</h2>", content, "</section>\n");
 }
 
 std::string page_tile(const std::string& value, const std::string& name) {
-  return concat("<div class='card tile'><b>", report::html_text(value), "</b><small>", report::html_text(name),
-                "</small></div>");
+  return concat("<div class='card tile'><b>", html_text(value), "</b><small>", html_text(name), "</small></div>");
 }
 
 std::string page_tiles(const Prediction& prediction) {
   std::string out = "<div class='tiles'>" + page_tile(short_seconds(prediction.step_seconds), "a step") +
                     page_tile(readable_bytes(prediction.peak_bytes), "peak memory of the fullest rank") +
                     page_tile(std::to_string(prediction.ranks), "ranks");
-  if (prediction.mfu > 0) out += page_tile(page_number(100 * prediction.mfu, "%.1f %%"), "MFU");
+  if (prediction.mfu > 0) out += page_tile(fixed_text(100 * prediction.mfu, 1) + " %", "MFU");
   return out + page_tile(prediction.fits ? "fits" : "does not fit", "memory") + "</div>\n";
 }
 
 std::string page_verdict(const Prediction& prediction) {
   std::string out;
-  if (!prediction.fits) out += "<p class='warn'>" + report::html_text(prediction.limit) + "</p>\n";
+  if (!prediction.fits) out += "<p class='warn'>" + html_text(prediction.limit) + "</p>\n";
   for (const Remedy& remedy : prediction.remedies)
     out += concat("<details open><summary>fits with a step of ", short_seconds(remedy.step_seconds), " and a peak of ",
                   readable_bytes(remedy.peak_bytes),
-                  remedy.training.empty() ? "" : "; it changes what the run learns: ",
-                  report::html_text(remedy.training), "</summary><pre>", report::html_text(remedy.table),
-                  "</pre></details>\n");
+                  remedy.training.empty() ? "" : "; it changes what the run learns: ", html_text(remedy.training),
+                  "</summary><pre>", html_text(remedy.table), "</pre></details>\n");
   return out.empty() ? "" : page_card("Memory", out);
 }
 
@@ -82,8 +73,7 @@ std::string page_seconds(const Prediction& prediction) {
   std::vector<PageRow> rows{row("the busiest role", prediction.seconds)};
   for (const PredictedRole& role : prediction.roles) rows.push_back(row(role.name, role.seconds));
   std::string out = page_table({"", "compute", "communication", "bubble", "optimizer", "input", "step"}, rows);
-  if (!prediction.mfu_formula.empty())
-    out += "<p><small>MFU: " + report::html_text(prediction.mfu_formula) + "</small></p>\n";
+  if (!prediction.mfu_formula.empty()) out += "<p><small>MFU: " + html_text(prediction.mfu_formula) + "</small></p>\n";
   return page_card("Seconds of a step", out);
 }
 
@@ -133,7 +123,7 @@ std::string page_drawings(const PageContent& content) {
   for (size_t r = 0; r < drawn; ++r) {
     const Role& role = content.roles[r];
     const RoleTimeline& timeline = content.step.roles[r];
-    out += concat("<h3 class='role'>", report::html_text(role.name), " <small>",
+    out += concat("<h3 class='role'>", html_text(role.name), " <small>",
                   role.ranks.size() == 1 ? "1 rank" : concat(role.ranks.size(), " ranks"), "</small></h3>\n");
     out += draw_streams(role, timeline, content.step.seconds, page_share(kMostBoxes / 2, streams));
     if (!content.memory.empty())
@@ -147,8 +137,7 @@ std::string page_drawings(const PageContent& content) {
 
 std::string page_assumptions(const Prediction& prediction) {
   std::string out = "<ul>";
-  for (const std::string& assumption : prediction.assumptions)
-    out += "<li>" + report::html_text(assumption) + "</li>\n";
+  for (const std::string& assumption : prediction.assumptions) out += "<li>" + html_text(assumption) + "</li>\n";
   return prediction.assumptions.empty() ? "" : page_card("Assumptions", out + "</ul>");
 }
 
@@ -161,9 +150,8 @@ std::string prediction_page(const Prediction& prediction, const PageContent& con
           "a page needs the memory of all of its roles or none: got ", content.memory.size(), " of ",
           content.roles.size(), "; pass one for each role");
   const std::string failures =
-      content.failures.empty()
-          ? ""
-          : page_card("Failures and late ranks", "<pre>" + report::html_text(content.failures) + "</pre>");
+      content.failures.empty() ? ""
+                               : page_card("Failures and late ranks", "<pre>" + html_text(content.failures) + "</pre>");
   const std::string body =
       concat("<style>", kPictureStyle, "</style><p>", lines_of(model_line(prediction)), "</p>", page_tiles(prediction),
              page_verdict(prediction), page_drawings(content), page_seconds(prediction), page_memory(prediction),

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/base/progress.h"
 #include "colossal/plan/prediction.h"
 
@@ -27,11 +27,7 @@ std::string aligned(const std::vector<TableRow>& rows) {
   return text;
 }
 
-std::string rounded(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string rounded(double value) { return colossal::text_of(value, 4); }
 
 std::string bytes_cell(double bytes) { return readable_bytes(static_cast<int64_t>(bytes)); }
 
@@ -123,9 +119,7 @@ std::string fit_text(const Prediction& prediction) {
 
 std::string model_line(const Prediction& prediction) {
   if (prediction.parameters <= 0) return "";
-  char parameters[32];
-  std::snprintf(parameters, sizeof parameters, "%.0f", prediction.parameters);
-  std::string text = concat(parameters, " parameters, ",
+  std::string text = concat(fixed_text(prediction.parameters, 0), " parameters, ",
                             prediction.vocabulary > 0 ? concat("vocabulary ", prediction.vocabulary) : "no vocabulary");
   for (size_t i = 1; i < prediction.models.size(); ++i) {
     const PredictedModel& model = prediction.models[i];

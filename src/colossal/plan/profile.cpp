@@ -6,6 +6,7 @@
 #include "colossal/base/collective.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
 #include "colossal/plan/log_grid.h"
 
@@ -46,9 +47,7 @@ void check_profile_table(const Profile& profile, const char* section, const Chec
 /// Refuses a name of a table that is not among `known`.
 void check_known(const std::string& name, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  std::string list;
-  for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
-  throw Error("cluster", concat("names must be among ", list, ": got `", name, "`", did_you_mean(name, known)));
+  throw Error("cluster", concat("names must be among ", join(known), ": got `", name, "`", did_you_mean(name, known)));
 }
 
 /// Returns the coordinates of an axis of names: 1, 2, ... Refuses a name that is not among `known`.
@@ -71,9 +70,8 @@ std::vector<std::string> collective_names() {
 void check_profile_tables(const Profile& profile) {
   const std::vector<std::string> types{"fp64", "fp32", "bf16", "fp16", "fp8"};
   if (const auto& t = profile.products; !t.dtypes.empty() || !t.rates.empty())
-    check_profile_table(profile, "products", [&] {
-      LogGrid({name_axis(t.dtypes, types), t.threads, t.m, t.n, t.k}, t.rates);
-    });
+    check_profile_table(profile, "products",
+                        [&] { LogGrid({name_axis(t.dtypes, types), t.threads, t.m, t.n, t.k}, t.rates); });
   if (const auto& t = profile.elementwise; !t.bytes.empty() || !t.rates.empty())
     check_profile_table(profile, "elementwise", [&] { LogGrid({t.threads, t.bytes}, t.rates); });
   if (const auto& t = profile.attention; !t.dtypes.empty() || !t.rates.empty())

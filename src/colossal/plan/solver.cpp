@@ -4,6 +4,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 #include "colossal/plan/choice_solver.h"
@@ -51,11 +52,7 @@ void add_prices(Plan& plan, const Graph& graph, const Links& links) {
   }
 }
 
-std::string legal_names(const std::vector<Strategy>& strategies) {
-  std::string names;
-  for (const Strategy& strategy : strategies) names += (names.empty() ? "" : "; ") + strategy.name;
-  return names;
-}
+std::string legal_names(const std::vector<Strategy>& strategies) { return join(strategies, "; ", &Strategy::name); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/base/suggest.h"
@@ -99,9 +100,7 @@ Mesh parse_mesh(std::string_view text) {
 }
 
 std::string print_mesh(const Mesh& mesh) {
-  std::string text;
-  for (const Axis& axis : mesh.axes) text += concat(text.empty() ? "" : ",", axis.name, "=", axis.size);
-  return text;
+  return join(mesh.axes, ",", [](const Axis& axis) { return concat(axis.name, "=", axis.size); });
 }
 
 std::string print_spec(const Spec& spec, const Mesh& mesh) {

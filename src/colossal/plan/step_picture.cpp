@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
+#include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/plan/cluster.h"
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
+#include "colossal/base/join.h"
+#include "colossal/base/number.h"
+#include "colossal/base/svg.h"
 
 namespace colossal::plan {
 namespace {
@@ -16,9 +17,11 @@ namespace {
 using SpanKind = StreamSpan::Kind;
 
 // Sizes of the drawing, in its own units.
-constexpr double kPictureWidth = 1140, kPictureLeft = 120, kPictureRight = 10, kStreamRow = 20, kTimeAxis = 22;
-constexpr double kSpanWidth = kPictureWidth - kPictureLeft - kPictureRight;
+constexpr int kPictureWidth = 1140, kPictureLeft = 120, kPictureRight = 10, kStreamRow = 20, kTimeAxis = 22;
+constexpr int kSpanWidth = kPictureWidth - kPictureLeft - kPictureRight;
 constexpr double kDigitWidth = 6.5;
+constexpr int kMemoryHeight = 190, kMemoryTop = 8;
+constexpr double kShownLimit = 4;  // a limit above this many times the peak is not drawn
 
 struct SpanStyle {
   const char *style, *name;
@@ -53,11 +56,25 @@ size_t style_index(const StreamSpan& span) {
   return span.phase == kForward ? 0 : span.phase == kBackward ? 1 : 4;
 }
 
-std::string coordinate_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
+constexpr SvgWriter kPictureSvg;
+
+std::string picture_frame(SvgNumber height, const std::string& label, const std::string& content) {
+  const std::string box = concat("0 0 ", kPictureWidth, " ", kPictureSvg.number(height));
+  return kPictureSvg.element("svg", {{"class", "step"}, {"viewBox", box}, {"role", "img"}, {"aria-label", label}},
+                             content) +
+         "\n";
 }
+
+/// Returns a sign and what it means.
+std::string colour_key(const std::string& sign, const char* name) {
+  return concat("<span>", kPictureSvg.element("svg", {{"viewBox", "0 0 12 12"}}, sign), name, "</span>");
+}
+
+std::string colour_key_of(const std::string& style, const char* name) {
+  return colour_key(kPictureSvg.element("rect", {{"class", style}, {"width", 12}, {"height", 12}}), name);
+}
+
+std::string colour_keys(const std::string& keys) { return concat("<div class='keys'>", keys, "</div>\n"); }
 
 /// Spans that are one box.
 struct SpanBox {
@@ -111,15 +128,13 @@ std::string box_text(const Role& role, const RoleTimeline& timeline, const SpanB
   std::string title = span_name(role, timeline, box.longest);
   if (box.count > 1) title = concat(box.count, " spans, the longest: ", title);
   const std::string shade = box.longest.chunk > 0 ? concat(" k", box.longest.chunk % 3) : "";
-  std::string out = concat("<rect class='", kSpanStyles[style_index(box.longest)].style, shade, "' x='",
-                           coordinate_text(x), "' y='", coordinate_text(y + 2), "' width='", coordinate_text(width),
-                           "' height='", kStreamRow - 4, "'><title>", report::html_text(title), ": ",
-                           short_seconds(box.begin), " to ", short_seconds(box.end), "</title></rect>");
+  title += concat(": ", short_seconds(box.begin), " to ", short_seconds(box.end));
+  std::string out = kPictureSvg.rect(kSpanStyles[style_index(box.longest)].style + shade, x, y + 2, width,
+                                     kStreamRow - 4, kPictureSvg.title(title));
   const std::string number = box.longest.micro_batch < 0 ? "" : std::to_string(box.longest.micro_batch);
   const bool has_room = width > kDigitWidth * static_cast<double>(number.size()) + 3;
   if (box.count == 1 && !number.empty() && has_room && box.longest.kind == SpanKind::Compute)
-    out += concat("<text class='sn' x='", coordinate_text(x + width / 2), "' y='", coordinate_text(y + 14), "'>",
-                  number, "</text>");
+    out += kPictureSvg.text("sn", x + width / 2, y + 14, number);
   return out + "\n";
 }
 
@@ -129,15 +144,88 @@ std::string time_axis(double seconds, double scale, double y) {
   for (int i = 0; i <= kTicks; ++i) {
     const double time = seconds * i / kTicks;
     const char* anchor = i == 0 ? "start" : i == kTicks ? "end" : "middle";
-    out += concat("<text class='tick' text-anchor='", anchor, "' x='", coordinate_text(kPictureLeft + time * scale),
-                  "' y='", coordinate_text(y + 15), "'>", short_seconds(time), "</text>");
+    out += kPictureSvg.element(
+        "text", {{"class", "tick"}, {"text-anchor", anchor}, {"x", kPictureLeft + time * scale}, {"y", y + 15}},
+        short_seconds(time));
   }
   return out;
 }
 
-std::string picture_frame(double height, const std::string& label, const std::string& content) {
-  return concat("<svg class='step' viewBox='0 0 ", kPictureWidth, " ", coordinate_text(height),
-                "' role='img' aria-label='", report::html_text(label), "'>", content, "</svg>\n");
+using KindBytes = std::pair<const char*, int64_t StepMemory::Kinds::*>;
+/// From the bottom to the top: what stays for the whole step first.
+constexpr std::array<KindBytes, 5> kStackedKinds{{{"parameters", &StepMemory::Kinds::parameters},
+                                                  {"states", &StepMemory::Kinds::states},
+                                                  {"gradients", &StepMemory::Kinds::gradients},
+                                                  {"activations", &StepMemory::Kinds::activations},
+                                                  {"buffers", &StepMemory::Kinds::buffers}}};
+
+/// Returns the times at which events begin that begin a span of stream 0, by event: pairs that both increase.
+std::vector<std::pair<double, double>> anchors_of(const Role& role, const RoleTimeline& timeline) {
+  std::vector<std::pair<double, double>> anchors{{0, role.input_seconds}};
+  for (const StreamSpan& span : timeline.spans) {
+    const auto event = static_cast<double>(span.event);
+    if (span.stream == 0 && event > anchors.back().first) anchors.emplace_back(event, span.begin);
+  }
+  const auto count = static_cast<double>(role.events.list.size());
+  if (count > anchors.back().first) anchors.emplace_back(count, timeline.end);
+  return anchors;
+}
+
+/// The axes of one drawing.
+struct MemoryFrame {
+  double seconds, most;  // at the right and at the top
+  double x(double time) const { return kPictureLeft + (seconds > 0 ? time / seconds : 0) * kSpanWidth; }
+  double y(double bytes) const { return kMemoryTop + kMemoryHeight * (1 - (most > 0 ? bytes / most : 0)); }
+};
+
+template <class Bytes>
+std::string stepped_path(const std::vector<TimedMemory>& memory, const MemoryFrame& frame, const Bytes& bytes) {
+  std::string path;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const double x = frame.x(memory[i].begin), y = frame.y(static_cast<double>(bytes(memory[i].kinds)));
+    path += i == 0 ? kPictureSvg.point('M', x, y) : concat("H", kPictureSvg.number(x), "V", kPictureSvg.number(y));
+  }
+  return path + "H" + kPictureSvg.number(frame.x(frame.seconds));
+}
+
+/// Draws the areas from the highest sum to the lowest, so that each covers the part below its own.
+std::string stacked_areas(const std::vector<TimedMemory>& memory, const MemoryFrame& frame) {
+  std::string out;
+  for (size_t top = kStackedKinds.size(); top-- > 0;) {
+    const auto sum = [&](const StepMemory::Kinds& kinds) {
+      int64_t bytes = 0;
+      for (size_t i = 0; i <= top; ++i) bytes += kinds.*kStackedKinds[i].second;
+      return bytes;
+    };
+    const std::string below =
+        concat("V", kPictureSvg.number(frame.y(0)), "H", kPictureSvg.number(frame.x(memory.front().begin)), "Z");
+    out += kPictureSvg.path(concat("m", top), stepped_path(memory, frame, sum) + below) + "\n";
+  }
+  return out;
+}
+
+/// Invisible columns whose tooltips have the bytes of each kind.
+std::string memory_tooltips(const std::vector<TimedMemory>& memory, const MemoryFrame& frame) {
+  std::string out;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const double end = i + 1 < memory.size() ? memory[i + 1].begin : frame.seconds;
+    const double x = frame.x(memory[i].begin);
+    std::string title = concat(short_seconds(memory[i].begin), ": ", readable_bytes(memory[i].kinds.device()));
+    for (const auto& [name, member] : kStackedKinds)
+      if (memory[i].kinds.*member > 0) title += concat(", ", name, " ", readable_bytes(memory[i].kinds.*member));
+    if (memory[i].kinds.host > 0) title += concat(", host ", readable_bytes(memory[i].kinds.host));
+    out += kPictureSvg.rect("hit", x, kMemoryTop, std::max(0.1, frame.x(end) - x), kMemoryHeight,
+                            kPictureSvg.title(title)) +
+           "\n";
+  }
+  return out;
+}
+
+std::string memory_legend(bool has_host) {
+  std::string out;
+  for (size_t i = 0; i < kStackedKinds.size(); ++i) out += colour_key_of(concat("m", i), kStackedKinds[i].first);
+  if (has_host) out += colour_key(kPictureSvg.path("hostline", "M0 6H12"), "host (not on the device)");
+  return colour_keys(out);
 }
 
 }  // namespace
@@ -160,20 +248,14 @@ const char* const kPictureStyle = R"css(
 )css";
 
 std::string short_seconds(double seconds) {
-  const char* units[] = {"s", "ms", "us", "ns"};
+  const char* units[] = {" s", " ms", " us", " ns"};
   size_t unit = 0;
   while (unit < 3 && seconds > 0 && seconds < 0.9995) seconds *= 1000, ++unit;
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3g %s", seconds, seconds > 0 ? units[unit] : "s");
-  return text;
+  return colossal::text_of(seconds, 3) + units[seconds > 0 ? unit : 0];
 }
 
 std::string picture_legend() {
-  std::string out = "<div class='keys'>";
-  for (const auto& [style, name] : kSpanStyles)
-    out += concat("<span><svg viewBox='0 0 12 12'><rect class='", style, "' width='12' height='12'/></svg>", name,
-                  "</span>");
-  return out + "</div>\n";
+  return colour_keys(join(kSpanStyles, "", [](const SpanStyle& key) { return colour_key_of(key.style, key.name); }));
 }
 
 std::string draw_streams(const Role& role, const RoleTimeline& timeline, double seconds, size_t columns) {
@@ -184,14 +266,73 @@ std::string draw_streams(const Role& role, const RoleTimeline& timeline, double 
   double y = 0;
   for (size_t stream = 0; stream < spans.size(); ++stream) {
     if (spans[stream].empty()) continue;
-    rows += concat("<rect class='back' x='", kPictureLeft, "' y='", coordinate_text(y + 2), "' width='", kSpanWidth,
-                   "' height='", kStreamRow - 4, "'/><text class='sl' x='", kPictureLeft - 8, "' y='",
-                   coordinate_text(y + 14), "'>", report::html_text(timeline.streams[stream]), "</text>\n");
+    rows += kPictureSvg.rect("back", kPictureLeft, y + 2, kSpanWidth, kStreamRow - 4) +
+            kPictureSvg.text("sl", kPictureLeft - 8, y + 14, timeline.streams[stream]) + "\n";
     for (const SpanBox& box : boxes_of(std::move(spans[stream]), seconds, std::max<size_t>(columns, 1)))
       rows += box_text(role, timeline, box, scale, y);
     y += kStreamRow;
   }
   return picture_frame(y + kTimeAxis, concat("streams of ", role.name), rows + time_axis(seconds, scale, y));
+}
+
+std::vector<TimedMemory> timed_memory(const std::vector<StepMemory::Point>& curve, const Role& role,
+                                      const RoleTimeline& timeline, size_t points) {
+  const std::vector<std::pair<double, double>> anchors = anchors_of(role, timeline);
+  std::vector<TimedMemory> timed;
+  size_t next = 1;  // the first anchor after the event
+  for (const StepMemory::Point& point : fewer_points(curve, points)) {
+    const auto event = static_cast<double>(point.event);
+    while (next < anchors.size() && anchors[next].first <= event) ++next;
+    double time = anchors[next - 1].second;
+    if (next < anchors.size()) {
+      const auto& [from, begin] = anchors[next - 1];
+      const auto& [to, end] = anchors[next];
+      time = begin + (end - begin) * (event - from) / (to - from);
+    }
+    // The rank has the memory of the first point already while it waits for its batch.
+    timed.push_back({timed.empty() ? 0 : time, point.kinds});
+  }
+  return timed;
+}
+
+std::string draw_memory(const std::vector<TimedMemory>& memory, double seconds,
+                        const std::vector<MemoryLimit>& limits) {
+  if (memory.empty()) return "<p>The memory over time was not recorded.</p>\n";
+  int64_t peak = 0, host = 0;
+  for (const TimedMemory& point : memory) {
+    peak = std::max(peak, point.kinds.device());
+    host = std::max(host, point.kinds.host);
+  }
+  double most = 1.05 * static_cast<double>(std::max(peak, host));
+  std::string notes, lines;
+  const auto is_shown = [&](const MemoryLimit& limit) {
+    return static_cast<double>(limit.bytes) <= kShownLimit * static_cast<double>(std::max(peak, host));
+  };
+  for (const MemoryLimit& limit : limits)
+    if (is_shown(limit)) most = std::max(most, 1.05 * static_cast<double>(limit.bytes));
+  const MemoryFrame frame{seconds, most};
+  for (const MemoryLimit& limit : limits) {
+    const std::string text = concat(limit.name, ": ", readable_bytes(limit.bytes));
+    if (!is_shown(limit)) {
+      notes += concat("<small>", html_text(text), ", above this drawing</small> ");
+      continue;
+    }
+    const double y = frame.y(static_cast<double>(limit.bytes));
+    lines += kPictureSvg.line_across("limit", kPictureLeft, kPictureWidth - kPictureRight, y) +
+             kPictureSvg.text("limittext", kPictureLeft + 6, y - 3, text) + "\n";
+  }
+  const auto label = [&](double bytes, const std::string& text) {
+    return kPictureSvg.text("sl", kPictureLeft - 8, frame.y(bytes) + 4, text);
+  };
+  std::string content = stacked_areas(memory, frame);
+  if (host > 0)
+    content += kPictureSvg.path(
+                   "hostline", stepped_path(memory, frame, [](const StepMemory::Kinds& kinds) { return kinds.host; })) +
+               "\n";
+  content +=
+      lines + label(0, "0") + label(static_cast<double>(peak), readable_bytes(peak)) + memory_tooltips(memory, frame);
+  return memory_legend(host > 0) + picture_frame(kMemoryTop + kMemoryHeight + 6, "memory over time", content) +
+         (notes.empty() ? "" : concat("<p>", notes, "</p>\n"));
 }
 
 }  // namespace colossal::plan

@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
 #include "colossal/plan/profile.h"
 
@@ -96,10 +97,8 @@ Profile find_profile(const std::string& cluster) {
     return load_profile(cluster);
   std::vector<std::string> known = named_profiles();
   known.emplace_back("this");
-  std::string list;
-  for (const auto& name : known) list += name + ", ";
-  throw Error("cluster", concat("unknown cluster `", cluster, "`", did_you_mean(cluster, known), "; known are ", list,
-                                "and the paths of profiles"));
+  throw Error("cluster", concat("unknown cluster `", cluster, "`", did_you_mean(cluster, known), "; known are ",
+                                join(known), ", and the paths of profiles"));
 }
 
 std::string stored_profile_path() {

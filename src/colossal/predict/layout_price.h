@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "colossal/plan/cluster.h"
-#include "colossal/plan/number_type.h"
 #include "colossal/predict/layouts.h"
 #include "colossal/train/run_models.h"
 

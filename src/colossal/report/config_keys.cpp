@@ -1,12 +1,13 @@
 #include "colossal/report/config_keys.h"
 
-#include <cstdio>
 #include <map>
 #include <set>
 #include <type_traits>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/base/number.h"
 
 namespace colossal::report {
 namespace {
@@ -15,17 +16,13 @@ using ConfigTexts = std::map<std::string, std::string>;
 
 std::string toml_text(bool value) { return value ? "true" : "false"; }
 std::string toml_text(int64_t value) { return std::to_string(value); }
-std::string toml_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.12g", value);
-  return text;
-}
+std::string toml_text(double value) { return text_of(value, 12); }
 std::string toml_text(const std::string& value) { return concat("\"", value, "\""); }
 std::string toml_text(const ConfigValue::List& list) {
-  std::string out;
-  for (const auto& item : list)
-    out += concat(out.empty() ? "" : ", ", std::visit([](const auto& value) { return toml_text(value); }, item));
-  return concat("[", out, "]");
+  const auto text = [](const auto& item) {
+    return std::visit([](const auto& value) { return toml_text(value); }, item);
+  };
+  return concat("[", join(list, ", ", text), "]");
 }
 
 ConfigTexts texts_of(const std::string& toml) {

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
-#include "colossal/base/error.h"
-#include "colossal/report/html.h"
+#include "colossal/base/svg.h"
 #include "colossal/report/plot.h"
 
 namespace colossal::report {
@@ -30,19 +28,7 @@ double top_of(const std::vector<Curve>& curves) {
   return top > 0 ? top : 1;
 }
 
-std::string at(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  return text;
-}
-
-std::string text(const char* style, double x, double y, const std::string& content) {
-  return concat("<text class='", style, "' x='", at(x), "' y='", at(y), "'>", html_text(content), "</text>");
-}
-
-std::string line(const char* style, double x1, double y1, double x2, double y2) {
-  return concat("<line class='", style, "' x1='", at(x1), "' y1='", at(y1), "' x2='", at(x2), "' y2='", at(y2), "'/>");
-}
+constexpr SvgWriter kCurveSvg;
 
 std::string draw_plot(const Curve& curve, double top) {
   Series series{curve.title, "", {}, curve.values};
@@ -55,18 +41,18 @@ std::string draw_plot(const Curve& curve, double top) {
   const auto y = [&](double value) {
     return kCurveHeight - kCurveBottom - value / (1.04 * top) * (kCurveHeight - kCurveTop - kCurveBottom);
   };
-  std::string out = text("title", kCurveLeft, 18, curve.title) + text("", kCurveLeft, 33, curve.note);
+  std::string out =
+      kCurveSvg.text("title", kCurveLeft, 18.0, curve.title) + kCurveSvg.text("", kCurveLeft, 33.0, curve.note);
   for (const double tick : round_ticks(0, top, 4))
-    out += line("grid", kCurveLeft, y(tick), kCurveWidth - kCurveRight, y(tick)) +
-           text("end", kCurveLeft - 6, y(tick) + 4, short_number(tick));
+    out += kCurveSvg.line("grid", kCurveLeft, y(tick), kCurveWidth - kCurveRight, y(tick)) +
+           kCurveSvg.text("end", kCurveLeft - 6, y(tick) + 4, short_number(tick));
   for (const double tick : round_ticks(1, last, 4))
     if (tick == std::floor(tick))
-      out += text("mid", label_middle(x(tick), short_number(tick), kCurveFont, kCurveWidth),
-                  kCurveHeight - kCurveBottom + 16, short_number(tick));
-  out += line("axis", kCurveLeft, y(0), kCurveWidth - kCurveRight, y(0)) + "<path class='line' d='";
-  for (size_t i = 0; i < series.x.size(); ++i)
-    out += concat(i ? "L" : "M", at(x(series.x[i])), " ", at(y(series.y[i])));
-  return out + "'/>";
+      out += kCurveSvg.text("mid", label_middle(x(tick), short_number(tick), kCurveFont, kCurveWidth),
+                            kCurveHeight - kCurveBottom + 16, short_number(tick));
+  std::string path;
+  for (size_t i = 0; i < series.x.size(); ++i) path += kCurveSvg.point(i ? 'L' : 'M', x(series.x[i]), y(series.y[i]));
+  return out + kCurveSvg.line("axis", kCurveLeft, y(0), kCurveWidth - kCurveRight, y(0)) + kCurveSvg.path("line", path);
 }
 
 }  // namespace
@@ -100,16 +86,14 @@ std::vector<std::string> draw_text(const Curve& curve, int width, int height, do
 std::string draw_svg(const std::vector<Curve>& curves, int columns) {
   const int across = std::min<int>(columns, static_cast<int>(curves.size())),
             down = (static_cast<int>(curves.size()) + across - 1) / across;
-  const double width = across * kCurveWidth, height = down * kCurveHeight, top = top_of(curves);
-  std::string out =
-      concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", width, " ", height, "' width='", width,
-             "' height='", height, "'><style>", kCurveStyle, "</style><rect width='100%' height='100%' fill='#fff'/>");
+  const auto width = static_cast<int>(kCurveWidth), height = static_cast<int>(kCurveHeight);
+  const double top = top_of(curves);
+  std::string out;
   for (size_t i = 0; i < curves.size(); ++i) {
     const auto column = static_cast<int>(i) % across, row = static_cast<int>(i) / across;
-    out += concat("<g transform='translate(", column * kCurveWidth, " ", row * kCurveHeight, ")'>",
-                  draw_plot(curves[i], top), "</g>\n");
+    out += kCurveSvg.moved(column * width, row * height, draw_plot(curves[i], top)) + "\n";
   }
-  return out + "</svg>\n";
+  return kCurveSvg.document(across * width, down * height, kCurveStyle, out);
 }
 
 }  // namespace colossal::report

@@ -1,11 +1,9 @@
 #include "colossal/report/draw_tiers.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
-#include "colossal/base/error.h"
-#include "colossal/report/html.h"
+#include "colossal/base/svg.h"
 
 namespace colossal::report {
 namespace {
@@ -18,21 +16,7 @@ constexpr const char* kTiersStyle =
     "text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:13px;font-weight:600}.back{fill:#f1f1ee}"
     ".here{fill:#a9c3e4}.use{fill:#1f3f6e}.read{fill:#d9822b}.write{fill:#b3261e}";
 
-std::string tiers_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f", value);
-  return text;
-}
-
-std::string tiers_box(const char* style, double x, double y, double width, double height) {
-  return concat("<rect class='", style, "' x='", tiers_number(x), "' y='", tiers_number(y), "' width='",
-                tiers_number(width), "' height='", tiers_number(height), "'/>");
-}
-
-std::string tiers_text(const char* style, double x, double y, const std::string& content) {
-  return concat("<text class='", style, "' x='", tiers_number(x), "' y='", tiers_number(y), "'>", html_text(content),
-                "</text>\n");
-}
+constexpr SvgWriter kTiersSvg(2);
 
 std::map<size_t, size_t> rows_of(const std::vector<TierTimeline>& timelines) {
   std::map<size_t, size_t> rows;
@@ -52,10 +36,10 @@ std::string tiers_legend() {
   std::string out;
   double x = kTiersLeft;
   for (const auto& [style, name] : keys) {
-    out += tiers_box(style, x, 12, 12, 12) + tiers_text("", x + 17, 22, name);
+    out += kTiersSvg.rect(style, x, 12.0, 12.0, 12.0) + kTiersSvg.text("", x + 17, 22.0, name) + "\n";
     x += 50 + 6 * static_cast<double>(std::string(name).size());
   }
-  return out + tiers_text("", x, 22, "one row per tensor; x axis: uses in one step");
+  return out + kTiersSvg.text("", x, 22.0, "one row per tensor; x axis: uses in one step") + "\n";
 }
 
 }  // namespace
@@ -68,31 +52,27 @@ std::string draw_tiers(const std::vector<TierTimeline>& timelines) {
                row = std::min(9.0, kMaxTiersHeight / static_cast<double>(std::max<size_t>(1, rows.size()))),
                rows_height = row * static_cast<double>(rows.size()), thick = row * 0.85,
                mark = std::max(1.5, across / 3);
-  const double height = kTiersTop + static_cast<double>(timelines.size()) * (kTiersTitle + rows_height + kTiersGap);
-  std::string out =
-      concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", kTiersWidth, " ", tiers_number(height),
-             "' width='", kTiersWidth, "' height='", tiers_number(height), "'><style>", kTiersStyle,
-             "</style><rect width='100%' height='100%' fill='#fff'/>\n", tiers_legend());
+  std::string out = "\n" + tiers_legend();
   double top = kTiersTop;
   for (const TierTimeline& timeline : timelines) {
-    out += tiers_text("title", kTiersLeft, top + 15, timeline.title);
+    out += kTiersSvg.text("title", kTiersLeft, top + 15, timeline.title) + "\n";
     top += kTiersTitle;
     const auto x = [&](size_t use) { return kTiersLeft + across * static_cast<double>(use); };
     const auto y = [&](size_t tensor) { return top + row * static_cast<double>(rows.at(tensor)); };
-    out += tiers_box("back", x(0), top, across * static_cast<double>(timeline.uses), rows_height) + "\n";
+    out += kTiersSvg.rect("back", x(0), top, across * static_cast<double>(timeline.uses), rows_height) + "\n";
     std::string marks;
     for (const TierStay& stay : timeline.stays) {
       const double begin = x(stay.begin), end = std::max(x(stay.end), begin + mark);
-      out += tiers_box("here", begin, y(stay.tensor), end - begin, thick) + "\n";
-      if (stay.was_read) marks += tiers_box("read", begin, y(stay.tensor), mark, thick) + "\n";
-      if (stay.was_written) marks += tiers_box("write", end - mark, y(stay.tensor), mark, thick) + "\n";
+      out += kTiersSvg.rect("here", begin, y(stay.tensor), end - begin, thick) + "\n";
+      if (stay.was_read) marks += kTiersSvg.rect("read", begin, y(stay.tensor), mark, thick) + "\n";
+      if (stay.was_written) marks += kTiersSvg.rect("write", end - mark, y(stay.tensor), mark, thick) + "\n";
     }
     for (const TierTimeline::Use& use : timeline.used)
-      out += tiers_box("use", x(use.at) + across / 4, y(use.tensor) + thick / 4, across / 2, thick / 2) + "\n";
+      out += kTiersSvg.rect("use", x(use.at) + across / 4, y(use.tensor) + thick / 4, across / 2, thick / 2) + "\n";
     out += marks;
     top += rows_height + kTiersGap;
   }
-  return out + "</svg>\n";
+  return kTiersSvg.document(static_cast<int>(kTiersWidth), top, kTiersStyle, out);
 }
 
 }  // namespace colossal::report

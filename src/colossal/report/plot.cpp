@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <map>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
+#include "colossal/base/number.h"
+#include "colossal/base/svg.h"
 
 namespace colossal::report {
 namespace {
@@ -20,13 +21,10 @@ constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
 constexpr double kTickFont = 12;
 constexpr size_t kMaxPlotPoints = 800;
 constexpr const char* kColours[] = {"#2f6fde", "#e07b1f", "#1d9e6e", "#8d5bd6", "#d64f88", "#2297ab", "#a5951b"};
+constexpr const char* kNothing = "no finite value to show";
 constexpr size_t kMaxMarks = 200;  // maximum number of marks for values that are not finite
 
-std::string coordinate(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  return text;
-}
+constexpr SvgWriter kPlotSvg;
 
 struct Scale {
   double low = 0, high = 1, begin = 0, end = 1;
@@ -79,26 +77,25 @@ std::vector<double> byte_ticks(double low, double high, int count) {
   return ticks;
 }
 
+std::string tick_text(const char* anchor, double x, double y, const std::string& text) {
+  return kPlotSvg.element("text", {{"class", "tick"}, {"text-anchor", anchor}, {"x", x}, {"y", y}}, html_text(text));
+}
+
 std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y) {
   std::string out;
   const auto ticks = plot.unit == PlotUnit::kBytes ? byte_ticks(y.low, y.high, 5) : round_ticks(y.low, y.high, 5);
-  for (const double tick : ticks) {
-    const std::string at = coordinate(y(tick));
-    out += "<line class='grid' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" + at +
-           "' y2='" + at + "'/><text class='tick' text-anchor='end' x='" + coordinate(kLeft - 7) + "' y='" +
-           coordinate(y(tick) + 4) + "'>" + label(tick, plot.unit) + "</text>";
-  }
+  for (const double tick : ticks)
+    out += kPlotSvg.line_across("grid", kLeft, kWidth - kRight, y(tick)) +
+           tick_text("end", kLeft - 7, y(tick) + 4, label(tick, plot.unit));
   for (const double tick : round_ticks(x.low, x.high, 6)) {
     if (tick != std::floor(tick)) continue;  // steps are integers
     const std::string name = short_number(tick);
-    out += "<text class='tick' text-anchor='middle' x='" + coordinate(label_middle(x(tick), name, kTickFont, kWidth)) +
-           "' y='" + coordinate(kHeight - kBottom + 17) + "'>" + name + "</text>";
+    out += tick_text("middle", label_middle(x(tick), name, kTickFont, kWidth), kHeight - kBottom + 17, name);
   }
-  out += "<line class='axis' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" +
-         coordinate(kHeight - kBottom) + "' y2='" + coordinate(kHeight - kBottom) + "'/>";
-  out += "<text class='name' text-anchor='end' x='" + coordinate(kWidth - kRight) + "' y='" + coordinate(kHeight - 5) +
-         "'>" + html_text(plot.x_label) + "</text>";
-  return out;
+  out += kPlotSvg.line_across("axis", kLeft, kWidth - kRight, kHeight - kBottom);
+  return out + kPlotSvg.element("text",
+                                {{"class", "name"}, {"text-anchor", "end"}, {"x", kWidth - kRight}, {"y", kHeight - 5}},
+                                html_text(plot.x_label));
 }
 
 std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
@@ -108,8 +105,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   const size_t mark_every = series.x.size() / kMaxMarks + 1;
   const auto close_run = [&](size_t end) {
     if (run == 1) {  // a point between two gaps: a path of one point is invisible
-      dots += "<circle class='" + series.style + "' r='3' cx='" + coordinate(x(series.x[end - 1])) + "' cy='" +
-              coordinate(y(series.y[end - 1])) + "'/>";
+      dots += kPlotSvg.circle(series.style, 3, x(series.x[end - 1]), y(series.y[end - 1]));
     }
     run = 0;
     open = false;
@@ -118,16 +114,15 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
     if (!std::isfinite(series.y[i])) {
       close_run(i);
       if (marked++ % mark_every != 0) continue;
-      const double at = x(series.x[i]), edge = kHeight - kBottom;
-      marks += "<path class='bad' d='M" + coordinate(at - 4) + " " + coordinate(edge) + "h8l-4 -7z'/>";
+      marks += kPlotSvg.path("bad", kPlotSvg.point('M', x(series.x[i]) - 4, kHeight - kBottom) + "h8l-4 -7z");
       continue;
     }
-    path += (open ? "L" : "M") + coordinate(x(series.x[i])) + " " + coordinate(y(series.y[i]));
+    path += kPlotSvg.point(open ? 'L' : 'M', x(series.x[i]), y(series.y[i]));
     open = true;
     ++run;
   }
   close_run(series.x.size());
-  return "<path class='line " + series.style + "' d='" + path + "'/>" + dots + marks;
+  return kPlotSvg.path("line " + series.style, path) + dots + marks;
 }
 
 /// Returns the thinned points for the hover script, with labels as texts:
@@ -174,15 +169,17 @@ std::string render_plot(const Plot& plot) {
   std::string out = "<figure class='card plot'><figcaption><b>" + html_text(plot.title) + "</b>" + legend(plot);
   if (bad > 0)
     out += "<span class='warn'>" + concat(bad, bad == 1 ? " value is" : " values are") + " not finite</span>";
-  out += "</figcaption><svg viewBox='0 0 560 250' role='img' aria-label='" + html_text(plot.title) + "'>";
+  std::string drawing;
   if (drawable) {
-    out += draw_axes(thinned, x, y);
-    for (const auto& series : thinned.series) out += draw_series(series, x, y);
-    out += "<line class='cursor' y1='12' y2='214' x1='-9' x2='-9'/>";
+    drawing = draw_axes(thinned, x, y);
+    for (const auto& series : thinned.series) drawing += draw_series(series, x, y);
+    drawing += kPlotSvg.element("line", {{"class", "cursor"}, {"y1", 12}, {"y2", 214}, {"x1", -9}, {"x2", -9}});
   } else {
-    out += "<text class='name' text-anchor='middle' x='280' y='125'>no finite value to show</text>";
+    drawing =
+        kPlotSvg.element("text", {{"class", "name"}, {"text-anchor", "middle"}, {"x", 280}, {"y", 125}}, kNothing);
   }
-  out += "</svg>";
+  out += "</figcaption>" +
+         kPlotSvg.element("svg", {{"viewBox", "0 0 560 250"}, {"role", "img"}, {"aria-label", plot.title}}, drawing);
   if (drawable) out += "<script type='application/json'>" + hover_points(thinned, x) + "</script>";
   return out + "<output></output></figure>\n";
 }
@@ -190,7 +187,7 @@ std::string render_plot(const Plot& plot) {
 std::string render_svg(const Plot& plot, const std::string& note) {
   require(plot.series.size() <= std::size(kColours), "report", "a plot must have at most ", std::size(kColours),
           " series: got ", plot.series.size(), "; name fewer runs");
-  constexpr double kHead = 70;
+  constexpr int kHead = 70;
   std::string style =
       "text{font:12px system-ui,sans-serif;fill:#5b6472}.title{font-size:15px;font-weight:600;"
       "fill:#1c2430}.line{fill:none;stroke-linejoin:round}.grid{stroke:#e4e7ec}.axis{stroke:#8a93a3}"
@@ -205,24 +202,22 @@ std::string render_svg(const Plot& plot, const std::string& note) {
     const double width = 1.5 + 1.8 * static_cast<double>(drawn.series.size() - 1 - i);
     style +=
         concat(".s", i, "{stroke:", kColours[i], ";stroke-width:", width, "}circle.s", i, "{fill:", kColours[i], "}");
-    legend +=
-        concat("<line class='s", i, "' x1='", coordinate(left), "' x2='", coordinate(left + 18),
-               "' y1='54' y2='54'/><text x='", coordinate(left + 23), "' y='58'>", html_text(series.name), "</text>");
+    legend += kPlotSvg.line_across(series.style, left, left + 18, 54) +
+              kPlotSvg.element("text", {{"x", left + 23}, {"y", 58}}, html_text(series.name));
     left += 40 + 7 * static_cast<double>(series.name.size());
   }
   const Scale x = x_scale(plot), y = y_scale(plot);
-  std::string out = concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", kWidth, " ", kHeight + kHead,
-                           "' width='", kWidth, "' height='", kHeight + kHead, "'><style>", style,
-                           "</style><rect width='100%' height='100%' fill='#fff'/><text class='title' x='", kLeft,
-                           "' y='20'>", html_text(plot.title), "</text><text x='", kLeft, "' y='38'>", html_text(note),
-                           "</text>", legend, "\n<g transform='translate(0 ", kHead, ")'>");
+  std::string drawing;
   if (y.low < y.high) {
-    out += draw_axes(drawn, x, y);
-    for (const Series& series : drawn.series) out += "\n" + draw_series(series, x, y);
+    drawing = draw_axes(drawn, x, y);
+    for (const Series& series : drawn.series) drawing += "\n" + draw_series(series, x, y);
   } else {
-    out += "<text text-anchor='middle' x='280' y='125'>no finite value to show</text>";
+    drawing = kPlotSvg.element("text", {{"text-anchor", "middle"}, {"x", 280}, {"y", 125}}, kNothing);
   }
-  return out + "</g></svg>\n";
+  constexpr int kWhole = static_cast<int>(kWidth), kEdge = static_cast<int>(kLeft);
+  const std::string head = kPlotSvg.text("title", kEdge, 20, plot.title) +
+                           kPlotSvg.element("text", {{"x", kEdge}, {"y", 38}}, html_text(note)) + legend + "\n";
+  return kPlotSvg.document(kWhole, static_cast<int>(kHeight) + kHead, style, head + kPlotSvg.moved(0, kHead, drawing));
 }
 
 double largest_difference(const std::vector<Series>& series) {
@@ -291,14 +286,12 @@ double label_middle(double middle, const std::string& label, double font, double
 }
 
 std::string short_number(double value) {
-  char text[32];
   const double size = std::abs(value);
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "infinite" : "-infinite";
   if (size >= 1e12 || (size > 0 && size < 1e-3)) {
     const int exponent = static_cast<int>(std::floor(std::log10(size)));
-    std::snprintf(text, sizeof(text), "%.3ge%d", value / std::pow(10.0, exponent), exponent);
-    return text;
+    return concat(text_of(value / std::pow(10.0, exponent), 3), "e", exponent);
   }
   const char* suffix = "";
   if (size >= 1e4) {
@@ -306,8 +299,7 @@ std::string short_number(double value) {
     value /= std::pow(1000.0, thousands);
     suffix = thousands == 3 ? "B" : thousands == 2 ? "M" : "k";
   }
-  std::snprintf(text, sizeof(text), "%.4g", value);
-  return std::string(text) + suffix;
+  return text_of(value, 4) + suffix;
 }
 
 }  // namespace colossal::report

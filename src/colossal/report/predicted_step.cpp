@@ -1,13 +1,13 @@
 #include "colossal/report/predicted_step.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/html.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
-#include "colossal/report/html.h"
+#include "colossal/base/number.h"
 #include "colossal/report/recorded_run.h"
 
 namespace colossal::report {
@@ -22,11 +22,7 @@ std::vector<double> later_values(const RecordedSteps& steps, const char* name) {
   return values;
 }
 
-std::string text_of_seconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", seconds);
-  return text;
-}
+std::string text_of_seconds(double seconds) { return text_of(seconds, 3) + " s"; }
 
 std::string measured_seconds(const RecordedSteps& steps) {
   std::vector<double> values = later_values(steps, "seconds");

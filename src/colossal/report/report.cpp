@@ -7,17 +7,16 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/html.h"
+#include "colossal/base/join.h"
 #include "colossal/base/progress.h"
 #include "colossal/base/version.h"
-#include "colossal/report/chart_data.h"
-#include "colossal/report/chart_script.h"
+#include "colossal/report/charts.h"
 #include "colossal/report/config_keys.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/report_page.h"
 #include "colossal/report/run_sections.h"
-#include "colossal/report/run_summary.h"
 
 namespace colossal::report {
 namespace {
@@ -96,9 +95,8 @@ std::string waits_of(const std::vector<double>& waited) {
   for (size_t rank = 0; rank < waited.size(); ++rank)
     if (waited[rank] > 0) longest.emplace_back(waited[rank], rank);
   std::sort(longest.rbegin(), longest.rend());
-  std::string out;
-  for (const auto& [time, rank] : longest) out += concat(out.empty() ? "rank " : ", rank ", rank, " ", tenths(time));
-  return out.empty() ? "none" : out;
+  if (longest.empty()) return "none";
+  return join(longest, ", ", [](const auto& wait) { return concat("rank ", wait.second, " ", tenths(wait.first)); });
 }
 
 std::string timeline_of(const PipelineTimeline& timeline) {
@@ -173,12 +171,6 @@ std::string configs_of(const std::vector<RecordedRun>& runs) {
   return out.empty() ? "" : "<section class='card'><h2>Configuration</h2>" + out + "</section>\n";
 }
 
-std::string title_of(const std::vector<RecordedRun>& runs) {
-  std::string names;
-  for (const RecordedRun& run : runs) names += concat(names.empty() ? "" : ", ", run.name);
-  return names;
-}
-
 }  // namespace
 
 std::string render_report(const Report& report) {
@@ -199,8 +191,8 @@ std::string render_report(const Report& report) {
     out += "<section class='pair'>" + (mesh.empty() ? "" : layout_of(mesh)) + facts_of(runs[0]) + "</section>\n";
   }
   out += configs_of(runs) + chart_data(runs);
-  return render_page(several ? concat(runs.size(), " training runs") : "Training run", title_of(runs), out,
-                     chart_script());
+  return render_page(several ? concat(runs.size(), " training runs") : "Training run",
+                     join(runs, ", ", &RecordedRun::name), out, charts_script());
 }
 
 std::string render_losses(const std::vector<RecordedRun>& runs) {

@@ -9,10 +9,10 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
+#include "colossal/base/join.h"
 #include "colossal/base/progress.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
-#include "colossal/report/run_summary.h"
 
 namespace colossal::report {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kShownSamples = 40;
 constexpr size_t kSampleBytes = 20'000;
 constexpr int64_t kPictureBytes = int64_t{4} << 20;  // of a picture on the page itself
-constexpr size_t kOpenSamples = 1;  // samples per run that are expanded; a click opens the others
+constexpr size_t kOpenSamples = 1;                   // samples per run that are expanded; a click opens the others
 
 std::string head(const std::string& text) { return concat("<th>", html_text(text), "</th>"); }
 std::string cell(const std::string& text) { return concat("<td>", html_text(text), "</td>"); }
@@ -36,12 +36,6 @@ std::string quoted_word(const std::string& word) {
   std::string out = "'";
   for (const char c : word) c == '\'' ? out += "'\\''" : out += c;
   return out + "'";
-}
-
-std::string command_line(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += concat(out.empty() ? "" : " ", quoted_word(word));
-  return out;
 }
 
 std::string start_kind(const StartRecord& start) {
@@ -115,7 +109,7 @@ std::string samples_of(const RecordedRun& run) {
 }
 
 std::string keys_table(const std::vector<RecordedRun>& runs, const std::vector<ConfigKeyRow>& keys,
-                       bool ConfigKeyRow::*which) {
+                       bool ConfigKeyRow::* which) {
   std::string out;
   for (const ConfigKeyRow& row : keys) {
     if (!(row.*which)) continue;
@@ -219,8 +213,8 @@ std::string starts_section(const std::vector<RecordedRun>& runs) {
       const std::string version =
           start.revision.empty() ? start.version : concat(start.version, ", revision ", start.revision);
       out += concat("<tr>", runs.size() > 1 ? concat("<td>", badge(i), "</td>") : "", cell(utc_time(start.time)),
-                    cell(start_kind(start)), cell(version), "<td><code>", html_text(command_line(start.command)),
-                    "</code></td></tr>");
+                    cell(start_kind(start)), cell(version), "<td><code>",
+                    html_text(join(start.command, " ", quoted_word)), "</code></td></tr>");
     }
   }
   if (out.empty()) return "";

@@ -1,9 +1,14 @@
-// The metric rows of one training step, which are checked when they are added.
+// The metric rows of one training step, which are checked when they are added, and their text on the progress line.
 //
 //   StepMetrics metrics(/*step=*/1);
 //   metrics.add(known_metric("loss", 2.5));
 //   metrics.add({.name = "rmse", .value = 0.25, .unit = "m", .plot = "Error", .line = "rmse %.3f"});
 //   progress.update(metrics.step(), progress_line(metrics));      // "loss 2.5000  rmse 0.250"
+//
+// The printf format of a row says how it is written:
+//
+//   formatted({.name = "rmse", .value = 0.25, .line = "rmse %.3f"});                          // "rmse 0.250"
+//   formatted({.name = "cache", .value = 1 << 20, .unit = "bytes", .line = "cache %s"});      // "cache 1.0 MiB"
 #pragma once
 #include <cstdint>
 #include <set>
@@ -35,6 +40,12 @@ class StepMetrics {
   std::set<std::string> names_, objects_;  ///< names of the rows; and their objects, e.g. "tiers" for
                                            ///< "tiers.host_bytes"
 };
+
+/// Checks the format of a row. Errors ("metrics"): it is not text with one conversion, as Metric::line requires.
+void check_format(const Metric& metric);
+
+/// Returns the text of a row whose format check_format() accepts.
+std::string formatted(const Metric& metric);
 
 /// Returns the text of the progress line: the rows with a format, separated by two spaces. `loss` and
 /// `tokens_per_second` are first; the others follow in the order of the rows.

@@ -26,7 +26,6 @@
 #include "colossal/memory/tiers/disk_space.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/cluster.h"
-#include "colossal/plan/number_type.h"
 #include "colossal/run/operator_times.h"
 
 namespace colossal::run {

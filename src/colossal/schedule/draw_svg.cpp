@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
+#include "colossal/base/svg.h"
 #include "colossal/schedule/draw.h"
 
 namespace colossal::schedule {
@@ -22,22 +23,7 @@ constexpr const char* kStyle =
     "fill-opacity:.86}"
     ".s3{fill-opacity:.6}.o{fill:#8a8a8a}.m{stroke:#222;stroke-opacity:.25;stroke-width:.7}";
 
-std::string xml(const std::string& text) {
-  std::string out;
-  for (const char c : text)
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : std::string(1, c);
-  return out;
-}
-
-std::string number(double value, const char* format = "%.2f") {
-  char text[32];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
-std::string text(const char* style, double x, double y, const std::string& content) {
-  return concat("<text class='", style, "' x='", number(x), "' y='", number(y), "'>", xml(content), "</text>");
-}
+constexpr SvgWriter kSvg(2);
 
 const char* style_of(Action action) {
   switch (action) {
@@ -65,9 +51,8 @@ class Picture {
   std::string draw() const {
     std::string boxes, messages;
     for (int rank = 0; rank < timeline_.ranks; ++rank) {
-      boxes += concat("<rect class='back' x='", number(kLeft), "' y='", number(y(rank)), "' width='",
-                      number(timeline_.makespan * scale_), "' height='", number(kRow - 2), "'/>",
-                      text("rank", kLeft - 8, y(rank) + 13, concat("rank ", rank)));
+      boxes += kSvg.rect("back", kLeft, y(rank), timeline_.makespan * scale_, kRow - 2) +
+               kSvg.text("rank", kLeft - 8, y(rank) + 13, concat("rank ", rank));
     }
     for (const Event& event : timeline_.events) {
       if (is_send(event.step.action))
@@ -87,21 +72,20 @@ class Picture {
     const std::string name = to_string(event.step, timeline_.chunks);
     std::string shade = style_of(event.step.action);
     if (event.step.chunk % kShades > 0) shade += concat(" s", event.step.chunk % kShades);
-    std::string out = concat("<g><title>", name, " on rank ", event.rank, ": ", number(event.begin - origin_, "%.4g"),
-                             " to ", number(event.end - origin_, "%.4g"), "</title><rect class='", shade, "' x='",
-                             number(x(event.begin)), "' y='", number(y(event.rank)), "' width='",
-                             number(std::max(0.3, width - 0.6)), "' height='", number(kRow - 2), "'/>");
+    const std::string title = concat(name, " on rank ", event.rank, ": ", text_of(event.begin - origin_, 4), " to ",
+                                     text_of(event.end - origin_, 4));
+    std::string out =
+        kSvg.title(title) + kSvg.rect(shade, x(event.begin), y(event.rank), std::max(0.3, width - 0.6), kRow - 2);
     const std::string inside = event.step.micro_batch < 0 ? "" : std::to_string(event.step.micro_batch);
     if (!inside.empty() && width > kLetterWidth * static_cast<double>(inside.size()) + 2) {
-      out += text("n", x(event.begin) + width / 2, y(event.rank) + 12.5, inside);
+      out += kSvg.text("n", x(event.begin) + width / 2, y(event.rank) + 12.5, inside);
     }
-    return out + "</g>\n";
+    return kSvg.element("g", {}, out) + "\n";
   }
 
   std::string message(const Event& event) const {
     const double middle = kRow / 2 - 1;
-    return concat("<line class='m' x1='", number(x(event.begin)), "' y1='", number(y(event.rank) + middle), "' x2='",
-                  number(x(event.end)), "' y2='", number(y(event.step.peer) + middle), "'/>\n");
+    return kSvg.line("m", x(event.begin), y(event.rank) + middle, x(event.end), y(event.step.peer) + middle) + "\n";
   }
 
   const Timeline& timeline_;
@@ -121,8 +105,7 @@ std::string legend() {
   std::string out;
   double x = kLeft;
   for (const auto& [style, name] : keys) {
-    out += concat("<rect class='", style, "' x='", number(x), "' y='10' width='12' height='12'/>",
-                  text("", x + 17, 20, name));
+    out += kSvg.rect(style, x, 10, 12, 12) + kSvg.text("", x + 17, 20.0, name);
     x += 44 + kLetterWidth * static_cast<double>(std::string(name).size());
   }
   return out;
@@ -131,30 +114,25 @@ std::string legend() {
 std::string summary(const Timeline& timeline) {
   const double peak =
       timeline.peak_live.empty() ? 0 : *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end());
-  return concat(number(timeline.makespan, "%.4g"), " in all, bubble ", number(100 * timeline.bubble(), "%.1f"), " %, ",
-                number(peak, "%.4g"), " live activations, ", timeline.transfers, " messages");
+  return concat(text_of(timeline.makespan, 4), " in all, bubble ", fixed_text(100 * timeline.bubble(), 1), " %, ",
+                text_of(peak, 4), " live activations, ", timeline.transfers, " messages");
 }
 
 }  // namespace
 
 std::string draw_svg(const Titled& titled) {
-  double longest = 0, height = kTop;
-  for (const auto& [title, timeline] : titled) {
-    longest = std::max(longest, timeline.makespan);
-    height += kHead + kRow * timeline.ranks + kGap;
-  }
+  double longest = 0;
+  for (const auto& [title, timeline] : titled) longest = std::max(longest, timeline.makespan);
   const double scale = longest > 0 ? (kWidth - kLeft - kRight) / longest : 0;
-  std::string out = concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", kWidth, " ", height, "' width='",
-                           kWidth, "' height='", height, "'><style>", kStyle,
-                           "</style><rect width='100%' height='100%' fill='#fff'/>", legend());
+  std::string out = legend();
   double top = kTop;
   for (const auto& [title, timeline] : titled) {
-    out += text("title", kLeft, top + 18, title) +
-           text("", kLeft + 8 * static_cast<double>(title.size()) + 16, top + 18, summary(timeline));
+    out += kSvg.text("title", kLeft, top + 18, title) +
+           kSvg.text("", kLeft + 8 * static_cast<double>(title.size()) + 16, top + 18, summary(timeline));
     out += Picture(timeline, top + kHead, scale).draw();
     top += kHead + kRow * timeline.ranks + kGap;
   }
-  return out + "</svg>\n";
+  return kSvg.document(static_cast<int>(kWidth), static_cast<int>(top), kStyle, out);
 }
 
 }  // namespace colossal::schedule

@@ -1,5 +1,5 @@
 // The chat page of a server: one file without any other resource. serve/page.html is its source, which
-// cmake/EmbedPage.cmake makes into a .cpp file.
+// cmake/EmbedTexts.cmake makes into a .cpp file.
 //
 //   http::Response response{.body = std::string(serve::page_html()), .content_type = serve::kPageType};
 //   response.headers.add("Content-Security-Policy", serve::page_policy());

@@ -68,7 +68,7 @@ std::string bench_page(const std::string& title, const std::string& subtitle, st
   for (const report::Plot& plot : plots) out += report::render_plot(plot);
   return report::render_page(
       title, subtitle,
-      out + "</section>\n<section class='card'><p>" + report::html_text(text) + "</p>" + table + "</section>\n");
+      out + "</section>\n<section class='card'><p>" + html_text(text) + "</p>" + table + "</section>\n");
 }
 
 int bench(const Arguments& arguments) {

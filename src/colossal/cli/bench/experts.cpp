@@ -6,13 +6,13 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
 #include "colossal/base/json.h"
 #include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/expert_layer.h"
 #include "colossal/cli/bench/table.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/parallel/expert/traffic.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
 
 namespace colossal::cli {
@@ -110,7 +110,7 @@ std::string page_of_experts(const ExpertWorkload& work, const std::vector<Expert
   std::vector<BenchRow> cells;
   for (const ExpertRow& row : rows) cells.push_back(cells_of(row));
   return bench_page("Experts", title_of_experts(work), plots, kExpertLegend,
-                    expert_table().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
+                    expert_table().html(cells) + "<pre>" + html_text(notes) + "</pre>");
 }
 
 /// Returns the two rows of a number of ranks.

@@ -7,10 +7,10 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
 #include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/table.h"
 #include "colossal/parallel/sequence/attention_cost.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
 
 namespace colossal::cli {
@@ -114,7 +114,7 @@ std::string page_of_attention(const AttentionSizes& sizes, const std::vector<Att
   std::vector<BenchRow> cells;
   for (const AttentionRow& row : rows) cells.push_back(cells_of(row));
   return bench_page("Sequence parallelism", title_of_attention(sizes), plots, kAttentionLegend,
-                    attention_table().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
+                    attention_table().html(cells) + "<pre>" + html_text(notes) + "</pre>");
 }
 
 }  // namespace

@@ -8,13 +8,13 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
 #include "colossal/base/json.h"
 #include "colossal/base/number.h"
 #include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/table.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/served_load.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
 #include "colossal/serve/load_test.h"
 
@@ -120,7 +120,7 @@ std::string page_of_load(const std::string& title, const LoadResult& result) {
       plot_of_latency("Seconds of a request", result.request),
   };
   const std::string failure =
-      result.failed > 0 ? "<p class='warn'>First failure: " + report::html_text(result.failure) + "</p>" : "";
+      result.failed > 0 ? "<p class='warn'>First failure: " + html_text(result.failure) + "</p>" : "";
   return bench_page("Load test", title, plots, summary_of_load(result),
                     failure + latency_table().html(latency_rows(result)));
 }

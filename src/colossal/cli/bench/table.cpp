@@ -48,7 +48,7 @@ std::string BenchTable::html(const std::vector<BenchRow>& rows) const {
   for (const BenchRow& row : rows) {
     out += "</tr>\n<tr>";
     for (size_t i = 0; i < columns_.size(); ++i)
-      for (const std::string& text : shown(columns_[i], row.at(i))) out += "<td>" + report::html_text(text) + "</td>";
+      for (const std::string& text : shown(columns_[i], row.at(i))) out += "<td>" + html_text(text) + "</td>";
   }
   return out + "</tr></table></div>";
 }

@@ -8,10 +8,10 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/html.h"
 #include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/table.h"
 #include "colossal/parallel/tensor/layer_cost.h"
-#include "colossal/report/html.h"
 #include "colossal/report/plot.h"
 
 namespace colossal::cli {
@@ -122,7 +122,7 @@ std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const st
   std::vector<BenchRow> cells;
   for (const Row& row : rows) cells.push_back(cells_of(row));
   return bench_page("Tensor parallelism", title_of(sizes), plots, kLegend,
-                    table_of_layers().html(cells) + "<pre>" + report::html_text(notes) + "</pre>");
+                    table_of_layers().html(cells) + "<pre>" + html_text(notes) + "</pre>");
 }
 
 }  // namespace

@@ -1,9 +1,3 @@
-#include "colossal/report/chart_script.h"
-
-namespace colossal::report {
-namespace {
-
-const char* const kChartScript = R"js(
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const holder = document.getElementById('charts'), controls = document.getElementById('controls');
@@ -421,10 +415,3 @@ window.addEventListener('resize', () => {
 controls.hidden = figures.length === 0;
 readView();
 drawAll();
-)js";
-
-}  // namespace
-
-const char* chart_script() { return kChartScript; }
-
-}  // namespace colossal::report

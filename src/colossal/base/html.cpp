@@ -1,14 +1,14 @@
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
 
 #include <cstddef>
 #include <cstdint>
 
-namespace colossal::report {
+namespace colossal {
 namespace {
 
 /// Returns the length in bytes of the UTF-8 character at `begin`; 0 if there is none (RFC 3629: no overlong forms, no
 /// surrogates).
-size_t character_length(const std::string& text, size_t begin) {
+size_t character_length(std::string_view text, size_t begin) {
   const auto first = static_cast<unsigned char>(text[begin]);
   if (first < 0x80) return 1;
   const size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
@@ -26,7 +26,7 @@ size_t character_length(const std::string& text, size_t begin) {
 
 }  // namespace
 
-std::string html_text(const std::string& text) {
+std::string html_text(std::string_view text) {
   constexpr const char* kReplacement = "\xEF\xBF\xBD";
   std::string out;
   for (size_t i = 0; i < text.size();) {
@@ -62,4 +62,4 @@ std::string html_text(const std::string& text) {
   return out;
 }
 
-}  // namespace colossal::report
+}  // namespace colossal
