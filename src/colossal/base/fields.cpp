@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "colossal/base/error.h"
+
 namespace colossal {
 
 Fields& Fields::previously(const char* name) {
@@ -9,8 +11,14 @@ Fields& Fields::previously(const char* name) {
   return *this;
 }
 
+Fields& Fields::optional(bool is_left_out) {
+  presence_ = is_left_out ? Presence::LeftOut : Presence::Optional;
+  return *this;
+}
+
 void Fields::show(Field field) {
   field.previous = std::exchange(previous_, "");
+  field.presence = std::exchange(presence_, Presence::Always);
   visit(field);
 }
 
@@ -63,6 +71,16 @@ void Fields::numbers_by_id(const char* name, std::map<int64_t, double>& value, c
 
 void Fields::json(const char* name, std::string& value, const char* help) {
   show({.name = name, .value = &value, .help = help, .is_json = true});
+}
+
+void Fields::count(const char* name, double& value) { show({.name = name, .value = &value, .is_count = true}); }
+
+size_t Fields::enter_list(const char* name, size_t) {
+  throw Error("config", concat("a list of structs must be in JSON: got `", name, "`"));
+}
+
+bool Fields::has(const char* name, bool) {
+  throw Error("config", concat("a value that may be missing must be in JSON: got `", name, "`"));
 }
 
 void Fields::rest(ConfigDocument& keys) { visit_rest(keys); }

@@ -4,6 +4,15 @@
 
 namespace colossal {
 
+void StepMemory::Kinds::fields(Fields& f) {
+  f.member("parameters", parameters);
+  f.member("gradients", gradients);
+  f.member("states", states);
+  f.member("activations", activations);
+  f.member("buffers", buffers);
+  f.member("host", host);
+}
+
 std::vector<StepMemory::Point> fewer_points(const std::vector<StepMemory::Point>& points, size_t count) {
   if (points.size() <= count) return points;
   std::vector<StepMemory::Point> fewer;

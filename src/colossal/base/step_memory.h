@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "colossal/base/fields.h"
+
 namespace colossal {
 
 /// Bytes of a rank's tensors in one step, without the memory of LibTorch itself.
@@ -16,6 +18,7 @@ struct StepMemory {
   struct Kinds {
     int64_t parameters = 0, gradients = 0, states = 0, activations = 0, buffers = 0;
     int64_t host = 0;  ///< host memory of tiers, and of work done there
+    void fields(Fields& f);
     /// Returns the bytes of all kinds but `host`.
     int64_t device() const { return parameters + gradients + states + activations + buffers; }
     bool operator==(const Kinds&) const = default;

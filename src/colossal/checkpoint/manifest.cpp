@@ -5,6 +5,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
 
@@ -15,16 +16,24 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 
-std::vector<int64_t> sizes(const json& list) {
-  std::vector<int64_t> values;
-  for (const json& value : list) {
-    const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{INT64_MAX}
-                                                 : value.is_number_integer() && value.get<int64_t>() >= 0;
-    require(fits, "checkpoint", "sizes must be whole numbers below 2^63: got ", value.dump());
-    values.push_back(value.get<int64_t>());
+/// The file. Its members are in alphabetical order, in which the checksum reads them.
+struct StoredManifest {
+  std::vector<BlockRow> blocks;
+  std::string checksum, format = "colossal checkpoint";
+  std::string layout, progress;  // JSON
+  int64_t step = 0;
+  int version = kVersion;
+
+  void fields(Fields& f) {
+    f.member("blocks", blocks);
+    f.optional(checksum.empty()).member("checksum", checksum);
+    f.optional().member("format", format);
+    f.json("layout", layout, "sizes of the axes");
+    f.json("progress", progress, "state of the training besides its tensors");
+    f.member("step", step);
+    f.member("version", version);
   }
-  return values;
-}
+};
 
 std::string joined(const std::vector<int64_t>& values) {
   std::string text;
@@ -54,10 +63,23 @@ std::string shard_name(int rank) {
   return "rank-" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits + ".safetensors";
 }
 
-json block_row(const std::string& name, const StoredTensor& tensor, const Box& box, const std::string& checksum) {
-  return {{"name", name},          {"dtype", c10::toString(tensor.dtype)},
-          {"shape", tensor.shape}, {"start", box.start},
-          {"size", box.size},      {"checksum", checksum}};
+void BlockRow::fields(Fields& f) {  // in alphabetical order: see StoredManifest
+  f.member("checksum", checksum);
+  f.member("dtype", dtype);
+  f.member("name", name);
+  f.member("rank", rank);
+  f.integers("shape", shape, "", "sizes of the tensor");
+  f.integers("size", size, "", "sizes of the block");
+  f.integers("start", start, "", "first indices of the block");
+}
+
+BlockRow block_row(const std::string& name, const StoredTensor& tensor, const Box& box, const std::string& checksum) {
+  return {.name = name,
+          .dtype = c10::toString(tensor.dtype),
+          .shape = tensor.shape,
+          .start = box.start,
+          .size = box.size,
+          .checksum = checksum};
 }
 
 json layout_of(const tensor::MeshCoordinates& coordinates) {
@@ -66,18 +88,15 @@ json layout_of(const tensor::MeshCoordinates& coordinates) {
   return layout;
 }
 
-void Manifest::add(int rank, const json& table) {
-  for (const json& row : table) {
-    const std::string name = row.at("name");
-    const StoredTensor described{dtype_named(row.at("dtype")), sizes(row.at("shape")), {}};
-    StoredTensor& tensor = tensors.try_emplace(name, described).first->second;
-    require(tensor.dtype == described.dtype && tensor.shape == described.shape, "checkpoint", "ranks disagree on ",
-            printable(name), ": ", tensor.dtype, " [", joined(tensor.shape), "] and ", described.dtype, " [",
-            joined(described.shape), "]");
-    const Box box{sizes(row.at("start")), sizes(row.at("size"))};
-    check_inside(box, tensor.shape, name);
-    tensor.blocks.push_back({rank, box, row.at("checksum")});
-  }
+void Manifest::add(const BlockRow& row) {
+  const StoredTensor described{dtype_named(row.dtype), row.shape, {}};
+  StoredTensor& tensor = tensors.try_emplace(row.name, described).first->second;
+  require(tensor.dtype == described.dtype && tensor.shape == described.shape, "checkpoint", "ranks disagree on ",
+          printable(row.name), ": ", tensor.dtype, " [", joined(tensor.shape), "] and ", described.dtype, " [",
+          joined(described.shape), "]");
+  const Box box{row.start, row.size};
+  check_inside(box, tensor.shape, row.name);
+  tensor.blocks.push_back({row.rank, box, row.checksum});
 }
 
 void Manifest::check_complete() const {
@@ -91,21 +110,15 @@ void Manifest::check_complete() const {
 }
 
 void Manifest::write(const std::string& path) const {
-  json rows = json::array();
+  StoredManifest stored{.layout = layout.dump(), .progress = progress.dump(), .step = step};
   for (const auto& [name, tensor] : tensors) {
     for (const StoredBlock& block : tensor.blocks) {
-      rows.push_back(block_row(name, tensor, block.box, block.checksum));
-      rows.back()["rank"] = block.rank;
+      stored.blocks.push_back(block_row(name, tensor, block.box, block.checksum));
+      stored.blocks.back().rank = block.rank;
     }
   }
-  json manifest = {{"format", "colossal checkpoint"},
-                   {"version", kVersion},
-                   {"step", step},
-                   {"layout", layout},
-                   {"blocks", rows},
-                   {"progress", progress}};
-  manifest["checksum"] = checksum(manifest.dump());
-  write_file(path, manifest.dump(1) + "\n");
+  stored.checksum = colossal::checksum(to_json_object(stored).dump());
+  write_file(path, to_json_object(std::move(stored)).dump(1) + "\n");
 }
 
 Manifest Manifest::read(const std::string& path) {
@@ -116,8 +129,12 @@ Manifest Manifest::read(const std::string& path) {
     require(checksum(stored.dump()) == wanted, "checkpoint", "damaged: its checksum is not that of its content");
     require(stored.at("version") == kVersion, "checkpoint", "version must be ", kVersion, ": got ",
             stored.at("version").dump());
-    Manifest manifest{stored.at("step"), stored.at("layout"), stored.at("progress"), {}};
-    for (const json& row : stored.at("blocks")) manifest.add(row.at("rank"), json::array({row}));
+    const auto read = read_stored<StoredManifest>(stored, "checkpoint");
+    const auto value = [&](const std::string& text) {
+      return text.empty() ? json() : parse_json(text, path, "checkpoint");
+    };
+    Manifest manifest{read.step, value(read.layout), value(read.progress), {}};
+    for (const BlockRow& row : read.blocks) manifest.add(row);
     manifest.check_complete();
     return manifest;
   } catch (const json::exception& error) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/box.h"
 #include "colossal/tensor/mesh_coordinates.h"
@@ -25,6 +26,16 @@ struct StoredTensor {
   std::vector<StoredBlock> blocks;
 };
 
+/// One block of one tensor, as the manifest and the tables of the ranks hold it.
+struct BlockRow {
+  std::string name, dtype;                  ///< of its tensor
+  std::vector<int64_t> shape, start, size;  ///< logical shape of the tensor; first indices and sizes of the block
+  std::string checksum;                     ///< XXH3-128 of its bytes
+  int rank = 0;                             ///< rank whose file holds it
+
+  void fields(Fields& f);
+};
+
 /// Manifest of a checkpoint. The layout under which it was saved is information for people only: loading needs just the
 /// blocks.
 struct Manifest {
@@ -33,9 +44,9 @@ struct Manifest {
   nlohmann::json progress;
   std::map<std::string, StoredTensor> tensors;
 
-  /// Adds the blocks of one rank from rows made by block_row().
-  /// Errors: a tensor whose dtype or shape differs from other ranks.
-  void add(int rank, const nlohmann::json& table);
+  /// Adds a block. Errors: an unknown dtype; a tensor whose dtype or shape differs from that of other blocks; a block
+  /// outside its tensor.
+  void add(const BlockRow& row);
   /// Errors: throws Error("checkpoint", ...) if the blocks of a tensor do not add up to its elements.
   void check_complete() const;
   /// Writes the file atomically, with a checksum of its content.
@@ -49,9 +60,8 @@ struct Manifest {
 std::string block_name(const std::string& tensor, const Box& box);
 /// Returns e.g. "rank-00003.safetensors".
 std::string shard_name(int rank);
-/// Returns one row of a rank's table: {"name", "dtype", "shape", "start", "size", "checksum"}.
-nlohmann::json block_row(const std::string& name, const StoredTensor& tensor, const Box& box,
-                         const std::string& checksum);
+/// Returns the row of a block, whose rank is 0.
+BlockRow block_row(const std::string& name, const StoredTensor& tensor, const Box& box, const std::string& checksum);
 nlohmann::json layout_of(const tensor::MeshCoordinates& coordinates);
 
 }  // namespace colossal::checkpoint

@@ -5,6 +5,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/checkpoint.h"
@@ -42,10 +43,11 @@ std::map<std::string, WrittenBlock> by_stored_name(const std::vector<WrittenBloc
 }
 
 /// Writes this rank's file, if there is anything to write, and returns its rows of the manifest.
-json write_shard(const std::string& path, const TrainingState& state, const tensor::MeshCoordinates& coordinates) {
+std::vector<BlockRow> write_shard(const std::string& path, const TrainingState& state,
+                                  const tensor::MeshCoordinates& coordinates) {
   const std::vector<WrittenBlock> written = written_blocks(state, coordinates);
   const std::map<std::string, WrittenBlock> blocks = by_stored_name(written);
-  json table = json::array();
+  std::vector<BlockRow> table;
   if (blocks.empty()) return table;
   std::vector<TensorEntry> entries;
   for (const WrittenBlock& block : written)
@@ -67,9 +69,9 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
 }
 
 /// Returns every rank's table on rank 0, and an empty list on other ranks.
-std::vector<json> gather_tables(const json& table, comm::Group& world) {
+std::vector<json> gather_tables(const std::vector<BlockRow>& table, comm::Group& world) {
   std::vector<json> tables;
-  for (const std::string& text : comm::gather_text(world, at::kCPU, 0, table.dump()))
+  for (const std::string& text : comm::gather_text(world, at::kCPU, 0, to_json_list(table).dump()))
     tables.push_back(parse_json(text, "the table of a rank", "checkpoint"));
   return tables;
 }
@@ -78,7 +80,13 @@ std::vector<json> gather_tables(const json& table, comm::Group& world) {
 void finish_save(const std::string& folder, int64_t step, const TrainingState& state,
                  const tensor::MeshCoordinates& coordinates, const std::vector<json>& tables) {
   Manifest manifest{step, layout_of(coordinates), state.progress, {}};
-  for (size_t rank = 0; rank < tables.size(); ++rank) manifest.add(static_cast<int>(rank), tables[rank]);
+  for (size_t rank = 0; rank < tables.size(); ++rank) {
+    for (const json& row : tables[rank]) {
+      auto block = read_stored<BlockRow>(row, "checkpoint");
+      block.rank = static_cast<int>(rank);
+      manifest.add(block);
+    }
+  }
   manifest.check_complete();
   manifest.write(partial_path(folder, step) + "/manifest.json");
   publish(folder, step);
@@ -103,7 +111,7 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
       check_state(state, coordinates);
       if (first) begin_partial(folder, step);
     });
-    json table;
+    std::vector<BlockRow> table;
     comm::agree(world, at::kCPU, [&] {
       table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, coordinates);
     });

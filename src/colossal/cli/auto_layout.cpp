@@ -10,7 +10,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/base/run_folder.h"
@@ -116,21 +116,21 @@ run::Config with_layout(const run::Config& config, const ChosenLayout& layout) {
   return result;
 }
 
-std::string encode(const ChosenLayout& layout) {
-  nlohmann::json object{{"table", layout.table}, {"why", layout.why}};
-  if (layout.prediction) object["prediction"] = plan::to_json(*layout.prediction);
-  return object.dump();
+void ChosenLayout::fields(Fields& f) {
+  f.member("table", table);
+  f.member("why", why);
+  f.optional(!prediction).member("prediction", prediction);
 }
+
+std::string encode(const ChosenLayout& layout) { return json_line(to_json_object(layout)); }
 
 ChosenLayout decode(const std::string& text) {
   const nlohmann::json object = parse_json_object(text, "the chosen layout", "plan");
-  require(
-      object.contains("table") && object["table"].is_string() && object.contains("why") && object["why"].is_string(),
-      "plan", "a chosen layout must be a JSON object with table and why: got ", printable(text.substr(0, 80)));
-  ChosenLayout layout{.table = object["table"], .why = object["why"], .prediction = std::nullopt};
-  if (object.contains("prediction") && object["prediction"].is_string())
-    layout.prediction = plan::parse_prediction(object["prediction"].get<std::string>(), "the chosen layout");
-  return layout;
+  try {
+    return read_stored<ChosenLayout>(object, "plan");
+  } catch (const Error& error) {
+    throw Error("plan", concat("a chosen layout must be a JSON object with table and why: ", error.message()));
+  }
 }
 
 ChosenLayout read_layout(const std::string& path) { return decode(read_file(path, kMaxLayoutBytes)); }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "colossal/base/fields.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/world.h"
 #include "colossal/models/shape.h"
@@ -23,6 +24,8 @@ struct ChosenLayout {
   std::string table;  ///< TOML of the keys that were chosen (run::layout_table)
   std::string why;    ///< comparison with plain data parallelism; "kept from ..." for a resumed run
   std::optional<plan::Prediction> prediction;  ///< nothing: the run folder of a resumed run has none
+
+  void fields(Fields& f);
 };
 
 /// Returns the ranks of a run with parallel.auto: those of the launcher, else parallel.ranks, else one for each GPU.

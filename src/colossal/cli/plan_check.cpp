@@ -6,7 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
@@ -44,10 +44,20 @@ void agree_on_products(comm::Group& everyone, const std::string& matmul) {
   ops::set_matmul(ops::MatmulChoice::decode(std::stoll(comm::broadcast_text(everyone, at::kCPU, 0, code))));
 }
 
+/// A run::ClusterChoice for other processes and ranks.
+struct FoundCluster {
+  std::string name, profile, note;  // the profile is TOML
+
+  void fields(Fields& f) {
+    f.member("name", name);
+    f.member("profile", profile);
+    f.member("note", note);
+  }
+};
+
 std::string cluster_text(const run::ClusterChoice& cluster) {
-  return nlohmann::json{
-      {"name", cluster.profile.name}, {"profile", plan::profile_to_toml(cluster.profile)}, {"note", cluster.note}}
-      .dump();
+  return json_line(
+      to_json_object(FoundCluster{cluster.profile.name, plan::profile_to_toml(cluster.profile), cluster.note}));
 }
 
 /// Returns the hardware that the starting process found, or else rank 0, on all ranks: a measurement by each rank would
@@ -59,8 +69,9 @@ run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishe
     text = wishes.found_cluster.empty() ? cluster_text(cluster_of_plan(wishes, config))
                                         : read_file(wishes.found_cluster, kMaxClusterBytes);
   });
-  const auto found = parse_json_object(comm::broadcast_text(everyone, at::kCPU, 0, text), "the found cluster", "plan");
-  return {plan::parse_profile(found.at("profile"), found.at("name")), found.at("note")};
+  const auto object = parse_json_object(comm::broadcast_text(everyone, at::kCPU, 0, text), "the found cluster", "plan");
+  const auto found = read_stored<FoundCluster>(object, "plan");
+  return {plan::parse_profile(found.profile, found.name), found.note};
 }
 
 /// Returns true if a number differs that must be equal. Called on rank 0.

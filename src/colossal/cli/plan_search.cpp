@@ -4,8 +4,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
-#include "colossal/base/json_file.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/progress.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/plan.h"
@@ -53,8 +52,7 @@ std::string to_text(const predict::SearchResult& found) {
 }
 
 std::string to_json(const predict::SearchResult& found) {
-  nlohmann::ordered_json object =
-      parse_ordered_json(plan::to_json(found.best.front().prediction), "the prediction", "plan");
+  nlohmann::ordered_json object = to_json_object(found.best.front().prediction);
   nlohmann::ordered_json best = nlohmann::ordered_json::array();
   for (const predict::FoundLayout& layout : found.best)
     best.push_back({{"step_seconds", layout.prediction.step_seconds},
@@ -63,7 +61,7 @@ std::string to_json(const predict::SearchResult& found) {
                     {"table", layout.table}});
   object["best"] = std::move(best);
   object["kept"] = found.kept;
-  return object.dump();
+  return json_line(object);
 }
 
 bool wants_search(const PlanWishes& wishes) {

@@ -67,31 +67,10 @@ std::vector<Item> read_items(const GraphJson& object, const std::string& file, c
   return items;
 }
 
-std::string quoted(const GraphJson& value) { return value.dump(-1, ' ', false, GraphJson::error_handler_t::replace); }
-
-GraphJson json_of(const Parameter& parameter) {
-  GraphJson object{{"name", parameter.name}, {"shape", parameter.type.shape}, {"dtype", parameter.type.dtype}};
-  if (!parameter.trains) object["trains"] = false;
-  return object;
-}
-
-GraphJson json_of(const Node& node) {
-  GraphJson object{{"name", node.name},
-                   {"op", node.op},
-                   {"inputs", node.inputs},
-                   {"shape", node.output.shape},
-                   {"dtype", node.output.dtype}};
-  if (!node.dims.empty()) object["dims"] = node.dims;
-  if (node.groups != 1) object["groups"] = node.groups;
-  if (node.causal) object["causal"] = true;
-  if (node.whole) object["whole"] = true;
-  return object;
-}
-
 template <class Items>
 std::string lines_of(const Items& items) {
   std::string lines;
-  for (const auto& item : items) lines += (lines.empty() ? "\n  " : ",\n  ") + quoted(json_of(item));
+  for (const auto& item : items) lines += (lines.empty() ? "\n  " : ",\n  ") + json_line(to_json_object(item));
   return "[" + lines + (lines.empty() ? "]" : "\n ]");
 }
 
@@ -135,7 +114,7 @@ void Parameter::fields(Fields& f) {
   f.text("name", name, "name of the parameter in the module");
   f.integers("shape", type.shape, "", "sizes");
   f.text("dtype", type.dtype, "PyTorch's name of the dtype");
-  f.flag("trains", trains, "the parameter has a gradient");
+  f.optional(trains).flag("trains", trains, "the parameter has a gradient");
 }
 
 void Node::fields(Fields& f) {
@@ -144,10 +123,10 @@ void Node::fields(Fields& f) {
   f.texts("inputs", inputs, "nodes and parameters that the operator reads");
   f.integers("shape", output.shape, "", "sizes of the output");
   f.text("dtype", output.dtype, "PyTorch's name of the output's dtype");
-  f.integers("dims", dims, "", "dimensions that the operator names");
-  f.integer("groups", groups, "", "groups of a convolution or group norm", 1);
-  f.flag("causal", causal, "attention without the pairs above the diagonal");
-  f.flag("whole", whole, "every rank has the whole input");
+  f.optional(dims.empty()).integers("dims", dims, "", "dimensions that the operator names");
+  f.optional(groups == 1).integer("groups", groups, "", "groups of a convolution or group norm", 1);
+  f.optional(!causal).flag("causal", causal, "attention without the pairs above the diagonal");
+  f.optional(!whole).flag("whole", whole, "every rank has the whole input");
 }
 
 void Graph::settle() {
@@ -204,10 +183,10 @@ Graph parse_graph(std::string_view text, const std::string& name) {
   require(object.is_object(), "graph", name, ": the file must be a JSON object");
   const auto format = object.find("format");
   require(format != object.end() && *format == kGraphFormat, "graph", name, ": `format` must be \"", kGraphFormat,
-          "\": got ", format == object.end() ? "none" : printable(quoted(*format)));
+          "\": got ", format == object.end() ? "none" : printable(json_line(*format)));
   const auto version = object.find("version");
   require(version != object.end() && *version == 1, "graph", name, ": `version` must be 1: got ",
-          version == object.end() ? "none" : printable(quoted(*version)), "; a newer program reads it");
+          version == object.end() ? "none" : printable(json_line(*version)), "; a newer program reads it");
   const std::vector<std::string> members{"format", "version", "parameters", "nodes"};
   for (const auto& [member, value] : object.items()) {
     require(std::find(members.begin(), members.end(), member) != members.end(), "graph", name, ": unknown member `",

@@ -27,14 +27,12 @@ struct PlanRow {
   }
 };
 
-std::string text_of(const PlanJson& value) { return value.dump(-1, ' ', false, PlanJson::error_handler_t::replace); }
-
 Mesh read_mesh(const PlanJson& object, const std::string& name) {
   const auto found = object.find("mesh");
   require(found != object.end() && found->is_object() && !found->empty(), "plan", name,
           ": `mesh` must be an object of axes and sizes");
   std::string text;
-  for (const auto& [axis, size] : found->items()) text += (text.empty() ? "" : ",") + axis + "=" + text_of(size);
+  for (const auto& [axis, size] : found->items()) text += (text.empty() ? "" : ",") + axis + "=" + json_line(size);
   try {
     return parse_mesh(text);
   } catch (const Error& error) {
@@ -46,10 +44,10 @@ void check_head(const PlanJson& object, const std::string& name) {
   require(object.is_object(), "plan", name, ": the file must be a JSON object");
   const auto format = object.find("format");
   require(format != object.end() && *format == kPlanFormat, "plan", name, ": `format` must be \"", kPlanFormat,
-          "\": got ", format == object.end() ? "none" : printable(text_of(*format)));
+          "\": got ", format == object.end() ? "none" : printable(json_line(*format)));
   const auto version = object.find("version");
   require(version != object.end() && *version == 1, "plan", name, ": `version` must be 1: got ",
-          version == object.end() ? "none" : printable(text_of(*version)), "; a newer program reads it");
+          version == object.end() ? "none" : printable(json_line(*version)), "; a newer program reads it");
   const std::vector<std::string> members{"format", "version", "mesh", "nodes"};
   for (const auto& [member, value] : object.items()) {
     require(std::find(members.begin(), members.end(), member) != members.end(), "plan", name, ": unknown member `",
@@ -68,9 +66,9 @@ std::string print_plan(const Plan& plan, const Graph& graph) {
   for (const Axis& axis : plan.mesh.axes) mesh += concat(mesh.empty() ? "" : ", ", '"', axis.name, "\": ", axis.size);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    const PlanJson row{
-        {"name", node.name}, {"op", node.op}, {"shape", node.output.shape}, {"strategy", plan.strategies[i].name}};
-    lines += (lines.empty() ? "\n  " : ",\n  ") + text_of(row);
+    const PlanRow row{
+        .name = node.name, .op = node.op, .strategy = plan.strategies[i].name, .shape = node.output.shape};
+    lines += (lines.empty() ? "\n  " : ",\n  ") + json_line(to_json_object(row));
   }
   return concat("{\"format\": \"", kPlanFormat, "\", \"version\": 1, \"mesh\": {", mesh, "},\n \"nodes\": [", lines,
                 "\n ]}\n");

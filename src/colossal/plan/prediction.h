@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/plan/timeline.h"
 
@@ -19,6 +20,8 @@ struct PredictedCalls {
   std::string group, collective, phase;  ///< names of comm::Traffic: "data", "all_reduce", "backward"
   int64_t calls = 0;
   double bytes = 0;  ///< bytes that the rank sends
+
+  void fields(Fields& f);
   bool operator==(const PredictedCalls&) const = default;
 };
 
@@ -27,6 +30,8 @@ struct PredictedLink {
   std::string link;  ///< "inside a node", "between nodes", "to the host" or "to the disk"
   int64_t calls = 0;
   double bytes = 0;
+
+  void fields(Fields& f);
   bool operator==(const PredictedLink&) const = default;
 };
 
@@ -43,6 +48,8 @@ struct PredictedRole {
   std::vector<PredictedCalls> calls;  ///< ordered by group, collective, phase
   std::vector<PredictedLink> links;
   StepParts seconds;
+
+  void fields(Fields& f);
 };
 
 /// A change that makes a run fit.
@@ -51,6 +58,8 @@ struct Remedy {
   int64_t peak_bytes = 0;
   double step_seconds = 0;
   std::string training{};  ///< how it changes what the run learns; empty = not at all, up to rounding
+
+  void fields(Fields& f);
 };
 
 /// A model of the run.
@@ -59,6 +68,8 @@ struct PredictedModel {
   int64_t parameters = 0;  ///< their number; 0 = it has none of its own
   int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
   int64_t bytes = 0;       ///< parameters, gradients, masters and states, over all ranks
+
+  void fields(Fields& f);
   bool operator==(const PredictedModel&) const = default;
 };
 
@@ -68,6 +79,8 @@ struct RankLoads {
   double worst = 1;        ///< the largest load that the config permits; 1 = all ranks always have the same load
   double fitting = 1;      ///< the largest load up to which the layout fits; 0 = it does not fit at even loads
   int64_t peak_bytes = 0;  ///< peak memory of the fullest role at the worst load
+
+  void fields(Fields& f);
   bool operator==(const RankLoads&) const = default;
 };
 
@@ -91,6 +104,8 @@ struct Prediction {
   double checkpoint_interval = 0;  ///< seconds of training between checkpoints that lose the least; 0 = as above
   RankLoads rank_load{};
   std::vector<PredictedModel> models{};  ///< empty = not known
+
+  void fields(Fields& f);
 };
 
 /// Returns one JSON object with the members of docs/how-to/planning.md.

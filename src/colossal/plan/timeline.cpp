@@ -236,6 +236,14 @@ StepTimeline Simulation::run() {
 
 }  // namespace
 
+void StepParts::fields(Fields& f) {
+  f.member("compute", compute);
+  f.member("communication", communication);
+  f.member("bubble", bubble);
+  f.member("optimizer", optimizer);
+  f.member("input", input);
+}
+
 StepTimeline simulate_step(const std::vector<Role>& roles, const Costs& costs) {
   require(!roles.empty(), "timeline", "a run must have at least one role: got none");
   return Simulation(roles, costs).run();

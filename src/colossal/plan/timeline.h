@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/base/step_events.h"
 #include "colossal/plan/costs.h"
 
@@ -31,6 +32,7 @@ struct StepParts {
   double bubble = 0;         ///< waits for other roles to begin a call or a message, and for the end of the step
   double optimizer = 0;      ///< work of phase `optimizer`
   double input = 0;          ///< Role::input_seconds
+  void fields(Fields& f);
   double sum() const { return compute + communication + bubble + optimizer + input; }
 };
 

@@ -10,7 +10,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/call.h"
@@ -105,33 +105,6 @@ RankStep second_step_of(comm::World& world, const CheckedRun& run, at::Device de
   return step;
 }
 
-// ---- steps as texts, for other ranks
-
-nlohmann::json json_of(const RankStep& step) {
-  nlohmann::json calls = nlohmann::json::array(), kinds = nlohmann::json::array();
-  for (const PredictedCalls& c : step.calls) calls.push_back({c.group, c.collective, c.phase, c.calls, c.bytes});
-  for (const auto& [name, kind] : kCheckedKinds) kinds.push_back(step.memory.kinds.*kind);
-  return {{"calls", calls},
-          {"kinds", kinds},
-          {"has_kinds", step.has_kinds},
-          {"peak_bytes", step.memory.peak_bytes},
-          {"resident_bytes", step.resident_bytes},
-          {"seconds", step.seconds}};
-}
-
-RankStep parse_rank_step(const nlohmann::json& json) {
-  RankStep step;
-  for (const nlohmann::json& c : json.at("calls"))
-    step.calls.push_back({c.at(0).get<std::string>(), c.at(1).get<std::string>(), c.at(2).get<std::string>(),
-                          c.at(3).get<int64_t>(), c.at(4).get<double>()});
-  for (size_t i = 0; i < kCheckedKinds.size(); ++i) step.memory.kinds.*kCheckedKinds[i].bytes = json.at("kinds").at(i);
-  step.has_kinds = json.at("has_kinds");
-  step.memory.peak_bytes = json.at("peak_bytes");
-  step.resident_bytes = json.at("resident_bytes");
-  step.seconds = json.at("seconds");
-  return step;
-}
-
 // ---- comparison
 
 /// Adds the rows of one rank to a check.
@@ -173,23 +146,6 @@ class RowsOfRank {
   std::vector<CheckRow>& rows_;
 };
 
-/// Returns a whole number without a fraction.
-nlohmann::ordered_json shortest_number(double value) {
-  constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (std::trunc(value) == value && std::abs(value) <= kExact) return static_cast<int64_t>(value);
-  return value;
-}
-
-nlohmann::ordered_json json_of(const Check& check) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const CheckRow& row : check.rows)
-    rows.push_back({{"rank", row.rank},
-                    {"name", row.name},
-                    {"predicted", shortest_number(row.predicted)},
-                    {"counted", shortest_number(row.counted)}});
-  return rows;
-}
-
 std::string text_of(const CheckRow& row, int name_width) {
   const bool is_seconds = row.name == "step_seconds";
   const int digits = is_seconds ? 4 : 0;
@@ -201,6 +157,27 @@ std::string text_of(const CheckRow& row, int name_width) {
 }
 
 }  // namespace
+
+void RankStep::fields(Fields& f) {
+  f.member("calls", calls);
+  f.member("kinds", memory.kinds);
+  f.member("has_kinds", has_kinds);
+  f.member("peak_bytes", memory.peak_bytes);
+  f.member("resident_bytes", resident_bytes);
+  f.member("seconds", seconds);
+}
+
+void CountedStep::fields(Fields& f) {
+  f.member("real", real);
+  f.member("recorded", recorded);
+}
+
+void CheckRow::fields(Fields& f) {
+  f.member("rank", rank);
+  f.member("name", name);
+  f.count("predicted", predicted);
+  f.count("counted", counted);
+}
 
 std::vector<PredictedCalls> call_sums(const StepEvents& events) {
   CallSums sums;
@@ -229,15 +206,9 @@ CountedStep count_step(comm::World& world, const CheckedRun& run, const std::fun
 }
 
 std::vector<CountedStep> gather_steps(comm::Group& ranks, const CountedStep& own) {
-  const nlohmann::json mine{{"real", json_of(own.real)},
-                            {"recorded", own.recorded ? json_of(*own.recorded) : nlohmann::json()}};
   std::vector<CountedStep> steps;
-  for (const std::string& text : comm::gather_text(ranks, at::kCPU, 0, mine.dump())) {
-    const nlohmann::json json = parse_json_object(text, "the counted step of a rank", "plan");
-    CountedStep& step = steps.emplace_back();
-    step.real = parse_rank_step(json.at("real"));
-    if (!json.at("recorded").is_null()) step.recorded = parse_rank_step(json.at("recorded"));
-  }
+  for (const std::string& text : comm::gather_text(ranks, at::kCPU, 0, to_json_object(own).dump()))
+    steps.push_back(read_stored<CountedStep>(parse_json_object(text, "the counted step of a rank", "plan"), "plan"));
   return steps;
 }
 
@@ -283,12 +254,12 @@ Check compare(std::vector<RankStep> predicted, const std::vector<CountedStep>& c
   return check;
 }
 
-std::string to_json(const Check& check) { return json_of(check).dump(); }
+std::string to_json(const Check& check) { return to_json_list(check.rows).dump(); }
 
 std::string to_json(const plan::Prediction& prediction, const Check& check) {
-  nlohmann::ordered_json object = parse_ordered_json(plan::to_json(prediction), "the prediction", "plan");
-  object["checks"] = json_of(check);
-  return object.dump();
+  nlohmann::ordered_json object = to_json_object(prediction);
+  object["checks"] = to_json_list(check.rows);
+  return json_line(object);
 }
 
 std::string to_text(const Check& check) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/base/step_events.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/comm/group.h"
@@ -32,6 +33,8 @@ struct RankStep {
   bool has_kinds = true;                    ///< false: `memory` has only peak_bytes, as accelerators count no kinds
   int64_t resident_bytes = 0;               ///< memory of the process (PredictedRole::resident_bytes); 0 = unknown
   double seconds = 0;                       ///< of the step; 0 = unknown
+
+  void fields(Fields& f);
 };
 
 /// Returns the calls of a recorded step, counted as comm::Traffic counts them.
@@ -52,6 +55,8 @@ struct CountedStep {
   /// Calls and memory that train::record_step() finds with the documents of the rank's rows. Absent if no row has
   /// several documents, because then the prediction holds as it is
   std::optional<RankStep> recorded;
+
+  void fields(Fields& f);
 };
 
 /// Makes two steps with the rule of the models, and counts the second one. `next` returns this replica's rows of a
@@ -81,6 +86,7 @@ struct CheckRow {
   /// Returns true for a number that must be equal and is not. Bytes differ from half a byte on: sums of parts of a byte
   /// are rounded.
   bool differs() const;
+  void fields(Fields& f);  ///< without `must_equal`, which JSON does not have
   bool operator==(const CheckRow&) const = default;
 };
 

@@ -7,11 +7,15 @@
 #include <map>
 #include <string>
 
+#include "colossal/base/fields.h"
+
 namespace colossal::report {
 
 /// The members of Metric that describe a curve. Empty texts are left out of the file.
 struct MetricEntry {
   std::string unit = {}, plot = {}, legend = {};
+
+  void fields(Fields& f);
 };
 
 using MetricNames = std::map<std::string, MetricEntry, std::less<>>;

@@ -6,12 +6,30 @@
 #include "colossal/base/error.h"
 #include "colossal/base/html.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/report/recorded_run.h"
 
 namespace colossal::report {
 namespace {
+
+/// What a report uses of a plan::Prediction, which is in a higher layer.
+struct StoredStep {
+  struct Role {
+    int64_t resident_bytes = 0;
+    void fields(Fields& f) { f.member("resident_bytes", resident_bytes); }
+  };
+  double step_seconds = 0;
+  int64_t peak_bytes = 0;
+  std::vector<Role> roles;
+
+  void fields(Fields& f) {
+    f.member("step_seconds", step_seconds);
+    f.member("peak_bytes", peak_bytes);
+    f.member("roles", roles);
+  }
+};
 
 /// Returns the values of a metric after the first step, which includes the warm-up.
 std::vector<double> later_values(const RecordedSteps& steps, const char* name) {
@@ -42,17 +60,16 @@ std::string measured_bytes(const RecordedSteps& steps, const char* name) {
 
 PredictedStep parse_predicted_step(const std::string& text) {
   const nlohmann::json object = parse_json_object(text, "the prediction", "report");
-  const auto number_at = [](const nlohmann::json& from, const char* name) {
-    require(from.is_object() && from.contains(name) && from[name].is_number(), "report",
-            "a prediction must have the number ", name, "; run the training again to write it");
-    return from[name].get<double>();
-  };
-  PredictedStep step{.seconds = number_at(object, "step_seconds"),
-                     .device_bytes = static_cast<int64_t>(number_at(object, "peak_bytes"))};
-  require(object.contains("roles") && object["roles"].is_array(), "report", "a prediction must have the list roles");
-  for (const nlohmann::json& role : object["roles"])
-    step.resident_bytes = std::max(step.resident_bytes, static_cast<int64_t>(number_at(role, "resident_bytes")));
-  return step;
+  try {
+    const auto stored = read_stored<StoredStep>(object, "report");
+    PredictedStep step{.seconds = stored.step_seconds, .device_bytes = stored.peak_bytes};
+    for (const StoredStep::Role& role : stored.roles)
+      step.resident_bytes = std::max(step.resident_bytes, role.resident_bytes);
+    return step;
+  } catch (const Error& error) {
+    throw Error("report", concat("a prediction must have the members that `colossal plan --json` writes: ",
+                                 error.message(), "; run the training again to write it"));
+  }
 }
 
 std::vector<PredictedRow> predicted_rows(const RecordedRun& run) {

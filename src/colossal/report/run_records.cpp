@@ -8,34 +8,19 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::report {
 namespace {
 
-using RecordJson = nlohmann::ordered_json;
-
 constexpr int64_t kMaxRecordsBytes = int64_t{4} << 30;
 constexpr int64_t kRanksOfEachStep = 64;  // with more ranks, fewer steps are recorded
-
-std::string dumped(const RecordJson& object) {
-  return object.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
-}
 
 double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 StartRecord start_of(const nlohmann::json& object) {
-  StartRecord start{.kind = object.at("kind").get<std::string>(),
-                    .after = object.at("after").get<int64_t>(),
-                    .time = object.at("time").get<double>(),
-                    .command = object.at("command").get<std::vector<std::string>>(),
-                    .version = object.at("version").get<std::string>(),
-                    .revision = object.value("revision", "")};
-  for (const auto& axis : object.at("mesh"))
-    start.mesh.push_back({axis.at("name").get<std::string>(), axis.at("size").get<int>()});
-  for (const auto& fact : object.at("facts"))
-    start.facts.emplace_back(fact.at("name").get<std::string>(), fact.at("value").get<std::string>());
+  const auto start = read_stored<StartRecord>(object, "records");
   for (const MeshAxis& axis : start.mesh)
     require(axis.size >= 1 && axis.size <= 1 << 20, "records", "a mesh axis must have 1 to 2^20 ranks: got ",
             axis.size);
@@ -77,27 +62,48 @@ void end_last_line(RecordFile& file) {
 
 }  // namespace
 
-std::string to_json_line(const StartRecord& start) {
-  RecordJson mesh = RecordJson::array(), facts = RecordJson::array();
-  for (const MeshAxis& axis : start.mesh) mesh.push_back({{"name", axis.name}, {"size", axis.size}});
-  for (const auto& [name, value] : start.facts) facts.push_back({{"name", name}, {"value", value}});
-  RecordJson object = {
-      {"kind", start.kind},       {"after", start.after}, {"time", start.time}, {"command", start.command},
-      {"version", start.version}, {"mesh", mesh},         {"facts", facts}};
-  if (!start.revision.empty()) object["revision"] = start.revision;
-  return dumped({{"start", object}});
+void MeshAxis::fields(Fields& f) {
+  f.member("name", name);
+  f.member("size", size);
 }
 
-std::string to_json_line(const SampleRecord& sample) {
-  RecordJson object = {{"step", sample.step}, {"prompt", sample.prompt}, {"text", sample.text}};
-  if (!sample.file.empty()) object["file"] = sample.file;
-  return dumped({{"sample", std::move(object)}});
+void RunFact::fields(Fields& f) {
+  f.member("name", name);
+  f.member("value", value);
 }
+
+void StartRecord::fields(Fields& f) {
+  f.member("kind", kind);
+  f.member("after", after);
+  f.member("time", time);
+  f.member("command", command);
+  f.member("version", version);
+  f.member("mesh", mesh);
+  f.member("facts", facts);
+  f.optional(revision.empty()).member("revision", revision);
+}
+
+void SampleRecord::fields(Fields& f) {
+  f.member("step", step);
+  f.member("prompt", prompt);
+  f.member("text", text);
+  f.optional(file.empty()).member("file", file);
+}
+
+void RankMetrics::fields(Fields& f) {
+  f.member("step", step);
+  f.member("seconds", seconds);
+  f.member("peak_bytes", peak_bytes);
+}
+
+std::string to_json_line(const StartRecord& start) { return json_line({{"start", to_json_object(start)}}); }
+
+std::string to_json_line(const SampleRecord& sample) { return json_line({{"sample", to_json_object(sample)}}); }
 
 std::string to_json_line(const RankMetrics& ranks) {
-  RecordJson seconds = RecordJson::array();
-  for (const double value : ranks.seconds) seconds.push_back(microseconds(value));
-  return dumped({{"step", ranks.step}, {"seconds", seconds}, {"peak_bytes", ranks.peak_bytes}});
+  RankMetrics rounded = ranks;
+  for (double& seconds : rounded.seconds) seconds = microseconds(seconds);
+  return json_line(to_json_object(rounded));
 }
 
 RunRecorder::RunRecorder(const std::string& history, const std::string& ranks, bool anew)
@@ -126,15 +132,13 @@ void RunRecorder::write(const RankMetrics& ranks) {
 RunHistory read_history(const std::string& path, DamagedLines& damaged) {
   RunHistory history;
   for_each_record(path, damaged, [&](const nlohmann::json& object) {
-    if (object.contains("start")) {
-      history.starts.push_back(start_of(object.at("start")));
+    if (const auto start = object.find("start"); start != object.end()) {
+      history.starts.push_back(start_of(*start));
       while (!history.samples.empty() && history.samples.back().step > history.starts.back().after)
         history.samples.pop_back();
       return;
     }
-    const nlohmann::json& sample = object.at("sample");
-    SampleRecord record{sample.at("step").get<int64_t>(), sample.at("prompt").get<std::string>(),
-                        sample.at("text").get<std::string>(), sample.value("file", "")};
+    auto record = read_stored<SampleRecord>(object.at("sample"), "records");
     const bool is_inside = record.file.starts_with("samples/") && record.file.find('/', 8) == std::string::npos;
     require(record.file.empty() || is_inside, "records", "a sample must be in samples/");
     drop_from(history.samples, record.step + 1);
@@ -149,8 +153,7 @@ RunHistory read_history(const std::string& path, DamagedLines& damaged) {
 std::vector<RankMetrics> read_rank_metrics(const std::string& path, DamagedLines& damaged) {
   std::vector<RankMetrics> steps;
   for_each_record(path, damaged, [&](const nlohmann::json& object) {
-    RankMetrics record{object.at("step").get<int64_t>(), object.at("seconds").get<std::vector<double>>(),
-                       object.at("peak_bytes").get<std::vector<int64_t>>()};
+    auto record = read_stored<RankMetrics>(object, "records");
     require(record.seconds.size() == record.peak_bytes.size(), "records", "ranks differ in number");
     drop_from(steps, record.step);
     steps.push_back(std::move(record));

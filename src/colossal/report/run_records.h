@@ -7,9 +7,9 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/report/metrics.h"
 #include "colossal/report/record_file.h"
 
@@ -19,6 +19,15 @@ namespace colossal::report {
 struct MeshAxis {
   std::string name;
   int size = 1;
+
+  void fields(Fields& f);
+};
+
+/// What a run says of itself: its model, the number of its parameters, its machine, ...
+struct RunFact {
+  std::string name, value;
+
+  void fields(Fields& f);
 };
 
 /// One start of a run: the first one, or a resumption.
@@ -30,7 +39,9 @@ struct StartRecord {
   std::string version = {}, revision = {};  ///< version and revision of colossal; revision is empty if
                                             ///< unknown
   std::vector<MeshAxis> mesh = {};          ///< outermost axis first
-  std::vector<std::pair<std::string, std::string>> facts = {};  ///< names and values: model, parameters, machine, ...
+  std::vector<RunFact> facts = {};
+
+  void fields(Fields& f);
 };
 
 /// What the model made: a text, or a file.
@@ -38,6 +49,8 @@ struct SampleRecord {
   int64_t step = 0;  ///< number of steps done
   std::string prompt, text;
   std::string file{};  ///< path within the run folder: "samples/step-000100-circle.png"; empty = a text
+
+  void fields(Fields& f);
 };
 
 /// The measurements of each rank in one step.
@@ -45,6 +58,8 @@ struct RankMetrics {
   int64_t step = 0;
   std::vector<double> seconds = {};      ///< per rank: time from the start of the step until the rank finished it
   std::vector<int64_t> peak_bytes = {};  ///< per rank: peak memory so far
+
+  void fields(Fields& f);
 };
 
 /// Return the line of a record, without its line end. Bytes that are not UTF-8 are replaced by U+FFFD.

@@ -7,7 +7,7 @@
 
 #include "colossal/base/base64.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/number.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/unicode.h"
@@ -21,10 +21,6 @@ constexpr const char* kCompletion = "text_completion";
 constexpr const char* kChat = "chat.completion";
 constexpr const char* kChatChunk = "chat.completion.chunk";
 
-std::string line_of(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 ordered_json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
@@ -32,9 +28,21 @@ ordered_json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
-ordered_json head_json(const AnswerHead& head, const char* object) {
+/// Returns an answer or event on one line. `usage` is null if it has none.
+std::string answer_line(const AnswerHead& head, const char* object, ordered_json choices, const ordered_json* usage) {
   const char* prefix = object == kCompletion ? "cmpl-" : "chatcmpl-";
-  return {{"id", prefix + head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+  ordered_json json = {{"id", prefix + head.id},
+                       {"object", object},
+                       {"created", head.created},
+                       {"model", head.model},
+                       {"choices", std::move(choices)}};
+  if (usage) json["usage"] = *usage;
+  return json_line(json);
+}
+
+std::string answer_line(const AnswerHead& head, const char* object, ordered_json choices, const Usage& usage) {
+  const ordered_json json = usage_json(usage);
+  return answer_line(head, object, std::move(choices), &json);
 }
 
 /// JSON has no infinity: tokens that a constraint or bias forbids get a low number.
@@ -127,17 +135,8 @@ ordered_json chat_choice(const AnswerHead& head, int64_t index, const char* cont
 }
 
 std::string event_of(const AnswerHead& head, const char* object, ordered_json choice) {
-  ordered_json json = head_json(head, object);
-  json["choices"] = ordered_json::array({std::move(choice)});
-  if (head.with_usage) json["usage"] = nullptr;
-  return line_of(json);
-}
-
-std::string usage_event(const AnswerHead& head, const char* object, const Usage& usage) {
-  ordered_json json = head_json(head, object);
-  json["choices"] = ordered_json::array();
-  json["usage"] = usage_json(usage);
-  return line_of(json);
+  const ordered_json none;  // the usage follows in an event of its own
+  return answer_line(head, object, ordered_json::array({std::move(choice)}), head.with_usage ? &none : nullptr);
 }
 
 std::string base64_of(const std::vector<float>& vector) {
@@ -161,17 +160,14 @@ ordered_json model_object(const std::string& name, int64_t created, int64_t max_
 }  // namespace
 
 std::string completion_json(const AnswerHead& head, const std::vector<ChoicePart>& choices, const Usage& usage) {
-  ordered_json json = head_json(head, kCompletion);
-  json["choices"] = ordered_json::array();
+  ordered_json list = ordered_json::array();
   for (size_t i = 0; i < choices.size(); ++i)
-    json["choices"].push_back(completion_choice(head, static_cast<int64_t>(i), choices[i]));
-  json["usage"] = usage_json(usage);
-  return line_of(json);
+    list.push_back(completion_choice(head, static_cast<int64_t>(i), choices[i]));
+  return answer_line(head, kCompletion, std::move(list), usage);
 }
 
 std::string chat_json(const AnswerHead& head, const std::vector<ChoicePart>& choices, const Usage& usage) {
-  ordered_json json = head_json(head, kChat);
-  json["choices"] = ordered_json::array();
+  ordered_json list = ordered_json::array();
   for (size_t i = 0; i < choices.size(); ++i) {
     const ChoicePart& part = choices[i];
     const auto index = static_cast<int64_t>(i);
@@ -179,10 +175,9 @@ std::string chat_json(const AnswerHead& head, const std::vector<ChoicePart>& cho
                             {"content", part.calls.empty() ? ordered_json(part.text) : text_or_null(part.text)},
                             {"refusal", nullptr}};
     if (!part.calls.empty()) message["tool_calls"] = calls_json(head, index, part.calls, 0, false);
-    json["choices"].push_back(chat_choice(head, index, "message", std::move(message), part));
+    list.push_back(chat_choice(head, index, "message", std::move(message), part));
   }
-  json["usage"] = usage_json(usage);
-  return line_of(json);
+  return answer_line(head, kChat, std::move(list), usage);
 }
 
 std::string completion_event(const AnswerHead& head, int64_t index, const ChoicePart& part) {
@@ -204,19 +199,19 @@ std::string chat_role_event(const AnswerHead& head, int64_t index) {
 }
 
 std::string completion_usage_event(const AnswerHead& head, const Usage& usage) {
-  return usage_event(head, kCompletion, usage);
+  return answer_line(head, kCompletion, ordered_json::array(), usage);
 }
 
 std::string chat_usage_event(const AnswerHead& head, const Usage& usage) {
-  return usage_event(head, kChatChunk, usage);
+  return answer_line(head, kChatChunk, ordered_json::array(), usage);
 }
 
 std::string model_json(const std::string& name, int64_t created, int64_t max_model_len) {
-  return line_of(model_object(name, created, max_model_len));
+  return json_line(model_object(name, created, max_model_len));
 }
 
 std::string models_json(const std::string& name, int64_t created, int64_t max_model_len) {
-  return line_of({{"object", "list"}, {"data", ordered_json::array({model_object(name, created, max_model_len)})}});
+  return json_line({{"object", "list"}, {"data", ordered_json::array({model_object(name, created, max_model_len)})}});
 }
 
 std::string embeddings_json(const std::string& model, const std::vector<std::vector<float>>& vectors, bool base64,
@@ -232,16 +227,16 @@ std::string embeddings_json(const std::string& model, const std::vector<std::vec
     }
     data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", std::move(vector)}});
   }
-  return line_of({{"object", "list"},
-                  {"data", std::move(data)},
-                  {"model", model},
-                  {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}});
+  return json_line({{"object", "list"},
+                    {"data", std::move(data)},
+                    {"model", model},
+                    {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}});
 }
 
 std::string tokenize_json(const std::vector<int64_t>& tokens, int64_t max_model_len) {
-  return line_of({{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", max_model_len}});
+  return json_line({{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", max_model_len}});
 }
 
-std::string detokenize_json(const std::string& text) { return line_of({{"prompt", text::valid_utf8(text)}}); }
+std::string detokenize_json(const std::string& text) { return json_line({{"prompt", text::valid_utf8(text)}}); }
 
 }  // namespace colossal::serve

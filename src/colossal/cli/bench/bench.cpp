@@ -8,7 +8,7 @@
 
 #include "colossal/base/suggest.h"
 #include "colossal/cli/commands.h"
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
 #include "colossal/report/report_page.h"
 
 namespace colossal::cli {

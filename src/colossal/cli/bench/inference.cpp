@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/number.h"
 #include "colossal/cli/bench/bench.h"
 #include "colossal/cli/bench/table.h"
@@ -25,8 +27,6 @@
 namespace colossal::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct InferenceRequest {
   ModelOptions model;
   infer::EngineOptions engine;
@@ -35,6 +35,69 @@ struct InferenceRequest {
   int64_t rounds = 3;
   std::string kernels = "auto";
   bool as_json = false;
+};
+
+/// Percentiles of seconds.
+struct Latencies {
+  double p50 = 0, p90 = 0, p99 = 0;
+
+  void fields(Fields& f) { f.member("p50", p50), f.member("p90", p90), f.member("p99", p99); }
+};
+
+/// Timing of a batch size.
+struct BatchTiming {
+  int64_t count = 0;
+  double first_token_seconds = 0, prompt_tokens_per_second = 0, tokens_per_second = 0;
+  std::optional<double> of_bound{};  ///< share of the bound that memory sets; none if there is no bound
+
+  void fields(Fields& f) {
+    f.member("count", count);
+    f.member("first_token_seconds", first_token_seconds);
+    f.member("prompt_tokens_per_second", prompt_tokens_per_second);
+    f.member("tokens_per_second", tokens_per_second);
+    f.member("of_bound", of_bound);
+  }
+};
+
+/// Timing of requests that arrive at random times.
+struct LoadTiming {
+  double requests_per_second = 0;
+  int64_t requests = 0;
+  double tokens_per_second = 0;
+  int64_t preempted = 0;
+  std::optional<Latencies> first_token_seconds, token_seconds, request_seconds;
+
+  void fields(Fields& f) {
+    f.member("requests_per_second", requests_per_second);
+    f.member("requests", requests);
+    f.member("tokens_per_second", tokens_per_second);
+    f.member("preempted", preempted);
+    f.member("first_token_seconds", first_token_seconds);
+    f.member("token_seconds", token_seconds);
+    f.member("request_seconds", request_seconds);
+  }
+};
+
+struct InferenceTiming {
+  std::string model, kernels;
+  int64_t cache_bytes_per_token = 0, prompt_tokens = 0, new_tokens = 0;
+  int64_t weight_bytes = 0;  ///< 0 = the weights are not packed, so no bound is known
+  double bandwidth_bytes_per_second = 0, bound_steps_per_second = 0;
+  std::vector<BatchTiming> sequences{};
+  std::optional<LoadTiming> load{};
+
+  void fields(Fields& f) {
+    f.member("model", model);
+    f.member("kernels", kernels);
+    f.member("cache_bytes_per_token", cache_bytes_per_token);
+    f.member("prompt_tokens", prompt_tokens);
+    f.member("new_tokens", new_tokens);
+    f.optional(weight_bytes == 0).member("weight_bytes", weight_bytes);
+    f.optional(weight_bytes == 0).member("bandwidth_bytes_per_second", bandwidth_bytes_per_second);
+    f.optional(weight_bytes == 0).member("bound_steps_per_second", bound_steps_per_second);
+    f.optional(sequences.empty()).member("sequences", sequences);
+    f.optional(!load).member("load", load);
+  }
 };
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -98,12 +161,9 @@ Pass typical(infer::Engine& engine, const InferenceRequest& request, int64_t req
   return {infer::percentile(first, 0.5), infer::percentile(decode, 0.5)};
 }
 
-Json latencies(const std::vector<double>& seconds) {
-  if (seconds.empty()) return nullptr;
-  Json values;
-  for (const auto& [name, share] : {std::pair{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}})
-    values[name] = infer::percentile(seconds, share);
-  return values;
+std::optional<Latencies> latencies(const std::vector<double>& seconds) {
+  if (seconds.empty()) return std::nullopt;
+  return Latencies{infer::percentile(seconds, 0.5), infer::percentile(seconds, 0.9), infer::percentile(seconds, 0.99)};
 }
 
 /// Returns the clock of the first rank, broadcast to all ranks.
@@ -113,7 +173,8 @@ std::function<double()> shared_clock(const LoadedModel& loaded) {
 
 /// Measures requests that arrive at random times, by default half as many per second as `decode`, the decoding
 /// throughput in tokens per second, sustains.
-Json under_load(infer::Engine& engine, const InferenceRequest& request, const LoadedModel& loaded, double decode) {
+LoadTiming under_load(infer::Engine& engine, const InferenceRequest& request, const LoadedModel& loaded,
+                      double decode) {
   infer::LoadOptions load = request.load;
   // All ranks must use the same rate, the one measured by the first rank's clock.
   const double sustained = comm::sum(loaded.mesh.all(), loaded.speaks() ? decode : 0);
@@ -121,59 +182,57 @@ Json under_load(infer::Engine& engine, const InferenceRequest& request, const Lo
   const int64_t preempted = engine.counts().preempted;
   const int64_t words = loaded.saved.model->decoding_model().shape.vocabulary;
   const infer::Served served = infer::serve(engine, infer::random_arrivals(load, words), shared_clock(loaded));
-  return {{"requests_per_second", load.rate},
-          {"requests", load.requests},
-          {"tokens_per_second", static_cast<double>(served.tokens) / served.seconds},
-          {"preempted", engine.counts().preempted - preempted},
-          {"first_token_seconds", latencies(served.first_token)},
-          {"token_seconds", latencies(served.token)},
-          {"request_seconds", latencies(served.whole)}};
+  return {.requests_per_second = load.rate,
+          .requests = load.requests,
+          .tokens_per_second = static_cast<double>(served.tokens) / served.seconds,
+          .preempted = engine.counts().preempted - preempted,
+          .first_token_seconds = latencies(served.first_token),
+          .token_seconds = latencies(served.token),
+          .request_seconds = latencies(served.whole)};
 }
 
-Json results(const InferenceRequest& request, const LoadedModel& loaded) {
+InferenceTiming results(const InferenceRequest& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const int64_t words = saved.model->decoding_model().shape.vocabulary;
   infer::EngineOptions options = loaded.engine(request.engine);
   options.keeps_prefixes = false;  // each round must compute its prompts again
   infer::Engine engine(*saved.model, options);
-  Json result{{"model", saved.model->decoding_model().shape.architecture->name},
-              {"kernels", ops::name(ops::instruction_set())},
-              {"cache_bytes_per_token", infer::ModelRunner::bytes_of_token(*saved.model, options.cache_dtype)},
-              {"prompt_tokens", request.load.prompt_tokens},
-              {"new_tokens", request.load.new_tokens}};
-  double bound = 0;
-  if (saved.packed && saved.packed->bytes() > 0) {
-    const double bandwidth = read_bandwidth();
-    bound = bandwidth / static_cast<double>(saved.packed->bytes());
-    result["weight_bytes"] = saved.packed->bytes();
-    result["bandwidth_bytes_per_second"] = bandwidth;
-    result["bound_steps_per_second"] = bound;
+  InferenceTiming result{.model = saved.model->decoding_model().shape.architecture->name,
+                         .kernels = std::string(ops::name(ops::instruction_set())),
+                         .cache_bytes_per_token = infer::ModelRunner::bytes_of_token(*saved.model, options.cache_dtype),
+                         .prompt_tokens = request.load.prompt_tokens,
+                         .new_tokens = request.load.new_tokens};
+  const bool has_bound = saved.packed && saved.packed->bytes() > 0;
+  if (has_bound) {
+    result.weight_bytes = saved.packed->bytes();
+    result.bandwidth_bytes_per_second = read_bandwidth();
+    result.bound_steps_per_second = result.bandwidth_bytes_per_second / static_cast<double>(result.weight_bytes);
   }
   measured(engine, {.prompt_tokens = request.load.prompt_tokens, .new_tokens = 4}, 1, 0, words);  // warm-up
   double most = 0;
   for (const int64_t count : request.batches) {
     const Pass pass = typical(engine, request, count, words);
     const auto all_prompts = static_cast<double>(count * request.load.prompt_tokens);
-    result["sequences"].push_back(
-        {{"count", count},
-         {"first_token_seconds", pass.first_token},
-         {"prompt_tokens_per_second", all_prompts / pass.first_token},
-         {"tokens_per_second", pass.decode},
-         {"of_bound", bound > 0 ? Json(pass.decode / bound / static_cast<double>(count)) : Json(nullptr)}});
+    BatchTiming& timing = result.sequences.emplace_back();
+    timing = {.count = count,
+              .first_token_seconds = pass.first_token,
+              .prompt_tokens_per_second = all_prompts / pass.first_token,
+              .tokens_per_second = pass.decode};
+    if (has_bound) timing.of_bound = pass.decode / result.bound_steps_per_second / static_cast<double>(count);
     most = std::max(most, pass.decode);
   }
-  if (request.load.requests > 0) result["load"] = under_load(engine, request, loaded, most);
+  if (request.load.requests > 0) result.load = under_load(engine, request, loaded, most);
   return result;
 }
 
-void print(const Json& result) {
-  std::printf("%s, prompts of %lld tokens, completions of %lld, kernels %s\n",
-              result["model"].get<std::string>().c_str(), static_cast<long long>(result["prompt_tokens"]),
-              static_cast<long long>(result["new_tokens"]), result["kernels"].get<std::string>().c_str());
-  if (result.contains("weight_bytes"))
+void print(const InferenceTiming& result) {
+  std::printf("%s, prompts of %lld tokens, completions of %lld, kernels %s\n", result.model.c_str(),
+              static_cast<long long>(result.prompt_tokens), static_cast<long long>(result.new_tokens),
+              result.kernels.c_str());
+  if (result.weight_bytes > 0)
     std::printf("Each rank reads %s of weights per step, its threads %.1f GB/s from memory: at most %.1f steps/s\n",
-                print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
-                result["bound_steps_per_second"].get<double>());
+                print_bytes(result.weight_bytes).c_str(), result.bandwidth_bytes_per_second * 1e-9,
+                result.bound_steps_per_second);
   std::printf("\n");
   const BenchTable table({{"sequences", 9},
                           {"first token, s", 14, 3},
@@ -181,26 +240,21 @@ void print(const Json& result) {
                           {"decode, tokens/s", 16, 1},
                           {"/ bound", 8}});
   table.print_head();
-  for (const Json& row : result["sequences"]) {
-    const Json& of_bound = row["of_bound"];
-    table.print_row({row["count"].get<int64_t>(), row["first_token_seconds"].get<double>(),
-                     row["prompt_tokens_per_second"].get<double>(), row["tokens_per_second"].get<double>(),
-                     of_bound.is_null() ? "" : fixed_text(100 * of_bound.get<double>(), 0) + "%"});
-  }
-  if (!result.contains("load")) return;
-  const Json& load = result["load"];
+  for (const BatchTiming& row : result.sequences)
+    table.print_row({row.count, row.first_token_seconds, row.prompt_tokens_per_second, row.tokens_per_second,
+                     row.of_bound ? fixed_text(100 * *row.of_bound, 0) + "%" : ""});
+  if (!result.load) return;
+  const LoadTiming& load = *result.load;
   std::printf("\n%lld requests, %.2f per second on average: %.1f tokens/s, %lld preemptions\n",
-              static_cast<long long>(load["requests"]), load["requests_per_second"].get<double>(),
-              load["tokens_per_second"].get<double>(), static_cast<long long>(load["preempted"]));
+              static_cast<long long>(load.requests), load.requests_per_second, load.tokens_per_second,
+              static_cast<long long>(load.preempted));
   std::printf("\n");
   const BenchTable latencies({{"seconds", -26}, {"median", 8, 3}, {"90 %", 8, 3}, {"99 %", 8, 3}});
   latencies.print_head();
-  for (const auto& [key, name] : {std::pair{"first_token_seconds", "first token"},
-                                  {"token_seconds", "each later token"},
-                                  {"request_seconds", "whole request"}})
-    if (const Json& values = load[key]; !values.is_null())
-      latencies.print_row(
-          {name, values["p50"].get<double>(), values["p90"].get<double>(), values["p99"].get<double>()});
+  for (const auto& [seconds, name] : {std::pair{&load.first_token_seconds, "first token"},
+                                      {&load.token_seconds, "each later token"},
+                                      {&load.request_seconds, "whole request"}})
+    if (*seconds) latencies.print_row({name, (*seconds)->p50, (*seconds)->p90, (*seconds)->p99});
 }
 
 }  // namespace
@@ -241,10 +295,10 @@ int bench_inference(const Arguments& arguments) {
   Arguments words{"inference"};  // arguments of the ranks that this process starts
   words.insert(words.end(), arguments.begin(), arguments.end());
   return with_model(r.model, "bench", words, nullptr, [&](const LoadedModel& loaded) {
-    const Json result = results(r, loaded);
+    const InferenceTiming result = results(r, loaded);
     if (!loaded.speaks()) return 0;
     if (r.as_json)
-      std::puts(result.dump(2).c_str());
+      std::puts(to_json_object(result).dump(2).c_str());
     else
       print(result);
     return 0;

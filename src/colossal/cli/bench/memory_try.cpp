@@ -7,7 +7,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/machine.h"
 #include "colossal/comm/run_ranks.h"
@@ -94,48 +94,38 @@ MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_event
   return result;
 }
 
-std::string to_json(const MemoryTry& t) {
-  nlohmann::json events = nlohmann::json::array();
-  for (const memory::TierEvent& event : t.events)
-    events.push_back({static_cast<int>(event.kind), event.number, event.bytes});
-  return nlohmann::json{{"parameters", t.parameters},
-                        {"seconds", t.seconds},
-                        {"loss", t.loss},
-                        {"resident_bytes", t.resident_bytes},
-                        {"host_bytes", t.host_bytes},
-                        {"disk_bytes", t.disk_bytes},
-                        {"device_bytes", t.device_bytes},
-                        {"bytes_copied", t.bytes_copied},
-                        {"bytes_read", t.bytes_read},
-                        {"bytes_written", t.bytes_written},
-                        {"evictions", t.evictions},
-                        {"optimal_evictions", t.optimal_evictions},
-                        {"optimal_bytes_read", t.optimal_bytes_read},
-                        {"events", std::move(events)}}
-      .dump();
+void MemoryTry::fields(Fields& f) {
+  f.member("parameters", parameters);
+  f.member("seconds", seconds);
+  f.member("loss", loss);
+  f.member("resident_bytes", resident_bytes);
+  f.member("host_bytes", host_bytes);
+  f.member("disk_bytes", disk_bytes);
+  f.member("device_bytes", device_bytes);
+  f.member("bytes_copied", bytes_copied);
+  f.member("bytes_read", bytes_read);
+  f.member("bytes_written", bytes_written);
+  f.member("evictions", evictions);
+  f.member("optimal_evictions", optimal_evictions);
+  f.member("optimal_bytes_read", optimal_bytes_read);
+  std::vector<int64_t> numbers;  // three of each event, because an object of each would be a long text
+  for (const memory::TierEvent& event : events)
+    numbers.insert(numbers.end(), {static_cast<int64_t>(event.kind), static_cast<int64_t>(event.number), event.bytes});
+  f.member("events", numbers);
+  events.clear();
+  for (size_t i = 0; i + 2 < numbers.size(); i += 3)
+    events.push_back(
+        {static_cast<memory::TierEvent::Kind>(numbers[i]), static_cast<size_t>(numbers[i + 1]), numbers[i + 2]});
 }
 
+std::string to_json(const MemoryTry& measured) { return to_json_object(measured).dump(); }
+
 MemoryTry memory_try_of(const std::string& line) {
+  const nlohmann::json object = parse_json_object(line, "a try", "bench");
   try {
-    const nlohmann::json object = parse_json_object(line, "a try", "bench");
-    MemoryTry t{.parameters = object.at("parameters"),
-                .seconds = object.at("seconds"),
-                .loss = object.at("loss"),
-                .resident_bytes = object.at("resident_bytes"),
-                .host_bytes = object.at("host_bytes"),
-                .disk_bytes = object.at("disk_bytes"),
-                .device_bytes = object.at("device_bytes"),
-                .bytes_copied = object.at("bytes_copied"),
-                .bytes_read = object.at("bytes_read"),
-                .bytes_written = object.at("bytes_written"),
-                .evictions = object.at("evictions"),
-                .optimal_evictions = object.at("optimal_evictions"),
-                .optimal_bytes_read = object.at("optimal_bytes_read")};
-    for (const nlohmann::json& event : object.at("events"))
-      t.events.push_back({static_cast<memory::TierEvent::Kind>(event.at(0).get<int>()), event.at(1), event.at(2)});
-    return t;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error("bench", concat("the output of a trial must be its measurements: ", error.what()));
+    return read_stored<MemoryTry>(object, "bench");
+  } catch (const Error& error) {
+    throw Error("bench", concat("the output of a trial must be its measurements: ", error.message()));
   }
 }
 

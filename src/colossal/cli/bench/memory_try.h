@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/fields.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/run/config.h"
 
@@ -23,6 +24,8 @@ struct MemoryTry {
   double evictions = 0, optimal_evictions = 0;  ///< tensors evicted; mean of memory::offline_optimum()
   int64_t optimal_bytes_read = 0;               ///< bytes read from disk, mean of memory::offline_optimum()
   std::vector<memory::TierEvent> events{};      ///< empty unless `with_events` (measured_try())
+
+  void fields(Fields& f);
 };
 
 /// Dimension in which the GPT grows: its number of layers, or of heads of 64 features.

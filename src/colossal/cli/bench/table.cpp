@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "colossal/base/number.h"
-#include "colossal/report/html.h"
+#include "colossal/base/html.h"
 
 namespace colossal::cli {
 namespace {
