@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "colossal/cli/local_engine.h"
+#include "colossal/serve/local_engine.h"
 #include "parts.h"
 #include "text.h"
 
 namespace colossal::binding {
 namespace {
 
-using cli::AnswerPart;
-using cli::LocalEngine;
-using cli::LocalRequest;
+using serve::AnswerPart;
+using serve::LocalEngine;
+using serve::LocalRequest;
 
 /// Returns the name of a finish reason, as `colossal generate` prints it; None while the answer goes on.
 py::object finish_name(infer::FinishReason reason) {
@@ -60,7 +60,10 @@ void bind_engine(py::module_& module) {
       .def("descriptor", &LocalRequest::descriptor)
       .def("cancel", &LocalRequest::cancel, WithoutGil());
   py::class_<LocalEngine, Held<LocalEngine>>(module, "Engine")
-      .def(py::init<const cli::Arguments&>(), py::arg("arguments"), WithoutGil())
+      .def(py::init([](const std::string& json) {
+             return std::make_unique<LocalEngine>(serve::read_local_engine_options(json)).release();
+           }),
+           py::arg("options"), WithoutGil())
       .def(
           "submit",
           [](LocalEngine& engine, std::vector<int64_t> prompt, const std::string& json, int64_t index) {

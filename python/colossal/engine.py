@@ -21,8 +21,6 @@ Prompt = str | Sequence[int]
 """A text, or a list of token ids."""
 
 _WAIT = 0.1  # seconds between two looks for Ctrl-C
-_FLAGS = {"device": "--run.device", "memory_device": "--memory.device", "memory_host": "--memory.host",
-          "memory_disk": "--memory.disk"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,12 +189,9 @@ class Engine:
         given = dict(locals())
         del given["self"], given["folder"]
         self._folder = os.fspath(folder)
-        words = ["--from", self._folder]
-        for name, value in given.items():
-            if value is not None:
-                words += [_FLAGS.get(name, "--" + name.replace("_", "-")), str(value)]
+        options = {"from": self._folder} | {name: value for name, value in given.items() if value is not None}
         self._own = OwnProcess("engine", "an engine", "make an engine in the child, or start it with the method spawn")
-        self._held = _binding.Engine(words)
+        self._held = _binding.Engine(json.dumps(options, default=_plain))
         weakref.finalize(self, _close, self._held, self._own)  # also before the interpreter ends
         for notice in self._handle.notices():
             logging.getLogger("colossal").warning(notice)
@@ -321,6 +316,13 @@ class Engine:
 def _close(held: _binding.Engine, own: OwnProcess) -> None:
     if own.is_this:  # a child has no thread of the engine to wait for
         held.close()
+
+
+def _plain(value: Any) -> str | int:
+    """Returns a value of a type that JSON lacks: an integer of another library as int, a path and others as text."""
+    if hasattr(value, "__index__"):
+        return int(value.__index__())
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
 def _options(

@@ -96,7 +96,7 @@ const std::vector<std::string> kHeaders{
     "infer/decoding/lone_runner.h",
     "infer/prompts/lines.h",
     "infer/request.h",
-    "infer/decoding/runner.h",
+    "infer/decoding/step_runner.h",
     "models/model.h",
     "models/task_batch.h",
     "base/typed_parts.h",

@@ -23,5 +23,12 @@ TEST(Join, PrintsWhatAFunctionReturns) {
   EXPECT_EQ(join(axes, ",", &std::pair<const std::string, int>::second), "2,4");
 }
 
+TEST(Join, ListsNamesAsASentenceHasThem) {
+  EXPECT_EQ(listed({}), "");
+  EXPECT_EQ(listed({"a"}), "a");
+  EXPECT_EQ(listed({"a", "b"}), "a and b");
+  EXPECT_EQ(listed({"a", "b", "c"}), "a, b and c");
+}
+
 }  // namespace
 }  // namespace colossal::join_test

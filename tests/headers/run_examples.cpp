@@ -16,7 +16,7 @@
 #include "colossal/base/step_memory.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/infer/decoding/lone_runner.h"
-#include "colossal/infer/decoding/runner.h"
+#include "colossal/infer/decoding/step_runner.h"
 #include "colossal/infer/embeddings/pooling.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generation_defaults.h"
@@ -271,7 +271,7 @@ void prompt_lines(infer::Engine& engine, const text::Tokenizer& tokenizer, const
 
 namespace colossal::infer::header_examples {
 
-at::Tensor runner(Runner& runner, Scheduler& scheduler) {
+at::Tensor runner(StepRunner& runner, Scheduler& scheduler) {
   const std::vector<Scheduler::ScheduledTokens> step = scheduler.next();
   const at::Tensor logits = runner.logits(scheduler, step);
   return logits;

@@ -1,6 +1,4 @@
 // Sampling under a grammar: for any logits, the sampled text is JSON of the schema.
-#include "colossal/infer/decoding/grammar_constraint.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "colossal/serve/request_log.h"
+#include "colossal/serve/service.h"
 
 namespace colossal::serve::metrics_test {
 namespace {

@@ -13,7 +13,6 @@
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/prompts/answer_stream.h"
-#include "colossal/infer/prompts/answers.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/unicode.h"

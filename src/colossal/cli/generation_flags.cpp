@@ -115,7 +115,7 @@ std::vector<std::string> given_names(const CLI::App& app) {
 std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::string& folder,
                                              infer::SamplingOptions& sampling) {
   const infer::GenerationDefaults defaults = infer::read_generation_defaults(folder);
-  const auto take = [&](const char* option, auto infer::SamplingOptions::*member) {
+  const auto take = [&](const char* option, auto infer::SamplingOptions::* member) {
     if (app.count(option) == 0) sampling.*member = defaults.sampling.*member;
   };
   take("--temperature", &infer::SamplingOptions::temperature);
@@ -128,7 +128,7 @@ std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::str
 
 void say_sampling(const infer::SamplingOptions& sampling, const std::vector<std::string>& ignored) {
   say("sampling: " + infer::description_of(sampling));
-  if (!ignored.empty()) say(subject_of(ignored) + " no effect here (generation_config.json)");
+  if (!ignored.empty()) say(infer::notice_of_ignored(ignored));
 }
 
 void refuse_unused_sampling(const CLI::App& app, const infer::SamplingOptions& sampling) {

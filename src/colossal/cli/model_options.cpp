@@ -1,23 +1,19 @@
 #include "colossal/cli/model_options.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <variant>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/base/model_path.h"
-#include "colossal/base/run_folder.h"
+#include "colossal/base/fields.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
-#include "colossal/formats/gguf_file.h"
-#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
-#include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
 
@@ -75,54 +71,33 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
       ->check(CLI::PositiveNumber);
 }
 
-void add_precision(CLI::App& app, ModelOptions& options) {
-  app.add_option("--precision,--precision.mode", options.precision.mode,
-                 "dtype of weights and activations; default: that of the run's master weights, or fp32")
-      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  app.add_option("--quantize", options.quantize,
-                 "weight format, quantized while loading: int8 or int4 with a scale per group of inputs, fp8 (e4m3) "
-                 "with a scale per output; default: not quantized")
-      ->check(CLI::IsMember({"int8", "int4", "fp8"}));
-  app.add_option("--group-size", options.group_size,
-                 "number of inputs that share a scale of int8 or int4, a multiple of 8")
-      ->capture_default_str();
-}
+/// Adds a flag for each field of a serve::ModelOptions.
+class ModelFlagAdder : public Fields {
+ public:
+  explicit ModelFlagAdder(CLI::App& app) : app_(app) {}
 
-void add_memory(CLI::App& app, run::MemoryConfig& memory) {
-  add_size(app, "--memory.device", memory.device,
-           "GPU memory per rank for weights; the other weights are in host memory and copied for every token; default: "
-           "all weights, or with memory.host or memory.disk what is read at a time");
-  add_size(app, "--memory.host", memory.host,
-           "host memory of this machine, over all ranks, for weights outside memory.device; weights that do not fit "
-           "are read from memory.disk for every token; default: all weights");
-  app.add_option("--memory.disk", memory.disk,
-                 "folder for weights that do not fit, emptied at the end; without memory.host it holds as many weights "
-                 "as possible");
-  app.add_option("--memory.placement", memory.placement, "eviction policy: which weights are not in memory.host")
-      ->capture_default_str()
-      ->check(CLI::IsMember(memory::eviction_policy_names()));
-}
+ private:
+  void visit(const Field& field) override {
+    std::string flag = serve::flag_of(field.name);
+    if (flag == "--precision") flag += ",--precision.mode";
+    if (field.is_bytes) return add_size(app_, flag, *std::get<int64_t*>(field.value), field.help);
+    if (auto* const* text = std::get_if<std::string*>(&field.value)) {
+      CLI::Option* option = app_.add_option(flag, **text, field.help)->capture_default_str();
+      if (!field.choices.empty()) option->check(CLI::IsMember(field.choices));
+      return;
+    }
+    CLI::Option* option = app_.add_option(flag, *std::get<int64_t*>(field.value), field.help)->capture_default_str();
+    if (field.max < kMaxInteger)
+      option->check(CLI::Range(field.min, field.max));
+    else if (field.min == 1)
+      option->check(CLI::PositiveNumber);
+  }
+  void visit_rest(ConfigDocument&) override {}
+  void enter(const char*, const char*, const char*) override {}
+  void leave() override {}
 
-constexpr int64_t kDraftTokens = 4;  // each draft token costs a pass, and later ones are accepted less often
-
-/// Checks that tokens of both models have the same text. Errors ("draft"): tokens that differ.
-void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
-  const int64_t common = std::min(own.vocabulary_size(), draft.vocabulary_size());
-  for (int64_t id = 0; id < common; ++id)
-    require(own.piece(id) == draft.piece(id), "draft", "a draft model must have the model's tokens: token ", id,
-            " is '", text::valid_utf8(own.piece(id)), "', in the draft '", text::valid_utf8(draft.piece(id)), "'");
-}
-
-/// Checks the folder of the draft model. Errors ("draft"): no tokenizer can be read from it, and no other is named.
-void check_draft_folder(const ModelOptions& options) {
-  const std::string& folder = options.draft;
-  std::error_code ignored;
-  const bool is_run = std::filesystem::exists(RunFolder(folder).config(), ignored);
-  const bool is_model = formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json", ignored);
-  require(is_run || !is_model || text::has_tokenizer(folder), "draft",
-          "the draft model must come with a tokenizer, because its tokens must be those of the model: got none in ",
-          folder, "; copy the model's tokenizer files there, or name one for both models with --tokenizer");
-}
+  CLI::App& app_;
+};
 
 }  // namespace
 
@@ -135,54 +110,29 @@ void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::
   app.add_option_function<std::string>(key, read, help);
 }
 
-void add_model_name(CLI::App& app, std::string& model) {
-  app.add_option("--model", model,
-                 "of a run of several models: the name of another trained one; default: the main model");
-}
+void add_model_name(CLI::App& app, std::string& model) { app.add_option("--model", model, serve::kFurtherModelHelp); }
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
-  app.add_option("--from", options.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
-      ->required();
-  add_model_name(app, options.model);
-  app.add_option("--tokenizer", options.tokenizer,
-                 "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
+  ModelFlagAdder flags(app);
+  options.source_fields(flags);
+  app.get_option("--from")->required();
   add_layout(app, options.layout);
-  app.add_option("--run.device", options.device, "device: auto, cpu or cuda")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  add_precision(app, options);
-  add_memory(app, options.memory);
+  options.weight_fields(flags);
   add_timeout(app, options.timeout);
 }
 
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& options) {
-  add_size(app, "--kv-cache", options.cache_bytes, "size of the KV cache per rank; default: 1GiB");
-  const auto read_type = [&options](const std::string& type) {
-    if (type != "model") options.cache_dtype = type == "int8" ? at::kChar : at::kFloat8_e4m3fn;
-  };
-  app.add_option_function<std::string>("--kv-cache-dtype", read_type,
-                                       "element type of the KV cache: model = the activations' dtype; int8 or fp8 = "
-                                       "quantized, with a scale per token and head; default: model")
-      ->check(CLI::IsMember({"model", "int8", "fp8"}));
-  app.add_option("--step-tokens", options.step_tokens, "maximum number of tokens per step, over all sequences")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--draft-tokens", options.draft_tokens,
-                 "maximum number of draft tokens per step, from --draft, from the multi-token layers of the model or, "
-                 "without them, from earlier text (prompt lookup); 0 = off; with --draft the default is 4")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256));
-  app.add_option("--draft", model.draft,
-                 "draft model: a smaller model with the same tokenizer, given as for --from; its layout, precision and "
-                 "--quantize are those of the model");
+  ModelFlagAdder flags(app);
+  model.engine_fields(flags, options);
+  app.get_option("--kv-cache-dtype")->each([&options](const std::string& type) {
+    options.cache_dtype = serve::cache_dtype_of(type);
+  });
 }
 
 void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
   parallel::check_expert_tensor(options.layout.expert, options.layout.tensor);
   parallel::check_expert_node(options.layout.expert, options.layout.tensor);
-  require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
-          "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   const distributed::ParallelConfig& layout = options.layout;
   const distributed::ParallelConfig default_layout;
   if (layout.tensor.size == 1 && layout.tensor.mode != default_layout.tensor.mode)
@@ -193,21 +143,15 @@ void check_model_options(const CLI::App& app, const ModelOptions& options) {
     refuse_options(app, {"--parallel.expert.compress"}, "on one rank, which has all experts");
   if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
     refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1, where each rank has all tokens");
-  if (options.quantize != "int8" && options.quantize != "int4")
-    refuse_options(app, {"--group-size"}, "without --quantize int8 or int4, whose groups share a scale");
-  if (options.memory.disk.empty())
-    refuse_options(app, {"--memory.placement"}, "without --memory.disk, because all weights stay in host memory");
-  require_model_path(options.from, "run");
-  if (options.draft.empty()) return;
-  require_model_path(options.draft, "draft");
-  if (options.tokenizer.empty()) check_draft_folder(options);
-  if (app.count("--draft-tokens") > 0 && app.get_option("--draft-tokens")->as<int64_t>() == 0)
-    refuse_options(app, {"--draft"},
-                   "with --draft-tokens 0; leave out --draft-tokens, or set the number of draft tokens per step");
+  const CLI::Option* draft_tokens = app.get_option_no_throw("--draft-tokens");
+  const std::string unused =
+      options.check([&app](const char* name) { return app.count(serve::flag_of(name)) > 0; },
+                    draft_tokens && draft_tokens->count() > 0 && draft_tokens->as<int64_t>() == 0);
+  if (!unused.empty()) throw UsageError(app.get_name() + ": " + unused);
 }
 
 void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command) {
-  require(options.tokenizer != "none", command, "--tokenizer must be bytes, or a tokenizer's folder or file: got none");
+  options.check_tokenizer(command);
   check_model_options(app, options);
 }
 
@@ -218,22 +162,11 @@ void require_another_path(const char* command, const std::string& from, const st
 }
 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
-  if (!draft) return options;
-  options.draft = draft->model.get();
-  if (options.draft_tokens == 0) options.draft_tokens = kDraftTokens;
-  return options;
+  return serve::with_draft(options, draft);
 }
 
 void print_notices(const run::SavedModel& saved) {
   for (const std::string& notice : saved.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
-}
-
-run::Loading loading_of(const ModelOptions& options) {
-  run::Loading loading{.model = options.model, .tokenizer = options.tokenizer, .memory = options.memory};
-  if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
-  const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
-  loading.packing = {.bits = bits, .group = options.group_size, .floating = options.quantize == "fp8"};
-  return loading;
 }
 
 std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas) {
@@ -248,29 +181,13 @@ std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t re
   return world;
 }
 
-ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& loading, comm::Mesh& mesh,
-                              const run::Program* program) {
-  const at::Device device = comm::choose_device(options.device, mesh.world().local_rank());
-  const run::Program& known = program ? *program : run::built_in();
-  ModelAndDraft loaded{run::load_model(options.from, mesh, options.layout, device, loading, known)};
-  if (options.draft.empty()) return loaded;
-  run::Loading of_draft = loading;
-  of_draft.memory = {};
-  of_draft.model.clear();
-  loaded.draft = run::load_model(options.draft, mesh, options.layout, device, of_draft, known);
-  const models::ModelShape& shape = loaded.draft->model->decoding_model().shape;
-  require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,
-          ", which ", shape.task().purpose());
-  if (loaded.model.tokenizer) check_draft(*loaded.model.tokenizer, *loaded.draft->tokenizer);
-  return loaded;
-}
-
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const run::Program* program, const std::function<int(const LoadedModel&)>& work) {
   return with_ranks(options.layout.ranks(), command, arguments, [&] {
     const auto world = join_layout(options);
     comm::Mesh mesh(*world, options.layout.axes());
-    const ModelAndDraft loaded = load_with_draft(options, loading_of(options), mesh, program);
+    const serve::ModelAndDraft loaded =
+        serve::load_with_draft(options, options.loading(), mesh, options.layout, program);
     if (world->rank() == 0) print_notices(loaded.model);
     return work({*world, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr});
   });

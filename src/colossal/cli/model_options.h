@@ -10,31 +10,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "colossal/cli/arguments.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/world.h"
 #include "colossal/infer/engine.h"
-#include "colossal/models/registry.h"
-#include "colossal/run/config.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/serve/model_options.h"
 
 namespace colossal::cli {
 
-struct ModelOptions {
-  std::string from;       ///< run folder, Hugging Face folder or GGUF file
-  std::string model;      ///< of a run folder: a further model that the run trained; "" = its main model
-  std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
-  std::string device = "auto";
+struct ModelOptions : serve::ModelOptions {
   int64_t timeout = 300;  ///< seconds that ranks wait for each other
   distributed::ParallelConfig layout;
-  run::PrecisionConfig precision{.mode = ""};  ///< empty = the model's own
-  std::string quantize;                        ///< int8, int4 or fp8; "" = weights are not quantized
-  int64_t group_size = 128;                    ///< inputs that share a scale, for int8 and int4
-  run::MemoryConfig memory;
-  std::string draft;  ///< like `from`, for a smaller draft model; "" = none
 };
 
 /// Adds the options to a command; --from is required.
@@ -77,18 +66,6 @@ void print_notices(const run::SavedModel& saved);
 /// Joins the ranks of `replicas` times the layout, one of which this process is. Rank 0 warns of unused GPUs. Errors
 /// ("parallel"): another number of ranks.
 std::unique_ptr<comm::World> join_layout(const ModelOptions& options, int64_t replicas = 1);
-/// Returns how the options say that a model is loaded.
-run::Loading loading_of(const ModelOptions& options);
-
-/// The model of a rank, and with ModelOptions::draft its draft model.
-struct ModelAndDraft {
-  run::SavedModel model;
-  std::optional<run::SavedModel> draft{};
-};
-/// Loads the model on every rank of `mesh`, which has the axes of the layout, and the draft model if there is one.
-/// Errors: as with_model(), but for the number of ranks.
-ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& loading, comm::Mesh& mesh,
-                              const run::Program* program);
 
 /// Loads the model and runs work() on every rank of the layout. Starts the ranks if no launcher did
 /// (cli/local_world.h). Returns the exit status. `program` has the models that a folder may name; null = the built-in

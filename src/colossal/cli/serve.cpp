@@ -199,14 +199,15 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
   });
   comm::PartOfWorld part(*world, static_cast<int>(options.replicas));
   comm::Mesh mesh(part, options.model.layout.axes());
-  run::Loading loading = loading_of(options.model);
+  run::Loading loading = options.model.loading();
   if (!options.task.continues()) {
     loading.packing.reset();
     loading.headless = true;
     loading.pooler = options.embedding.pooling == infer::Pooling::Pooler;
   }
   loading.packs_later = true;
-  const ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, program);
+  const serve::ModelAndDraft loaded =
+      serve::load_with_draft(options.model, loading, mesh, options.model.layout, program);
   if (is_first) print_notices(loaded.model);
   std::optional<ModelRunners> runners;
   comm::agree(everyone.all(), at::kCPU, [&] {

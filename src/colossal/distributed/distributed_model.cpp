@@ -86,7 +86,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     parameters_->begin_model(options);
   else
     parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
-  training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
+  training_ = make_layers(layout_of(config, mesh), shape, plan.schedule);
   const bool has_experts = config.expert.size > 1;
   if (training_.layout.outside.sequence.empty() && !has_experts) return;
   const nn::Parameters::Redeclaration again(*parameters_);
@@ -94,27 +94,27 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   whole.tensor.sequence = false;
   const auto make_generating = [&](parallel::Layout layout) {
     layout.has_expert_copies = has_experts;
-    return make_runner(std::move(layout), shape, plan.schedule);
+    return make_layers(std::move(layout), shape, plan.schedule);
   };
   decoding_ = make_generating(with_spread_cache(tensor_layout_of(whole, mesh), config.sequence));
   if (config.sequence.size > 1 && (config.tensor.sequence || has_experts))
     prompting_ = make_generating(layout_of(whole, mesh));
 }
 
-DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, const models::ModelShape& shape,
-                                                       schedule::Schedule schedule) {
-  Runner runner{.layout = std::move(layout)};
-  parallel::TensorLayers layers(*parameters_, runner.layout);
-  runner.model = models::make_model(shape, layers);
-  runner.transfers = models::state_transfers(runner.model, cuts_);
-  runner.first_trained = first_trained_stage(runner.model.shape);
+DistributedModel::LayoutLayers DistributedModel::make_layers(parallel::Layout layout, const models::ModelShape& shape,
+                                                             schedule::Schedule schedule) {
+  LayoutLayers made{.layout = std::move(layout)};
+  parallel::TensorLayers layers(*parameters_, made.layout);
+  made.model = models::make_model(shape, layers);
+  made.transfers = models::state_transfers(made.model, cuts_);
+  made.first_trained = first_trained_stage(made.model.shape);
   const nn::Parameters::Options& options = parameters_->options();
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
-  runner.executor = std::make_unique<parallel::PipelineExecutor>(
+  made.executor = std::make_unique<parallel::PipelineExecutor>(
       std::move(schedule),
-      parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(runner.layout.copies), &parameters_->deferred(),
-                                               hidden, runner.first_trained});
-  return runner;
+      parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(made.layout.copies), &parameters_->deferred(),
+                                               hidden, made.first_trained});
+  return made;
 }
 
 int DistributedModel::first_trained_stage(const models::ModelShape& shape) const {
@@ -164,16 +164,16 @@ std::vector<tensor::TokenRun> DistributedModel::tokens_read(int64_t tokens) cons
   return runs;
 }
 
-nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::ForwardContext& micro_batch) const {
+nn::ForwardContext DistributedModel::ready(const LayoutLayers& layers, const nn::ForwardContext& micro_batch) const {
   require(micro_batch.batch != nullptr, "model",
           "a pass must have the micro-batch in its step: got none; nn::step_of() makes it");
-  models::check_fields(runner.model, *micro_batch.batch);
+  models::check_fields(layers.model, *micro_batch.batch);
   const int64_t tokens = micro_batch.batch->tokens();
-  nn::ForwardContext step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, *micro_batch.batch));
-  const nn::Share own = step.cut && tokens > 0 ? runner.layout.tokens_read(step) : nn::Share{};
+  nn::ForwardContext step = layers.layout.with_cut(micro_batch, models::tokens_of(layers.model, *micro_batch.batch));
+  const nn::Share own = step.cut && tokens > 0 ? layers.layout.tokens_read(step) : nn::Share{};
   // Tokens of other ranks that layers read must become fields of their own before the rows are cut.
   const tensor::Batch batch =
-      own.is_all() ? *micro_batch.batch : models::with_tokens_ahead(*micro_batch.batch, runner.model.tokens_ahead);
+      own.is_all() ? *micro_batch.batch : models::with_tokens_ahead(*micro_batch.batch, layers.model.tokens_ahead);
   const at::Device device = parameters_->options().device;
   const auto is_there = [&](const tensor::Batch::Named& named) {
     const at::Tensor& t = named.field.tensor;
@@ -197,33 +197,33 @@ nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::Forwa
                      std::move(step));
 }
 
-std::vector<nn::ForwardContext> DistributedModel::ready(const Runner& runner,
+std::vector<nn::ForwardContext> DistributedModel::ready(const LayoutLayers& layers,
                                                         const std::vector<nn::ForwardContext>& micro_batches) const {
   std::vector<nn::ForwardContext> steps;
-  for (const nn::ForwardContext& step : micro_batches) steps.push_back(ready(runner, step));
+  for (const nn::ForwardContext& step : micro_batches) steps.push_back(ready(layers, step));
   return steps;
 }
 
-parallel::StageFunction DistributedModel::stage_function(const Runner& runner,
+parallel::StageFunction DistributedModel::stage_function(const LayoutLayers& layers,
                                                          const std::vector<nn::ForwardContext>& ready,
                                                          const ResultOf& result, bool norms) const {
-  return [this, &runner, &ready, result, norms](int stage, int micro_batch, models::States states) {
+  return [this, &layers, &ready, result, norms](int stage, int micro_batch, models::States states) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const nn::ForwardContext& step = ready.at(micro_batch);
     const models::Stage part{cuts_[stage], cuts_[stage + 1], embeds, ends && norms};
-    states = models::run_stage(runner.model, part, std::move(states), step);
+    states = models::run_stage(layers.model, part, std::move(states), step);
     if (ends) states = {result(micro_batch, states, step)};
     return states;
   };
 }
 
-std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner& runner,
+std::vector<parallel::PassedState> DistributedModel::passed_states(const LayoutLayers& layers,
                                                                    const nn::ForwardContext& micro_batch,
                                                                    const nn::ForwardContext& ready) const {
   std::vector<parallel::PassedState> passed;
-  for (const auto& [index, from, to] : runner.transfers) {
-    const models::State& state = runner.model.states.at(index);
-    const int64_t tokens = ready.cut ? ready.cut->tokens() : models::tokens_of(runner.model, *micro_batch.batch);
+  for (const auto& [index, from, to] : layers.transfers) {
+    const models::State& state = layers.model.states.at(index);
+    const int64_t tokens = ready.cut ? ready.cut->tokens() : models::tokens_of(layers.model, *micro_batch.batch);
     const std::vector<int64_t> sizes = state.sizes(micro_batch, cuts_.at(from + 1) - 1);
     require(sizes.size() == state.dims.size(), "model", "state `", state.name, "` must have as many sizes as the ",
             state.dims.size(), " dimensions that it names: got ", at::IntArrayRef(sizes));
@@ -231,9 +231,9 @@ std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner&
         {.state = index,
          .from = from,
          .to = to,
-         .sizes = parallel::local_sizes(runner.layout, runner.layout.outside, sizes, state.dims, tokens, ready),
+         .sizes = parallel::local_sizes(layers.layout, layers.layout.outside, sizes, state.dims, tokens, ready),
          .dtype = state.dtype,
-         .has_gradient = state.has_gradient && from >= runner.first_trained,
+         .has_gradient = state.has_gradient && from >= layers.first_trained,
          .name = state.name});
   }
   return passed;
@@ -261,12 +261,12 @@ std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::ForwardC
   return results;
 }
 
-std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner,
+std::vector<at::Tensor> DistributedModel::run_forward(const LayoutLayers& layers,
                                                       const std::vector<nn::ForwardContext>& micro_batches,
                                                       const ResultOf& result, bool norms) const {
-  const std::vector<nn::ForwardContext> steps = ready(runner, micro_batches);
-  auto results = runner.executor->forward(stage_function(runner, steps, result, norms), static_cast<int>(steps.size()),
-                                          passed_states(runner, micro_batches.at(0), steps.at(0)));
+  const std::vector<nn::ForwardContext> steps = ready(layers, micro_batches);
+  auto results = layers.executor->forward(stage_function(layers, steps, result, norms), static_cast<int>(steps.size()),
+                                          passed_states(layers, micro_batches.at(0), steps.at(0)));
   for (const nn::ForwardContext& step : steps)
     if (nn::AttentionCache* cache = nn::cache_of(step))
       cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
@@ -283,20 +283,20 @@ at::Tensor DistributedModel::everywhere_before_norm(const nn::ForwardContext& mi
   return everywhere(decoding(), micro_batch, result, like, /*norms=*/false);
 }
 
-at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::ForwardContext& micro_batch,
+at::Tensor DistributedModel::everywhere(const LayoutLayers& layers, const nn::ForwardContext& micro_batch,
                                         const ResultOf& result, const at::Tensor& like, bool norms) {
-  const auto results = run_forward(runner, {micro_batch}, result, norms);
-  const at::Tensor value = on_all_stages(runner, results.empty() ? at::Tensor() : results.front(), like);
+  const auto results = run_forward(layers, {micro_batch}, result, norms);
+  const at::Tensor value = on_all_stages(layers, results.empty() ? at::Tensor() : results.front(), like);
   end_pass();
   return value;
 }
 
-at::Tensor DistributedModel::on_all_stages(const Runner& runner, at::Tensor value, const at::Tensor& like) {
+at::Tensor DistributedModel::on_all_stages(const LayoutLayers& layers, at::Tensor value, const at::Tensor& like) {
   if (!value.defined()) value = at::empty_like(like);
   comm::Group& ranks = mesh_.group("pipeline");
   if (ranks.size() > 1) {
     value = value.to(like.scalar_type()).contiguous();
-    const schedule::Placement& place = runner.executor->schedule().placement;
+    const schedule::Placement& place = layers.executor->schedule().placement;
     ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
   }
   return value;
@@ -304,12 +304,12 @@ at::Tensor DistributedModel::on_all_stages(const Runner& runner, at::Tensor valu
 
 at::Tensor DistributedModel::at_end(const std::function<at::Tensor(const MakeReady& ready)>& work,
                                     const at::Tensor& like) {
-  const Runner& runner = decoding();
-  const schedule::Placement& place = runner.executor->schedule().placement;
+  const LayoutLayers& layers = decoding();
+  const schedule::Placement& place = layers.executor->schedule().placement;
   at::Tensor value;
   if (mesh_.group("pipeline").rank() == place.rank_of(0, place.stages() - 1))
-    value = work([&](const nn::ForwardContext& micro_batch) { return ready(runner, micro_batch); });
-  value = on_all_stages(runner, std::move(value), like);
+    value = work([&](const nn::ForwardContext& micro_batch) { return ready(layers, micro_batch); });
+  value = on_all_stages(layers, std::move(value), like);
   end_pass();
   return value;
 }
@@ -338,14 +338,14 @@ at::Tensor DistributedModel::next_logits(const nn::ForwardContext& given) {
   require(cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
   require(given.batch != nullptr, "model", "decoding needs the tokens in the step: got none; nn::step_of() makes it");
   const bool is_dealt_out = sequence_.size > 1 && cache->lengths().empty() && given.batch->tokens() >= sequence_.size;
-  const Runner& runner = is_dealt_out ? prompting() : decoding();
+  const LayoutLayers& layers = is_dealt_out ? prompting() : decoding();
   const models::Model& model = decoding().model;
   nn::LossHead& head = models::head_of(model);
   const nn::Parameters::Options& options = parameters_->options();
   return everywhere(
-      runner, given,
+      layers, given,
       [&](int, const models::States& end, const nn::ForwardContext& step) {
-        return head.logits(parallel::last_token(runner.layout, end[0], step), given)[0];
+        return head.logits(parallel::last_token(layers.layout, end[0], step), given)[0];
       },
       at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));
 }

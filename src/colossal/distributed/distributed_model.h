@@ -151,40 +151,40 @@ class DistributedModel {
 
  private:
   /// Layers of one layout with their executor.
-  struct Runner {
+  struct LayoutLayers {
     parallel::Layout layout;
     models::Model model;
     std::vector<models::StateTransfer> transfers{};
     int first_trained = 0;  // first stage that uses a trained parameter
     std::unique_ptr<parallel::PipelineExecutor> executor;
   };
-  Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
+  LayoutLayers make_layers(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
   /// Returns the first stage that uses a trained parameter, the same on all ranks; the number of stages if none is
   /// trained.
   int first_trained_stage(const models::ModelShape& shape) const;
-  const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
-  /// Returns the runner of a prompt whose tokens are split over ranks.
-  const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }
-  /// Implements ready() for the layers of `runner`. This is the only place that cuts a micro-batch and makes its step.
-  nn::ForwardContext ready(const Runner& runner, const nn::ForwardContext& micro_batch) const;
-  std::vector<nn::ForwardContext> ready(const Runner& runner,
+  const LayoutLayers& decoding() const { return decoding_ ? *decoding_ : training_; }
+  /// Returns the layers of a prompt whose tokens are split over ranks.
+  const LayoutLayers& prompting() const { return prompting_ ? *prompting_ : training_; }
+  /// Implements ready() for `layers`. This is the only place that cuts a micro-batch and makes its step.
+  nn::ForwardContext ready(const LayoutLayers& layers, const nn::ForwardContext& micro_batch) const;
+  std::vector<nn::ForwardContext> ready(const LayoutLayers& layers,
                                         const std::vector<nn::ForwardContext>& micro_batches) const;
   at::Tensor on_device(const at::Tensor& tensor) const;
   /// `ready` must outlive the returned function. If `norms` is false, `result` gets the states before the norm.
-  parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::ForwardContext>& ready,
+  parallel::StageFunction stage_function(const LayoutLayers& layers, const std::vector<nn::ForwardContext>& ready,
                                          const ResultOf& result, bool norms = true) const;
-  /// Runs forward() through `runner` without ending the pass.
-  std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::ForwardContext>& micro_batches,
+  /// Runs forward() through `layers` without ending the pass.
+  std::vector<at::Tensor> run_forward(const LayoutLayers& layers, const std::vector<nn::ForwardContext>& micro_batches,
                                       const ResultOf& result, bool norms = true) const;
   /// Returns the states that stages send in passes of micro-batches of these sizes; `ready` is the ready() step of the
   /// first one.
-  std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::ForwardContext& micro_batch,
+  std::vector<parallel::PassedState> passed_states(const LayoutLayers& layers, const nn::ForwardContext& micro_batch,
                                                    const nn::ForwardContext& ready) const;
-  /// Returns the result of a pass of one micro-batch through `runner`, on all ranks of the replica.
-  at::Tensor everywhere(const Runner& runner, const nn::ForwardContext& micro_batch, const ResultOf& result,
+  /// Returns the result of a pass of one micro-batch through `layers`, on all ranks of the replica.
+  at::Tensor everywhere(const LayoutLayers& layers, const nn::ForwardContext& micro_batch, const ResultOf& result,
                         const at::Tensor& like, bool norms = true);
   /// Returns `value`, the result of the last stage, on all ranks of the pipeline; undefined on ranks without it.
-  at::Tensor on_all_stages(const Runner& runner, at::Tensor value, const at::Tensor& like);
+  at::Tensor on_all_stages(const LayoutLayers& layers, at::Tensor value, const at::Tensor& like);
   void end_pass() const {
     if (end_of_pass_) end_of_pass_();
   }
@@ -194,13 +194,13 @@ class DistributedModel {
   std::string name_;
   std::shared_ptr<nn::Parameters> parameters_;
   std::vector<int64_t> cuts_;
-  Runner training_;
+  LayoutLayers training_;
   // Set if training splits tokens over ranks, or if ranks of parallel.expert, which train on other rows, generate the
   // same tokens.
-  std::optional<Runner> decoding_;
+  std::optional<LayoutLayers> decoding_;
   // Set if parallel.sequence splits tokens and tensor.sequence does, too, which needs lengths that divide; also with
   // parallel.expert, as above.
-  std::optional<Runner> prompting_;
+  std::optional<LayoutLayers> prompting_;
   std::function<void()> end_of_pass_;
 };
 

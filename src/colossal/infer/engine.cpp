@@ -45,7 +45,7 @@ int64_t surplus(int64_t length, int64_t longest, int64_t attention_sinks) {
 /// Returns the component of errors in requests.
 const char* component_of(const EngineOptions& options) { return options.alone ? "generate" : "engine"; }
 
-std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
+std::unique_ptr<StepRunner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
   if (!options.alone) {
     const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype,
                                    options.draft_tokens};

@@ -21,8 +21,8 @@
 #include "colossal/infer/decoding/draft_model.h"
 #include "colossal/infer/decoding/multi_token_drafts.h"
 #include "colossal/infer/decoding/ngram_lookup.h"
-#include "colossal/infer/decoding/runner.h"
 #include "colossal/infer/decoding/scheduler.h"
+#include "colossal/infer/decoding/step_runner.h"
 #include "colossal/infer/embeddings/pooling.h"
 #include "colossal/infer/request.h"
 
@@ -172,7 +172,7 @@ class Engine {
   void write_own_drafts(std::vector<MultiTokenDrafts::Sequence> read);
 
   EngineOptions options_;
-  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<StepRunner> runner_;
   std::optional<MultiTokenDrafts> own_drafts_;  // drafts of the model's own multi-token layers
   Scheduler scheduler_;
   std::optional<DraftModel> drafts_;

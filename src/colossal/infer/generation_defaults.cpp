@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 
@@ -80,6 +81,11 @@ GenerationDefaults read_generation_defaults(const std::string& model) {
   } catch (const Error& error) {
     throw Error(kGenerationConfig, concat(path, ": ", error.message()));
   }
+}
+
+std::string notice_of_ignored(const std::vector<std::string>& ignored) {
+  if (ignored.empty()) return "";
+  return listed(ignored) + (ignored.size() > 1 ? " have" : " has") + " no effect here (generation_config.json)";
 }
 
 std::string description_of(const SamplingOptions& options) {

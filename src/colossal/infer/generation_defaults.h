@@ -24,6 +24,8 @@ struct GenerationDefaults {
 ///                               names the path.
 GenerationDefaults read_generation_defaults(const std::string& model);
 
+/// Returns a line for the user about keys of the file that are not applied (GenerationDefaults::ignored); "" = none.
+std::string notice_of_ignored(const std::vector<std::string>& ignored);
 /// Returns all options that have an effect, for a line in a log: "temperature 0.7, top_k 20, top_p 0.8, seed 0".
 std::string description_of(const SamplingOptions& options);
 

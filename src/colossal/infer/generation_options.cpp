@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/text/grammar/json_schema.h"
 
@@ -33,13 +34,6 @@ FieldValues values_of(GenerationOptions options) {
   FieldValues values;
   options.fields(values);
   return values;
-}
-
-/// "a, b and c"
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return text;
 }
 
 }  // namespace

@@ -4,16 +4,39 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/serve/changes.h"
-#include "colossal/serve/engine_work.h"
+#include "colossal/serve/embedding_work.h"
 
 namespace colossal::serve {
 namespace {
+
+/// Runs `work` for one request and returns the message of its error; nothing without one. Lack of memory is no error of
+/// the request, because other ranks may have enough.
+template <class Work>
+std::optional<std::string> error_of_request(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Error& error) {
+    return error.message();
+  } catch (const std::exception& error) {
+    return plain_message(error);
+  }
+  return {};
+}
 
 constexpr std::chrono::milliseconds kPollInterval{100};  // while the loop is idle
 
@@ -26,6 +49,147 @@ bool has(const std::vector<Ticket>& tickets, Ticket ticket) {
 }
 
 }  // namespace
+
+/// The unfinished work of one rank of a replica: applies changes to the engine and runs steps.
+///
+/// Ranks:         all ranks of a replica must make the same calls with the same changes. On ranks other than 0 the
+///                functions of the work are empty.
+/// Thread safety: none. Only the thread that steps the engine may call the members.
+class EngineWork {
+ public:
+  /// `is_cancelled` returns true for work whose cancellation is not applied yet: its functions are not called.
+  EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled);
+  EngineWork(const EngineWork&) = delete;
+  EngineWork& operator=(const EngineWork&) = delete;
+
+  /// Begins to compile schemas, and cancels and adds work. An error of one request (Engine::add,
+  /// SchemaCache::constraint, EmbeddingWork::add) is the same on all ranks: it ends that request, with
+  /// FinishReason::Failed or Vectors::error.
+  void apply(Changes changes);
+  bool has_work() const { return embeddings_.has_work() || (options_.engine && options_.engine->has_work()); }
+  /// Runs one step of the engine, which also reads texts to embed; without an engine, one row of embeddings.
+  /// Errors: those of Engine::step() and Embedder::embed_row(). Neither may be used afterwards.
+  void step();
+
+  /// Returns the load between two steps.
+  ReplicaLoad load() const;
+
+  /// Ends all work without calling its functions.
+  void drop_all();
+  /// Calls the functions of all work with an error of the engine (FinishReason::EngineEnded). The engine must not be
+  /// used afterwards.
+  void fail_all(const std::string& message);
+  /// Calls the function of a generation, if it has one, with the reason and the message of an error.
+  static void fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message);
+
+ private:
+  struct Running {
+    Ticket ticket;
+    int64_t id;  // the engine's id of the request
+    infer::OnEvent on_event;
+  };
+  void cancel(Ticket ticket);
+  void add(NewGeneration added);
+  void add(NewEmbedding added);
+  void on_event(const Running& running, const infer::Event& event);
+
+  const EngineLoopOptions options_;
+  const std::function<bool(Ticket)> is_cancelled_;
+  std::map<Ticket, Running> running_;  // generations without their last event; the engine's functions point at these
+  EmbeddingWork embeddings_;
+};
+
+void EngineWork::fail(const infer::OnEvent& on_event, infer::FinishReason reason, const std::string& message) {
+  if (on_event) on_event({.id = -1, .token = -1, .finish_reason = reason, .error = message});
+}
+
+EngineWork::EngineWork(const EngineLoopOptions& options, std::function<bool(Ticket)> is_cancelled)
+    : options_(options),
+      is_cancelled_(std::move(is_cancelled)),
+      embeddings_(options.engine, options.embedder, is_cancelled_) {}
+
+void EngineWork::apply(Changes changes) {
+  for (const std::string& schema : changes.schemas) options_.schemas->compile_aside(schema);
+  for (const Ticket ticket : changes.cancelled) cancel(ticket);
+  for (NewGeneration& added : changes.generations) add(std::move(added));
+  for (NewEmbedding& added : changes.embeddings) add(std::move(added));
+}
+
+void EngineWork::cancel(Ticket ticket) {
+  if (const auto running = running_.find(ticket); running != running_.end()) {
+    options_.engine->drop(running->second.id);
+    running_.erase(running);
+  }
+  embeddings_.cancel(ticket);
+}
+
+void EngineWork::add(NewGeneration added) {
+  Generation& own = added.generation;
+  const auto first = running_.find(added.after);
+  Running& running =
+      running_.try_emplace(added.ticket, Running{added.ticket, -1, std::move(own.on_event)}).first->second;
+  const auto error = error_of_request([&] {
+    require(options_.engine, "serve", "the model must continue text: got one that only embeds");
+    require(options_.schemas || own.options.json_schema.empty(), "serve",
+            "json_schema needs a tokenizer: got a model without one; leave out json_schema, or name a tokenizer");
+    auto constraint = options_.schemas ? options_.schemas->constraint(own.options.json_schema) : nullptr;
+    running.id = options_.engine->add({.prompt = std::move(own.prompt),
+                                       .end_ids = own.ignores_end ? std::vector<int64_t>() : options_.end_ids,
+                                       .options = std::move(own.options),
+                                       .constraint = std::move(constraint),
+                                       .prompt_end = options_.prompt_end,
+                                       .client = std::move(own.client),
+                                       .cache_key = std::move(own.cache_key),
+                                       .after = first == running_.end() ? -1 : first->second.id},
+                                      [this, &running](const infer::Event& event) { on_event(running, event); });
+  });
+  if (!error) return;
+  const auto failed = running_.extract(added.ticket);
+  fail(failed.mapped().on_event, infer::FinishReason::Failed, *error);
+}
+
+void EngineWork::on_event(const Running& running, const infer::Event& event) {
+  const auto pass_on = [&](const Running& to) {
+    if (to.on_event && !is_cancelled_(to.ticket)) to.on_event(event);
+  };
+  if (event.finish_reason == infer::FinishReason::None) return pass_on(running);
+  const auto ended = running_.extract(running.ticket);
+  pass_on(ended.mapped());
+}
+
+void EngineWork::add(NewEmbedding added) {
+  const std::function<void(Vectors)> on_vectors = added.embedding.on_vectors;
+  const Ticket ticket = added.ticket;
+  const auto error = error_of_request([&] { embeddings_.add(std::move(added)); });
+  if (error && on_vectors && !is_cancelled_(ticket)) on_vectors({.error = *error});
+}
+
+void EngineWork::step() {
+  embeddings_.begin_step();
+  if (options_.engine && options_.engine->has_work()) options_.engine->step();
+}
+
+ReplicaLoad EngineWork::load() const {
+  ReplicaLoad load;
+  embeddings_.count(load);
+  if (!options_.engine) return load;
+  const infer::Engine::Load of_engine = options_.engine->load();
+  load.waiting += of_engine.waiting, load.running += of_engine.running;
+  load.blocks = options_.engine->blocks(), load.blocks_used = of_engine.blocks_used;
+  return load;
+}
+
+void EngineWork::drop_all() {
+  for (const auto& [ticket, running] : running_) options_.engine->drop(running.id);
+  running_.clear();
+  embeddings_.drop_all();
+}
+
+void EngineWork::fail_all(const std::string& message) {
+  for (const auto& [ticket, running] : std::exchange(running_, {}))
+    if (!is_cancelled_(ticket)) fail(running.on_event, infer::FinishReason::EngineEnded, message);
+  embeddings_.fail_all(message);
+}
 
 struct EngineLoop::State {
   State(comm::World& world_, comm::Mesh& mesh_, const EngineLoopOptions& options_)

@@ -3,10 +3,17 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/serve/routes.h"
 
 namespace colossal::serve {
 namespace {
+
+std::string plain(std::string text) {
+  for (char& c : text)
+    if (c <= ' ' || c > '~') c = '?';
+  return text.empty() ? "-" : text;
+}
 
 ReaderOptions reader_options(const ServiceOptions& options, const ServedModel& model) {
   ReaderOptions reader{.defaults = options.defaults, .vocabulary = model.tokenizer->vocabulary_size()};
@@ -17,6 +24,15 @@ ReaderOptions reader_options(const ServiceOptions& options, const ServedModel& m
 }
 
 }  // namespace
+
+std::string log_line(const RequestRecord& record) {
+  const std::string first =
+      record.first_token_seconds ? "first after " + fixed_text(*record.first_token_seconds, 3) + " s" : "no first";
+  return concat("request ", plain(record.id), " ", plain(record.route), " key ",
+                record.key > 0 ? std::to_string(record.key) : "-", " status ", record.status, ": ",
+                record.prompt_tokens, " prompt tokens (", record.found_tokens, " found), ", record.answer_tokens,
+                " answer tokens, ", first, ", ", fixed_text(record.seconds, 3), " s, ", plain(record.reason));
+}
 
 Service::Service(ServiceOptions options) : options_(std::move(options)) {}
 Service::~Service() = default;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/decoding/runner.h"
+#include "colossal/infer/decoding/step_runner.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/token_memory.h"
 
@@ -28,7 +28,7 @@ namespace colossal::infer {
 /// Communication: DistributedModel::next_logits() for the text, then once per token.
 /// Cost:          one pass over the text, then one pass over the weights per token. The cache has room for the text and
 ///                max_tokens.
-class LoneRunner final : public Runner {
+class LoneRunner final : public StepRunner {
  public:
   /// `model` must outlive the runner.
   /// Errors ("generate"): a model that does not generate text. Errors of models::head_of().

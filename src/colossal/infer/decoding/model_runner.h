@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/decoding/runner.h"
+#include "colossal/infer/decoding/step_runner.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/nn/token_memory.h"
 
@@ -31,10 +31,10 @@ namespace colossal::infer {
 ///                sequence's logits are bitwise the same for any other sequences in the step. Otherwise LibTorch's
 ///                matrix products may differ in the last bits.
 /// Thread safety: none.
-class ModelRunner final : public Runner {
+class ModelRunner final : public StepRunner {
  public:
   struct Cache {
-    int64_t blocks, block_tokens;           ///< number of blocks; tokens that a rank stores of a block
+    int64_t blocks, block_tokens;  ///< number of blocks; tokens that a rank stores of a block
     /// 8-bit quantized: int8 or e4m3 (ops/products/row_codes.h); none = model dtype
     std::optional<at::ScalarType> dtype{};
     int64_t draft_tokens = 0;  ///< number of tokens by which a sequence may step back, because drafts were refused

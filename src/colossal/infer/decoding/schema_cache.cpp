@@ -1,8 +1,10 @@
 #include "colossal/infer/decoding/schema_cache.h"
 
-#include <algorithm>
+#include <ATen/ATen.h>
 
-#include "colossal/infer/decoding/grammar_constraint.h"
+#include <algorithm>
+#include <limits>
+
 #include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::infer {
@@ -30,6 +32,22 @@ void drop_oldest(Recent& recent, size_t max_count, int64_t max_bytes, const Byte
 }
 
 }  // namespace
+
+at::Tensor constrained(const at::Tensor& logits, TokenConstraint* constraint) {
+  if (!constraint) return logits;
+  const at::Tensor allowed = constraint->allowed(logits.size(0)).to(logits.device());
+  return logits.masked_fill(allowed.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
+// A model may have more logits than its tokenizer has tokens; the ids without a token are never allowed.
+at::Tensor GrammarConstraint::allowed(int64_t vocabulary) {
+  at::Tensor mask = at::zeros({vocabulary}, at::kBool);
+  bool* to = mask.data_ptr<bool>();
+  const std::vector<uint64_t>& bits = walk_.allowed();
+  const int64_t known = std::min(vocabulary, walk_.vocabulary_size());
+  for (int64_t id = 0; id < known; ++id) to[id] = bits[static_cast<size_t>(id) / 64] >> (id % 64) & 1;
+  return mask;
+}
 
 SchemaCache::SchemaCache(const text::Tokenizer& tokenizer, std::vector<int64_t> end_ids,
                          const SchemaCacheOptions& options)

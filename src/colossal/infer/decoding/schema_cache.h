@@ -22,6 +22,22 @@
 
 namespace colossal::infer {
 
+/// Constrains one request to a grammar. Many requests of one thread may share the masks. The end ids of the masks must
+/// be the end ids of the request. A completion matches the grammar unless it ends before an end token: after
+/// max_tokens, or at the model's last position.
+class GrammarConstraint final : public TokenConstraint {
+ public:
+  explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks) : walk_(std::move(masks)) {}
+  /// Errors ("grammar"): a mask beyond text::MaskLimits.
+  at::Tensor allowed(int64_t vocabulary) override;
+  /// Errors ("grammar"): a token that is not allowed.
+  void accept(int64_t token) override { walk_.accept(token); }
+  std::shared_ptr<TokenConstraint> copy() const override { return std::make_shared<GrammarConstraint>(*this); }
+
+ private:
+  text::TokenWalk walk_;
+};
+
 /// A schema with its grammar. It does not change.
 struct CompiledSchema {
   std::string schema;

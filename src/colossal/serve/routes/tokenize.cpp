@@ -1,4 +1,5 @@
 // POST /tokenize: the tokens of a prompt or of a chat, in vLLM's shape.
+// POST /detokenize: the text of tokens, with special tokens, in vLLM's shape.
 #include <variant>
 
 #include "colossal/serve/answers.h"
@@ -19,6 +20,13 @@ void tokenize(Service& service, const http::Request& request, http::Exchange exc
     return model.continues ? model.tokenizer->encode_prompt(text) : model.tokenizer->encode_whole(text).ids;
   });
   exchange.answer({.body = tokenize_json(ids, model.max_length)});
+}
+
+void detokenize(Service& service, const http::Request& request, http::Exchange exchange) {
+  const DetokenizeRequest wanted = service.reader().detokenize(request.body);
+  const std::string text =
+      as_bad_request("tokens", [&] { return service.model().tokenizer->decode(wanted.tokens, /*with_special=*/true); });
+  exchange.answer({.body = detokenize_json(text)});
 }
 
 }  // namespace colossal::serve

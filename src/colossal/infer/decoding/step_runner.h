@@ -1,4 +1,4 @@
-// A runner computes the steps of an engine.
+// A step runner computes the steps of an engine.
 //
 //   const std::vector<Scheduler::ScheduledTokens> step = scheduler.next();
 //   const at::Tensor logits = runner.logits(scheduler, step);   // a row for each place where a token is wanted
@@ -17,14 +17,14 @@
 
 namespace colossal::infer {
 
-/// Interface of the runners.
+/// Interface of the ways to compute a step.
 ///
 /// Communication: logits() sends what the model's forward pass sends. All ranks of a layout must call it for the same
 ///                steps.
 /// Thread safety: none.
-class Runner {
+class StepRunner {
  public:
-  virtual ~Runner() = default;
+  virtual ~StepRunner() = default;
 
   virtual const models::ModelShape& shape() const = 0;
   /// Returns the maximum number of tokens of a sequence that it can read.

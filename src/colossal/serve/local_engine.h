@@ -1,8 +1,8 @@
 // An engine in this process, on a thread of its own, for programs that call it from any thread.
 //
-//   cli::LocalEngine engine({"--from", "models/gpt2"});
+//   serve::LocalEngine engine(serve::read_local_engine_options(R"({"from": "models/gpt2", "kv_cache": "2GiB"})"));
 //   const auto request = engine.submit(engine.prompt_ids("To be"), engine.options(R"({"max_tokens": 20})"));
-//   for (cli::AnswerPart part; !part.is_last();) show((part = request->next(std::chrono::seconds(1))).text);
+//   for (serve::AnswerPart part; !part.is_last();) show((part = request->next(std::chrono::seconds(1))).text);
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,12 +10,25 @@
 #include <string>
 #include <vector>
 
-#include "colossal/cli/arguments.h"
 #include "colossal/infer/generation_options.h"
 #include "colossal/infer/request.h"
+#include "colossal/serve/model_options.h"
 #include "colossal/text/tokenizer.h"
 
-namespace colossal::cli {
+namespace colossal::serve {
+
+/// The options of a LocalEngine: those of `colossal generate` for the model and the engine, without those of ranks.
+struct LocalEngineOptions {
+  ModelOptions model;
+  infer::EngineOptions engine{};
+
+  void fields(Fields& f);
+};
+
+/// Reads the options from a JSON object of them, with underscores: {"from": "models/gpt2", "kv_cache": "2GiB"}.
+/// Errors: ("engine") text that is not JSON; an unknown option, with the nearest name; a wrong value; an option that
+///         has no effect together with the others. Errors of ModelOptions::check().
+LocalEngineOptions read_local_engine_options(const std::string& json);
 
 /// A part of an answer: everything that came since the last call of LocalRequest::next().
 struct AnswerPart {
@@ -55,10 +68,9 @@ class LocalRequest {
 /// Thread safety: any thread may call the members. None of them waits for a step, except close().
 class LocalEngine {
  public:
-  /// `arguments` are options of `colossal generate` for the model and the engine: "--from", "models/gpt2",
-  /// "--kv-cache", "2GiB". Waits until the model is loaded. A Hugging Face folder without a tokenizer is allowed.
-  /// Errors: ("engine") an unknown option, several ranks; errors of run::load_model() and of infer::Engine.
-  explicit LocalEngine(const Arguments& arguments);
+  /// Waits until the model is loaded. A Hugging Face folder without a tokenizer is allowed.
+  /// Errors: ("engine") the tokenizer `none`; errors of ModelOptions::check(), load_with_draft() and infer::Engine.
+  explicit LocalEngine(LocalEngineOptions options);
   ~LocalEngine();  ///< calls close()
 
   /// Starts a request. Errors ("engine"): the engine is closed or has failed; stop strings without a tokenizer. Errors
@@ -82,4 +94,4 @@ class LocalEngine {
   std::shared_ptr<Host> host_;
 };
 
-}  // namespace colossal::cli
+}  // namespace colossal::serve

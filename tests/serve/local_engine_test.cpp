@@ -1,5 +1,5 @@
 // An engine on a thread of its own: answers in parts, cancellations, errors, descriptors.
-#include "colossal/cli/local_engine.h"
+#include "colossal/serve/local_engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "support/generated_text.h"
 #include "support/thrown_message.h"
 
-namespace colossal::cli::local_engine_test {
+namespace colossal::serve::local_engine_test {
 namespace {
 
 using infer::FinishReason;
@@ -31,10 +32,8 @@ class LocalEngineTest : public testing::Test {
   }
   static void TearDownTestSuite() { folder.reset(); }
 
-  static Arguments words(const Arguments& more = {}) {
-    Arguments all{"--from", *folder / "hf", "--kv-cache", "4MiB"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  static LocalEngineOptions options(const std::string& tokenizer = "") {
+    return {.model = {.from = *folder / "hf", .tokenizer = tokenizer}, .engine = {.cache_bytes = 4 << 20}};
   }
   static inline std::unique_ptr<test::TemporaryFolder> folder;
 };
@@ -52,7 +51,7 @@ AnswerPart whole(LocalRequest& request) {
 }
 
 TEST_F(LocalEngineTest, AnswersAllThreads) {
-  LocalEngine engine(words({"--tokenizer", "bytes"}));
+  LocalEngine engine(options("bytes"));
   const auto answer = [&engine] {
     return whole(*engine.submit(engine.prompt_ids("Hello"), engine.options(R"({"max_tokens": 12})")));
   };
@@ -68,7 +67,7 @@ TEST_F(LocalEngineTest, AnswersAllThreads) {
 }
 
 TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {
-  LocalEngine engine(words());
+  LocalEngine engine(options());
   EXPECT_EQ(engine.tokenizer(), nullptr);
   const AnswerPart answer = whole(*engine.submit({5, 6}, engine.options(R"({"max_tokens": 3})")));
   EXPECT_EQ(answer.ids.size(), 3U);
@@ -82,7 +81,7 @@ TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {
 }
 
 TEST_F(LocalEngineTest, EndsAtStopStrings) {
-  LocalEngine engine(words({"--tokenizer", "bytes"}));
+  LocalEngine engine(options("bytes"));
   const std::string text =
       whole(*engine.submit(engine.prompt_ids("Hello"), engine.options(R"({"max_tokens": 30})"))).text;
   infer::GenerationOptions options = engine.options(R"({"max_tokens": 30})");
@@ -95,7 +94,7 @@ TEST_F(LocalEngineTest, EndsAtStopStrings) {
 }
 
 TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
-  LocalEngine engine(words());
+  LocalEngine engine(options());
   const infer::GenerationOptions long_one = engine.options(R"({"max_tokens": 200})");
   const auto cancelled = engine.submit({5}, long_one), left = engine.submit({6}, long_one);
   engine.submit({7}, long_one);  // destroyed, so cancelled
@@ -109,7 +108,7 @@ TEST_F(LocalEngineTest, CancelsAndClosesRunningRequests) {
 
 TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
   for (int round = 0; round < 5; ++round) {
-    LocalEngine engine(words());
+    LocalEngine engine(options());
     std::latch together(4);
     std::vector<std::jthread> threads;
     for (int i = 0; i < 3; ++i)
@@ -128,7 +127,7 @@ TEST_F(LocalEngineTest, ClosesOnceForSeveralThreads) {
 }
 
 TEST_F(LocalEngineTest, MakesDescriptorsReadable) {
-  LocalEngine engine(words());
+  LocalEngine engine(options());
   const auto request = engine.submit({5}, engine.options(R"({"max_tokens": 20})"));
   pollfd descriptor{.fd = request->descriptor(), .events = POLLIN, .revents = 0};
   size_t ids = 0;
@@ -141,18 +140,36 @@ TEST_F(LocalEngineTest, MakesDescriptorsReadable) {
   EXPECT_EQ(::poll(&descriptor, 1, 0), 1);  // for further readers
 }
 
+TEST_F(LocalEngineTest, ReadsOptions) {
+  const LocalEngineOptions read = read_local_engine_options(
+      nlohmann::json({{"from", *folder / "hf"}, {"kv_cache", "4MiB"}, {"kv_cache_dtype", "int8"}, {"device", "cpu"}})
+          .dump());
+  EXPECT_EQ(read.model.from, *folder / "hf");
+  EXPECT_EQ(read.engine.cache_bytes, 4 << 20);
+  EXPECT_EQ(read.model.cache_type, "int8");
+  EXPECT_EQ(LocalEngine(read).tokenizer(), nullptr);
+}
+
 TEST_F(LocalEngineTest, RefusesWrongOptions) {
-  const auto refusal = [](const Arguments& arguments) {
-    return test::thrown_message([&] { LocalEngine engine(arguments); });
+  const auto refusal = [](nlohmann::json options) {
+    options.emplace("from", *folder / "hf");
+    return test::thrown_message([&] { read_local_engine_options(options.dump()); });
   };
-  EXPECT_THAT(refusal({"--from", "/nowhere"}), HasSubstr("/nowhere"));
-  EXPECT_THAT(refusal(words({"--quantize", "int3"})), StartsWith("[engine] colossal generate: --quantize"));
-  EXPECT_THAT(refusal(words({"--parallel.tensor", "2"})), HasSubstr("must have one rank: got 2"));
-  LocalEngine engine(words());
-  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"top_k": 3})"); }),
-              HasSubstr("no effect at temperature 0"));
+  EXPECT_THAT(refusal({{"from", "/nowhere"}}), HasSubstr("/nowhere"));
+  EXPECT_THAT(refusal({{"quantize", "int3"}}),
+              StartsWith("[engine] colossal generate: --quantize must be one of int8"));
+  EXPECT_THAT(refusal({{"memory_disk", 3}}), StartsWith("[engine] colossal generate: --memory.disk must be a string"));
+  EXPECT_THAT(refusal({{"kv_cach", "4MiB"}}), HasSubstr("unknown option kv_cach, did you mean `kv_cache`?"));
+  EXPECT_THAT(refusal({{"tokenizer", "none"}}), HasSubstr("--tokenizer must be bytes"));
+  EXPECT_THAT(refusal({{"group_size", 64}}),
+              HasSubstr("--group-size has no effect without --quantize int8 or int4, whose groups share a scale"));
+  EXPECT_THAT(refusal({{"memory_placement", "lru"}}), HasSubstr("--memory.placement has no effect without"));
+  EXPECT_THAT(refusal({{"draft", *folder / "run"}, {"draft_tokens", 0}}),
+              HasSubstr("--draft has no effect with --draft-tokens 0"));
+  LocalEngine engine(options());
+  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"top_k": 3})"); }), HasSubstr("no effect at temperature 0"));
   EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"topk": 3})"); }), HasSubstr("topk"));
 }
 
 }  // namespace
-}  // namespace colossal::cli::local_engine_test
+}  // namespace colossal::serve::local_engine_test

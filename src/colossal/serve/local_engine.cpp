@@ -1,9 +1,8 @@
-#include "colossal/cli/local_engine.h"
+#include "colossal/serve/local_engine.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -19,22 +18,17 @@
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/cli/model_options.h"
+#include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/config.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/text/end_tokens.h"
 
-namespace colossal::cli {
+namespace colossal::serve {
 namespace {
-
-/// Options of the model and of the engine, as LocalEngine takes them.
-struct LocalEngineOptions {
-  ModelOptions model;
-  infer::EngineOptions engine;
-};
 
 /// Returns true for a Hugging Face folder without a tokenizer: it takes and returns ids.
 bool lacks_tokenizer(const ModelOptions& model) {
@@ -44,22 +38,27 @@ bool lacks_tokenizer(const ModelOptions& model) {
   return is_folder && model.tokenizer.empty() && !text::has_tokenizer(model.from);
 }
 
-LocalEngineOptions read_local_engine_options(const Arguments& arguments) {
-  LocalEngineOptions options;
-  CLI::App app("Generates text in this process.", "colossal generate");
-  add_model_options(app, options.model);
-  add_engine_options(app, options.model, options.engine);
-  try {
-    parse(app, arguments);
-    check_text_model_options(app, options.model, "engine");
-  } catch (const UsageError& error) {
-    throw Error("engine", error.what());
-  }
-  const int64_t ranks = options.model.layout.ranks();
-  require(ranks == 1, "engine", "an engine in this process must have one rank: got ", ranks,
-          "; use `colossal serve` for several");
+/// Checks options that a program made, and completes them for the model.
+LocalEngineOptions settled(LocalEngineOptions options) {
+  options.model.check_tokenizer("engine");
+  options.model.check([](const char*) { return false; }, /*drafts_nothing=*/false);
+  if (!options.model.cache_type.empty()) options.engine.cache_dtype = cache_dtype_of(options.model.cache_type);
   if (lacks_tokenizer(options.model)) options.model.tokenizer = "none";
   return options;
+}
+
+/// Reads the members of `object` and returns their names. Messages spell an option as the command does, whose options
+/// these are.
+std::vector<std::string> read_members(const nlohmann::ordered_json& object, LocalEngineOptions& options) {
+  try {
+    return read_json(object, options, "engine");
+  } catch (const Error& error) {
+    for (const auto& member : object.items())
+      if (error.message().starts_with(member.key() + " "))
+        throw Error("engine",
+                    "colossal generate: " + flag_of(member.key()) + error.message().substr(member.key().size()));
+    throw;
+  }
 }
 
 /// Makes the error of a request from the message of its last event, which may begin with a component.
@@ -71,8 +70,28 @@ Error error_of_event(const std::string& message) {
 
 }  // namespace
 
+void LocalEngineOptions::fields(Fields& f) {
+  model.source_fields(f);
+  model.weight_fields(f);
+  model.engine_fields(f, engine);
+}
+
+LocalEngineOptions read_local_engine_options(const std::string& json) {
+  LocalEngineOptions options;
+  const nlohmann::ordered_json object = parse_ordered_json(json, "the options", "engine");
+  const std::vector<std::string> given = read_members(object, options);
+  const auto is_given = [&given](const char* name) {
+    return std::find(given.begin(), given.end(), name) != given.end();
+  };
+  options.model.check_tokenizer("engine");
+  const std::string unused =
+      options.model.check(is_given, is_given("draft_tokens") && options.engine.draft_tokens == 0);
+  require(unused.empty(), "engine", "colossal generate: ", unused);
+  return options;
+}
+
 struct LocalEngine::Host {
-  explicit Host(const Arguments& arguments) : options(read_local_engine_options(arguments)) {}
+  explicit Host(LocalEngineOptions options_) : options(settled(std::move(options_))) {}
 
   const LocalEngineOptions options;
   std::thread thread;
@@ -85,13 +104,13 @@ struct LocalEngine::Host {
 
   std::mutex mutex;  // guards the members below
   std::condition_variable changed;
-  serve::EngineLoop* loop = nullptr;  // null = the model is not loaded yet, or the loop has ended
+  EngineLoop* loop = nullptr;  // null = the model is not loaded yet, or the loop has ended
   bool has_ended = false;
   std::exception_ptr error;
 
   void run(comm::World& world);
-  void serve_requests(serve::EngineLoop& own);
-  void cancel(serve::Ticket ticket) {
+  void serve_requests(EngineLoop& own);
+  void cancel(Ticket ticket) {
     const std::lock_guard lock(mutex);
     if (loop) loop->cancel(ticket);
   }
@@ -120,7 +139,7 @@ struct LocalRequest::State {
   const std::shared_ptr<LocalEngine::Host> host;
   std::mutex mutex;  // guards the members below
   std::condition_variable changed;
-  serve::Ticket ticket = 0;  // 0 = not added to the loop yet
+  Ticket ticket = 0;  // 0 = not added to the loop yet
   std::optional<infer::AnswerStream> stream;
   AnswerPart part;
   bool has_ended = false;
@@ -146,7 +165,7 @@ struct LocalRequest::State {
 };
 
 void LocalRequest::State::on_event(const infer::Event& event) {
-  serve::Ticket stopped = 0;
+  Ticket stopped = 0;
   {
     const std::lock_guard lock(mutex);
     if (has_ended) return;
@@ -198,7 +217,7 @@ int LocalRequest::descriptor() {
 }
 
 void LocalRequest::cancel() {
-  serve::Ticket ticket = 0;
+  Ticket ticket = 0;
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->has_ended) return;
@@ -208,11 +227,11 @@ void LocalRequest::cancel() {
   state_->host->cancel(ticket);
 }
 
-void LocalEngine::Host::serve_requests(serve::EngineLoop& own) {
+void LocalEngine::Host::serve_requests(EngineLoop& own) {
   struct Opened {  // while the loop takes requests
-    Opened(Host& host_, serve::EngineLoop& own_) : host(host_) { set(&own_); }
+    Opened(Host& host_, EngineLoop& own_) : host(host_) { set(&own_); }
     ~Opened() { set(nullptr); }
-    void set(serve::EngineLoop* loop) {
+    void set(EngineLoop* loop) {
       const std::lock_guard lock(host.mutex);
       host.loop = loop;
       host.changed.notify_all();
@@ -223,32 +242,31 @@ void LocalEngine::Host::serve_requests(serve::EngineLoop& own) {
 }
 
 void LocalEngine::Host::run(comm::World& world) {
-  comm::Mesh mesh(world, options.model.layout.axes());
-  ModelAndDraft loaded = load_with_draft(options.model, loading_of(options.model), mesh, nullptr);
+  const distributed::ParallelConfig layout;
+  comm::Mesh mesh(world, layout.axes());
+  ModelAndDraft loaded = load_with_draft(options.model, options.model.loading(), mesh, layout, nullptr);
   tokenizer = std::move(loaded.model.tokenizer);  // readers decode with it after the model is gone
   if (!tokenizer) loaded.model.end_ids = text::end_ids(options.model.from);
   notices = loaded.model.notices;
   const infer::GenerationDefaults defaults = infer::read_generation_defaults(options.model.from);
   sampling = defaults.sampling;
-  if (!defaults.ignored.empty())
-    notices.push_back(subject_of(defaults.ignored) + " no effect here (generation_config.json)");
-  infer::EngineOptions engine_options =
-      LoadedModel{world, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr}.engine(options.engine);
+  if (!defaults.ignored.empty()) notices.push_back(infer::notice_of_ignored(defaults.ignored));
+  infer::EngineOptions engine_options = with_draft(options.engine, loaded.draft ? &*loaded.draft : nullptr);
   engine_options.alone = loaded.model.model->decoding_model().shape.task().answers();
   infer::Engine engine(*loaded.model.model, engine_options);
   max_length = engine.max_length();
   std::optional<infer::SchemaCache> schemas;
   if (tokenizer) schemas.emplace(*tokenizer, loaded.model.end_ids);
-  serve::EngineLoop own(world, mesh,
-                        {.engine = &engine,
-                         .schemas = schemas ? &*schemas : nullptr,
-                         .end_ids = loaded.model.end_ids,
-                         .max_waiting = std::numeric_limits<int64_t>::max() / 2,
-                         .prompt_end = tokenizer ? tokenizer->end_id() : -1});
+  EngineLoop own(world, mesh,
+                 {.engine = &engine,
+                  .schemas = schemas ? &*schemas : nullptr,
+                  .end_ids = loaded.model.end_ids,
+                  .max_waiting = std::numeric_limits<int64_t>::max() / 2,
+                  .prompt_end = tokenizer ? tokenizer->end_id() : -1});
   serve_requests(own);
 }
 
-LocalEngine::LocalEngine(const Arguments& arguments) : host_(std::make_shared<Host>(arguments)) {
+LocalEngine::LocalEngine(LocalEngineOptions options) : host_(std::make_shared<Host>(std::move(options))) {
   Host& host = *host_;
   host.thread = std::thread([&host] {
     std::exception_ptr error;
@@ -284,10 +302,10 @@ std::unique_ptr<LocalRequest> LocalEngine::submit(std::vector<int64_t> prompt, i
     const std::lock_guard lock(state->mutex);
     state->end(infer::FinishReason::Cancelled);
   });
-  std::vector<serve::Generation> generations(1);
+  std::vector<Generation> generations(1);
   generations[0] = {.prompt = std::move(prompt), .options = std::move(options)};
   generations[0].on_event = [state, ending](const infer::Event& event) { state->on_event(event); };
-  std::optional<serve::Ticket> ticket;
+  std::optional<Ticket> ticket;
   {
     const std::lock_guard lock(host_->mutex);
     if (host_->loop) ticket = host_->loop->add(std::move(generations));
@@ -327,4 +345,4 @@ std::shared_ptr<const text::Tokenizer> LocalEngine::tokenizer() const { return h
 int64_t LocalEngine::max_length() const { return host_->max_length; }
 const std::vector<std::string>& LocalEngine::notices() const { return host_->notices; }
 
-}  // namespace colossal::cli
+}  // namespace colossal::serve
