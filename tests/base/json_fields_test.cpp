@@ -171,7 +171,7 @@ std::vector<Role> roles() {
 
 template <class Json>
 std::string stored_refusal(const Json& object) {
-  return test::complaint([&] { read_stored<Roles>(object, "plan"); });
+  return test::thrown_message([&] { read_stored<Roles>(object, "plan"); });
 }
 
 TEST(StoredJson, WritesMembersInTheirOrder) {
@@ -238,7 +238,7 @@ TEST(StoredJson, KeepsIntegersInTheRangeOfTheirType) {
   const auto read = [](const char* text) { return read_stored<Sizes>(nlohmann::json::parse(text), "x"); };
   const Sizes sizes = read(R"({"bytes": 9223372036854775807, "code": 255})");
   EXPECT_EQ(json_line(to_json_object(sizes)), R"({"bytes":9223372036854775807,"code":255})");
-  const auto refused = [&](const char* text) { return test::complaint([&] { read(text); }); };
+  const auto refused = [&](const char* text) { return test::thrown_message([&] { read(text); }); };
   EXPECT_EQ(refused(R"({"bytes": -1, "code": 0})"), "[x] bytes must not be negative: got -1");
   EXPECT_EQ(refused(R"({"bytes": 1, "code": 256})"), "[x] code must be at most 255: got 256");
 }
@@ -261,11 +261,11 @@ TEST(StoredJson, HasNullForAnEmptyOptional) {
   EXPECT_EQ(again(full), full);
   EXPECT_EQ(json_line(to_json_object(Known())), R"({"share":null,"seconds":null})");
   EXPECT_EQ(again(R"({"share":null,"seconds":null})"), R"({"share":null,"seconds":null})");
-  EXPECT_EQ(test::complaint([&] { again(R"({"share": 1})"); }), "[x] seconds is missing");
-  EXPECT_EQ(test::complaint([&] { again(R"({"share": 1, "seconds": {"compute": 3}})"); }),
+  EXPECT_EQ(test::thrown_message([&] { again(R"({"share": 1})"); }), "[x] seconds is missing");
+  EXPECT_EQ(test::thrown_message([&] { again(R"({"share": 1, "seconds": {"compute": 3}})"); }),
             "[x] seconds.bubble is missing");
   Known known;
-  EXPECT_EQ(test::complaint([&] { to_toml(known); }),
+  EXPECT_EQ(test::thrown_message([&] { to_toml(known); }),
             "[config] a value that may be missing must be in JSON: got `share`");
 }
 
@@ -286,9 +286,9 @@ TEST(StoredJson, NamesThePlaceOfAMissingMember) {
 TEST(StoredJson, IsTheOnlyFormOfListsOfStructs) {
   Roles list{roles()};
   const std::string refusal = "[config] a list of structs must be in JSON: got `roles`";
-  EXPECT_EQ(test::complaint([&] { ConfigDocument::parse("roles = 1", "x.toml").read(list); }), refusal);
-  EXPECT_EQ(test::complaint([&] { to_toml(list); }), refusal);
-  EXPECT_EQ(test::complaint([&] { read_json(ordered_json::object(), list, "chat"); }),
+  EXPECT_EQ(test::thrown_message([&] { ConfigDocument::parse("roles = 1", "x.toml").read(list); }), refusal);
+  EXPECT_EQ(test::thrown_message([&] { to_toml(list); }), refusal);
+  EXPECT_EQ(test::thrown_message([&] { read_json(ordered_json::object(), list, "chat"); }),
             "[chat] options in JSON must be flat: got a struct with sections");
 }
 

@@ -120,9 +120,9 @@ TEST(AutoLayout, NeedsANumberOfRanks) {
   run::Config config;
   config.run.device = "cpu";
   config.parallel.automatic = true;
-  EXPECT_THROW(ranks_of_auto(config, comm::cuda_devices()), Error);
+  EXPECT_THROW(ranks_of_auto(config.parallel, config.run, comm::cuda_devices()), Error);
   config.parallel.ranks_wanted = 3;
-  EXPECT_EQ(ranks_of_auto(config, comm::cuda_devices()), 3);
+  EXPECT_EQ(ranks_of_auto(config.parallel, config.run, comm::cuda_devices()), 3);
 }
 
 }  // namespace

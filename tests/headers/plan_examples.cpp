@@ -32,8 +32,8 @@
 #include "colossal/predict/layouts.h"
 #include "colossal/predict/page.h"
 #include "colossal/predict/rank_places.h"
-#include "colossal/predict/record_stages.h"
 #include "colossal/predict/role_costs.h"
+#include "colossal/predict/roles.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
@@ -61,12 +61,12 @@ void clusters(double sent_bytes) {
 
 void predicted_step(const run::Config& config, const models::ModelShape& shape) {
   const plan::Cluster cluster(plan::find_profile("h100-8x"));
-  const predict::RecordedRoles roles = predict::record_roles(config, shape);
-  const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
+  const predict::RecordedRoles roles = predict::record_roles({config, shape});
+  const plan::Prediction prediction = predict::predict_step({config, shape}, roles, cluster);
 }
 
 void search(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster) {
-  const predict::SearchResult found = predict::search(config, shape, cluster, {.ranks = 64});
+  const predict::SearchResult found = predict::search({config, shape}, cluster, {.ranks = 64});
   std::fputs(found.best.front().table.c_str(), stdout);
 }
 
@@ -154,7 +154,7 @@ void transfers(const std::string& name) {
 
 void predictions(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster,
                  const std::string& folder) {
-  const plan::Prediction prediction = predict::predict_step(config, shape, cluster);
+  const plan::Prediction prediction = predict::predict_step({config, shape}, cluster);
   std::fputs(plan::to_text(prediction).c_str(), stdout);
   write_file(folder + "/prediction.json", plan::to_json(prediction));
 }
@@ -176,7 +176,7 @@ void step_picture(const std::vector<plan::Role>& roles, const plan::StepTimeline
   }
 }
 
-void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun& run, data::Batches& batches,
+void checks(comm::World& world, comm::Group& everyone, const train::ConfiguredRun& run, data::Batches& batches,
             const predict::RecordedRoles& roles, const plan::Prediction& prediction) {
   const predict::CountedStep counted = predict::count_step(world, run, [&] { return batches.next(); });
   const std::vector<predict::CountedStep> all = predict::gather_steps(everyone, counted);
@@ -188,7 +188,7 @@ void checks(comm::World& world, comm::Group& everyone, const predict::CheckedRun
 void layouts(const run::Config& config, const models::ModelShape& shape, const predict::Layout& layout,
              const std::function<double(const predict::LayoutSpace&, const predict::Layout&)>& price) {
   std::vector<double> seconds;
-  const predict::LayoutSpace space(config, shape, {.ranks = 8, .ranks_per_node = 8});
+  const predict::LayoutSpace space({config, shape}, {.ranks = 8, .ranks_per_node = 8});
   space.for_each([&](const predict::Layout& layout) { seconds.push_back(price(space, layout)); });
   const run::Config chosen = space.config_of(layout);
 }
@@ -201,8 +201,8 @@ void layout_prices(const predict::LayoutSpace& space, const models::ModelShape& 
 
 void pages(const std::string& file, const run::Config& config, const models::ModelShape& shape,
            const plan::Cluster& cluster) {
-  const predict::RecordedRoles roles = predict::record_roles(config, shape);
-  const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
+  const predict::RecordedRoles roles = predict::record_roles({config, shape});
+  const plan::Prediction prediction = predict::predict_step({config, shape}, roles, cluster);
   write_file(file, predict::prediction_page("gpt2.toml", config, roles, prediction, cluster));
 }
 
@@ -213,7 +213,7 @@ void rank_places(const run::Config& config) {
 }
 
 void recorded_stages(const run::Config& config, const models::ModelShape& shape, const plan::Cluster& cluster) {
-  const auto prediction = predict::predict_step(config, shape, predict::record_stages(config, shape), cluster);
+  const auto prediction = predict::predict_step({config, shape}, predict::record_stages({config, shape}), cluster);
 }
 
 void role_costs(const plan::Cluster& cluster, const run::Config& config, const predict::RecordedRoles& roles,

@@ -34,11 +34,10 @@
 #include "colossal/run/program.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/tensor/flops.h"
-#include "colossal/train/check_sizes.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/module_training.h"
-#include "colossal/train/planned_shards.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/record_step.h"
 #include "colossal/train/step_reports.h"
 #include "colossal/train/step_rule.h"
@@ -162,7 +161,7 @@ double bandwidth_of(const std::vector<int>& ranks) { return 1e9 * static_cast<do
 
 double step_events(const run::Config& config, const models::ModelShape& shape, double operations_per_second) {
   double seconds = 0;
-  const StepEvents events = train::record_step(config, shape, 5);
+  const StepEvents events = train::record_step({config, shape}, 5);
   for (const StepEvent& event : events.list)
     if (event.kind == StepEvent::Kind::Call)
       seconds += event.bytes / bandwidth_of(events.groups[event.group].ranks);
@@ -175,32 +174,41 @@ void suggest_recomputation(int64_t) {}
 void draw_memory(int64_t, int64_t) {}
 
 void step_memory(const run::Config& config, const models::ModelShape& shape, int64_t device_bytes) {
-  const StepMemory memory = train::record_step(config, shape, 5).memory;
+  const StepMemory memory = train::record_step({config, shape}, 5).memory;
   if (memory.peak_bytes > device_bytes) suggest_recomputation(memory.kinds.activations);
   for (const StepMemory::Point& point : memory.curve) draw_memory(point.event, point.kinds.device());
 }
 
 double record_step(const run::Config& config, const models::ModelShape& shape) {
   double bytes = 0;
-  for (const StepEvent& event : train::record_step(config, shape, 5).list)
+  for (const StepEvent& event : train::record_step({config, shape}, 5).list)
     if (event.kind == StepEvent::Kind::Call) bytes += event.bytes;
   return bytes;
 }
 
 void memory_needs(const run::Config& config, const models::ModelShape& shape, comm::World& world, const Log& log) {
-  const auto needs = train::memory_needs(config, shape, world.rank());
+  const auto needs = train::memory_needs({config, shape}, world.rank());
   log.info("memory of this rank: ", train::to_string(needs));
-  train::check_memory(config, shape, at::kCPU, world.local_size());
+  train::check_memory({config, shape}, at::kCPU, world.local_size());
 }
 
-void check_sizes(const run::Config& config, const models::ModelShape& shape, const run::Objective& objective) {
+void placed_model(const train::ConfiguredRun& run, const models::ModelShape& shape, const run::Objective& objective,
+                  const std::shared_ptr<comm::Mesh>& mesh, const nn::Parameters::Options& options,
+                  distributed::DistributedModel* main) {
+  const run::Config& config = run.config;
   config.validate();
   train::check_sizes(config.parallel, shape, objective.example(1));
+  const train::NamedModel& model = run.models.main();
+  const std::shared_ptr<comm::Mesh> own = train::mesh_of(model, config.parallel, mesh);
+  const auto placed = train::place_model(run, model, *mesh, *own, options, main->shared_parameters());
+  train::ModelOnShapes rank_7(run, model, 7);
+  rank_7.model().parameters();
 }
 
 void store_options(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
-  memory::ChunkStore store(parameters, mesh, train::chunk_options(config, parameters.options().dtype));
-  parallel::GradientReducer reducer(store, train::gradient_options(config, parameters.options().dtype));
+  const train::StoreOptions stored = train::store_options(config, parameters.options().dtype);
+  memory::ChunkStore store(parameters, mesh, stored.chunks);
+  parallel::GradientReducer reducer(store, stored.gradients);
 }
 
 double planned_shards(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& options,

@@ -6,7 +6,7 @@
 #include "colossal/distributed/config.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/schedule/make.h"
-#include "colossal/train/check_sizes.h"
+#include "colossal/train/placed_model.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"

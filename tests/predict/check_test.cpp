@@ -112,8 +112,8 @@ std::vector<CountedStep> counted_steps(const run::Config& config, const models::
 }
 
 std::vector<RankStep> predicted_steps(const run::Config& config, const models::ModelShape& shape) {
-  const RecordedRoles roles = record_roles(config, shape);
-  return steps_of(roles, predict_step(config, shape, roles, plan::Cluster(plan::find_profile("h100-8x"))));
+  const RecordedRoles roles = record_roles({config, shape});
+  return steps_of(roles, predict_step({config, shape}, roles, plan::Cluster(plan::find_profile("h100-8x"))));
 }
 
 bool is_memory(const CheckRow& row) {
@@ -215,9 +215,9 @@ TEST(CheckOfAdapters, EqualsThePrediction) {
         Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
     const run::Config config = config_of(layout, "");
     const train::NamedModel model{.shape = shape_of(layout), .adapter = low_rank_adapter()};
-    const RecordedRoles roles = record_roles(config, model);
+    const RecordedRoles roles = record_roles({config, model});
     const plan::Prediction prediction =
-        predict_step(config, model, roles, plan::Cluster(plan::find_profile("h100-8x")));
+        predict_step({config, model}, roles, plan::Cluster(plan::find_profile("h100-8x")));
     const auto counted = counted_steps(config, model.shape, ones_of(config, model.shape), model.adapter);
     const Check check = compare(steps_of(roles, prediction), counted, false);
     EXPECT_FALSE(check.differs()) << layout.name << to_text(check);

@@ -140,8 +140,8 @@ void expect_plan(Flags flags, const std::string& device) {
     const run::ResolvedModel model = run::resolve_model(config, run::built_in());
     const plan::Profile profile = plan::find_profile("h100-8x");
     const plan::Prediction prediction =
-        predict_step(config, train::NamedModel{.shape = model.shape, .objective = model.objective.objective},
-                     cluster_of(config, profile));
+        predict_step({config, train::NamedModel{.shape = model.shape, .objective = model.objective.objective}},
+                     cluster_of(config.parallel.ranks(), profile));
     EXPECT_GT(prediction.step_seconds, 0);
     EXPECT_GT(prediction.peak_bytes, 0);
   } catch (const Error& error) {

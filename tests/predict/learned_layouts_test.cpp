@@ -83,7 +83,7 @@ std::vector<run::Config> layouts_of(const LayoutSpace& space) {
 void expect_same_losses(const run::Config& given, const models::ModelShape& shape, const LayoutLimits& limits,
                         size_t every) {
   const std::vector<double> want = losses_of(given, shape);
-  const std::vector<run::Config> layouts = layouts_of(LayoutSpace(given, shape, limits));
+  const std::vector<run::Config> layouts = layouts_of(LayoutSpace({given, shape}, limits));
   size_t compared = 0;
   for (size_t i = 0; i < layouts.size(); i += every) {
     std::vector<double> got;
@@ -131,7 +131,7 @@ TEST(LearnedLayouts, DifferInMicroBatchesOfAMixture) {
 }
 
 std::string change_of(const run::Config& a, const run::Config& b, const models::ModelShape& shape) {
-  const run::LearnedParts learned(a, shape, *train::RunModels(shape).objective(a));
+  const run::LearnedParts learned(a.parallel, shape, *train::ConfiguredRun{a, shape}.objective());
   return run::learned_change(learned.of(a.parallel, a.micro_batches()), learned.of(b.parallel, b.micro_batches()));
 }
 
@@ -183,8 +183,8 @@ TEST(LearnedLayouts, KeepTheMicroBatchesOfAnObjective) {
   const models::ModelShape shape = test::tiny_llama();
   run::Config given = course();
   given.training.accumulate = 4;
-  const auto objective = std::make_shared<Comparison>(train::RunModels(shape).objective(given));
-  const LayoutSpace space(given, train::NamedModel{.shape = shape, .objective = objective},
+  const auto objective = std::make_shared<Comparison>(train::ConfiguredRun{given, shape}.objective());
+  const LayoutSpace space({given, train::NamedModel{.shape = shape, .objective = objective}},
                           {.ranks = 2, .ranks_per_node = 2});
   const std::vector<run::Config> layouts = layouts_of(space);
   ASSERT_THAT(layouts, Not(IsEmpty()));
@@ -199,7 +199,7 @@ TEST(LearnedLayouts, KeepReplicasThatCompress) {
   given.parallel.data = 2;
   given.parallel.zero = 1;
   given.parallel.compress = "fp8";
-  const auto layouts = layouts_of(LayoutSpace(given, test::tiny_llama(), {.ranks = 4, .ranks_per_node = 4}));
+  const auto layouts = layouts_of(LayoutSpace({given, test::tiny_llama()}, {.ranks = 4, .ranks_per_node = 4}));
   ASSERT_THAT(layouts, Not(IsEmpty()));
   for (const run::Config& layout : layouts) {
     EXPECT_EQ(layout.parallel.copies(), 2);
@@ -211,7 +211,7 @@ TEST(LearnedLayouts, KeepTheBudgets) {
   run::Config given = course();
   given.memory.device = 1 << 20;
   given.memory.host = 1 << 26;
-  const auto layouts = layouts_of(LayoutSpace(given, test::tiny_llama(), {.ranks = 2, .ranks_per_node = 2}));
+  const auto layouts = layouts_of(LayoutSpace({given, test::tiny_llama()}, {.ranks = 2, .ranks_per_node = 2}));
   ASSERT_THAT(layouts, Not(IsEmpty()));
   for (const run::Config& layout : layouts) {
     EXPECT_EQ(layout.memory.device, given.memory.device);

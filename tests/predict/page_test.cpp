@@ -45,8 +45,8 @@ plan::Profile accelerators() {
 }
 
 std::string page_of(const run::Config& config, const plan::Cluster& cluster) {
-  const RecordedRoles roles = record_roles(config, even_shape());
-  return prediction_page("a.toml", config, roles, predict_step(config, even_shape(), roles, cluster), cluster);
+  const RecordedRoles roles = record_roles({config, even_shape()});
+  return prediction_page("a.toml", config, roles, predict_step({config, even_shape()}, roles, cluster), cluster);
 }
 
 TEST(PageOfAPrediction, DrawsEveryRole) {

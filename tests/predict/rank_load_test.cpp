@@ -58,18 +58,19 @@ run::Config config_of(int64_t expert, int64_t tensor = 1, int64_t data = 1) {
 }
 
 TEST(RankLoad, FollowsExpertsOfATokenAndCapacity) {
-  EXPECT_EQ(worst_rank_load(config_of(4), mixture(1)), 4) << "all tokens choose one expert";
-  EXPECT_EQ(worst_rank_load(config_of(2), mixture(1)), 2);
-  EXPECT_EQ(worst_rank_load(config_of(4), mixture(2)), 2) << "half of the assignments go to other ranks";
-  EXPECT_EQ(worst_rank_load(config_of(2), mixture(2)), 2) << "both experts of one rank";
-  EXPECT_EQ(worst_rank_load(config_of(2, 2), mixture(1)), 4) << "a tensor group deals out experts, too";
-  EXPECT_EQ(worst_rank_load(config_of(1), mixture(1)), 1);
-  EXPECT_EQ(worst_rank_load(config_of(4), mixture(1, 1.5)), 1.5);
-  EXPECT_EQ(worst_rank_load(config_of(2, 1, 2), mixture(1, 1.25)), 2) << "the limit counts the tokens of both replicas";
+  EXPECT_EQ(worst_rank_load({config_of(4), mixture(1)}), 4) << "all tokens choose one expert";
+  EXPECT_EQ(worst_rank_load({config_of(2), mixture(1)}), 2);
+  EXPECT_EQ(worst_rank_load({config_of(4), mixture(2)}), 2) << "half of the assignments go to other ranks";
+  EXPECT_EQ(worst_rank_load({config_of(2), mixture(2)}), 2) << "both experts of one rank";
+  EXPECT_EQ(worst_rank_load({config_of(2, 2), mixture(1)}), 4) << "a tensor group deals out experts, too";
+  EXPECT_EQ(worst_rank_load({config_of(1), mixture(1)}), 1);
+  EXPECT_EQ(worst_rank_load({config_of(4), mixture(1, 1.5)}), 1.5);
+  EXPECT_EQ(worst_rank_load({config_of(2, 1, 2), mixture(1, 1.25)}), 2)
+      << "the limit counts the tokens of both replicas";
   run::Config split = config_of(1, 2);
   split.parallel.expert.tensor = "split";
-  EXPECT_EQ(worst_rank_load(split, mixture(1)), 1);
-  EXPECT_EQ(worst_rank_load(config_of(2), test::tiny_llama()), 1);
+  EXPECT_EQ(worst_rank_load({split, mixture(1)}), 1);
+  EXPECT_EQ(worst_rank_load({config_of(2), test::tiny_llama()}), 1);
 }
 
 TEST(MeantLoad, ConcentratesAssignments) {
@@ -115,7 +116,7 @@ TEST(RankLoad, HasTheMemoryOfARunWhoseTokensChooseOneExpert) {
   ops::set_matmul({});
   const run::Config config = config_of(4);
   const std::vector<int64_t> measured = peaks_with_one_expert(config, mixture());
-  const RecordedRoles roles = record_roles(config, mixture());
+  const RecordedRoles roles = record_roles({config, mixture()});
   ops::set_matmul(before);
   ASSERT_TRUE(roles.at(0).at_worst);
   const auto even = static_cast<double>(roles[0].step.memory.peak_bytes),
@@ -149,9 +150,11 @@ std::pair<int64_t, int64_t> peaks_of(const RecordedRoles& roles) {
 TEST(RankLoad, FitsOnlyIfTheWorstFits) {
   const run::Config config = config_of(4);
   const models::ModelShape shape = mixture();
-  const RecordedRoles roles = record_roles(config, shape);
+  const RecordedRoles roles = record_roles({config, shape});
   const auto [even, worst] = peaks_of(roles);
-  const auto on = [&](int64_t memory) { return predict_step(config, shape, roles, plan::Cluster(device_of(memory))); };
+  const auto on = [&](int64_t memory) {
+    return predict_step({config, shape}, roles, plan::Cluster(device_of(memory)));
+  };
   const plan::Prediction enough = on(worst);
   EXPECT_TRUE(enough.fits);
   EXPECT_EQ(enough.rank_load, (plan::RankLoads{.worst = 4, .fitting = 4, .peak_bytes = worst}));
@@ -164,7 +167,7 @@ TEST(RankLoad, FitsOnlyIfTheWorstFits) {
   EXPECT_THAT(some.limit, AllOf(HasSubstr("it fits up to a rank load of 2."), HasSubstr("the config permits 4"),
                                 HasSubstr("model.experts.capacity")));
   const nn::MeantLoad load(some.rank_load.fitting);
-  EXPECT_LE(train::record_step(config, shape, 0).memory.peak_bytes, (even + worst) / 2);
+  EXPECT_LE(train::record_step({config, shape}, 0).memory.peak_bytes, (even + worst) / 2);
   const plan::Prediction none = on(even - 1);
   EXPECT_FALSE(none.fits);
   EXPECT_EQ(none.rank_load.fitting, 0);
@@ -177,9 +180,9 @@ TEST(Remedies, NameTheCapacityAndMarkWhatIsLearned) {
   auto own = shape.own.as<models::LlamaSizes>();
   own.experts.balance_loss = 0.01;
   shape.own = own;
-  const auto [even, worst] = peaks_of(record_roles(config, shape));
+  const auto [even, worst] = peaks_of(record_roles({config, shape}));
   const plan::Cluster cluster(device_of((even + worst) / 2));
-  const auto found = remedies(config, {.shape = shape}, cluster);
+  const auto found = remedies({config, {.shape = shape}}, cluster);
   const auto with = [&](const char* key) {
     return std::find_if(found.begin(), found.end(),
                         [&](const plan::Remedy& remedy) { return remedy.table.find(key) != std::string::npos; });
@@ -201,22 +204,22 @@ TEST(WorstMemory, HasTheMasksOfSeveralDocuments) {
   run::Config config = config_of(1);
   config.data.sequence = 16;
   const models::ModelShape shape = test::tiny_gpt2();
-  EXPECT_FALSE(worst_memory(config, {.shape = shape}, 0)) << "kernels of the CPU read documents without masks";
+  EXPECT_FALSE(worst_memory({config, {.shape = shape}}, 0)) << "kernels of the CPU read documents without masks";
   config.run.device = "cuda";
-  const RecordedRoles roles = record_roles(config, shape);
+  const RecordedRoles roles = record_roles({config, shape});
   ASSERT_TRUE(roles[0].at_worst);
   const int64_t one = roles[0].step.memory.peak_bytes, several = roles[0].at_worst->peak_bytes;
   // A mask for the pairs of each row: a byte each, in every layer.
   EXPECT_GE(several - one, shape.layers * config.training.batch_size * config.data.sequence * config.data.sequence);
   const plan::Cluster cluster(device_of(several - 1));
-  const plan::Prediction prediction = predict_step(config, shape, roles, cluster);
+  const plan::Prediction prediction = predict_step({config, shape}, roles, cluster);
   EXPECT_FALSE(prediction.fits);
   EXPECT_THAT(prediction.limit, HasSubstr("rows of one document fit, and rows of several do not: "));
   config.data.documents = "joined";
-  EXPECT_FALSE(worst_memory(config, {.shape = shape}, 0));
+  EXPECT_FALSE(worst_memory({config, {.shape = shape}}, 0));
   config.data.documents = "separate";
   config.precision.mode = "bf16";
-  EXPECT_FALSE(worst_memory(config, {.shape = shape}, 0)) << "packed attention";
+  EXPECT_FALSE(worst_memory({config, {.shape = shape}}, 0)) << "packed attention";
 }
 
 /// Returns the smallest memory.device with which a run makes its steps, from the refusal of a smaller one.
@@ -225,7 +228,7 @@ int64_t least_of_training(run::Config config, const models::ModelShape& shape) {
   config.memory.device = int64_t{1} << 19;
   for (int attempt = 0; attempt < 3; ++attempt) {
     try {
-      train::record_step(config, shape, 0);
+      train::record_step({config, shape}, 0);
       return config.memory.device;
     } catch (const train::RefusedStep& error) {
       least = error.needed_bytes();
@@ -241,11 +244,11 @@ TEST(RankLoad, ComparesWithTheDeviceBudget) {
   const models::ModelShape shape = mixture();
   config.memory.device = least_of_training(config, shape);
   const plan::Cluster cluster(device_of(int64_t{1} << 40));
-  const plan::Prediction small = predict_step(config, shape, cluster);
+  const plan::Prediction small = predict_step({config, shape}, cluster);
   EXPECT_FALSE(small.fits) << "an even load is the least";
   EXPECT_GE(small.rank_load.fitting, 1);
   config.memory.device = small.rank_load.peak_bytes;
-  EXPECT_TRUE(predict_step(config, shape, cluster).fits);
+  EXPECT_TRUE(predict_step({config, shape}, cluster).fits);
 }
 
 }  // namespace

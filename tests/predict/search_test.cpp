@@ -14,7 +14,7 @@
 #include "colossal/base/error.h"
 #include "colossal/predict/layout_price.h"
 #include "colossal/predict/layouts.h"
-#include "colossal/predict/record_stages.h"
+#include "colossal/predict/roles.h"
 #include "colossal/predict/shallow_step.h"
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
@@ -72,7 +72,7 @@ std::vector<plan::Prediction> all_predictions(const LayoutSpace& space, const mo
     const run::Config config = space.config_of(layout);
     try {
       config.validate();
-      all.push_back(predict_step(config, shape, record_stages(config, shape), cluster));
+      all.push_back(predict_step({config, shape}, record_stages({config, shape}), cluster));
     } catch (const Error&) {
       return;
     }
@@ -119,7 +119,7 @@ std::vector<SmallSpace> small_spaces() {
 TEST(Search, FindsTheFastestOfAllLayouts) {
   for (const SmallSpace& c : small_spaces()) {
     const plan::Cluster ample(small_cluster(kAmple));
-    const LayoutSpace space(c.config, {.shape = c.shape}, {.ranks = c.ranks, .ranks_per_node = 4, .keep = c.keep});
+    const LayoutSpace space({c.config, {.shape = c.shape}}, {.ranks = c.ranks, .ranks_per_node = 4, .keep = c.keep});
     const auto all = all_predictions(space, c.shape, ample);
     ASSERT_GT(all.size(), 5u) << c.name;
     std::vector<int64_t> peaks;
@@ -132,7 +132,7 @@ TEST(Search, FindsTheFastestOfAllLayouts) {
           fastest = prediction.step_seconds;
       const plan::Cluster cluster(small_cluster(memory));
       const SearchResult found =
-          search(c.config, c.shape, cluster, {.ranks = c.ranks, .keep = c.keep, .seconds = 1000});
+          search({c.config, c.shape}, cluster, {.ranks = c.ranks, .keep = c.keep, .seconds = 1000});
       ASSERT_THAT(found.best, Not(IsEmpty()));
       // A cut of stages by seconds may beat the layouts above; the bound is that of the issue, 1.05 of the best.
       EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * fastest) << c.name << ", " << memory;
@@ -153,12 +153,12 @@ TEST(Search, FindsAFastLayoutOfADeepModel) {
   const std::vector<std::string> keep{"parallel.pipeline", "parallel.sequence", "parallel.tensor.mode",
                                       "training.accumulate"};
   const SearchResult found =
-      search(config, model, cluster, {.ranks = 16, .keep = keep, .results = 1, .seconds = 1000, .records = 60});
+      search({config, model}, cluster, {.ranks = 16, .keep = keep, .results = 1, .seconds = 1000, .records = 60});
   config.parallel.data = 2;
   config.parallel.zero = 3;
   config.parallel.tensor = {.size = 8, .sequence = true};
   config.memory.recompute = "block";
-  const plan::Prediction by_hand = predict_step(config, model, record_stages(config, model, cluster), cluster);
+  const plan::Prediction by_hand = predict_step({config, model}, record_stages({config, model}, cluster), cluster);
   EXPECT_TRUE(by_hand.fits);
   EXPECT_TRUE(found.best.front().prediction.fits);
   EXPECT_LE(found.best.front().prediction.step_seconds, 1.05 * by_hand.step_seconds) << found.best.front().table;
@@ -178,10 +178,10 @@ TEST(ShallowSteps, ContinueToTheWholeModel) {
     config.run.device = "cpu";
     config.data.sequence = 16;
     config.training.batch_size = 4;
-    const auto shallow = shallow_step(config, {.shape = shape}, cluster);
+    const auto shallow = shallow_step({config, {.shape = shape}}, cluster);
     ASSERT_TRUE(shallow);
     if (config.parallel.pipeline.size > 1) config.parallel.pipeline.layers_per_stage = {6, 6};
-    const plan::Prediction whole = predict_step(config, shape, record_stages(config, shape), cluster);
+    const plan::Prediction whole = predict_step({config, shape}, record_stages({config, shape}), cluster);
     // A search takes estimates up to 5 % off for those of the whole model.
     EXPECT_NEAR(shallow->seconds, whole.step_seconds, 0.05 * whole.step_seconds) << flags.back();
     const auto peak = static_cast<double>(whole.peak_bytes);
@@ -191,7 +191,7 @@ TEST(ShallowSteps, ContinueToTheWholeModel) {
 
 TEST(Search, OrdersLayoutsAndExplainsThem) {
   const models::ModelShape shape = small_shape();
-  const SearchResult found = search(small_config(), shape, plan::Cluster(small_cluster(kAmple)), {.ranks = 2});
+  const SearchResult found = search({small_config(), shape}, plan::Cluster(small_cluster(kAmple)), {.ranks = 2});
   ASSERT_GT(found.best.size(), 1u);
   EXPECT_LE(found.best.size(), 10u);
   EXPECT_GE(found.tried, found.recorded);
@@ -217,8 +217,8 @@ TEST(Search, GivesTheSameResultAgain) {
   const SearchOptions options{.ranks = 4, .keep = kKept, .records = 12, .progress = [&](int64_t simulated, double) {
                                 progress.push_back(simulated);
                               }};
-  const SearchResult first = search(small_config(), shape, cluster, options),
-                     second = search(small_config(), shape, cluster, options);
+  const SearchResult first = search({small_config(), shape}, cluster, options),
+                     second = search({small_config(), shape}, cluster, options);
   ASSERT_EQ(first.best.size(), second.best.size());
   for (size_t i = 0; i < first.best.size(); ++i) EXPECT_EQ(first.best[i].table, second.best[i].table);
   ASSERT_FALSE(progress.empty());
@@ -233,7 +233,7 @@ TEST(Search, ListsATieOnce) {
   const SearchOptions options{.ranks = 2,
                               .keep = {"parallel.pipeline.size", "parallel.pipeline.micro_batches", "memory.recompute"},
                               .seconds = 1000};
-  const SearchResult found = search(config, shape, plan::Cluster(small_cluster(kAmple)), options);
+  const SearchResult found = search({config, shape}, plan::Cluster(small_cluster(kAmple)), options);
   ASSERT_GT(found.recorded, static_cast<int64_t>(found.best.size())) << "some layouts must tie, or nothing is tested";
   std::set<std::string> seen;
   for (const FoundLayout& layout : found.best) {
@@ -249,7 +249,7 @@ TEST(Search, KeepsKeys) {
   run::Config config = small_config();
   config.parallel.tensor.size = 2;
   config.parallel.data = 7;  // ignored
-  const SearchResult found = search(config, small_shape(), plan::Cluster(small_cluster(kAmple)),
+  const SearchResult found = search({config, small_shape()}, plan::Cluster(small_cluster(kAmple)),
                                     {.ranks = 4, .keep = {"parallel.tensor", "memory.recompute"}});
   for (const FoundLayout& layout : found.best) {
     EXPECT_EQ(layout.config.parallel.tensor.size, 2);
@@ -261,7 +261,7 @@ TEST(Search, KeepsKeys) {
 
 TEST(Search, SaysWhatTheSmallestLayoutNeeds) {
   try {
-    search(small_config(), small_shape(), plan::Cluster(small_cluster(1 << 10)), {.ranks = 2, .keep = kKept});
+    search({small_config(), small_shape()}, plan::Cluster(small_cluster(1 << 10)), {.ranks = 2, .keep = kKept});
     FAIL() << "a model in 1 KiB";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("[plan] no layout of 2 ranks fits: the smallest of "));
@@ -275,9 +275,9 @@ TEST(Search, SaysThatNothingFitsOnlyIfThatIsKnown) {
   config.parallel.data = 2;
   const models::ModelShape shape = small_shape();
   const int64_t needed =
-      predict_step(config, shape, record_stages(config, shape), plan::Cluster(small_cluster(kAmple))).peak_bytes;
+      predict_step({config, shape}, record_stages({config, shape}), plan::Cluster(small_cluster(kAmple))).peak_bytes;
   const auto message = [&](const SearchOptions& options) {
-    return test::thrown_message([&] { search(config, shape, plan::Cluster(small_cluster(needed - 1)), options); });
+    return test::thrown_message([&] { search({config, shape}, plan::Cluster(small_cluster(needed - 1)), options); });
   };
   const std::vector<std::string> keep{"parallel.data", "parallel.zero", "training.accumulate"};
   std::vector<std::string> all = keep;
@@ -291,7 +291,7 @@ TEST(Search, SaysThatNothingFitsOnlyIfThatIsKnown) {
 TEST(Search, SaysWhyEachAxisIsLeftOut) {
   // 5 does not divide the batch, the heads or the tokens, and the model has two blocks.
   try {
-    search(small_config(), small_shape(), plan::Cluster(small_cluster(kAmple)),
+    search({small_config(), small_shape()}, plan::Cluster(small_cluster(kAmple)),
            {.ranks = 5, .keep = {"parallel.sequence"}});
     FAIL() << "five ranks";
   } catch (const Error& error) {
@@ -305,7 +305,7 @@ TEST(Search, SaysWhyEachAxisIsLeftOut) {
 TEST(LayoutPrices, BoundMemoryFromBelow) {
   const models::ModelShape shape = small_shape();
   const plan::Cluster cluster(small_cluster(kAmple));
-  const LayoutSpace space(small_config(), {.shape = shape}, {.ranks = 4, .ranks_per_node = 4});
+  const LayoutSpace space({small_config(), {.shape = shape}}, {.ranks = 4, .ranks_per_node = 4});
   const LayoutPrices prices(space, {.shape = shape}, cluster);
   int64_t count = 0;
   space.for_each([&](const Layout& layout) {
@@ -313,7 +313,7 @@ TEST(LayoutPrices, BoundMemoryFromBelow) {
     const run::Config config = space.config_of(layout);
     try {
       config.validate();
-      const auto prediction = predict_step(config, shape, record_stages(config, shape), cluster);
+      const auto prediction = predict_step({config, shape}, record_stages({config, shape}), cluster);
       const LayoutPrice price = prices.of(layout);
       EXPECT_LE(price.bound_bytes, static_cast<double>(prediction.peak_bytes)) << to_toml(config.parallel);
       EXPECT_GT(price.seconds, 0);
@@ -353,17 +353,17 @@ TEST(Remedies, MakeARunFit) {
   config.parallel.data = 2;
   config.training.batch_size = 16;
   const auto predict = [&](const run::Config& c) {
-    return predict_step(c, shape, record_stages(c, shape), plan::Cluster(small_cluster(kAmple)));
+    return predict_step({c, shape}, record_stages({c, shape}), plan::Cluster(small_cluster(kAmple)));
   };
   const int64_t needed = predict(config).peak_bytes;
   const plan::Cluster cluster(small_cluster(needed - 1));
-  const auto found = remedies(config, {.shape = shape}, cluster);
+  const auto found = remedies({config, {.shape = shape}}, cluster);
   ASSERT_THAT(found, Not(IsEmpty()));
   for (size_t i = 0; i < found.size(); ++i) {
     run::Config changed = config;
     ConfigDocument::parse(found[i].table, "table").read(changed);
     changed.validate();
-    const plan::Prediction prediction = predict_step(changed, shape, record_stages(changed, shape), cluster);
+    const plan::Prediction prediction = predict_step({changed, shape}, record_stages({changed, shape}), cluster);
     EXPECT_TRUE(prediction.fits) << found[i].table;
     EXPECT_EQ(prediction.peak_bytes, found[i].peak_bytes) << found[i].table;
     EXPECT_EQ(prediction.step_seconds, found[i].step_seconds) << found[i].table;

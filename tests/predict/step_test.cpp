@@ -68,10 +68,10 @@ std::vector<std::string> names_of(const RecordedRoles& roles) {
 }
 
 TEST(Roles, JoinsRanksWithEqualWork) {
-  const RecordedRoles data = record_roles(config_of(2), even_shape());
+  const RecordedRoles data = record_roles({config_of(2), even_shape()});
   EXPECT_THAT(names_of(data), ElementsAre("all ranks"));
   EXPECT_THAT(data.at(0).ranks, ElementsAre(0, 1));
-  const RecordedRoles stages = record_roles(config_of(2, 1, 2), even_shape());
+  const RecordedRoles stages = record_roles({config_of(2, 1, 2), even_shape()});
   EXPECT_THAT(names_of(stages), ElementsAre("stage 0", "stage 1"));
   EXPECT_THAT(stages.at(0).ranks, ElementsAre(0, 1));
   EXPECT_THAT(stages.at(1).ranks, ElementsAre(2, 3));
@@ -79,7 +79,7 @@ TEST(Roles, JoinsRanksWithEqualWork) {
 
 TEST(Roles, NamesRanksByTheirAxes) {
   // 1d tensor parallelism divides everything evenly here, so the ranks of a stage do the same.
-  EXPECT_THAT(names_of(record_roles(config_of(1, 2, 2), even_shape())), ElementsAre("stage 0", "stage 1"));
+  EXPECT_THAT(names_of(record_roles({config_of(1, 2, 2), even_shape()})), ElementsAre("stage 0", "stage 1"));
 }
 
 /// Under gpipe the middle stages do the same work, but one after another.
@@ -87,16 +87,17 @@ TEST(Roles, KeepsStagesApart) {
   run::Config config = config_of(1, 1, 4);
   config.parallel.pipeline.schedule = "gpipe";
   config.parallel.pipeline.layers_per_stage = {1, 1, 1, 1};
-  EXPECT_THAT(names_of(record_roles(config, even_shape())), ElementsAre("stage 0", "stage 1", "stage 2", "stage 3"));
+  EXPECT_THAT(names_of(record_roles({config, even_shape()})), ElementsAre("stage 0", "stage 1", "stage 2", "stage 3"));
 }
 
 TEST(Roles, RecordsOneRankOfEachStageOfManyRanks) {
   const run::Config config = config_of(64, 1, 2);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   EXPECT_THAT(names_of(roles), ElementsAre("stage 0", "stage 1"));
   EXPECT_EQ(roles.at(0).ranks.size(), 64u);
   EXPECT_EQ(roles.at(1).ranks.front(), 64);
-  const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  const plan::Prediction prediction =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), shared_machine()));
   EXPECT_EQ(prediction.ranks, 128);
   EXPECT_THAT(prediction.assumptions, Contains(HasSubstr("do the same work")));
 }
@@ -105,7 +106,8 @@ TEST(Prediction, CountsCallsAndMemoryOfGpt2) {
   run::GivenConfig given = run::read_given_config(test::source_dir() + "/benchmarks/gpt2_124m.toml",
                                                   {"--parallel.data=2", "--run.device=cpu"});
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
-  const plan::Prediction prediction = predict_step(given.config, shape, cluster_of(given.config, shared_machine()));
+  const plan::Prediction prediction =
+      predict_step({given.config, shape}, cluster_of(given.config.parallel.ranks(), shared_machine()));
   ASSERT_EQ(prediction.roles.size(), 1u);
   const plan::PredictedRole& role = prediction.roles[0];
   EXPECT_EQ(role.name, "all ranks");
@@ -130,12 +132,12 @@ TEST(Prediction, MultipliesIn8BitsOnDevicesThatDo) {
                                     "--run.device=cuda", "--data.sequence=4096", "--training.batch_size=4"})
             .config;
     const train::NamedModel model{.shape = run::resolve_model(config, run::built_in()).shape};
-    const plan::Cluster cluster = cluster_of(config, plan::find_profile(name));
-    const RecordedRoles roles = record_roles(config, model, cluster);
+    const plan::Cluster cluster = cluster_of(config.parallel.ranks(), plan::find_profile(name));
+    const RecordedRoles roles = record_roles({config, model}, cluster);
     products = 0;
     for (const StepEvent& event : roles.at(0).step.list)
       products += event.kind == StepEvent::Kind::Product && plan::number_type_of(event.dtype) == plan::NumberType::Fp8;
-    return predict_step(config, model, roles, cluster).step_seconds;
+    return predict_step({config, model}, roles, cluster).step_seconds;
   };
   int64_t in_bf16 = 0, in_fp8 = 0, emulated = 0;
   const double h100 = seconds("bf16", "h100-8x", in_bf16);
@@ -159,7 +161,7 @@ TEST(Prediction, CountsOperationsOfLlama405b) {
   given.config.validate();
   EXPECT_EQ(given.config.parallel.ranks(), 16'384);
   const models::ModelShape shape = run::resolve_model(given.config, run::built_in()).shape;
-  const auto objective = train::RunModels(shape).objective(given.config);
+  const auto objective = train::ConfiguredRun{given.config, shape}.objective();
   // All terms are multiples of large powers of two, so their sums are exact.
   const double causal = run::costs_of(shape, *objective).sum() / 8192;
   EXPECT_EQ(causal, 2'523'968'372'736.0);
@@ -169,8 +171,9 @@ TEST(Prediction, CountsOperationsOfLlama405b) {
 
 TEST(Prediction, AddsUp) {
   const run::Config config = config_of(2, 1, 2);
-  const RecordedRoles roles = record_roles(config, even_shape());
-  const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  const RecordedRoles roles = record_roles({config, even_shape()});
+  const plan::Prediction prediction =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), shared_machine()));
   EXPECT_GT(prediction.step_seconds, 0);
   for (size_t i = 0; i < roles.size(); ++i) {
     const double events = static_cast<double>(roles[i].step.list.size());
@@ -188,11 +191,12 @@ TEST(Prediction, AddsUp) {
 
 TEST(Prediction, DoesNotSlowDownWithFasterLinks) {
   for (const run::Config& config : {config_of(4), config_of(1, 4), config_of(1, 1, 4), config_of(2, 2, 2)}) {
-    const RecordedRoles roles = record_roles(config, even_shape());
+    const RecordedRoles roles = record_roles({config, even_shape()});
     plan::Profile profile = shared_machine();
     double before = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 4; ++i, profile.node.bandwidth *= 2) {
-      const double now = predict_step(config, even_shape(), roles, cluster_of(config, profile)).step_seconds;
+      const double now =
+          predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile)).step_seconds;
       EXPECT_LE(now, before);
       before = now;
     }
@@ -201,14 +205,15 @@ TEST(Prediction, DoesNotSlowDownWithFasterLinks) {
 
 TEST(Prediction, ComparesMemoryWithTheMachine) {
   const run::Config config = config_of(2);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   const StepMemory& memory = roles.at(0).step.memory;
   plan::Profile profile = shared_machine();
   profile.machine.resident = 1000;
   const int64_t both = 2 * (memory.peak_bytes + memory.kinds.host + 1000);
   for (const int64_t missing : {0, 1}) {
     profile.device.memory = both - missing;
-    const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+    const plan::Prediction prediction =
+        predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
     EXPECT_EQ(prediction.fits, missing == 0);
     EXPECT_EQ(prediction.limit.find("node 0 need") != std::string::npos, missing == 1) << prediction.limit;
     EXPECT_EQ(2 * prediction.roles.at(0).resident_bytes, both);
@@ -217,13 +222,14 @@ TEST(Prediction, ComparesMemoryWithTheMachine) {
 
 TEST(Prediction, ComparesMemoryWithTheDevice) {
   const run::Config config = config_of(2);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   plan::Profile profile = shared_machine();
   profile.device.shared = false;
   profile.device.reserve = 1000;
   for (const int64_t missing : {0, 1}) {
     profile.device.memory = roles.at(0).step.memory.peak_bytes + 1000 - missing;
-    const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+    const plan::Prediction prediction =
+        predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
     EXPECT_EQ(prediction.fits, missing == 0);
     EXPECT_EQ(prediction.roles.at(0).resident_bytes, roles.at(0).step.memory.kinds.host);
   }
@@ -231,31 +237,33 @@ TEST(Prediction, ComparesMemoryWithTheDevice) {
 
 TEST(Prediction, ComparesMemoryWithItsBudget) {
   run::Config config = config_of(1);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   const int64_t peak = roles.at(0).step.memory.peak_bytes;
   config.memory.device = peak - 1;
-  const plan::Prediction prediction = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  const plan::Prediction prediction =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), shared_machine()));
   EXPECT_FALSE(prediction.fits);
   EXPECT_EQ(prediction.limit,
             concat("all ranks: a rank needs ", peak, " bytes, and memory.device is ", peak - 1, " bytes"))
       << "rounded, both are the same";
   config.memory.device = peak / 2;
-  EXPECT_THAT(predict_step(config, even_shape(), roles, cluster_of(config, shared_machine())).limit,
+  EXPECT_THAT(predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), shared_machine())).limit,
               HasSubstr("MiB, and memory.device is "));
 }
 
 TEST(Prediction, TellsLinksApart) {
   const run::Config config = config_of(4);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   plan::Profile profile = shared_machine();
   profile.device.shared = false;
   profile.node.devices = 2;
   profile.network = {1e8, 1e-4, 1};
-  const plan::Prediction prediction = predict_step(config, even_shape(), roles, plan::Cluster(profile));
+  const plan::Prediction prediction = predict_step({config, even_shape()}, roles, plan::Cluster(profile));
   std::vector<std::string> links;
   for (const plan::PredictedLink& link : prediction.roles.at(0).links) links.push_back(link.link);
   EXPECT_THAT(links, ElementsAre("between nodes"));
-  const auto prediction_inside = predict_step(config, even_shape(), roles, cluster_of(config, shared_machine()));
+  const auto prediction_inside =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), shared_machine()));
   EXPECT_EQ(prediction_inside.roles.at(0).links.at(0).link, "inside a node");
   EXPECT_EQ(prediction_inside.roles.at(0).links.at(0).bytes, prediction.roles[0].links[0].bytes);
 }
@@ -264,7 +272,7 @@ TEST(Prediction, TellsLinksApart) {
 TEST(Prediction, PricesARingAtItsSlowestLink) {
   run::Config config = config_of(1);
   config.parallel.sequence = {.size = 4, .mode = "ring"};
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   plan::Profile profile = shared_machine();
   profile.device.shared = false;
   profile.node.devices = 2;
@@ -296,12 +304,12 @@ TEST(Prediction, PricesGroupsAtTheirSlowestPlace) {
 
 TEST(Prediction, HasTheGoodputOfItsProfile) {
   const run::Config config = config_of(2);
-  const RecordedRoles roles = record_roles(config, even_shape());
+  const RecordedRoles roles = record_roles({config, even_shape()});
   plan::Profile profile = shared_machine();
-  const auto without = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  const auto without = predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
   EXPECT_EQ(without.checkpoint_interval, 0) << "the profile has no disk";
   profile.disk = {.read = 1e8, .write = 1e8, .latency = 0};
-  const auto prediction = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  const auto prediction = predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
   const plan::PredictedRole& role = prediction.roles.at(0);
   EXPECT_DOUBLE_EQ(prediction.checkpoint_seconds, static_cast<double>(role.kinds.parameters + role.kinds.states) / 1e8);
   EXPECT_EQ(prediction.checkpoint_interval, profile.failures.best_interval(1, prediction.checkpoint_seconds));
@@ -311,14 +319,17 @@ TEST(Prediction, HasTheGoodputOfItsProfile) {
 /// A copy that begins last adds its seconds to the step, if the profile has the speed of copies.
 TEST(Prediction, PricesTransfersOfTiers) {
   const run::Config config = config_of(2);
-  RecordedRoles roles = record_roles(config, even_shape());
+  RecordedRoles roles = record_roles({config, even_shape()});
   plan::Profile profile = shared_machine();
-  const plan::Prediction without = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  const plan::Prediction without =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
   roles.at(0).step.list.push_back({.kind = StepEvent::Kind::HostCopy, .bytes = 1e9, .read = 1e9});
-  EXPECT_EQ(predict_step(config, even_shape(), roles, cluster_of(config, profile)).step_seconds, without.step_seconds)
+  EXPECT_EQ(predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile)).step_seconds,
+            without.step_seconds)
       << "the profile has no speed of copies";
   profile.host = {1e9 / (4 * without.step_seconds), 0};
-  const plan::Prediction copies = predict_step(config, even_shape(), roles, cluster_of(config, profile));
+  const plan::Prediction copies =
+      predict_step({config, even_shape()}, roles, cluster_of(config.parallel.ranks(), profile));
   const double rounding = 16 * std::numeric_limits<double>::epsilon();
   EXPECT_NEAR(copies.step_seconds, 5 * without.step_seconds, rounding * copies.step_seconds);
   EXPECT_EQ(copies.roles.at(0).links.back(), (plan::PredictedLink{"to the host", 1, 1e9}));

@@ -34,9 +34,9 @@ double step_seconds(const std::string& mode, int64_t batch) {
   config.data.sequence = 512;
   const models::ModelShape shape = tesseract_gpt();
   const plan::Cluster cluster =
-      cluster_of(config, plan::load_profile(test::source_dir() + "/benchmarks/clusters/a100-4x.toml"));
-  const run::Config on_gpus = on_devices(config, {.shape = shape}, cluster);
-  return predict_step(on_gpus, shape, record_roles(on_gpus, shape), cluster).step_seconds;
+      cluster_of(config.parallel.ranks(), plan::load_profile(test::source_dir() + "/benchmarks/clusters/a100-4x.toml"));
+  const train::ConfiguredRun on_gpus = on_devices({config, {.shape = shape}}, cluster);
+  return predict_step(on_gpus, record_roles(on_gpus), cluster).step_seconds;
 }
 
 TEST(TensorModes, KeepFourPublishedPairsAt16Rows) {

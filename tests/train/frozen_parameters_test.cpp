@@ -187,7 +187,7 @@ TEST(FrozenParameters, HaveNoGradientsMasterWeightsOrStates) {
     EXPECT_LT(some.states, all.states) << zero;
     std::map<std::string, int64_t> needs;
     for (const MemoryNeed& need :
-         memory_needs(config, NamedModel{.shape = four_blocks(), .adapter = frozen_beginning()}, 0))
+         memory_needs({config, NamedModel{.shape = four_blocks(), .adapter = frozen_beginning()}}, 0))
       needs[need.what] = need.bytes;
     EXPECT_EQ(some.parameters, needs["parameters"]) << zero;
     EXPECT_EQ(some.gradients, needs["gradients"]) << zero;

@@ -308,7 +308,7 @@ TEST(FurtherModels, MayHaveAnOptimizerOfTheirOwn) {
       EXPECT_THAT(test::thrown_message([&] { together->check_progress(changed); }), HasSubstr("critic.optimizer.name"));
       const auto states_of = [&](const run::Config& of, const RunModels& models, const std::string& name) {
         int64_t bytes = 0;
-        for (const MemoryNeed& need : memory_needs(of, models, world.rank()))
+        for (const MemoryNeed& need : memory_needs({of, models}, world.rank()))
           if (need.model == name && need.what == "states") bytes += need.bytes;
         return bytes;
       };
@@ -345,8 +345,9 @@ TEST(FurtherModels, MayBeTheMainModelWithoutItsAdapters) {
       EXPECT_NE(of(*engine, ""), want) << "they are switched on again";
       EXPECT_THAT(test::thrown_message([&] { losses_of(*engine, {"reference"}); }), HasSubstr("which is frozen"));
       EXPECT_THAT(test::thrown_message([&] { engine->model("reference"); }), HasSubstr("call forward()"));
-      for (const ModelSize& size : model_sizes(config, {{.shape = policy(), .adapter = adapter},
-                                                        {.name = "reference", .is_main_without_adapters = true}}))
+      for (const ModelSize& size : model_sizes(
+               {config,
+                {{.shape = policy(), .adapter = adapter}, {.name = "reference", .is_main_without_adapters = true}}}))
         EXPECT_EQ(size.parameters == 0, size.name == "reference");
     });
   }

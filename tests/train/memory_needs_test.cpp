@@ -30,7 +30,7 @@ using testing::HasSubstr;
 /// Returns the bytes by `what` of a model without a name.
 std::map<std::string, int64_t> needs_of(const run::Config& config, const models::ModelShape& shape, int rank = 0) {
   std::map<std::string, int64_t> bytes;
-  for (const MemoryNeed& need : memory_needs(config, shape, rank)) bytes[need.what] = need.bytes;
+  for (const MemoryNeed& need : memory_needs({config, shape}, rank)) bytes[need.what] = need.bytes;
   return bytes;
 }
 
@@ -125,7 +125,7 @@ TEST(MemoryNeeds, HoldForEveryOptimizer) {
 TEST(MemoryNeeds, HaveARowForEachModelAndKind) {
   const models::ModelShape shape = test::tiny_gpt2();
   const auto rows =
-      memory_needs(config_of({.precision = "bf16"}), {{.shape = shape}, {.name = "reference", .shape = shape}}, 0);
+      memory_needs({config_of({.precision = "bf16"}), {{.shape = shape}, {.name = "reference", .shape = shape}}}, 0);
   std::vector<std::string> names;
   for (const MemoryNeed& need : rows) names.push_back(concat(need.model, ".", need.what, " ", need.place));
   EXPECT_THAT(names, ElementsAre(".parameters device", ".gradients device", ".masters device", ".states device",
@@ -153,11 +153,11 @@ TEST(MemoryNeeds, CountInstructGptsFourModels) {
   const models::ModelShape large = gpt3(12288, 96), small = gpt3(4096, 28);
   run::Config config = config_of({.accumulate = 2, .precision = "bf16"});
   config.parallel.chunk_mib = 1024;  // memory_needs() lists each segment, and the small chunks would make 35 million
-  const auto rows = memory_needs(config,
-                                 {{"", large},
-                                  {"value", small},
-                                  {.name = "reference", .shape = large, .adapter = nn::frozen()},
-                                  {.name = "reward", .shape = small, .adapter = nn::frozen()}},
+  const auto rows = memory_needs({config,
+                                  {{"", large},
+                                   {"value", small},
+                                   {.name = "reference", .shape = large, .adapter = nn::frozen()},
+                                   {.name = "reward", .shape = small, .adapter = nn::frozen()}}},
                                  0);
   std::map<std::string, double> bytes, parameters;
   for (const MemoryNeed& need : rows) {
@@ -184,7 +184,7 @@ TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
   config.memory.device = 1 << 30;
   const auto places = [&] {
     std::vector<std::string> names;
-    for (const MemoryNeed& need : memory_needs(config, shape, 0)) names.push_back(concat(need.what, " ", need.place));
+    for (const MemoryNeed& need : memory_needs({config, shape}, 0)) names.push_back(concat(need.what, " ", need.place));
     return names;
   };
   EXPECT_THAT(places(), ElementsAre("parameters host", "gradients host", "states host", "at once host",
@@ -217,7 +217,7 @@ TEST(MemoryNeeds, RefuseOverflowingSizes) {
   shape.vocabulary = int64_t{1} << 39;
   shape.head_dim = int64_t{1} << 14;
   shape.hidden = shape.heads * shape.head_dim;
-  EXPECT_THAT(test::thrown_message([&] { memory_needs(config_of({}), shape, 0); }),
+  EXPECT_THAT(test::thrown_message([&] { memory_needs({config_of({}), shape}, 0); }),
               HasSubstr("[model] a model must have fewer than 2^53 parameters"));
 }
 
@@ -228,11 +228,11 @@ TEST(CheckMemory, RefusesModelsThatCannotFit) {
   double need = 0;
   for (const auto& [what, bytes] : needs_of(c, shape)) need += 4.0 * static_cast<double>(bytes);
   const std::vector<NamedModel> models{{"", shape}};
-  check_memory(c, models, at::kCPU, 4, need);
-  check_memory(c, models, at::kCPU, 2, need / 2);  // half of the ranks are on another machine
-  check_memory(c, models, at::kCPU, 4, 0);         // a machine of unknown memory size
-  check_memory(c, models, at::kCUDA, 4, 1);
-  const std::string message = test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); });
+  check_memory({c, models}, at::kCPU, 4, need);
+  check_memory({c, models}, at::kCPU, 2, need / 2);  // half of the ranks are on another machine
+  check_memory({c, models}, at::kCPU, 4, 0);         // a machine of unknown memory size
+  check_memory({c, models}, at::kCUDA, 4, 1);
+  const std::string message = test::thrown_message([&] { check_memory({c, models}, at::kCPU, 4, need - 1); });
   EXPECT_THAT(message, HasSubstr("[model] a model of 4 layers, hidden 128 and vocabulary 257"));
   EXPECT_THAT(message, HasSubstr("parameters 13.1 MiB"));
   EXPECT_THAT(message, HasSubstr("states of adamw 26.2 MiB"));
@@ -246,9 +246,10 @@ TEST(CheckMemory, CountsTheStagesOfAPipeline) {
   double need = 0;
   for (int rank = 0; rank < 4; ++rank)
     for (const auto& [what, bytes] : needs_of(c, models[0].shape, rank)) need += static_cast<double>(bytes);
-  check_memory(c, models, at::kCPU, 4, need);
-  check_memory(c, models, at::kCPU, 2, 1);  // stages differ, and this machine may have the smaller one
-  EXPECT_THAT(test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); }), HasSubstr("does not fit"));
+  check_memory({c, models}, at::kCPU, 4, need);
+  check_memory({c, models}, at::kCPU, 2, 1);  // stages differ, and this machine may have the smaller one
+  EXPECT_THAT(test::thrown_message([&] { check_memory({c, models}, at::kCPU, 4, need - 1); }),
+              HasSubstr("does not fit"));
 }
 
 // The check must not build any part of such a model.
@@ -258,11 +259,11 @@ TEST(CheckMemory, RefusesABillionLayersImmediately) {
     c.model.name = model;
     models::ModelShape shape = models::built_in().resolve(c.model, 257);
     shape.layers = 1'000'000'000;
-    EXPECT_THAT(test::thrown_message([&] { check_memory(c, shape, at::kCPU, 1, 1e12); }),
+    EXPECT_THAT(test::thrown_message([&] { check_memory({c, shape}, at::kCPU, 1, 1e12); }),
                 HasSubstr("[model] a model of 1000000000 layers"))
         << model;
     shape.layers = shape.hidden = shape.ffn = shape.vocabulary = (int64_t{1} << 40) - 1;
-    EXPECT_THAT(test::thrown_message([&] { check_memory(c, shape, at::kCPU, 1, 1e18); }), HasSubstr("does not fit"))
+    EXPECT_THAT(test::thrown_message([&] { check_memory({c, shape}, at::kCPU, 1, 1e18); }), HasSubstr("does not fit"))
         << model;
   }
 }

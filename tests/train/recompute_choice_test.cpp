@@ -103,7 +103,7 @@ TEST_P(RecomputeChoices, AgreeOnRanksOfAStageAndOnShapes) {
   const int together = static_cast<int>(half.parallel.ranks() / half.parallel.pipeline.size);
   for (int rank = 0; rank < static_cast<int>(choices.size()); ++rank) {
     EXPECT_EQ(choices[rank], choices[rank / together * together]) << rank;
-    EXPECT_EQ(record_step(half, shape, rank).recompute, describe(choices[rank])) << rank;
+    EXPECT_EQ(record_step({half, shape}, rank).recompute, describe(choices[rank])) << rank;
     EXPECT_LE(choices[rank].peak, half.memory.activations) << rank;
   }
 }
@@ -155,12 +155,12 @@ TEST(RecomputeChoice, BoundsActivationsOfAStep) {
   config.training.batch_size = 192;
   config.data.sequence = shape.positions;
   for (const int64_t budget : budgets_of(config, shape)) {
-    const int64_t counted = record_step(automatic(config, budget), shape, 0).memory.kinds.activations;
+    const int64_t counted = record_step({automatic(config, budget), shape}, 0).memory.kinds.activations;
     EXPECT_LE(counted, budget + std::max<int64_t>(budget / 50, 64 << 10));
   }
   const int64_t least = budgets_of(config, shape).front();
-  EXPECT_LT(record_step(automatic(config, least), shape, 0).memory.kinds.activations,
-            record_step(config, shape, 0).memory.kinds.activations);
+  EXPECT_LT(record_step({automatic(config, least), shape}, 0).memory.kinds.activations,
+            record_step({config, shape}, 0).memory.kinds.activations);
 }
 
 TEST(RecomputeChoice, DividesBudgetByMicroBatchesInFlight) {
@@ -192,11 +192,11 @@ TEST(RecomputeChoice, UsesMemoryOfTheDevice) {
   const models::ModelShape shape = shape_of_runs();
   const NamedModel model{.shape = shape};
   EXPECT_TRUE(choice_of(config, shape).segments.empty()) << "this machine holds the activations of a tiny model";
-  const int64_t held = kAll - activation_budget(config, model, 0, kAll);
+  const int64_t held = kAll - activation_budget({config, model}, 0, kAll);
   int64_t needed = 0;
-  for (const MemoryNeed& need : memory_needs(config, model, 0)) needed += need.bytes;
+  for (const MemoryNeed& need : memory_needs({config, model}, 0)) needed += need.bytes;
   EXPECT_EQ(held, needed) << "parameters, gradients and states";
-  EXPECT_LT(activation_budget(config, model, 0, held / 2), 0);
+  EXPECT_LT(activation_budget({config, model}, 0, held / 2), 0);
 }
 
 TEST(RecomputeChoice, RefusesActivationsWithoutAuto) {
@@ -209,10 +209,10 @@ TEST(RecomputeChoice, RefusesActivationsWithoutAuto) {
 TEST(MeasuredChain, CountsGradientOfLogits) {
   const run::Config config = config_of({});
   const models::ModelShape shape = shape_of_runs();
-  const auto chains = measured_chains(config, shape, {{0, 6, true}});
+  const auto chains = measured_chains({config, shape}, {{0, 6, true}});
   ASSERT_EQ(chains.size(), 1);
   ASSERT_EQ(chains[0].stages.size(), 7);
-  const tensor::Batch batch = run::batch_of_ones(*RunModels(shape).objective(config), config);
+  const tensor::Batch batch = run::batch_of_ones(*ConfiguredRun{config, shape}.objective(), config);
   const int64_t tokens = batch.rows() * batch.tokens(), size = 4;
   for (int64_t i = 0; i < 6; ++i) {
     const plan::ChainStage& stage = chains[0].stages[i];

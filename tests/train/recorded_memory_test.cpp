@@ -96,7 +96,7 @@ std::vector<Rank> ranks_of(const Case& c) {
   std::vector<Rank> all(static_cast<size_t>(config.parallel.ranks()));
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(all.size()), [&](comm::World& world) {
-    Rank mine{counted(world, config, shape), record_step(config, shape, world.rank())};
+    Rank mine{counted(world, config, shape), record_step({config, shape}, world.rank())};
     const std::lock_guard lock(mutex);
     all[static_cast<size_t>(world.rank())] = std::move(mine);
   });
@@ -150,7 +150,7 @@ TEST(RecordedBudget, EqualsThatOfTheRealStep) {
   ops::set_matmul({});
   run::Config config = config_of({.name = "small", .device = 6 * kChunkBytes}, "");
   const models::ModelShape shape = shape_of_steps();
-  const auto record = [&] { return record_step(config, shape, 0).memory; };
+  const auto record = [&] { return record_step({config, shape}, 0).memory; };
   const auto train = [&] { comm::run_ranks(1, [&](comm::World& world) { counted(world, config, shape); }); };
   const int64_t recorded = least_budget(record), real = least_budget(train);
   EXPECT_GT(recorded, config.memory.device);
@@ -168,7 +168,7 @@ TEST(RecordedBudget, EqualsThatOfTheRealStep) {
 /// Buffers that begin at a block of their own take more memory than counts for memory.host.
 TEST(RecordedBudget, CountsHostMemoryAsTheBudgetDoes) {
   run::Config config = config_of({.name = "host", .host = int64_t{32} << 20}, "");
-  const StepMemory memory = record_step(config, shape_of_steps(), 0).memory;
+  const StepMemory memory = record_step({config, shape_of_steps()}, 0).memory;
   EXPECT_GT(memory.budget_host_bytes, 0);
   EXPECT_LE(memory.budget_host_bytes, config.memory.host);
 }
@@ -213,10 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Backward is fullest at its beginning if all activations are kept, and the update needs none.
 TEST(RecordedMemoryOfAStep, HasItsPeakBetweenForwardAndUpdate) {
-  const RecordedStep step = record_step(config_of({.name = "one"}, ""), shape_of_steps(), 0);
+  const RecordedStep step = record_step({config_of({.name = "one"}, ""), shape_of_steps()}, 0);
   ASSERT_GT(step.memory.peak_event, 0);
   ASSERT_LT(step.memory.peak_event, static_cast<int64_t>(step.list.size()));
-  const RecordedStep block = record_step(config_of({.name = "one", .recompute = "block"}, ""), shape_of_steps(), 0);
+  const RecordedStep block = record_step({config_of({.name = "one", .recompute = "block"}, ""), shape_of_steps()}, 0);
   EXPECT_LT(2 * block.memory.kinds.activations, step.memory.kinds.activations);
   EXPECT_EQ(block.memory.kinds.parameters, step.memory.kinds.parameters);
 }
@@ -225,7 +225,7 @@ TEST(RecordedMemoryOfAStep, HasItsPeakBetweenForwardAndUpdate) {
 TEST(RecordedMemoryOfAStep, HasItsPeaksInTheCurve) {
   for (const Case& c : {Case{.name = "one"}, Case{.name = "data2_zero3", .data = 2, .zero = 3},
                         Case{.name = "host", .recompute = "block", .host = kHost}}) {
-    const RecordedStep step = record_step(config_of(c, ""), shape_of_steps(), 0);
+    const RecordedStep step = record_step({config_of(c, ""), shape_of_steps()}, 0);
     const StepMemory& memory = step.memory;
     ASSERT_FALSE(memory.curve.empty()) << c.name;
     EXPECT_LE(memory.curve.size(), kCurvePoints) << c.name;
@@ -250,7 +250,7 @@ TEST(RecordedMemoryOfAStep, HasItsPeaksInTheCurve) {
 TEST(RecordedMemoryOfAStep, MakesNoFile) {
   const std::string folder = test::TemporaryFolder().path() + "/scratch";
   const Case c{.name = "disk", .host = kHost, .has_disk = true};
-  EXPECT_GT(record_step(config_of(c, folder), shape_of_steps(), 0).memory.kinds.host, 0);
+  EXPECT_GT(record_step({config_of(c, folder), shape_of_steps()}, 0).memory.kinds.host, 0);
   EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
@@ -262,7 +262,7 @@ TEST(RecordedMemoryOfAStep, RefusesADeviceBudgetAsTheRealRun) {
   std::string real;
   comm::run_ranks(
       1, [&](comm::World& world) { real = refusal([&] { counted(world, config_of(c, ""), shape_of_steps()); }); });
-  const std::string recorded = refusal([&] { record_step(config_of(c, ""), shape_of_steps(), 0); });
+  const std::string recorded = refusal([&] { record_step({config_of(c, ""), shape_of_steps()}, 0); });
   EXPECT_THAT(real, testing::HasSubstr("the smallest that works is"));
   EXPECT_THAT(recorded, testing::HasSubstr("the smallest that works is"));
 }
@@ -279,7 +279,7 @@ TEST(RecordedMemoryOfAStep, RecordsAnAcceleratorWithoutOne) {
   run::Config config = config_of({.name = "cuda"}, "");
   config.run.device = "cuda";
   config.precision.mode = "bf16";
-  const RecordedStep step = record_step(config, shape_of_steps(), 0);
+  const RecordedStep step = record_step({config, shape_of_steps()}, 0);
   EXPECT_GT(step.memory.kinds.activations, int64_t{1} << 17);
   EXPECT_GT(step.memory.peak_bytes, step.memory.kinds.activations);
 }

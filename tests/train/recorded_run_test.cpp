@@ -186,7 +186,7 @@ TEST_P(RecordedRun, EqualsEventsOfTheRealStep) {
     course.config.data.sequence = course.sequence;
     const std::vector<StepEvents> real = real_events(course);
     for (int rank = 0; rank < course.ranks(); ++rank) {
-      const StepEvents recorded = without_elementwise(record_step(course.config, course.shape, rank));
+      const StepEvents recorded = without_elementwise(record_step({course.config, course.shape}, rank));
       const StepEvents& want = real[static_cast<size_t>(rank)];
       EXPECT_TRUE(recorded == want);
       EXPECT_EQ(to_string(recorded), to_string(want)) << shape.architecture->name << ", rank " << rank;
@@ -198,7 +198,7 @@ TEST_P(RecordedRun, EqualsEventsOfTheRealStep) {
 TEST(RecordStep, HasProductsAndNoCallsOnOneRank) {
   Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
   course.config.data.sequence = 8;
-  const StepEvents events = record_step(course.config, course.shape, 0);
+  const StepEvents events = record_step({course.config, course.shape}, 0);
   double operations = 0;
   int attention = 0;
   for (const StepEvent& event : events.list) {
@@ -225,7 +225,7 @@ TEST(RecordStep, CountsTheBytesOfElementwiseWork) {
   Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
   course.config.data.sequence = 8;
   course.config.optimizer.name = "adamw";
-  const StepEvents events = record_step(course.config, course.shape, 0);
+  const StepEvents events = record_step({course.config, course.shape}, 0);
   const auto bytes = [&](Phase phase, double StepEvent::* member) {
     return sum_of(events, StepEvent::Kind::Elementwise, static_cast<int>(phase), member);
   };
@@ -249,7 +249,7 @@ TEST(RecordStep, NotesMicroBatchesAndChunks) {
       course_of({"stages", parallel_of(1, {}, {.size = 2, .schedule = "1f1b", .micro_batches = 4})}, test::tiny_gpt2());
   course.config.data.sequence = 8;
   std::vector<int> products(4);
-  for (const StepEvent& event : record_step(course.config, course.shape, 1).list) {
+  for (const StepEvent& event : record_step({course.config, course.shape}, 1).list) {
     const bool is_pass = event.phase == static_cast<uint8_t>(Phase::Forward) && event.kind == StepEvent::Kind::Product;
     if (!is_pass) continue;
     ASSERT_GE(event.micro_batch, 0);
@@ -267,7 +267,7 @@ TEST(RecordStep, MarksRecomputation) {
   course.config.data.sequence = 8;
   const auto again_and_all = [&] {
     std::array<double, 2> sums{};
-    for (const StepEvent& event : record_step(course.config, course.shape, 0).list) {
+    for (const StepEvent& event : record_step({course.config, course.shape}, 0).list) {
       if (event.recomputed) EXPECT_EQ(event.phase, static_cast<uint8_t>(Phase::Backward));
       sums[0] += event.recomputed ? event.operations : 0;
       sums[1] += event.operations;
@@ -291,7 +291,7 @@ TEST(RecordStep, NamesTheKeyOfAnUnsupportedOperator) {
   };
   EXPECT_THAT(
       test::thrown_message(
-          [&] { record_step(course.config, NamedModel{.shape = course.shape, .adapter = adapter}, 0); }),
+          [&] { record_step({course.config, NamedModel{.shape = course.shape, .adapter = adapter}}, 0); }),
       testing::AllOf(testing::HasSubstr("[record] the step must run on tensors without data (at::kMeta): got an "
                                         "operator of model.name = \"gpt2-tiny\" (architecture gpt2) that does not "
                                         "(aten::roll"),

@@ -109,7 +109,7 @@ TEST_P(RecordedTransfers, EqualTheCountersOfTheRealStep) {
   run::Config config = config_of(c);
   config.run.device = c.recorded_device;
   for (size_t rank = 0; rank < real.size(); ++rank) {
-    const Moved recorded = moved_by(record_step(config, shape_of_steps(), static_cast<int>(rank)));
+    const Moved recorded = moved_by(record_step({config, shape_of_steps()}, static_cast<int>(rank)));
     EXPECT_GT(recorded.in, 0) << c.name;
     EXPECT_EQ(recorded.in, real[rank].in) << c.name << ", rank " << rank;
     EXPECT_EQ(recorded.out, real[rank].out) << c.name << ", rank " << rank;
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A step without tiers moves nothing.
 TEST(RecordedTransfersOfAStep, MoveNothingWithoutTiers) {
-  const Moved moved = moved_by(record_step(config_of({.name = "none"}), shape_of_steps(), 0));
+  const Moved moved = moved_by(record_step({config_of({.name = "none"}), shape_of_steps()}, 0));
   EXPECT_EQ(moved.in + moved.out + moved.read + moved.written, 0);
 }
 
@@ -140,7 +140,7 @@ TEST(RecordedTransfersOfAStep, HaveTheBytesOfTheDisk) {
   config.memory.disk = folder.path();
   const auto world = comm::make_simulated_world(0, 1);
   const Moved want = counted(*world, config, at::kMeta);
-  const StepEvents events = record_step(config, shape_of_steps(), 0);
+  const StepEvents events = record_step({config, shape_of_steps()}, 0);
   const Moved moved = moved_by(events);
   EXPECT_GT(moved.read, 0);
   EXPECT_GT(moved.written, 0);
@@ -173,9 +173,9 @@ int overlapped_copies(const StepEvents& events) {
 // A CPU copies itself. An accelerator copies the next chunk on a side stream while it computes.
 TEST(RecordedTransfersOfAStep, OverlapOnlyOnAccelerators) {
   run::Config config = config_of({.name = "device", .device = kAll});
-  EXPECT_EQ(overlapped_copies(record_step(config, shape_of_steps(), 0)), 0);
+  EXPECT_EQ(overlapped_copies(record_step({config, shape_of_steps()}, 0)), 0);
   config.run.device = "cuda";
-  EXPECT_GT(overlapped_copies(record_step(config, shape_of_steps(), 0)), 0);
+  EXPECT_GT(overlapped_copies(record_step({config, shape_of_steps()}, 0)), 0);
 }
 
 // Reads of the disk are ahead of their use: the rank waits for all of them that it uses, but not at once.
@@ -183,7 +183,7 @@ TEST(RecordedTransfersOfAStep, WaitForTheDisk) {
   const test::TemporaryFolder folder;
   run::Config config = config_of({.name = "disk", .host = kSmallHost});
   config.memory.disk = folder.path();
-  const StepEvents events = record_step(config, shape_of_steps(), 0);
+  const StepEvents events = record_step({config, shape_of_steps()}, 0);
   overlapped_copies(events);  // checks the waits
   std::vector<size_t> reads;  // places of reads among calls and transfers
   size_t begun = 0, waits = 0, waits_at_once = 0;

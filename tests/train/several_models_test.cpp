@@ -142,7 +142,7 @@ TEST(SeveralModels, EvictAnIdleModelToDisk) {
   config.memory.disk = folder.path(), config.memory.host = int64_t{1} << 30;
   run::Config small = config;
   int64_t kept = 0;
-  for (const MemoryNeed& need : memory_needs(config, models, 0)) {
+  for (const MemoryNeed& need : memory_needs({config, models}, 0)) {
     if (need.what == "without a disk" && need.model.empty()) small.memory.host = need.bytes;
     if (need.what == "parameters" || need.what == "states") kept += need.bytes;
   }

@@ -1,6 +1,4 @@
 // The logs and records of stalls in a run, and the work of a run that is not a stall.
-#include "colossal/train/stall_records.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "colossal/base/file.h"
 #include "colossal/comm/decorators/decorator.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/train/step_measures.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::train::stall_records_test {

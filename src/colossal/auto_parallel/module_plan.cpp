@@ -26,7 +26,7 @@ plan::Mesh mesh_of(int64_t data, int64_t tensor) { return {{{"data", data}, {"te
 
 /// Returns the meshes that the plan may have: that of the config, or every factorisation of the ranks.
 std::vector<plan::Mesh> meshes_for(const run::Config& config, int64_t ranks) {
-  if (!chooses_mesh(config)) return {mesh_of(config.parallel.data, config.parallel.tensor.size)};
+  if (!config.parallel.automatic) return {mesh_of(config.parallel.data, config.parallel.tensor.size)};
   std::vector<plan::Mesh> meshes;
   for (int64_t data = ranks; data >= 1; --data)
     if (ranks % data == 0) meshes.push_back(mesh_of(data, ranks / data));
@@ -92,8 +92,6 @@ void write_files(const ModulePlan& planned, const std::string& folder) {
 }
 
 }  // namespace
-
-bool chooses_mesh(const run::Config& config) { return config.parallel.automatic; }
 
 run::Config config_on(const run::Config& config, const plan::Mesh& mesh) {
   run::Config made = config;

@@ -33,8 +33,6 @@ struct ModulePlan {
 ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const Loss& loss,
                        const std::vector<at::Tensor>& inputs, const run::Config& config, const AutoOptions& options);
 
-/// Returns whether [parallel] auto is set.
-bool chooses_mesh(const run::Config& config);
 /// Returns the config of a run on the mesh: the sizes of data and tensor are those of the mesh, auto and plan are
 /// cleared.
 run::Config config_on(const run::Config& config, const plan::Mesh& mesh);

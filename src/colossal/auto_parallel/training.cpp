@@ -14,7 +14,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/micro_batches.h"
-#include "colossal/train/module_checkpoints.h"
+#include "colossal/train/module_folder.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
@@ -36,7 +36,7 @@ void check_config(const comm::World& world, const run::Config& config) {
           "= \"bf16\"");
   require(config.memory.recompute == "none", "memory", "recompute needs the blocks of a built-in model: got ",
           config.memory.recompute, " for a user-defined module; set it to none");
-  if (chooses_mesh(config)) {
+  if (config.parallel.automatic) {
     require(p.plan.empty(), "parallel", "auto = true chooses a plan: got plan = ", p.plan, "; leave one of them out");
     return;
   }

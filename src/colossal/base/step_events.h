@@ -2,7 +2,7 @@
 // waits for them, its matrix products, its attention operations, and everything else by the bytes of memory that it
 // moves. Reading the list needs neither LibTorch nor a device.
 //
-//   const StepEvents events = train::record_step(config, shape, 5);      // rank 5 of the run, on shapes alone
+//   const StepEvents events = train::record_step({config, shape}, 5);    // rank 5 of the run, on shapes alone
 //   for (const StepEvent& event : events.list)
 //     if (event.kind == StepEvent::Kind::Call) seconds += event.bytes / bandwidth_of(events.groups[event.group].ranks);
 //     else seconds += event.operations / operations_per_second;

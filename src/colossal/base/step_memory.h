@@ -1,6 +1,6 @@
 // The memory of one rank in a training step. Reading it needs neither LibTorch nor a device.
 //
-//   const StepMemory memory = train::record_step(config, shape, 5).memory;
+//   const StepMemory memory = train::record_step({config, shape}, 5).memory;
 //   if (memory.peak_bytes > device_bytes) suggest_recomputation(memory.kinds.activations);
 //   for (const StepMemory::Point& point : memory.curve) draw_memory(point.event, point.kinds.device());
 #pragma once

@@ -54,8 +54,9 @@ std::optional<plan::Prediction> saved_prediction(const RunFolder& folder) {
 
 }  // namespace
 
-int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices) {
-  const int64_t wanted = config.parallel.ranks_wanted;
+int64_t ranks_of_auto(const distributed::ParallelConfig& parallel, const run::RunConfig& run,
+                      const comm::Devices& devices) {
+  const int64_t wanted = parallel.ranks_wanted;
   const comm::Environment launched = comm::read_environment(comm::process_variables());
   if (launched.launcher != comm::Launcher::None) {
     require(wanted == 0 || wanted == launched.size, "parallel",
@@ -64,7 +65,7 @@ int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices) {
     return launched.size;
   }
   if (wanted > 0) return wanted;
-  const bool is_cpu = comm::choose_device(config.run.device, 0, devices).is_cpu();
+  const bool is_cpu = comm::choose_device(run.device, 0, devices).is_cpu();
   require(!is_cpu, "parallel",
           "auto needs the number of ranks on a machine without GPUs and without a launcher: got ranks = 0; set "
           "parallel.ranks, for instance to the number of cores");
@@ -84,11 +85,8 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   run::Config searched = config;
   model.objective.write_keys(searched);
   predict::set_device(searched, hardware.profile);
-  run::Config placed = searched;
-  placed.parallel = {};
-  placed.parallel.data = ranks;
-  const plan::Cluster cluster = predict::cluster_of(placed, hardware.profile);
-  predict::SearchResult found = predict::search(searched, train::models_of(searched, model), cluster,
+  const plan::Cluster cluster = predict::cluster_of(ranks, hardware.profile);
+  predict::SearchResult found = predict::search({searched, train::models_of(searched, model)}, cluster,
                                                 {.ranks = ranks, .results = 1, .seconds = kSearchSeconds});
   predict::FoundLayout& best = found.best.front();
   for (const std::string& kept : found.kept) best.why += concat("\nkept: ", kept);

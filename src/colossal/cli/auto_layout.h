@@ -30,7 +30,8 @@ struct ChosenLayout {
 
 /// Returns the ranks of a run with parallel.auto: those of the launcher, else parallel.ranks, else one for each GPU.
 /// Errors ("parallel"): parallel.ranks that differ from the launcher's; no launcher, no parallel.ranks and no GPU.
-int64_t ranks_of_auto(const run::Config& config, const comm::Devices& devices);
+int64_t ranks_of_auto(const distributed::ParallelConfig& parallel, const run::RunConfig& run,
+                      const comm::Devices& devices);
 
 /// Searches the fastest layout of `ranks` ranks on this hardware, for at most 8 s. Prints a notice if the times of
 /// this machine are rough. With `resumes` it returns the layout in the run folder, if that has as many ranks: only the

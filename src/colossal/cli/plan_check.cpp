@@ -66,7 +66,7 @@ run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishe
   std::string text;
   comm::agree(everyone, at::kCPU, [&] {
     if (everyone.rank() != 0) return;
-    text = wishes.found_cluster.empty() ? cluster_text(cluster_of_plan(wishes, config))
+    text = wishes.found_cluster.empty() ? cluster_text(cluster_of_plan(wishes, config.run))
                                         : read_file(wishes.found_cluster, kMaxClusterBytes);
   });
   const auto object = parse_json_object(comm::broadcast_text(everyone, at::kCPU, 0, text), "the found cluster", "plan");
@@ -77,11 +77,11 @@ run::ClusterChoice shared_cluster(comm::Group& everyone, const PlanWishes& wishe
 /// Returns true if a number differs that must be equal. Called on rank 0.
 bool print_check(const PlanWishes& wishes, const PlannedRun& planned,
                  const std::vector<predict::CountedStep>& counted) {
-  const plan::Cluster cluster = predict::cluster_of(planned.config, planned.profile);
-  const predict::RecordedRoles roles = predict::record_roles(planned.config, planned.models, cluster);
-  plan::Prediction prediction = predict::predict_step(planned.config, planned.models, roles, cluster);
-  if (!prediction.fits) prediction.remedies = predict::remedies(planned.config, planned.models, cluster);
-  predict::add_models(prediction, planned.config, planned.models);
+  const plan::Cluster cluster = predict::cluster_of(planned.config.parallel.ranks(), planned.profile);
+  const predict::RecordedRoles roles = predict::record_roles(planned, cluster);
+  plan::Prediction prediction = predict::predict_step(planned, roles, cluster);
+  if (!prediction.fits) prediction.remedies = predict::remedies(planned, cluster);
+  predict::add_models(prediction, planned);
   add_notes(planned, prediction);
   const predict::Check check = predict::compare(predict::steps_of(roles, prediction), counted,
                                                 planned.models.main().shape.part<models::MixtureSizes>().experts > 0);
@@ -117,9 +117,8 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
     planned->models = train::models_of(config, data);
   });
   agree_on_products(*everyone, config.run.matmul);
-  const predict::CheckedRun checked{.config = config, .models = planned->models};
   const auto counted =
-      predict::gather_steps(*everyone, predict::count_step(*world, checked, [&] { return data.training->next(); }));
+      predict::gather_steps(*everyone, predict::count_step(*world, *planned, [&] { return data.training->next(); }));
   bool differs = false;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world->busy("predicting the step");
@@ -139,7 +138,7 @@ int plan_check(const PlanWishes& wishes, const run::Program* program) {
     return with_ranks(ranks, "plan", wishes.arguments,
                       [&] { return check_as_rank(wishes, config, program ? *program : run::built_in()); });
   // A single rank is a process of its own, too: the memory of this one includes what the measurement took.
-  const LayoutFile file(cluster_text(cluster_of_plan(wishes, config)));
+  const LayoutFile file(cluster_text(cluster_of_plan(wishes, config.run)));
   Arguments words{"plan"};
   words.insert(words.end(), wishes.arguments.begin(), wishes.arguments.end());
   words.insert(words.end(), {kFoundClusterFlag, file.path()});

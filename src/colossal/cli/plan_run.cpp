@@ -49,8 +49,8 @@ run::Config given_plan(const PlanWishes& wishes) {
   return std::move(given.config);
 }
 
-run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& config) {
-  const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
+run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::RunConfig& run) {
+  const bool on_gpus = run.device != "cpu" && comm::cuda_devices().count() > 0;
   run::ClusterChoice cluster = run::choose_cluster(wishes.cluster.empty() ? "this" : wishes.cluster, on_gpus);
   if (!cluster.note.empty()) std::fprintf(stderr, "colossal: %s\n", cluster.note.c_str());
   return cluster;
@@ -64,12 +64,12 @@ PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, c
   run::check_text(config, model);
   model.objective.write_keys(config);
   train::RunModels models = train::models_of(config, model);
-  return {std::move(config), std::move(models), cluster.profile, cluster.note};
+  return {{std::move(config), std::move(models)}, cluster.profile, cluster.note};
 }
 
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
   run::Config config = given_plan(wishes);
-  const run::ClusterChoice cluster = cluster_of_plan(wishes, config);
+  const run::ClusterChoice cluster = cluster_of_plan(wishes, config.run);
   PlannedRun run = resolve_plan(config, cluster, program);
   if (config.model.vocabulary > 0 || !config.model.from.empty() || config.tokenizer() != "bytes") return run;
   const int64_t of_bytes = run.models.main().shape.vocabulary,
@@ -102,18 +102,17 @@ int plan_run(const PlanWishes& wishes, const run::Program* program) {
   }
   if (wishes.check) return plan_check(wishes, program);
   const PlannedRun run = resolve_plan(wishes, program);
-  const plan::Cluster cluster = predict::cluster_of(run.config, run.profile);
+  const plan::Cluster cluster = predict::cluster_of(run.config.parallel.ranks(), run.profile);
   Progress progress("planning", 0, stderr, style_on_terminals(stderr));
   const predict::RecordedRoles roles = predict::record_roles(
-      run.config, run.models, cluster,
-      [&](int64_t done, int64_t all) { progress.update(done, concat("of ", all, " ranks recorded")); });
-  plan::Prediction prediction = predict::predict_step(run.config, run.models, roles, cluster);
+      run, cluster, [&](int64_t done, int64_t all) { progress.update(done, concat("of ", all, " ranks recorded")); });
+  plan::Prediction prediction = predict::predict_step(run, roles, cluster);
   if (!prediction.fits)
-    prediction.remedies = predict::remedies(run.config, run.models, cluster, [&](int64_t recorded) {
+    prediction.remedies = predict::remedies(run, cluster, [&](int64_t recorded) {
       progress.update(recorded, "changes tried, because the layout does not fit");
     });
   progress.finish();
-  predict::add_models(prediction, run.config, run.models);
+  predict::add_models(prediction, run);
   add_notes(run, prediction);
   if (!wishes.report.empty())
     write_file(wishes.report, predict::prediction_page(wishes.config, run.config, roles, prediction, cluster));

@@ -18,10 +18,8 @@ struct ResolvedModel;
 
 namespace colossal::cli {
 
-/// The config with the wished ranks, the models that it resolves to, and the hardware.
-struct PlannedRun {
-  run::Config config;
-  train::RunModels models;
+/// The config with the wished ranks and the models that it resolves to, and the hardware.
+struct PlannedRun : train::ConfiguredRun {
   plan::Profile profile;
   std::string note;               ///< why its times are rough; empty = they are not
   std::string vocabulary_note{};  ///< why the vocabulary is not that of `colossal train`; empty = it is
@@ -34,7 +32,7 @@ run::Config given_plan(const PlanWishes& wishes);
 
 /// Returns the hardware that `wishes` name, and prints a notice on standard error if its times are rough. Without a
 /// profile of this machine it measures for two seconds. Errors: those of run::choose_cluster().
-run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::Config& config);
+run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::RunConfig& run);
 
 /// Resolves the model of a given plan with the vocabulary of the tokenizer. No other data is read, unless the objective
 /// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.

@@ -74,18 +74,14 @@ int plan_search(const PlanWishes& wishes, const run::Program* program) {
   const PlannedRun run = resolve_plan(without_ranks, program);
   const auto& parallel = run.config.parallel;
   int64_t ranks = wishes.ranks > 0 ? wishes.ranks : parallel.ranks();
-  if (parallel.automatic && wishes.ranks == 0) ranks = ranks_of_auto(run.config, comm::cuda_devices());
-  run::Config cluster_config = run.config;
-  cluster_config.parallel = {};
-  cluster_config.parallel.data = ranks;
-  const plan::Cluster cluster = predict::cluster_of(cluster_config, run.profile);
+  if (parallel.automatic && wishes.ranks == 0) ranks = ranks_of_auto(parallel, run.config.run, comm::cuda_devices());
+  const plan::Cluster cluster = predict::cluster_of(ranks, run.profile);
   Progress progress("searching", 0, stderr, style_on_terminals(stderr));
   const auto show = [&](int64_t simulated, double best_seconds) {
     progress.update(simulated, best_seconds > 0 ? concat("layouts simulated, the best takes ", best_seconds, " s")
                                                 : "layouts simulated, none fits yet");
   };
-  predict::SearchResult found =
-      predict::search(run.config, run.models, cluster, {.ranks = ranks, .keep = wishes.keep, .progress = show});
+  predict::SearchResult found = predict::search(run, cluster, {.ranks = ranks, .keep = wishes.keep, .progress = show});
   progress.finish();
   add_notes(run, found.best.front().prediction);
   const std::string text = wishes.json ? to_json(found) + "\n" : to_text(found);

@@ -47,12 +47,14 @@ int run_module(int argc, char** argv, const ModuleWork& work) {
     run::refuse_other_keys(config, {}, run::built_in_data_keys());
     check_module_config(config);  // before ranks start, so that an error is printed once
     const bool chooses = config.parallel.automatic;
-    return with_ranks(chooses ? ranks_of_auto(config, comm::cuda_devices()) : config.parallel.ranks(), words, [&] {
-      const auto world = join_run(config.run, comm::cuda_devices());
-      say_stalls(*world);
-      work(*world, config);
-      return 0;
-    });
+    return with_ranks(
+        chooses ? ranks_of_auto(config.parallel, config.run, comm::cuda_devices()) : config.parallel.ranks(), words,
+        [&] {
+          const auto world = join_run(config.run, comm::cuda_devices());
+          say_stalls(*world);
+          work(*world, config);
+          return 0;
+        });
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", program.c_str(), plain_message(as_error(error)).c_str());

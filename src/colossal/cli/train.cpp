@@ -20,7 +20,7 @@
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/recorded_run.h"
 #include "colossal/run/program.h"
-#include "colossal/train/check_sizes.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
@@ -118,7 +118,7 @@ int train_as_rank(run::Config config, train::TrainerOptions options, std::option
 
 /// Trains with parallel.auto. Without a launcher this process searches, and the ranks that it starts read its choice.
 int train_auto(const run::Config& config, const train::TrainerOptions& options, const Arguments& arguments) {
-  const int64_t ranks = ranks_of_auto(config, *options.devices);
+  const int64_t ranks = ranks_of_auto(config.parallel, config.run, *options.devices);
   if (comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
     return with_ranks(ranks, "train", arguments, [&] { return train_as_rank(config, options, std::nullopt); });
   const ChosenLayout layout = choose_layout(config, options.program, ranks, options.start == train::Start::Resume);

@@ -1,6 +1,6 @@
 // What a planner says about one step of a run in steady state: memory and calls of every role, and seconds.
 //
-//   const plan::Prediction prediction = predict::predict_step(config, shape, cluster);     // predict/step.h
+//   const plan::Prediction prediction = predict::predict_step({config, shape}, cluster);   // predict/step.h
 //   std::fputs(plan::to_text(prediction).c_str(), stdout);
 //   write_file(folder + "/prediction.json", plan::to_json(prediction));    // parse_prediction() reads it
 #pragma once

@@ -75,7 +75,7 @@ RankStep rank_step_of(const train::RecordedStep& recorded) {
 }
 
 /// Trains two steps and counts the second. `rows` gets the rows of the second step.
-RankStep second_step_of(comm::World& world, const CheckedRun& run, at::Device device,
+RankStep second_step_of(comm::World& world, const train::ConfiguredRun& run, at::Device device,
                         const std::function<tensor::Batch()>& next, tensor::Batch& rows) {
   const bool counts_kinds = !tensor::is_accelerator(device);
   RankStep step{.has_kinds = counts_kinds};
@@ -146,7 +146,7 @@ class RowsOfRank {
   std::vector<CheckRow>& rows_;
 };
 
-std::string text_of(const CheckRow& row, int name_width) {
+std::string row_text(const CheckRow& row, int name_width) {
   const bool is_seconds = row.name == "step_seconds";
   const int digits = is_seconds ? 4 : 0;
   const double more = row.counted == 0 ? 0 : 100 * (row.predicted / row.counted - 1);
@@ -196,12 +196,13 @@ std::vector<PredictedCalls> call_sums(const comm::Traffic& traffic) {
   return sums.list();
 }
 
-CountedStep count_step(comm::World& world, const CheckedRun& run, const std::function<tensor::Batch()>& next) {
-  const at::Device device = run.device ? *run.device : comm::choose_device(run.config.run.device, world.local_rank());
+CountedStep count_step(comm::World& world, const train::ConfiguredRun& run, const std::function<tensor::Batch()>& next,
+                       std::optional<at::Device> device) {
+  if (!device) device = comm::choose_device(run.config.run.device, world.local_rank());
   CountedStep step;
   tensor::Batch rows;
-  step.real = second_step_of(world, run, device, next, rows);
-  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run.config, run.models, world.rank(), rows));
+  step.real = second_step_of(world, run, *device, next, rows);
+  if (has_borders(rows)) step.recorded = rank_step_of(train::record_step(run, world.rank(), rows));
   return step;
 }
 
@@ -274,7 +275,7 @@ std::string to_text(const Check& check) {
                 "predicted", "counted", "difference");
   std::string text = head;
   for (const CheckRow& row : check.rows)
-    if (is_shown(row)) text += text_of(row, static_cast<int>(width));
+    if (is_shown(row)) text += row_text(row, static_cast<int>(width));
   return text + concat(equal, " numbers of calls and of bytes sent are equal",
                        check.differs() ? "; those in the table differ\n" : ", which is all of them\n");
 }

@@ -20,7 +20,6 @@
 #include "colossal/comm/world.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/predict/step.h"
-#include "colossal/run/config.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
 
@@ -42,13 +41,6 @@ std::vector<plan::PredictedCalls> call_sums(const StepEvents& events);
 /// Returns the counters of a rank as calls.
 std::vector<plan::PredictedCalls> call_sums(const comm::Traffic& traffic);
 
-/// A run of which a step is counted.
-struct CheckedRun {
-  const run::Config& config;
-  const train::RunModels& models;
-  std::optional<at::Device> device{};  ///< none = the device of [run]
-};
-
 /// The second step of a real rank, and the same step as it was recorded from the borders of its documents.
 struct CountedStep {
   RankStep real;
@@ -60,12 +52,13 @@ struct CountedStep {
 };
 
 /// Makes two steps with the rule of the models, and counts the second one. `next` returns this replica's rows of a
-/// global batch.
+/// global batch. `device`: none = the device of [run].
 /// Collective among all ranks of `world`, which make no other calls meanwhile. Communication: that of two steps. Resets
 /// the counters of world.traffic().
 /// Memory: the model's. No folder is made; tiers make their scratch file (memory.disk).
 /// Errors: those of train::initialize() and of a step.
-CountedStep count_step(comm::World& world, const CheckedRun& run, const std::function<tensor::Batch()>& next);
+CountedStep count_step(comm::World& world, const train::ConfiguredRun& run, const std::function<tensor::Batch()>& next,
+                       std::optional<at::Device> device = {});
 
 /// Returns the steps of all ranks, in rank order, on rank 0, and an empty list on other ranks. Collective among
 /// `ranks`. Communication: comm::gather_text().

@@ -52,7 +52,7 @@ LayoutPrices::LayoutPrices(const LayoutSpace& space, const train::RunModels& mod
   one.parallel = {};
   one.memory = {};
   one.training.accumulate = 1;
-  for (const train::MemoryNeed& need : train::memory_needs(one, models, 0)) {
+  for (const train::MemoryNeed& need : train::memory_needs({one, models}, 0)) {
     const auto bytes = static_cast<double>(need.bytes);
     (need.what == "parameters" ? parameters_ : need.what == "gradients" ? gradients_ : states_) += bytes;
   }

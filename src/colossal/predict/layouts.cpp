@@ -52,15 +52,15 @@ bool has_formula(const std::string& name) { return name == "gpipe" || name == "1
 
 }  // namespace
 
-LayoutSpace::LayoutSpace(const run::Config& config, const train::RunModels& models, LayoutLimits limits)
-    : given_(config),
-      fresh_(run::without_layout(config, limits.keep)),
-      shape_(models.main().shape),
-      further_(models.begin() + 1, models.end()),
+LayoutSpace::LayoutSpace(const train::ConfiguredRun& run, LayoutLimits limits)
+    : given_(run.config),
+      fresh_(run::without_layout(run.config, limits.keep)),
+      shape_(run.models.main().shape),
+      further_(run.models.begin() + 1, run.models.end()),
       limits_(std::move(limits)) {
-  const auto objective = models.objective(fresh_);
+  const auto objective = train::ConfiguredRun{fresh_, run.models}.objective();
   costs_ = run::costs_of(shape_, *objective);
-  learned_parts_ = run::LearnedParts(given_, shape_, *objective);
+  learned_parts_ = run::LearnedParts(given_.parallel, shape_, *objective);
   if (learned_parts_.any()) learned_ = learned_parts_.of(given_.parallel, given_.micro_batches());
   tokens_ = objective->tokens(objective->example(1), shape_);
   add_tensors();

@@ -1,6 +1,6 @@
 // The legal layouts of a model on a number of ranks.
 //
-//   const predict::LayoutSpace space(config, shape, {.ranks = 8, .ranks_per_node = 8});
+//   const predict::LayoutSpace space({config, shape}, {.ranks = 8, .ranks_per_node = 8});
 //   space.for_each([&](const predict::Layout& layout) { seconds.push_back(price(space, layout)); });
 //   const run::Config chosen = space.config_of(layout);
 #pragma once
@@ -53,7 +53,7 @@ class LayoutSpace {
   static constexpr int64_t kMaxSearchedCells = 1024;
 
   /// Errors ("plan"): those of run::without_layout(). Others: those of the objective.
-  LayoutSpace(const run::Config& config, const train::RunModels& models, LayoutLimits limits);
+  LayoutSpace(const train::ConfiguredRun& run, LayoutLimits limits);
 
   /// Calls `visit` for each layout, in a fixed order: layouts that differ only in zero, recomputation, tiers,
   /// micro-batches and schedule follow one another.

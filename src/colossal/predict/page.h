@@ -1,7 +1,7 @@
 // The page of `colossal plan CONFIG --report FILE`.
 //
-//   const predict::RecordedRoles roles = predict::record_roles(config, shape);
-//   const plan::Prediction prediction = predict::predict_step(config, shape, roles, cluster);
+//   const predict::RecordedRoles roles = predict::record_roles({config, shape});
+//   const plan::Prediction prediction = predict::predict_step({config, shape}, roles, cluster);
 //   write_file(file, predict::prediction_page("gpt2.toml", config, roles, prediction, cluster));
 #pragma once
 #include <string>

@@ -22,11 +22,11 @@ bool may_need_masks(const run::Config& config, const models::ModelShape& shape) 
   const models::Task task = shape.task();
   if (!task.reads_text() || config.data.documents == "joined") return false;
   const bool is_wide = c10::elementSize(config.precision.dtype()) > 2;
-  return task.answers() || (is_wide && train::simulated_by_meta(config) != at::kCPU);
+  return task.answers() || (is_wide && train::simulated_by_meta(config.run) != at::kCPU);
 }
 
-tensor::Batch rows_of_two_documents(const run::Config& config, const train::RunModels& models) {
-  tensor::Batch rows = run::batch_of_ones(*models.objective(config), config);
+tensor::Batch rows_of_two_documents(const train::ConfiguredRun& run) {
+  tensor::Batch rows = run::batch_of_ones(*run.objective(), run.config);
   const at::Tensor documents = rows.find("documents");
   if (!documents.defined()) return rows;
   const int64_t first = documents.size(1) / 2;
@@ -36,15 +36,16 @@ tensor::Batch rows_of_two_documents(const run::Config& config, const train::RunM
 
 }  // namespace
 
-double worst_rank_load(const run::Config& config, const train::RunModels& models) {
-  const models::ModelShape& shape = models.main().shape;
+double worst_rank_load(const train::ConfiguredRun& run) {
+  const run::Config& config = run.config;
+  const models::ModelShape& shape = run.models.main().shape;
   const distributed::ParallelConfig& parallel = config.parallel;
   const int64_t ranks = parallel.expert.size * (parallel.expert.splits() ? 1 : parallel.tensor.size);
   const models::ExpertKeys experts = models::expert_keys_of(shape);
   if (experts.count == 0 || ranks == 1) return 1;
   const int64_t here = (experts.count + ranks - 1) / ranks;
   const auto used = static_cast<double>(experts.used);
-  const auto objective = models.objective(config);
+  const auto objective = run.objective();
   const int64_t of_row = objective->tokens(objective->example(1), shape);
   const double all =
       static_cast<double>(config.training.batch_size * of_row) / static_cast<double>(config.micro_batches());
@@ -58,14 +59,13 @@ double worst_rank_load(const run::Config& config, const train::RunModels& models
   return std::max(1.0, most * static_cast<double>(ranks) / (used * tokens));
 }
 
-std::optional<StepMemory> worst_memory(const run::Config& config, const train::RunModels& models, int rank) {
-  const double worst = worst_rank_load(config, models);
-  const bool has_masks = may_need_masks(config, models.main().shape);
+std::optional<StepMemory> worst_memory(const train::ConfiguredRun& run, int rank) {
+  const double worst = worst_rank_load(run);
+  const bool has_masks = may_need_masks(run.config, run.models.main().shape);
   if (worst <= 1 && !has_masks) return std::nullopt;
   try {
     const nn::MeantLoad load(worst);
-    return (has_masks ? train::record_step(config, models, rank, rows_of_two_documents(config, models))
-                      : train::record_step(config, models, rank))
+    return (has_masks ? train::record_step(run, rank, rows_of_two_documents(run)) : train::record_step(run, rank))
         .memory;
   } catch (const train::RefusedStep& error) {
     if (error.needed_bytes() == 0) throw;

@@ -8,7 +8,7 @@
 #include "colossal/models/expert_keys.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/predict/rank_load.h"
-#include "colossal/predict/record_stages.h"
+#include "colossal/predict/roles.h"
 #include "colossal/predict/search.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/layout_keys.h"
@@ -20,16 +20,10 @@ namespace {
 constexpr double kRemedySeconds = 20;
 constexpr size_t kMaxRemedies = 40;
 
-/// The parts of a run that a remedy may change.
-struct Changed {
-  run::Config config;
-  train::RunModels models;
-};
-
 /// A change of one kind. Changes of different kinds can be made together.
 struct Change {
   int kind = 0;
-  std::function<void(Changed&)> make;
+  std::function<void(train::ConfiguredRun&)> make;
   bool is_enough = false;  // it makes the run fit alone
 };
 
@@ -53,44 +47,44 @@ std::vector<int64_t> more_micro_batches(const run::Config& config) {
   return counts;
 }
 
-std::vector<Change> changes_of(const Changed& now, const plan::Cluster& cluster) {
+std::vector<Change> changes_of(const train::ConfiguredRun& now, const plan::Cluster& cluster) {
   const run::Config& config = now.config;
   std::vector<Change> changes;
   for (const char* recompute : {"selective", "block"})
     if (rank_of_recompute(recompute) > rank_of_recompute(config.memory.recompute))
-      changes.push_back({0, [recompute](Changed& c) {
+      changes.push_back({0, [recompute](train::ConfiguredRun& c) {
                            c.config.memory.recompute = recompute;
                            c.config.memory.activations = 0;  // only "auto" may have it
                          }});
   if (config.parallel.copies() > 1)
     for (int64_t zero = config.parallel.zero + 1; zero <= 3; ++zero)
-      changes.push_back({1, [zero](Changed& c) { c.config.parallel.zero = zero; }});
+      changes.push_back({1, [zero](train::ConfiguredRun& c) { c.config.parallel.zero = zero; }});
   for (const int64_t count : more_micro_batches(config))
-    changes.push_back({2, [count](Changed& c) {
+    changes.push_back({2, [count](train::ConfiguredRun& c) {
                          (c.config.parallel.pipeline.size > 1 ? c.config.parallel.pipeline.micro_batches
                                                               : c.config.training.accumulate) = count;
                        }});
   for (const double capacity : kCapacities) {
-    if (worst_rank_load(config, now.models) <= 1) break;
+    if (worst_rank_load(now) <= 1) break;
     const models::ModelShape shape = models::with_expert_capacity(now.models.main().shape, capacity);
-    if (worst_rank_load(config, now.models.with_shape(shape)) < worst_rank_load(config, now.models))
-      changes.push_back({kCapacity, [shape](Changed& c) { c.models = c.models.with_shape(shape); }});
+    if (worst_rank_load({config, now.models.with_shape(shape)}) < worst_rank_load(now))
+      changes.push_back({kCapacity, [shape](train::ConfiguredRun& c) { c.models = c.models.with_shape(shape); }});
   }
   if (config.memory.has_tiers()) return changes;
   const plan::Profile& profile = cluster.profile();
   if (!profile.device.shared && profile.host.bandwidth > 0)
-    changes.push_back({3, [bytes = cluster.device_bytes()](Changed& c) {
+    changes.push_back({3, [bytes = cluster.device_bytes()](train::ConfiguredRun& c) {
                          int64_t& zero = c.config.parallel.zero;
                          c.config.memory.device = bytes;
                          if (zero == 1 || zero == 2) zero = 3;  // see Config::validate
                        }});
   if (profile.device.shared && profile.disk.read > 0)
-    changes.push_back({3, [](Changed& c) { c.config.memory.disk = c.config.run.folder + "/disk"; }});
+    changes.push_back({3, [](train::ConfiguredRun& c) { c.config.memory.disk = c.config.run.folder + "/disk"; }});
   return changes;
 }
 
 /// Returns the table of a remedy, with its capacity of experts if that changed.
-std::string table_of(const Changed& changed, const Changed& before) {
+std::string table_of(const train::ConfiguredRun& changed, const train::ConfiguredRun& before) {
   std::string table = run::layout_changes(changed.config, before.config);
   const double capacity = models::expert_keys_of(changed.models.main().shape).capacity;
   if (capacity == models::expert_keys_of(before.models.main().shape).capacity) return table;
@@ -98,11 +92,11 @@ std::string table_of(const Changed& changed, const Changed& before) {
 }
 
 /// Returns how a change changes what the run learns; empty = not at all.
-std::string change_of_training(const Changed& changed, const Changed& before) {
+std::string change_of_training(const train::ConfiguredRun& changed, const train::ConfiguredRun& before) {
   const double capacity = models::expert_keys_of(changed.models.main().shape).capacity;
   if (capacity != models::expert_keys_of(before.models.main().shape).capacity)
     return concat("an expert drops tokens above ", capacity, " times its even share");
-  const run::LearnedParts learned(before.config, before.models.main().shape, *before.models.objective(before.config));
+  const run::LearnedParts learned(before.config.parallel, before.models.main().shape, *before.objective());
   if (!learned.any()) return "";
   return run::learned_change(learned.of(before.config.parallel, before.config.micro_batches()),
                              learned.of(changed.config.parallel, changed.config.micro_batches()));
@@ -110,19 +104,17 @@ std::string change_of_training(const Changed& changed, const Changed& before) {
 
 }  // namespace
 
-std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunModels& models,
-                                   const plan::Cluster& cluster,
+std::vector<plan::Remedy> remedies(const train::ConfiguredRun& before, const plan::Cluster& cluster,
                                    const std::function<void(int64_t recorded)>& progress) {
-  const Changed before{config, models};
   std::vector<Change> changes = changes_of(before, cluster);
   std::vector<plan::Remedy> found;
   const Stopwatch watch;
   size_t recorded = 0;
-  const auto blocks = models.main().shape.layers;
+  const auto blocks = before.models.main().shape.layers;
   double work_left = kRemedySeconds * kBlocksPerSecond;
   /// Adds the changed run if it fits. Returns whether it does.
-  const auto try_change = [&](const std::function<void(Changed&)>& make) {
-    Changed changed = before;
+  const auto try_change = [&](const std::function<void(train::ConfiguredRun&)>& make) {
+    train::ConfiguredRun changed = before;
     make(changed);
     try {
       changed.config.validate();
@@ -132,8 +124,7 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunMo
       work_left -= work;
       ++recorded;
       if (progress) progress(static_cast<int64_t>(recorded));
-      const auto roles = record_stages(changed.config, changed.models, cluster);
-      const plan::Prediction prediction = predict_step(changed.config, changed.models, roles, cluster);
+      const plan::Prediction prediction = predict_step(changed, record_stages(changed, cluster), cluster);
       if (!prediction.fits) return false;
       found.push_back({.table = table_of(changed, before),
                        .peak_bytes = prediction.peak_bytes,
@@ -153,7 +144,7 @@ std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunMo
   for (size_t a = 0; a < changes.size(); ++a)
     for (size_t b = a + 1; b < changes.size(); ++b) {
       if (changes[a].kind == changes[b].kind || changes[a].is_enough || changes[b].is_enough) continue;
-      try_change([&](Changed& c) {
+      try_change([&](train::ConfiguredRun& c) {
         changes[a].make(c);
         changes[b].make(c);
       });

@@ -1,33 +1,36 @@
-// record_roles(): records the ranks of a layout and joins those that do the same work.
+#include "colossal/predict/roles.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/predict/devices_meant.h"
+#include "colossal/base/join.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/predict/rank_load.h"
 #include "colossal/predict/rank_places.h"
-#include "colossal/predict/step.h"
+#include "colossal/train/recompute_choice.h"
 
 namespace colossal::predict {
 namespace {
 
 /// Returns "3", "0-2" or "0, 2, 5-7".
 std::string numbers_text(const std::set<int64_t>& numbers) {
-  std::string text;
+  std::vector<std::string> runs;
   for (auto first = numbers.begin(); first != numbers.end();) {
     auto last = first;
     while (std::next(last) != numbers.end() && *std::next(last) == *last + 1) ++last;
-    text += concat(text.empty() ? "" : ", ", *first);
-    if (*last > *first) text += concat("-", *last);
+    runs.push_back(*last > *first ? concat(*first, "-", *last) : concat(*first));
     first = std::next(last);
   }
-  return text;
+  return join(runs);
 }
 
 std::string axis_text(size_t axis, const std::set<int64_t>& places) {
@@ -47,11 +50,10 @@ std::string name_of(const std::vector<int>& ranks, const RankPlace& sizes) {
   for (const auto& along : places) count *= along.size();
   if (count != ranks.size())
     return concat(ranks.size() == 1 ? "rank " : "ranks ", numbers_text({ranks.begin(), ranks.end()}));
-  std::string name;
+  std::vector<std::string> names;
   for (size_t axis = 0; axis < kLayoutAxes; ++axis)
-    if (static_cast<int64_t>(places[axis].size()) < sizes[axis])
-      name += (name.empty() ? "" : ", ") + axis_text(axis, places[axis]);
-  return name.empty() ? "all ranks" : name;
+    if (static_cast<int64_t>(places[axis].size()) < sizes[axis]) names.push_back(axis_text(axis, places[axis]));
+  return names.empty() ? "all ranks" : join(names);
 }
 
 bool is_message(const StepEvent& event) {
@@ -175,19 +177,32 @@ std::vector<std::vector<int>> recorded_sets(const RankPlace& sizes, int64_t rank
   return sets;
 }
 
+/// Makes steps that are recorded on this thread use the operators that the devices of `cluster` have, during its
+/// lifetime. Accelerators are taken to have all of them. They multiply 8-bit values if their profile names a higher
+/// rate for them (device.fp8) than for bf16 and fp16.
+class DevicesMeant {
+ public:
+  explicit DevicesMeant(const plan::Cluster& cluster) {
+    const plan::DeviceProfile& device = cluster.profile().device;
+    if (device.fp8 <= std::max(device.bf16, device.fp16)) without_products_.emplace(ops::DeviceOperator::ScaledProduct);
+  }
+
+ private:
+  std::optional<ops::MeantWithoutOperator> without_products_;
+};
+
 }  // namespace
 
-RecordedRoles record_roles(const run::Config& config, const train::RunModels& models,
-                           const RecordingProgress& progress) {
-  const RankPlace sizes = axis_sizes(config.parallel);
+RecordedRoles record_roles(const train::ConfiguredRun& run, const RecordingProgress& progress) {
+  const RankPlace sizes = axis_sizes(run.config.parallel);
   std::vector<RecordedSet> sets;
   std::vector<size_t> role_of_set;
   RecordedRoles found;  // the first set of each role, with its step
-  std::vector<std::vector<int>> all = recorded_sets(sizes, config.parallel.ranks());
+  std::vector<std::vector<int>> all = recorded_sets(sizes, run.config.parallel.ranks());
   for (std::vector<int>& ranks : all) {
     const int first = ranks.front();
     if (progress) progress(static_cast<int64_t>(sets.size()), static_cast<int64_t>(all.size()));
-    train::RecordedStep step = train::record_step(config, models, first);
+    train::RecordedStep step = train::record_step(run, first);
     const RelativeStep relative(step, first);
     // Stages with equal work are roles of their own, because they do it at different times.
     const auto same = std::find_if(found.begin(), found.end(), [&](const RecordedRole& role) {
@@ -207,8 +222,7 @@ RecordedRoles record_roles(const run::Config& config, const train::RunModels& mo
       const int first = sets[i].ranks.front();
       const auto kept = std::find_if(found.begin(), found.end(),
                                      [&](const RecordedRole& role) { return role.ranks.front() == first; });
-      roles.push_back(
-          {"", {}, kept == found.end() ? train::record_step(config, models, first) : std::move(kept->step)});
+      roles.push_back({"", {}, kept == found.end() ? train::record_step(run, first) : std::move(kept->step)});
     }
     std::vector<int>& ranks = roles[role_of_set[i]].ranks;
     ranks.insert(ranks.end(), sets[i].ranks.begin(), sets[i].ranks.end());
@@ -216,15 +230,60 @@ RecordedRoles record_roles(const run::Config& config, const train::RunModels& mo
   for (RecordedRole& role : roles) {
     std::sort(role.ranks.begin(), role.ranks.end());
     role.name = name_of(role.ranks, sizes);
-    role.at_worst = worst_memory(config, models, role.ranks.front());
+    role.at_worst = worst_memory(run, role.ranks.front());
   }
   return roles;
 }
 
-RecordedRoles record_roles(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
+RecordedRoles record_roles(const train::ConfiguredRun& run, const plan::Cluster& cluster,
                            const RecordingProgress& progress) {
   const DevicesMeant devices(cluster);
-  return record_roles(on_devices(config, models, cluster), models, progress);
+  return record_roles(on_devices(run, cluster), progress);
+}
+
+RecordedRoles record_stages(const train::ConfiguredRun& run) {
+  const distributed::ParallelConfig& parallel = run.config.parallel;
+  const int64_t stages = parallel.pipeline.size, ranks = parallel.ranks() / stages;
+  RecordedRoles roles;
+  for (int64_t stage = 0; stage < stages; ++stage) {  // "pipeline" is the outermost axis, so its ranks are neighbours
+    RecordedRole role{.name = stages == 1 ? "all ranks" : concat("stage ", stage),
+                      .ranks = std::vector<int>(static_cast<size_t>(ranks))};
+    std::iota(role.ranks.begin(), role.ranks.end(), static_cast<int>(stage * ranks));
+    role.step = train::record_step(run, role.ranks.front());
+    role.at_worst = worst_memory(run, role.ranks.front());
+    roles.push_back(std::move(role));
+  }
+  return roles;
+}
+
+RecordedRoles record_stages(const train::ConfiguredRun& run, const plan::Cluster& cluster) {
+  const DevicesMeant devices(cluster);
+  return record_stages(on_devices(run, cluster));
+}
+
+double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks) {
+  constexpr double kBuilding = 20;  // a rank without blocks
+  return kBuilding * static_cast<double>(stages) + (recomputes ? 1.3 : 1) * static_cast<double>(blocks * micro_batches);
+}
+
+double recording_work(const run::Config& config, int64_t blocks) {
+  return recording_work(config.parallel.pipeline.size, config.micro_batches(), config.memory.recompute != "none",
+                        blocks);
+}
+
+train::ConfiguredRun on_devices(train::ConfiguredRun run, const plan::Cluster& cluster) {
+  run::MemoryConfig& memory = run.config.memory;
+  if (memory.recompute != "auto" || memory.activations > 0 || cluster.profile().device.shared) return run;
+  const int64_t bytes = memory.device > 0 ? std::min(memory.device, cluster.device_bytes()) : cluster.device_bytes();
+  const distributed::ParallelConfig& parallel = run.config.parallel;
+  const int64_t stages = parallel.pipeline.size, ranks = parallel.ranks() / stages;
+  int64_t least = std::numeric_limits<int64_t>::max();  // as the ranks of a run agree
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const auto first = static_cast<int>(stage * ranks);
+    least = std::min(least, train::activation_budget(run, first, bytes));
+  }
+  memory.activations = std::max<int64_t>(least, 1);
+  return run;
 }
 
 }  // namespace colossal::predict

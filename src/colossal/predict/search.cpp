@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <optional>
@@ -11,9 +10,10 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/predict/layout_price.h"
 #include "colossal/predict/layouts.h"
-#include "colossal/predict/record_stages.h"
+#include "colossal/predict/roles.h"
 #include "colossal/predict/shallow_step.h"
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
@@ -41,12 +41,6 @@ struct Candidate {
   bool is_done = false;
   std::optional<ShallowStep> shallow{};
 };
-
-std::string one_decimal(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", number);
-  return text;
-}
 
 std::string readable(double bytes) { return readable_bytes(static_cast<int64_t>(bytes)); }
 
@@ -92,16 +86,14 @@ double fitting_load(const plan::Prediction& prediction) {
 /// One search.
 class LayoutSearch {
  public:
-  LayoutSearch(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
-               const SearchOptions& options)
-      : models_(models),
+  LayoutSearch(const train::ConfiguredRun& run, const plan::Cluster& cluster, const SearchOptions& options)
+      : models_(run.models),
         cluster_(cluster),
         options_(options),
-        space_(config, models,
-               {.ranks = options.ranks > 0 ? options.ranks : config.parallel.ranks(),
-                .ranks_per_node = cluster.ranks_per_node(),
-                .keep = options.keep}),
-        prices_(space_, models, cluster),
+        space_(run, {.ranks = options.ranks > 0 ? options.ranks : run.config.parallel.ranks(),
+                     .ranks_per_node = cluster.ranks_per_node(),
+                     .keep = options.keep}),
+        prices_(space_, run.models, cluster),
         work_left_(options.seconds * kBlocksPerSecond) {
     memory_ = static_cast<double>(cluster.device_bytes());
     if (cluster.profile().device.shared) memory_ -= static_cast<double>(cluster.profile().machine.resident);
@@ -241,7 +233,7 @@ class LayoutSearch {
       config.validate();
       const double work = shallow_work(config);
       if (work > kShallowShare * work_of(candidate.layout) || work > work_left_) return false;
-      candidate.shallow = shallow_step(config, models_, cluster_);
+      candidate.shallow = shallow_step({config, models_}, cluster_);
       if (!candidate.shallow) return false;
       work_left_ -= work;
     } catch (const Error&) {
@@ -319,7 +311,8 @@ class LayoutSearch {
   }
 
   plan::Prediction predict(const run::Config& config) const {
-    return predict_step(config, models_, record_stages(config, models_, cluster_), cluster_);
+    const train::ConfiguredRun run{config, models_};
+    return predict_step(run, record_stages(run, cluster_), cluster_);
   }
 
   void finish() {
@@ -344,7 +337,7 @@ class LayoutSearch {
       FoundLayout found{.config = std::move(tried.config), .prediction = std::move(tried.prediction)};
       found.table = run::layout_table(found.config, space_.given());
       found.why = why(found, reference);
-      add_models(found.prediction, found.config, models_);
+      add_models(found.prediction, {found.config, models_});
       if (is_tie)
         *same = std::move(found);
       else
@@ -376,8 +369,8 @@ class LayoutSearch {
     const bool is_same = run::layout_changes(found.config, space_.plain_data()).empty();
     if (is_same) return concat("this is ", plain, " alone, plain data parallelism", load);
     const std::string compared = ratio >= 0.995 && ratio < 1.005 ? "as fast as "
-                                 : ratio >= 1                    ? one_decimal(ratio) + " times as fast as "
-                                              : concat("takes ", one_decimal(1 / ratio), " times as long as ");
+                                 : ratio >= 1 ? fixed_text(ratio, 1) + " times as fast as "
+                                              : concat("takes ", fixed_text(1 / ratio, 1), " times as long as ");
     const std::string bytes = concat("; a rank needs ", readable_bytes(found.prediction.peak_bytes), " instead of ",
                                      readable_bytes(reference.prediction->peak_bytes), load);
     if (reference.prediction->fits) return concat(compared, plain, bytes);
@@ -462,9 +455,8 @@ class LayoutSearch {
 
 }  // namespace
 
-SearchResult search(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
-                    const SearchOptions& options) {
-  return LayoutSearch(config, models, cluster, options).run();
+SearchResult search(const train::ConfiguredRun& run, const plan::Cluster& cluster, const SearchOptions& options) {
+  return LayoutSearch(run, cluster, options).run();
 }
 
 }  // namespace colossal::predict

@@ -1,6 +1,6 @@
 // Searches the fastest layout of a number of ranks that fits.
 //
-//   const predict::SearchResult found = predict::search(config, shape, cluster, {.ranks = 64});
+//   const predict::SearchResult found = predict::search({config, shape}, cluster, {.ranks = 64});
 //   std::fputs(found.best.front().table.c_str(), stdout);                 // TOML to paste
 #pragma once
 #include <cstdint>
@@ -44,9 +44,9 @@ struct SearchResult {
   /// to the largest load (plan::RankLoads), and their predictions say that they do not fit
   std::vector<FoundLayout> best;
   std::vector<std::string> kept{};  ///< parts of the layout that belong to what the run learns, each with the reason
-  int64_t tried = 0;              ///< layouts that were priced
-  int64_t recorded = 0;           ///< layouts whose step was recorded and simulated
-  int64_t shallow = 0;            ///< layouts that were recorded with few blocks (predict/shallow_step.h)
+  int64_t tried = 0;                ///< layouts that were priced
+  int64_t recorded = 0;             ///< layouts whose step was recorded and simulated
+  int64_t shallow = 0;              ///< layouts that were recorded with few blocks (predict/shallow_step.h)
 };
 
 /// Tries data, tensor (all modes, with and without tensor.sequence), sequence (all modes), expert, pipeline and
@@ -63,17 +63,15 @@ struct SearchResult {
 /// Errors ("plan"): nothing fits, with what the smallest layout needs. The message says "no layout fits" if all were
 /// simulated or a bound on the memory of each proves it, else "none of N tried fits". Nothing is legal, with the reason
 /// for each axis.
-SearchResult search(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster,
-                    const SearchOptions& options);
+SearchResult search(const train::ConfiguredRun& run, const plan::Cluster& cluster, const SearchOptions& options);
 
-/// Returns the changes that would make `config` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, a
+/// Returns the changes that would make `run` fit on `cluster`: recomputation, ZeRO, more micro-batches, tiers, a
 /// capacity of the experts, and pairs of which no part is enough alone. A change of what the run learns
 /// (run::LearnedParts) says so in plan::Remedy::training. The fastest is first; if the profile has no speed of copies,
 /// those with tiers are last. Empty if nothing of this makes it fit.
 /// `progress` is called with the number of recorded layouts.
 /// Cost: up to 40 recorded layouts, and at most 20 s.
-std::vector<plan::Remedy> remedies(const run::Config& config, const train::RunModels& models,
-                                   const plan::Cluster& cluster,
+std::vector<plan::Remedy> remedies(const train::ConfiguredRun& run, const plan::Cluster& cluster,
                                    const std::function<void(int64_t recorded)>& progress = {});
 
 }  // namespace colossal::predict

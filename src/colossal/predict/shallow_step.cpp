@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "colossal/comm/traffic.h"
-#include "colossal/predict/record_stages.h"
+#include "colossal/predict/roles.h"
+#include "colossal/predict/step.h"
 #include "colossal/schedule/make.h"
 
 namespace colossal::predict {
@@ -47,28 +48,28 @@ std::array<double, kParts> peaks_of(const train::RecordedStep& step) {
   return peaks;
 }
 
-Sample sample_of(run::Config config, train::RunModels models, const plan::Cluster& cluster, int64_t blocks) {
-  const int64_t stages = stages_of(config);
-  models::ModelShape shape = models.main().shape;
+Sample sample_of(train::ConfiguredRun run, const plan::Cluster& cluster, int64_t blocks) {
+  const int64_t stages = stages_of(run.config);
+  models::ModelShape shape = run.models.main().shape;
   shape.layers = stages * blocks;
-  models = models.with_shape(std::move(shape));
-  config.model.layers = 0;  // the shape decides
-  if (config.parallel.pipeline.size > 1)
-    config.parallel.pipeline.layers_per_stage.assign(static_cast<size_t>(stages), blocks);
-  const RecordedRoles roles = record_stages(config, models, cluster);
-  Sample sample{.seconds = predict_step(config, models, roles, cluster).step_seconds};
+  run.models = run.models.with_shape(std::move(shape));
+  run.config.model.layers = 0;  // the shape decides
+  if (run.config.parallel.pipeline.size > 1)
+    run.config.parallel.pipeline.layers_per_stage.assign(static_cast<size_t>(stages), blocks);
+  const RecordedRoles roles = record_stages(run, cluster);
+  Sample sample{.seconds = predict_step(run, roles, cluster).step_seconds};
   for (const RecordedRole& role : roles) sample.peaks.push_back(peaks_of(role.step));
   return sample;
 }
 
 }  // namespace
 
-std::optional<ShallowStep> shallow_step(const run::Config& config, const train::RunModels& models,
-                                        const plan::Cluster& cluster) {
+std::optional<ShallowStep> shallow_step(const train::ConfiguredRun& run, const plan::Cluster& cluster) {
+  const run::Config& config = run.config;
   if (config.memory.has_tiers() || config.memory.recompute == "auto" || config.parallel.max_gathered_mib > 0)
     return std::nullopt;
-  const Sample one = sample_of(config, models, cluster, 1), two = sample_of(config, models, cluster, 2);
-  const double more = static_cast<double>(models.main().shape.layers) / static_cast<double>(stages_of(config)) - 1;
+  const Sample one = sample_of(run, cluster, 1), two = sample_of(run, cluster, 2);
+  const double more = static_cast<double>(run.models.main().shape.layers) / static_cast<double>(stages_of(config)) - 1;
   ShallowStep step{.seconds = one.seconds + more * (two.seconds - one.seconds)};
   for (size_t role = 0; role < one.peaks.size(); ++role)
     for (size_t part = 0; part < kParts; ++part) {

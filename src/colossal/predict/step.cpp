@@ -3,38 +3,32 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/base/number.h"
 #include "colossal/comm/call.h"
 #include "colossal/comm/traffic.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/models/task.h"
+#include "colossal/predict/check.h"
 #include "colossal/predict/page.h"
 #include "colossal/predict/rank_load.h"
 #include "colossal/predict/role_costs.h"
 #include "colossal/run/objective.h"
 #include "colossal/train/memory_needs.h"
-#include "colossal/train/recompute_choice.h"
 #include "colossal/train/run_models.h"
 
 namespace colossal::predict {
 namespace {
 
 using Kind = StepEvent::Kind;
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
 
 std::string work_text(const StepEvent& event, const StepEvents& events) {
   switch (event.kind) {
@@ -67,23 +61,6 @@ std::string moment_text(const train::RecordedStep& step) {
   if (event.recomputed) text += " (recomputation)";
   if (event.micro_batch >= 0) text += concat(" of micro-batch ", event.micro_batch);
   return concat(text, after == 0 ? ", before " : ", after ", work_text(event, step));
-}
-
-std::vector<plan::PredictedCalls> calls_of(const StepEvents& events) {
-  std::map<std::tuple<std::string, std::string, std::string>, plan::PredictedCalls> rows;
-  for (const StepEvent& event : events.list) {
-    if (event.kind != Kind::Call) continue;
-    const std::string& group = events.groups[static_cast<size_t>(event.group)].name;
-    const std::string collective = comm::to_string(static_cast<comm::Collective>(event.collective));
-    const std::string phase = comm::to_string(static_cast<comm::Phase>(event.phase));
-    plan::PredictedCalls& row =
-        rows.try_emplace({group, collective, phase}, plan::PredictedCalls{group, collective, phase}).first->second;
-    ++row.calls;
-    row.bytes += event.bytes;
-  }
-  std::vector<plan::PredictedCalls> list;
-  for (auto& [key, row] : rows) list.push_back(std::move(row));
-  return list;
 }
 
 std::vector<plan::PredictedLink> links_of(const StepEvents& events, int rank, const plan::Costs& costs) {
@@ -170,7 +147,7 @@ plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepPar
           .fullest = moment_text(role.step),
           .kinds = memory.kinds,
           .recompute = role.step.recompute,
-          .calls = calls_of(role.step),
+          .calls = call_sums(role.step),
           .links = links_of(role.step, role.ranks.front(), costs),
           .seconds = seconds};
 }
@@ -233,12 +210,12 @@ std::string limit_at(double share, const run::MemoryConfig& budgets, const Recor
 }
 
 /// Sets whether the roles fit, up to which load, and why not.
-void set_limit(plan::Prediction& prediction, const run::Config& config, const train::RunModels& models,
-               const RecordedRoles& roles, const plan::Cluster& cluster) {
-  const auto limit = [&](double share) { return limit_at(share, config.memory, roles, cluster); };
+void set_limit(plan::Prediction& prediction, const train::ConfiguredRun& run, const RecordedRoles& roles,
+               const plan::Cluster& cluster) {
+  const auto limit = [&](double share) { return limit_at(share, run.config.memory, roles, cluster); };
   plan::RankLoads& loads = prediction.rank_load;
   for (const RecordedRole& role : roles) loads.peak_bytes = std::max(loads.peak_bytes, bytes_at(role, 1).peak);
-  loads.worst = loads.fitting = worst_rank_load(config, models);
+  loads.worst = loads.fitting = worst_rank_load(run);
   prediction.limit = limit(1);
   prediction.fits = prediction.limit.empty();
   if (prediction.fits) return;
@@ -259,8 +236,8 @@ void set_limit(plan::Prediction& prediction, const run::Config& config, const tr
   }
   loads.fitting = std::floor(100 * (1 + fits * (loads.worst - 1))) / 100;
   prediction.limit =
-      concat("it fits up to a rank load of ", number_text(loads.fitting), ", and the config permits ",
-             number_text(loads.worst), ", at which ", prediction.limit,
+      concat("it fits up to a rank load of ", text_of(loads.fitting, 6), ", and the config permits ",
+             text_of(loads.worst, 6), ", at which ", prediction.limit,
              "; an even load is not certain, so limit it with model.experts.capacity, or give the ranks more memory");
 }
 
@@ -271,9 +248,9 @@ struct ModelWork {
 };
 
 /// Returns nothing if the operations of the model are not known.
-std::optional<ModelWork> work_of(const run::Config& config, const train::RunModels& models) {
-  const auto objective = models.objective(config);
-  const models::ModelShape& shape = models.main().shape;
+std::optional<ModelWork> work_of(const train::ConfiguredRun& run) {
+  const auto objective = run.objective();
+  const models::ModelShape& shape = run.models.main().shape;
   const tensor::Batch example = objective->example(1);
   const int64_t tokens = objective->tokens(example, shape);
   try {
@@ -314,22 +291,23 @@ bool is_wholly_causal(const models::ModelShape& shape, const ModelWork& work, do
 }
 
 /// Sets `mfu` and its formula.
-void set_mfu(plan::Prediction& prediction, const run::Config& config, const models::ModelShape& shape,
-             const RecordedRoles& roles, const ModelWork& work, const plan::Cluster& cluster) {
+void set_mfu(plan::Prediction& prediction, const train::ConfiguredRun& run, const RecordedRoles& roles,
+             const ModelWork& work, const plan::Cluster& cluster) {
+  const models::ModelShape& shape = run.models.main().shape;
   prediction.flops_per_token = work.operations;
-  const auto type = plan::number_type_named(config.precision.mode).value_or(plan::NumberType::Fp32);
-  const double peak = cluster.peak(type), samples = static_cast<double>(config.training.batch_size);
+  const auto type = plan::number_type_named(run.config.precision.mode).value_or(plan::NumberType::Fp32);
+  const double peak = cluster.peak(type), samples = static_cast<double>(run.config.training.batch_size);
   const double tokens = samples * static_cast<double>(work.tokens);
   const double most = prediction.step_seconds * static_cast<double>(prediction.ranks) * peak;
   if (most <= 0) return;
   prediction.mfu = work.operations * tokens / most;
   const ComputedWork computed = computed_by(roles);
-  std::string text = concat(number_text(work.operations), " operations a token (",
+  std::string text = concat(text_of(work.operations, 6), " operations a token (",
                             shape.task().continues() ? "causal" : "visible", " pairs, without recomputation) x ",
-                            static_cast<int64_t>(tokens), " tokens / (", number_text(prediction.step_seconds), " s x ",
-                            prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ", number_text(peak),
+                            static_cast<int64_t>(tokens), " tokens / (", text_of(prediction.step_seconds, 6), " s x ",
+                            prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ", text_of(peak, 6),
                             " operations/s in ", plan::to_string(type), ")");
-  const auto percent = [&](double operations) { return number_text(std::round(1e4 * operations / most) / 100); };
+  const auto percent = [&](double operations) { return text_of(std::round(1e4 * operations / most) / 100, 6); };
   if (is_wholly_causal(shape, work, samples, computed.attention_forward))
     text +=
         concat("; by all pairs ", percent(all_pairs_operations(shape, work.tokens, work.operations) * tokens), " %");
@@ -337,8 +315,8 @@ void set_mfu(plan::Prediction& prediction, const run::Config& config, const mode
   prediction.mfu_formula = text;
 }
 
-std::vector<std::string> assumptions_of(const run::Config& config, const train::RunModels& models,
-                                        const plan::Profile& profile) {
+std::vector<std::string> assumptions_of(const train::ConfiguredRun& run, const plan::Profile& profile) {
+  const auto& [config, models] = run;
   std::vector<std::string> list;
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
   if (models.main().shape.task().reads_text() && config.data.documents != "joined")
@@ -368,18 +346,19 @@ double all_pairs_operations(const models::ModelShape& shape, int64_t tokens, dou
   return causal + 12 * added * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
 }
 
-plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const RecordedRoles& roles,
+plan::Prediction predict_step(const train::ConfiguredRun& run, const RecordedRoles& roles,
                               const plan::Cluster& cluster) {
-  const RoleCosts costs(cluster, config.parallel, roles);
+  const models::ModelShape& shape = run.models.main().shape;
+  const RoleCosts costs(cluster, run.config.parallel, roles);
   std::vector<plan::Role> simulated;
   for (const RecordedRole& role : roles)
     simulated.push_back({.name = role.name, .ranks = role.ranks, .events = role.step});
   const plan::StepTimeline timeline = plan::simulate_step(simulated, costs);
-  plan::Prediction prediction{.parameters = train::parameter_count(models.main()),
-                              .vocabulary = models.main().shape.vocabulary,
+  plan::Prediction prediction{.parameters = train::parameter_count(run.models.main()),
+                              .vocabulary = shape.vocabulary,
                               .step_seconds = timeline.seconds,
                               .seconds = timeline.parts()};
-  set_limit(prediction, config, models, roles, cluster);
+  set_limit(prediction, run, roles, cluster);
   for (size_t i = 0; i < roles.size(); ++i) {
     prediction.roles.push_back(predicted_role(roles[i], timeline.roles[i].parts, costs, cluster.profile()));
     prediction.ranks += prediction.roles.back().ranks;
@@ -389,54 +368,40 @@ plan::Prediction predict_step(const run::Config& config, const train::RunModels&
   prediction.goodput = lost.goodput;
   prediction.checkpoint_seconds = lost.checkpoint;
   prediction.checkpoint_interval = lost.checkpoint_interval;
-  prediction.assumptions = assumptions_of(config, models, cluster.profile());
-  if (const auto work = work_of(config, models))
-    set_mfu(prediction, config, models.main().shape, roles, *work, cluster);
+  prediction.assumptions = assumptions_of(run, cluster.profile());
+  if (const auto work = work_of(run))
+    set_mfu(prediction, run, roles, *work, cluster);
   else
     prediction.assumptions.emplace_back("the operations of this model are not known, so there is no MFU");
   return prediction;
 }
 
-void add_models(plan::Prediction& prediction, const run::Config& config, const train::RunModels& models) {
+void add_models(plan::Prediction& prediction, const train::ConfiguredRun& run) {
   prediction.models.clear();
-  for (const train::ModelSize& size : train::model_sizes(config, models))
+  for (const train::ModelSize& size : train::model_sizes(run))
     prediction.models.push_back(
         {.name = size.name, .parameters = size.parameters, .trained = size.trained, .bytes = size.bytes});
 }
 
-plan::Prediction predict_step(const run::Config& config, const train::RunModels& models, const plan::Cluster& cluster) {
-  return predict_step(config, models, record_roles(config, models, cluster), cluster);
-}
-
-run::Config on_devices(run::Config config, const train::RunModels& models, const plan::Cluster& cluster) {
-  run::MemoryConfig& memory = config.memory;
-  if (memory.recompute != "auto" || memory.activations > 0 || cluster.profile().device.shared) return config;
-  const int64_t bytes = memory.device > 0 ? std::min(memory.device, cluster.device_bytes()) : cluster.device_bytes();
-  const int64_t stages = config.parallel.pipeline.size, ranks = config.parallel.ranks() / stages;
-  int64_t least = std::numeric_limits<int64_t>::max();  // as the ranks of a run agree
-  for (int64_t stage = 0; stage < stages; ++stage) {
-    const auto first = static_cast<int>(stage * ranks);
-    least = std::min(least, train::activation_budget(config, models, first, bytes));
-  }
-  memory.activations = std::max<int64_t>(least, 1);
-  return config;
+plan::Prediction predict_step(const train::ConfiguredRun& run, const plan::Cluster& cluster) {
+  return predict_step(run, record_roles(run, cluster), cluster);
 }
 
 void set_ranks(run::Config& config, int64_t ranks) {
   distributed::ParallelConfig& parallel = config.parallel;
   const int64_t fixed = parallel.ranks() / parallel.data;
   if (ranks % fixed != 0 || ranks < 1) {
-    std::string axes;
+    std::vector<std::string> axes;
     for (const auto& [name, size] : {std::pair<const char*, int64_t>{"pipeline", parallel.pipeline.size},
                                      {"expert", parallel.expert.size},
                                      {"sequence", parallel.sequence.size},
                                      {"tensor", parallel.tensor.size}})
-      if (size > 1) axes += concat(axes.empty() ? "" : ", ", "parallel.", name, " = ", size);
+      if (size > 1) axes.push_back(concat("parallel.", name, " = ", size));
     const int64_t below = ranks / fixed * fixed;
     const std::string nearest =
         below > 0 ? concat("the nearest are ", below, " and ", below + fixed) : concat("the smallest is ", fixed);
-    throw Error("plan", concat("the number of ranks must be a multiple of the axes that are fixed (", axes, "): got ",
-                               ranks, "; ", nearest));
+    throw Error("plan", concat("the number of ranks must be a multiple of the axes that are fixed (", join(axes),
+                               "): got ", ranks, "; ", nearest));
   }
   parallel.data = ranks / fixed;
   if (parallel.ranks_wanted > 0) parallel.ranks_wanted = ranks;  // `ranks` of the file says nothing about this layout
@@ -446,8 +411,7 @@ void set_device(run::Config& config, const plan::Profile& profile) {
   if (config.run.device == "auto") config.run.device = profile.device.shared ? "cpu" : "cuda";
 }
 
-plan::Cluster cluster_of(const run::Config& config, const plan::Profile& profile) {
-  const int64_t ranks = config.parallel.ranks();
+plan::Cluster cluster_of(int64_t ranks, const plan::Profile& profile) {
   const bool is_one_node = profile.device.shared && profile.network.bandwidth <= 0;
   return plan::Cluster(profile, is_one_node ? ranks : std::min(ranks, profile.node.devices));
 }

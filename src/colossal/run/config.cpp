@@ -285,7 +285,7 @@ void Config::validate() const {
   parallel::check_sizes(pipeline);
   check_cuda_graph(*this);
   check_device(*this);
-  check_unused_keys(*this);
+  check_unused_keys(precision);
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

@@ -120,7 +120,7 @@ struct Config {
   /// Returns the tokenizer that data.tokenizer selects, with `auto` resolved.
   std::string tokenizer() const;
   /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone. Sizes of models and samples
-  /// are checked where they are known (train/check_sizes.h).
+  /// are checked where they are known (train/placed_model.h).
   /// Errors: a batch_size that is not divisible by data * expert.size * accumulate * the ranks of a replica that split
   ///         its rows (the message names the nearest sizes that are); a tensor.size that its mode does not support;
   ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d; an

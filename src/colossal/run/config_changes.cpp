@@ -143,7 +143,7 @@ void compare(const Values& before, const Values& now, const std::function<KeyEff
 void compare_layouts(const Config& before, const Config& now, const models::ModelShape& shape, const Program& program,
                      ConfigChanges& changes) {
   const auto chosen = choose_objective(now, program.objectives, shape, tables_of(program.adapters));
-  const LearnedParts learned(now, shape, *chosen.objective);
+  const LearnedParts learned(now.parallel, shape, *chosen.objective);
   if (!learned.any()) return;
   const std::vector<LearnedPart> from = learned.of(before.parallel, before.micro_batches()),
                                  to = learned.of(now.parallel, now.micro_batches());

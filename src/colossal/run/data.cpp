@@ -72,8 +72,8 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 
 ResolvedModel resolve_run(const Config& config, const Program& program) {
   ResolvedModel run = resolve_model(config, program);
-  run.further =
-      resolve_further(config, run.objective.models, run.objective.row.values(), run.shape.vocabulary, program);
+  run.further = resolve_further(config.optimizer, run.objective.models, run.objective.row.values(),
+                                run.shape.vocabulary, program);
   return run;
 }
 
@@ -92,9 +92,8 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   program.models.check_training(config.model);
   ResolvedModel model = resolve_run(config, program);
   check_text(config, model);
-  const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;
-  OpenedData opened = objective.open({config, model.shape, tokenizer, builtin, replica});
+  OpenedData opened = objective.open({config, model.shape, model.tokenizer, builtin, replica});
   const tensor::ReplicaRows rows = config.replica_rows(replica);
   data::BatchOptions options{.batch_size = rows.batch_size,
                              .rank = static_cast<int>(rows.replica),
@@ -103,16 +102,13 @@ RunData open_data(const Config& config, const Program& program, const std::strin
                              .seed = static_cast<uint64_t>(config.training.seed),
                              .threads = opened.threads,
                              .pinned = !(device ? *device : comm::choose_device(config.run.device, 0)).is_cpu()};
-  RunData run{model.shape,
-              tokenizer,
+  const int64_t sample_tokens = objective.tokens(objective.example(1), model.shape);
+  RunData run{std::move(model),
               opened.stream ? std::make_unique<data::Batches>(std::move(opened.stream), options.pinned)
                             : std::make_unique<data::Batches>(opened.training, options),
               nullptr,
-              objective.tokens(objective.example(1), model.shape),
+              sample_tokens,
               config.model,
-              model.objective,
-              model.adapter,
-              model.further,
               opened.is_builtin};
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);

@@ -20,8 +20,8 @@ namespace colossal::run {
 /// The model of a run before its data are opened.
 struct ResolvedModel {
   models::ModelShape shape;
-  std::unique_ptr<text::Tokenizer> tokenizer;  ///< Objective::tokenizer(); null = none
-  /// Objective for a model of this shape; its `tables` also contain the adapter's
+  std::shared_ptr<text::Tokenizer> tokenizer;  ///< Objective::tokenizer(); null = none
+  /// Objective for a model of this shape. Its `tables`, which the caller saves with the run, also contain the adapter's
   ChosenObjective objective;
   nn::Adapter adapter{};                   ///< changes that the run makes to the model
   std::vector<ResolvedFurther> further{};  ///< the models that the objective names; empty from resolve_model()
@@ -43,18 +43,13 @@ void check_text(const Config& config, const ResolvedModel& model);
 void prepare_data(const Config& config, const Program& program, comm::World& world);
 
 /// The opened data of one replica, and the model that fits them.
-struct RunData {
-  models::ModelShape shape;
-  std::shared_ptr<text::Tokenizer> tokenizer;         ///< Objective::tokenizer(); null = none
+struct RunData : ResolvedModel {
   std::unique_ptr<data::Batches> training, held_out;  ///< held_out: null = the run does not evaluate
   /// Number of tokens of a sample in the model: its sequence; for an image, patches and class tokens
   int64_t sample_tokens = 0;
   /// config.model plus model.class_names, if the classes of texts have names in the data and not in the model. The
   /// caller saves it with the run
   models::ModelConfig model{};
-  ChosenObjective objective{};  ///< the caller saves its `tables` with the run
-  nn::Adapter adapter{};
-  std::vector<ResolvedFurther> further{};
   bool is_builtin = false;  ///< true: the texts are those of `builtin`
 };
 

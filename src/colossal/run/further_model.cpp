@@ -43,8 +43,9 @@ nn::Adapter ResolvedFurther::adapter() const {
           .product = source.adapter.product};
 }
 
-std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
-                                             const OwnTables& tables, int64_t vocabulary, const Program& program) {
+std::vector<ResolvedFurther> resolve_further(const optim::OptimizerConfig& of_run,
+                                             const std::vector<FurtherModel>& models, const OwnTables& tables,
+                                             int64_t vocabulary, const Program& program) {
   std::vector<ResolvedFurther> resolved;
   for (const FurtherModel& model : models) {
     ResolvedFurther& one = resolved.emplace_back(ResolvedFurther{.model = model, .source = {}});
@@ -53,7 +54,7 @@ std::vector<ResolvedFurther> resolve_further(const Config& config, const std::ve
             " without; add it to ObjectiveRow::tables");
     const auto keys = tables.as<ModelKeys>(model.name);
     if (!keys.own.values().empty()) {
-      OptimizerTable table{model.name, config.optimizer};
+      OptimizerTable table{model.name, of_run};
       table.optimizer.groups = {};  // those of the main model name its parameters
       keys.own.read(table);
       require(model.use == ModelUse::Trained, "config", "[", model.name,

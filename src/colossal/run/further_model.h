@@ -57,10 +57,12 @@ struct ResolvedFurther {
 };
 
 /// Finds the sources of the models that the objective of a run names, and reads their tables.
-/// `vocabulary`: that of the main model, for sources that are presets.
-/// Errors ("config"): a table without `from`; keys that it does not have; an optimizer for a model that is not trained.
+/// `of_run`: the optimizer of the run, whose keys are the defaults of their own ones. `vocabulary`: that of the main
+/// model, for sources that are presets. Errors ("config"): a table without `from`; keys that it does not have; an
+/// optimizer for a model that is not trained.
 ///        ("objective"): a model without a table of ModelKeys. As find_source().
-std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
-                                             const OwnTables& tables, int64_t vocabulary, const Program& program);
+std::vector<ResolvedFurther> resolve_further(const optim::OptimizerConfig& of_run,
+                                             const std::vector<FurtherModel>& models, const OwnTables& tables,
+                                             int64_t vocabulary, const Program& program);
 
 }  // namespace colossal::run

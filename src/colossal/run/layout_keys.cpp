@@ -5,6 +5,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 
@@ -157,8 +158,7 @@ void check_auto(const Config& config) {
     return;
   }
   const auto chosen = chosen_values(config);
-  std::string keys;
-  for (const auto& [key, value] : chosen) keys += concat(keys.empty() ? "" : ", ", key, " = ", value);
+  const std::string keys = join(chosen, ", ", [](const auto& one) { return concat(one.first, " = ", one.second); });
   require(chosen.empty(), "parallel", "auto chooses the layout, so no key of it can be set: got auto = true beside ",
           keys, "; remove ", chosen.size() > 1 ? "these keys" : "this key", ", or set auto = false");
 }

@@ -17,8 +17,8 @@ std::string reason_of_micro_batches(const models::ExpertKeys& experts, const Obj
   if (experts.count > 0 && drops_tokens(experts)) keys = "model.experts.capacity";
   if (experts.count > 0 && experts.balance_loss != 0)
     keys += concat(keys.empty() ? "" : " and ", "model.experts.balance_loss");
-  if (!keys.empty()) return concat(keys, keys.find(" and ") == std::string::npos ? " counts" : " count",
-                                   " the tokens of a micro-batch");
+  if (!keys.empty())
+    return concat(keys, keys.find(" and ") == std::string::npos ? " counts" : " count", " the tokens of a micro-batch");
   return objective.compares_samples() ? "the objective compares the samples of a micro-batch" : "";
 }
 
@@ -49,13 +49,14 @@ std::string messages_text(const distributed::ParallelConfig& parallel) {
 
 }  // namespace
 
-LearnedParts::LearnedParts(const Config& config, const models::ModelShape& shape, const Objective& objective) {
+LearnedParts::LearnedParts(const distributed::ParallelConfig& given, const models::ModelShape& shape,
+                           const Objective& objective) {
   const models::ExpertKeys experts = models::expert_keys_of(shape);
   has_experts_ = experts.count > 0;
   micro_batches_ = reason_of_micro_batches(experts, objective);
   routes_ = has_experts_ && experts.balance_loss != 0 && experts.balance_over == "rank";
-  compresses_ = config.parallel.compress != "none";
-  compresses_tokens_ = has_experts_ && config.parallel.expert.compresses();
+  compresses_ = given.compress != "none";
+  compresses_tokens_ = has_experts_ && given.expert.compresses();
 }
 
 std::vector<LearnedPart> LearnedParts::of(const distributed::ParallelConfig& parallel, int64_t micro_batches) const {
@@ -65,8 +66,7 @@ std::vector<LearnedPart> LearnedParts::of(const distributed::ParallelConfig& par
     parts.push_back({"routing ranks", routing_text(parallel),
                      "model.experts.balance_over = \"rank\" balances the tokens of each rank"});
   if (compresses_)
-    parts.push_back(
-        {"replicas", replicas_text(parallel, has_experts_), "parallel.compress rounds what replicas send"});
+    parts.push_back({"replicas", replicas_text(parallel, has_experts_), "parallel.compress rounds what replicas send"});
   if (compresses_tokens_)
     parts.push_back(
         {"expert ranks", messages_text(parallel), "parallel.expert.compress rounds the tokens that leave a rank"});

@@ -1,6 +1,6 @@
 // The parts of a layout that belong to what a run learns. All other parts change the losses by rounding alone.
 //
-//   const run::LearnedParts learned(config, shape, *objective);
+//   const run::LearnedParts learned(config.parallel, shape, *objective);
 //   const auto kept = learned.of(config.parallel, config.micro_batches());
 //   const std::string change = run::learned_change(kept, learned.of(other.parallel, other.micro_batches()));
 //   if (!change.empty()) ...;                              // `other` trains another model
@@ -11,7 +11,6 @@
 
 #include "colossal/distributed/config.h"
 #include "colossal/models/shape.h"
-#include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 
 namespace colossal::run {
@@ -35,7 +34,7 @@ struct LearnedPart {
 class LearnedParts {
  public:
   LearnedParts() = default;
-  LearnedParts(const Config& config, const models::ModelShape& shape, const Objective& objective);
+  LearnedParts(const distributed::ParallelConfig& given, const models::ModelShape& shape, const Objective& objective);
 
   /// Returns false if every layout learns the same up to rounding.
   bool any() const { return !micro_batches_.empty() || routes_ || compresses_ || compresses_tokens_; }

@@ -21,8 +21,7 @@ void refuse_unused_keys(const char* section, const std::vector<KeyHelp>& values,
   }
 }
 
-void check_unused_keys(const Config& config) {
-  const PrecisionConfig& p = config.precision;
+void check_unused_keys(const PrecisionConfig& p) {
   const bool is_fp16 = p.mode == "fp16", is_fp8 = p.mode == "fp8", is_low = is_fp16 || is_fp8 || p.mode == "bf16";
   refuse_unused_keys("precision", describe_config(p), describe_config(PrecisionConfig()),
                      {
@@ -36,9 +35,9 @@ void check_unused_keys(const Config& config) {
                      });
 }
 
-void check_unused_data_keys(const Config& config, const DataUse& use) {
+void check_unused_data_keys(const DataConfig& data, const DataUse& use) {
   const std::string text = "a model of text";
-  DataConfig common = config.data;
+  DataConfig common = data;
   common.own = {};
   refuse_unused_keys(
       "data", describe_config(common), describe_config(DataConfig()),

@@ -31,7 +31,7 @@ void refuse_unused_data_keys(const Keys& keys, const std::vector<KeyNeed>& needs
 }
 
 /// Refuses keys of [precision] that other keys leave without effect.
-void check_unused_keys(const Config& config);
+void check_unused_keys(const PrecisionConfig& precision);
 
 /// The kinds of data that an objective reads.
 struct DataUse {
@@ -40,6 +40,6 @@ struct DataUse {
 };
 
 /// Refuses keys of [data] that every run has and that are for other kinds of data.
-void check_unused_data_keys(const Config& config, const DataUse& use);
+void check_unused_data_keys(const DataConfig& data, const DataUse& use);
 
 }  // namespace colossal::run

@@ -8,13 +8,13 @@
 #include <span>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/shape_parts.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
@@ -26,7 +26,6 @@
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
-#include "colossal/train/check_sizes.h"
 #include "colossal/train/model_optimizers.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/placed_model.h"
@@ -61,23 +60,10 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
 }
 
 /// Formats ranges as "tokens 0-3, 12-15".
-std::string text_of(const std::vector<tensor::TokenRun>& runs) {
-  std::string text;
-  for (const tensor::TokenRun& run : runs)
-    text += concat(text.empty() ? "tokens " : ", ", run.first, "-", run.first + run.size - 1);
-  return text.empty() ? "all tokens" : text;
-}
-
-/// Checks the requirements of [training] cuda_graph that the config cannot check. A run on meta launches no kernels.
-void check_cuda_graph(const models::ModelShape& shape, at::Device device) {
-  require(shape.part<models::MixtureSizes>().experts == 0, "training",
-          "cuda_graph needs a dense model, because each pass of a mixture of experts has other sizes: got ",
-          shape.part<models::MixtureSizes>().experts, " experts; set training.cuda_graph = false");
-  require(device.is_meta() || tensor::can_capture(device.type()), "training", "cuda_graph needs a CUDA device: got ",
-          device.str(), "; set training.cuda_graph = false");
-  require(shape.dropout == 0, "training",
-          "cuda_graph needs a model without dropout, whose seeds would be recorded: got ", shape.dropout,
-          "; set model.dropout = 0 or training.cuda_graph = false");
+std::string tokens_text(const std::vector<tensor::TokenRun>& runs) {
+  if (runs.empty()) return "all tokens";
+  return "tokens " +
+         join(runs, ", ", [](const tensor::TokenRun& run) { return concat(run.first, "-", run.first + run.size - 1); });
 }
 
 /// Returns the ranks that hold the same layers as this one: the ranks of its stage, which chimera places at two
@@ -111,12 +97,17 @@ class SwitchedOff {
 
 }  // namespace
 
-at::DeviceType simulated_by_meta(const run::Config& config) {
-  return config.run.device == "cuda" ? at::kCUDA : comm::choose_device(config.run.device, 0).type();
+at::DeviceType simulated_by_meta(const run::RunConfig& run) {
+  return run.device == "cuda" ? at::kCUDA : comm::choose_device(run.device, 0).type();
 }
 
-Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models, at::Device device)
-    : config_(config), meant_(simulated_by_meta(config)), objective_(models.objective(config)), mesh_(std::move(mesh)) {
+Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const ConfiguredRun& run, at::Device device)
+    : config_(run.config),
+      meant_(simulated_by_meta(run.config.run)),
+      objective_(run.objective()),
+      mesh_(std::move(mesh)) {
+  const run::Config& config = config_;
+  const RunModels& models = run.models;
   const tensor::MeantDevice meant(meant_);
   const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
@@ -129,7 +120,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
           return fp8_->wrap(std::move(product), weight, parameters);
         });
   }
-  for (const NamedModel& one : models) members_.push_back(make_member(models, one, options));
+  for (const NamedModel& one : models) members_.push_back(make_member(run, one, options));
   const auto refuse_packed = [&] {
     require(parameters().forward_only().empty(), "prepacked",
             "packed weights without their values have no gradients: got ", parameters().forward_only(),
@@ -140,7 +131,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
     comm::agree(mesh_->all(), at::kCPU, refuse_packed);
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
-  if (config.memory.recompute == "auto") choose_recomputation(models);
+  if (config.memory.recompute == "auto") choose_recomputation(run);
   optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config, own_optimizers(models));
   for (const Member& one : members_)
     if (!one.without_adapters) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
@@ -152,50 +143,10 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
 
 Engine::~Engine() = default;
 
-void Engine::choose_recomputation(const RunModels& models) {
-  const int64_t budget = agreed_activation_budget(config_, models, *mesh_, device());
-  comm::agree(mesh_->all(), at::kCPU,
-              [&] { recomputation_ = choose_recompute(config_, models, distributed(), budget); });
+void Engine::choose_recomputation(const ConfiguredRun& run) {
+  const int64_t budget = agreed_activation_budget(run, *mesh_, device());
+  comm::agree(mesh_->all(), at::kCPU, [&] { recomputation_ = choose_recompute(run, distributed(), budget); });
   segments_ = std::make_shared<const Segments>(recomputation_.segments);
-}
-
-Engine::Member Engine::make_member(const RunModels& models, const NamedModel& model, nn::Parameters::Options options) {
-  if (model.is_main_without_adapters)
-    return {.name = model.name,
-            .mesh = mesh_,
-            .model = main().model,
-            .reports = {},
-            .trains = false,
-            .without_adapters = true};
-  const std::shared_ptr<comm::Mesh> mesh = mesh_of(model, config_.parallel, mesh_);
-  NamedModel placed = model;
-  if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, models);
-  std::shared_ptr<distributed::DistributedModel> made = place_model(
-      config_, models, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters());
-  const auto& declared = made->parameters().declared();
-  const bool trains = std::any_of(declared.begin(), declared.end(),
-                                  [&](const nn::Parameter& p) { return p.treatment.trains && p.model == model.name; });
-  require(trains || !model.optimizer, "model", "an optimizer must belong to a model that is trained: got one for ",
-          model.name, ", which is frozen; leave it out");
-  auto reports = std::make_unique<StepReports>(made->model(), options.device, model.name);
-  int64_t copies = 1;  // the axes over which gradients are summed, although the model is whole along them
-  for (const tensor::MeshCoordinates::Axis& axis : mesh_->coordinates().axes())
-    if (mesh->size(axis.name) < axis.size &&
-        (axis.name == "pipeline" || axis.batch_split == tensor::BatchSplit::Tokens))
-      copies *= axis.size;
-  return {model.name, mesh, std::move(made), std::move(reports), trains, copies};
-}
-
-/// Returns the wrapper of an adapter. It can be switched off if a model of the run needs that.
-nn::Parameters::Options::ProductOf Engine::switchable(const nn::Parameters::Options::ProductOf& adapter,
-                                                      const RunModels& models) const {
-  const bool is_switched =
-      std::any_of(models.begin(), models.end(), [](const NamedModel& one) { return one.is_main_without_adapters; });
-  if (!is_switched) return adapter;
-  return [adapter, off = without_adapters_](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
-                                            nn::Parameters& parameters) {
-    return nn::with_switch(adapter(product, weight, parameters), product, off);
-  };
 }
 
 /// Makes the groups that steps use for host values. A group made during a step would wait for ranks that still compute.
@@ -212,22 +163,6 @@ void Engine::make_groups() {
       one.mesh->group("pipeline");
     }
   if (fp8_) holders_of(*mesh_, *fp8_);
-}
-
-const Engine::Member& Engine::member(const std::string& name) const {
-  std::string names;
-  for (const Member& one : members_) {
-    if (one.name == name) return one;
-    names += concat(names.empty() ? "" : ", ", one.name.empty() ? "\"\" (the main model)" : one.name);
-  }
-  throw Error("model", concat("no model has the name ", name, ": there are ", names));
-}
-
-distributed::DistributedModel& Engine::model(const std::string& name) {
-  const Member& one = member(name);
-  require(!one.without_adapters, "model", "only passes of the engine switch adapters off: got model ", name,
-          ", which is the main one without its adapters; call forward()");
-  return *one.model;
 }
 
 std::vector<std::string> Engine::model_names() const {
@@ -297,7 +232,7 @@ tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) cons
   if (!b.wanted.empty()) {
     const std::vector<tensor::TokenRun> own = tokens_read(b);
     require(b.wanted == own, "data", "a partial batch must hold the tokens that this rank reads: got ",
-            text_of(b.wanted), ", needed ", text_of(own),
+            tokens_text(b.wanted), ", needed ", tokens_text(own),
             "; pass Engine::tokens_read() to Batches::want, or read all tokens");
   }
   if (!member.model->cuts_tokens(b)) return member.model->on_device(b);
@@ -535,62 +470,6 @@ checkpoint::TrainingState Engine::state() {
   for (const nn::Buffer& buffer : parameters().buffers())
     if (buffer.value.defined()) state.tensors.push_back({buffer.saved_name(), buffer.value, buffer.spec, {}});
   return state;
-}
-
-namespace {
-
-/// Makes the engine of models over a mesh that has the axes of the config.
-std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models,
-                                  std::optional<at::Device> device) {
-  for (const NamedModel& model : models)
-    if (!model.is_main_without_adapters)
-      check_sizes(model.layout(config.parallel), model.shape, models.objective_of(config, model)->example(1));
-  if (!device) device = comm::choose_device(config.run.device, mesh->world().local_rank());
-  if (config.training.cuda_graph) check_cuda_graph(models.main().shape, *device);
-  return std::make_unique<Engine>(std::move(mesh), config, models, *device);
-}
-
-/// Formats sizes as "pipeline 2, data 4".
-std::string text_of(const tensor::MeshCoordinates& coordinates) {
-  std::string text;
-  for (const tensor::MeshCoordinates::Axis& axis : coordinates.axes())
-    text += concat(text.empty() ? "" : ", ", axis.name, " ", axis.size);
-  return text;
-}
-
-void check_axes(comm::Mesh& mesh, const distributed::ParallelConfig& parallel) {
-  const comm::Mesh wanted(mesh.world(), parallel.axes());
-  const auto &got = mesh.coordinates().axes(), &want = wanted.coordinates().axes();
-  const bool is_same = std::equal(got.begin(), got.end(), want.begin(), want.end(), [](const auto& a, const auto& b) {
-    return a.name == b.name && a.size == b.size && a.batch_split == b.batch_split;
-  });
-  require(is_same, "parallel", "a mesh must have the axes of [parallel]: got ", text_of(mesh.coordinates()),
-          ", needed ", text_of(wanted.coordinates()), "; make it of config.parallel.axes()");
-}
-
-void check_ranks(const comm::World& world, const run::Config& config) {
-  config.validate();
-  require(world.size() == config.parallel.ranks(), "parallel",
-          "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
-          config.parallel.pipeline.size, " * data ", config.parallel.data,
-          config.parallel.expert.size > 1 ? concat(" * expert ", config.parallel.expert.size) : "", " * sequence ",
-          config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
-          "; start that many or change [parallel]");
-}
-
-}  // namespace
-
-std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const RunModels& models,
-                                   std::optional<at::Device> device) {
-  check_ranks(mesh.world(), config);
-  check_axes(mesh, config.parallel);
-  return engine_of(std::shared_ptr<comm::Mesh>(std::shared_ptr<void>(), &mesh), config, models, device);
-}
-
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const RunModels& models,
-                                   std::optional<at::Device> device) {
-  check_ranks(world, config);
-  return engine_of(std::make_shared<comm::Mesh>(world, config.parallel.axes()), config, models, device);
 }
 
 }  // namespace colossal::train

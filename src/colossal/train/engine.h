@@ -89,7 +89,7 @@ class Engine : public Resumable {
 
   /// The engine shares ownership of `mesh`, unless the
   /// pointer owns nothing; then the mesh must outlive the engine.
-  Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const RunModels& models, at::Device device);
+  Engine(std::shared_ptr<comm::Mesh> mesh, const ConfiguredRun& run, at::Device device);
   ~Engine();
 
   /// Sets all gradients to zero. Must be called before the first train_step() of each step. A step may have several
@@ -226,10 +226,10 @@ class Engine : public Resumable {
     int64_t copies = 1;             // ranks that do the same work for the same rows, and add up its gradients
     bool without_adapters = false;  // true: the main model, with its adapters switched off
   };
-  Member make_member(const RunModels& models, const NamedModel& model, nn::Parameters::Options options);
+  Member make_member(const ConfiguredRun& run, const NamedModel& model, nn::Parameters::Options options);
   nn::Parameters::Options::ProductOf switchable(const nn::Parameters::Options::ProductOf& adapter,
                                                 const RunModels& models) const;
-  void choose_recomputation(const RunModels& models);
+  void choose_recomputation(const ConfiguredRun& run);
   void make_groups();
   const Member& member(const std::string& name) const;
   const Member& main() const { return members_.front(); }
@@ -251,10 +251,10 @@ class Engine : public Resumable {
   const at::DeviceType meant_;  // the device that a run on meta simulates (tensor/device_meant.h)
   std::shared_ptr<const run::Objective> objective_;
   std::shared_ptr<comm::Mesh> mesh_;
-  std::unique_ptr<nn::Fp8Layers> fp8_;  // null = no fp8
-  std::vector<Member> members_;         // the main model first
+  std::unique_ptr<nn::Fp8Layers> fp8_;                                      // null = no fp8
+  std::vector<Member> members_;                                             // the main model first
   std::shared_ptr<bool> without_adapters_ = std::make_shared<bool>(false);  // true: passes skip adapters
-  int64_t passes_ = 0;                  // training passes since zero_grad()
+  int64_t passes_ = 0;                                                      // training passes since zero_grad()
   bool is_updating_ = false;
   RecomputeChoice recomputation_;
   std::shared_ptr<const Segments> segments_;  // of recomputation_; null = not chosen
@@ -262,9 +262,9 @@ class Engine : public Resumable {
   std::unique_ptr<CapturedPass> captured_;  // null = every pass is launched operator by operator
 };
 
-/// Returns the device that a run of `config` on meta simulates: CUDA if [run] device selects it, even on a machine
-/// without it. The engine opens a tensor::MeantDevice of it in each of its functions that compute.
-at::DeviceType simulated_by_meta(const run::Config& config);
+/// Returns the device that a run on meta simulates: CUDA if `device` of [run] selects it, even on a machine without it.
+/// The engine opens a tensor::MeantDevice of it in each of its functions that compute.
+at::DeviceType simulated_by_meta(const run::RunConfig& run);
 
 /// Builds the engine of this rank for models over `mesh`, with all groups that its steps need. Collective among all
 /// ranks of the mesh. The mesh must outlive the engine. Several engines over one mesh share its groups; each has its

@@ -97,16 +97,15 @@ class PartMeter {
 /// The whole model on one stage, as its first rank has it.
 class MeasuredModel {
  public:
-  MeasuredModel(run::Config config, const RunModels& models)
-      : config_(std::move(config)),
-        objective_(models.objective(config_)),
-        on_shapes_(config_, models, models.main(), /*rank=*/0, /*has_values=*/true),
+  explicit MeasuredModel(const ConfiguredRun& run)
+      : objective_(run.objective()),
+        on_shapes_(run, run.models.main(), /*rank=*/0, /*has_values=*/true),
         built_(on_shapes_.model()) {
     // Gradients exist before the first pass, so that backward adds to them in place, as in a run.
     for (nn::Parameter& parameter : built_.parameters())
       if (parameter.treatment.trains) parameter.value.mutable_grad() = at::empty_like(parameter.value);
-    const tensor::Batch batch = run::batch_of_ones(*objective_, config_);
-    nn::ForwardContext step = nn::step_of(batch.part(0, batch.rows() / config_.micro_batches()));
+    const tensor::Batch batch = run::batch_of_ones(*objective_, run.config);
+    nn::ForwardContext step = nn::step_of(batch.part(0, batch.rows() / run.config.micro_batches()));
     step.training = true;
     step_ = built_.ready(step);
   }
@@ -160,7 +159,6 @@ class MeasuredModel {
     return meter.measured(to_loss, states);
   }
 
-  const run::Config config_;
   std::shared_ptr<const run::Objective> objective_;
   ModelOnShapes on_shapes_;
   distributed::DistributedModel& built_;
@@ -169,20 +167,17 @@ class MeasuredModel {
 
 }  // namespace
 
-std::vector<plan::Chain> measured_chains(const run::Config& config, const RunModels& models,
-                                         const std::vector<StageBlocks>& stages) {
-  const tensor::MeantDevice meant(simulated_by_meta(config));
-  run::Config whole = config;
-  whole.parallel.pipeline = {};
-  whole.training.accumulate = config.micro_batches();
-  whole.memory = {};
+std::vector<plan::Chain> measured_chains(const ConfiguredRun& run, const std::vector<StageBlocks>& stages) {
+  const tensor::MeantDevice meant(simulated_by_meta(run.config.run));
+  ConfiguredRun whole = run;
+  whole.config.parallel.pipeline = {};
+  whole.config.training.accumulate = run.config.micro_batches();
+  whole.config.memory = {};
   try {
-    return MeasuredModel(std::move(whole), models).chains(stages);
+    return MeasuredModel(whole).chains(stages);
   } catch (const c10::Error& error) {
-    const std::string message = error.what_without_backtrace();
     throw Error("memory", concat("recompute = \"auto\" needs a model that runs on tensors without data (at::kMeta): ",
-                                 message.substr(0, std::min(message.find(". "), message.find('\n'))),
-                                 "; set memory.recompute to block or none"));
+                                 missing_operator(error), "; set memory.recompute to block or none"));
   }
 }
 

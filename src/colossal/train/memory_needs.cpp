@@ -12,9 +12,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/optimizer.h"
-#include "colossal/train/check_sizes.h"
 #include "colossal/train/placed_model.h"
-#include "colossal/train/planned_shards.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
 
@@ -47,8 +45,7 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
     models::make_model(shape, layers);
   } catch (const Enough&) {
   }
-  const double times =
-      static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, most_blocks));
+  const double times = static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, most_blocks));
   Elements sum;
   for (const nn::Parameter& p : parameters.declared()) {
     double elements = models::block_of(p.name, shape.layers) ? times : 1;
@@ -78,8 +75,8 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
                                  const optim::OptimizerConfig& of_optimizer) {
   nn::Parameters& parameters = model.parameters();
   const at::ScalarType dtype = parameters.options().dtype;
-  const memory::ChunkOptions chunks = chunk_options(config, dtype);
-  const parallel::GradientOptions gradients = gradient_options(config, dtype);
+  const StoreOptions options = store_options(config, dtype);
+  const auto& [chunks, gradients] = options;
   const auto size = static_cast<int64_t>(c10::elementSize(dtype)),
              size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums)),
              size_of_masters = chunks.masters ? static_cast<int64_t>(c10::elementSize(*chunks.masters)) : 0;
@@ -104,7 +101,7 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
       {{}, "states", of_states, tiers},
   };
   if (has_tiers) {
-    const TierNeeds needs = tier_needs(parameters, mesh, chunks, gradients, of_optimizer);
+    const TierNeeds needs = tier_needs(parameters, mesh, options, of_optimizer);
     rows.push_back({{}, "at once", needs.min_host_bytes, "host"});
     rows.push_back({{}, "without a disk", needs.whole, "host"});
     rows.push_back({{}, "largest chunk", needs.largest_chunk, "device"});
@@ -128,38 +125,39 @@ struct Total {
 };
 
 /// Counts each element of a model once, independent of sharding: the minimum of any layout.
-Total min_total(const run::Config& config, const NamedModel& model, const Elements& elements) {
-  const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
-  const bool has_masters = config.precision.has_masters();
+Total min_total(const ConfiguredRun& run, const NamedModel& model, const Elements& elements) {
+  const auto size = static_cast<double>(c10::elementSize(run.config.precision.dtype()));
+  const bool has_masters = run.config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
   return {.parameters = elements.all * size,
           .gradients = elements.trained * size,
-          .states = elements.trained *
-                    ((has_masters ? exact : 0) + optim::min_state_bytes(optimizer_of(config, model), exact))};
+          .states =
+              elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.
-Total total_of(const run::Config& config, const RunModels& models) {
-  const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
+Total total_of(const ConfiguredRun& run) {
+  const distributed::ParallelConfig& parallel = run.config.parallel;
+  const int64_t stages = parallel.pipeline.size, ranks_of_stage = parallel.ranks() / stages;
   Total total;
   for (int64_t stage = 0; stage < stages; ++stage)
-    for (const MemoryNeed& need : memory_needs(config, models, static_cast<int>(stage * ranks_of_stage)))
+    for (const MemoryNeed& need : memory_needs(run, static_cast<int>(stage * ranks_of_stage)))
       total.add(need, static_cast<double>(ranks_of_stage));
   return total;
 }
 
 }  // namespace
 
-std::vector<MemoryNeed> memory_needs(const run::Config& config, const RunModels& models, int rank) {
-  config.validate();
+std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
+  run.config.validate();
   std::vector<MemoryNeed> needs;
-  for (const NamedModel& model : models) {
+  for (const NamedModel& model : run.models) {
     if (model.is_main_without_adapters) continue;
-    check_sizes(model.layout(config.parallel), model.shape, models.objective_of(config, model)->example(1));
+    check_sizes(model.layout(run.config.parallel), model.shape, run.objective_of(model)->example(1));
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
-    ModelOnShapes here(config, models, model, rank);
-    for (MemoryNeed& need : needs_of(here.model(), here.mesh(), config, optimizer_of(config, model))) {
+    ModelOnShapes here(run, model, rank);
+    for (MemoryNeed& need : needs_of(here.model(), here.mesh(), run.config, run.optimizer_of(model))) {
       need.model = model.name;
       needs.push_back(std::move(need));
     }
@@ -167,16 +165,17 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const RunModels&
   return needs;
 }
 
-std::vector<ModelSize> model_sizes(const run::Config& config, const RunModels& models) {
+std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   std::vector<ModelSize> sizes;
-  for (const NamedModel& model : models) {
+  for (const NamedModel& model : run.models) {
     const Elements elements =
         model.is_main_without_adapters ? Elements{} : estimated_elements(model, model.shape.layers);
     sizes.push_back({model.name, static_cast<int64_t>(elements.all), static_cast<int64_t>(elements.trained)});
   }
-  const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
+  const distributed::ParallelConfig& parallel = run.config.parallel;
+  const int64_t stages = parallel.pipeline.size, ranks_of_stage = parallel.ranks() / stages;
   for (int64_t stage = 0; stage < stages; ++stage)
-    for (const MemoryNeed& need : memory_needs(config, models, static_cast<int>(stage * ranks_of_stage)))
+    for (const MemoryNeed& need : memory_needs(run, static_cast<int>(stage * ranks_of_stage)))
       for (ModelSize& size : sizes)
         if (size.name == need.model && !need.is_budget()) size.bytes += need.bytes * ranks_of_stage;
   return sizes;
@@ -200,7 +199,8 @@ double usable_memory() {
   return (limit > 0 ? std::min(all, limit) : all) + static_cast<double>(machine.swap_total);
 }
 
-void check_memory(const run::Config& config, const RunModels& models, at::Device device, int64_t local, double limit) {
+void check_memory(const ConfiguredRun& run, at::Device device, int64_t local, double limit) {
+  const run::Config& config = run.config;
   const int64_t ranks = config.parallel.ranks();
   if (limit <= 0 || !device.is_cpu() || !config.memory.disk.empty() ||
       (config.parallel.pipeline.size > 1 && local < ranks))
@@ -208,15 +208,15 @@ void check_memory(const run::Config& config, const RunModels& models, at::Device
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
   double elements = 0;
   Total least;
-  for (const NamedModel& model : models) {
+  for (const NamedModel& model : run.models) {
     if (model.is_main_without_adapters) continue;
     const Elements more = estimated_elements(model);
-    const Total own = min_total(config, model, more);
+    const Total own = min_total(run, model, more);
     elements += more.all;
     least.parameters += own.parameters, least.gradients += own.gradients, least.states += own.states;
   }
   const auto check = [&](const Total& total) {
-    const models::ModelShape& main = models.main().shape;
+    const models::ModelShape& main = run.models.main().shape;
     require(total.sum() * here <= limit, "model", "a model of ", main.layers, " layers, hidden ", main.hidden,
             " and vocabulary ", main.vocabulary, " (", elements / 1e9,
             " billion parameters) does not fit: got parameters ", readable(total.parameters * here), ", gradients ",
@@ -227,7 +227,7 @@ void check_memory(const run::Config& config, const RunModels& models, at::Device
             "fewer replicas here (parallel.data) or more machines");
   };
   check(least);  // first, because a config with a billion layers must not be built
-  check(total_of(config, models));
+  check(total_of(run));
 }
 
 }  // namespace colossal::train

@@ -1,9 +1,9 @@
 // The memory that a training run needs, computed before any of it is allocated.
 //
-//   const auto needs = train::memory_needs(config, shape, world.rank());
+//   const auto needs = train::memory_needs({config, shape}, world.rank());
 //   log.info("memory of this rank: ", train::to_string(needs));   // "parameters 3.1 MiB, ..., states 6.2 MiB (device)"
 //
-//   train::check_memory(config, shape, at::kCPU, world.local_size());     // refuses what cannot fit
+//   train::check_memory({config, shape}, at::kCPU, world.local_size());     // refuses what cannot fit
 #pragma once
 #include <c10/core/Device.h>
 
@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "colossal/run/config.h"
 #include "colossal/train/run_models.h"
 
 namespace colossal::train {
@@ -39,9 +38,10 @@ struct MemoryNeed {
 ///   "largest chunk"    the smallest budget memory.device
 ///
 /// No communication. Memory and time: as building a model without values, milliseconds for a hundred layers.
-/// Errors: as initialize() for config and shape, except a wrong number of ranks. "model": a model of more than 2^53
+/// Errors: as initialize() for the config and its models, except a wrong number of ranks. "model": a model of more than
+/// 2^53
 ///         elements.
-std::vector<MemoryNeed> memory_needs(const run::Config& config, const RunModels& models, int rank);
+std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank);
 
 /// The size of one model of a run.
 struct ModelSize {
@@ -53,7 +53,7 @@ struct ModelSize {
 
 /// Returns the sizes of the models, the main one first. Bytes are those of memory_needs(), taken for the first rank of
 /// each pipeline stage. Time and errors: as memory_needs(), for each stage.
-std::vector<ModelSize> model_sizes(const run::Config& config, const RunModels& models);
+std::vector<ModelSize> model_sizes(const ConfiguredRun& run);
 
 /// Returns the elements of all parameters of a model, with those of its adapter. Time: as memory_needs().
 double parameter_count(const NamedModel& model);
@@ -70,7 +70,6 @@ double usable_memory();
 /// machine. Checks nothing if ranks compute on an accelerator (`device`) or memory.disk is set. It also checks nothing
 /// if only some ranks of a pipeline, whose stages differ, are on this machine.
 /// Errors ("model"): a model that does not fit, with the needs, the limit and what to change; as memory_needs().
-void check_memory(const run::Config& config, const RunModels& models, at::Device device, int64_t local,
-                  double limit = usable_memory());
+void check_memory(const ConfiguredRun& run, at::Device device, int64_t local, double limit = usable_memory());
 
 }  // namespace colossal::train

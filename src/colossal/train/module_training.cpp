@@ -13,8 +13,7 @@
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/fill_module.h"
 #include "colossal/train/micro_batches.h"
-#include "colossal/train/module_checkpoints.h"
-#include "colossal/train/module_record.h"
+#include "colossal/train/module_folder.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 

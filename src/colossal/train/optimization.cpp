@@ -60,7 +60,7 @@ std::shared_ptr<memory::TieredStore> make_tiers(const run::Config& config, const
 /// Returns the options of a store in `offload`, which counts its bytes on the device in `trace`.
 memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::OffloadStore> offload, const run::Config& config,
                                       at::ScalarType dtype, const std::shared_ptr<memory::DeviceTrace>& trace) {
-  memory::ChunkOptions options = chunk_options(config, dtype);
+  memory::ChunkOptions options = store_options(config, dtype).chunks;
   options.offload = std::move(offload);
   if (trace) options.on_device = trace->on_device();
   return options;
@@ -76,12 +76,11 @@ TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run:
                         const std::vector<OwnOptimizer>& own) {
   if (!config.memory.has_tiers()) return {};
   TierNeeds needs = made_by_all(mesh, config, [&] {
-    const at::ScalarType dtype = parameters.options().dtype;
-    return tier_needs(parameters, mesh, chunk_options(config, dtype), gradient_options(config, dtype), config.optimizer,
-                      own);
+    return tier_needs(parameters, mesh, store_options(config, parameters.options().dtype), config.optimizer, own);
   });
   needs.agree(mesh);
-  comm::agree(mesh.all(), at::kCPU, [&] { check_budgets(needs, config, mesh.world().local_size()); });
+  comm::agree(mesh.all(), at::kCPU,
+              [&] { check_budgets(needs, config.memory, config.optimizer.name, mesh.world().local_size()); });
   return needs;
 }
 
@@ -123,7 +122,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                                                 parameters.options().dtype, trace_),
                                placement_of(config, trace_));
                          })),
-      reducer_(*store_, gradient_options(config, parameters.options().dtype)),
+      reducer_(*store_, store_options(config, parameters.options().dtype).gradients),
       loss_scale_(config.precision),
       leaves_out_(std::any_of(parameters.declared().begin(), parameters.declared().end(),
                               [](const nn::Parameter& p) { return !p.treatment.saved; })) {
@@ -133,7 +132,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     const std::shared_ptr<memory::OffloadStore>& offload_store = store_->options().offload;
     auto made = std::make_unique<ModelOptimizers>(config.optimizer, own_, store_->shards(), parameters, mesh,
                                                   offload_store ? offload_store->borrow_device(device) : device);
-    const at::ScalarType sums = gradient_options(config, parameters.options().dtype).sums;
+    const at::ScalarType sums = store_options(config, parameters.options().dtype).gradients.sums;
     if (tiers_ && made->takes().directions)
       for (const memory::Shard& shard : store_->shards())
         if (shard.options().dtype() != sums) shard.make_place_for_directions();
@@ -328,9 +327,9 @@ StepResult Optimization::clip_and_update(const std::optional<LossWeights>& weigh
     return {rate, norm, true};
   }
   if (!std::isfinite(norm))
-    throw RefusedStep(
-        "training", concat("the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
-                           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept"));
+    throw RefusedStep("training",
+                      concat("the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
+                             "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept"));
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
   if (by_value) agree([&] { optim::clip_by_value(store_->shards(), clip * scale); });
   update(step, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);

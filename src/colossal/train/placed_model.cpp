@@ -9,6 +9,14 @@
 
 namespace colossal::train {
 
+void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
+                 const tensor::Batch& example) {
+  distributed::check_experts(parallel, shape);
+  const int64_t tokens = example.has_tokens() ? example.tokens() : std::max<int64_t>(1, shape.positions);
+  parallel::check_sizes(parallel.tensor, shape.hidden, 0, tokens);
+  parallel::check_sequence(parallel.sequence, tokens, parallel::sequence_parts(parallel.tensor));
+}
+
 std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::ParallelConfig& parallel,
                                     const std::shared_ptr<comm::Mesh>& whole) {
   const std::vector<comm::Mesh::Axis> own = model.layout(parallel).axes();
@@ -20,9 +28,9 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
   return beside.empty() ? whole : std::make_shared<comm::Mesh>(whole->without(beside));
 }
 
-std::unique_ptr<distributed::DistributedModel> place_model(const run::Config& config, const RunModels& models,
-                                                           const NamedModel& model, const comm::Mesh& whole,
-                                                           comm::Mesh& own, nn::Parameters::Options options,
+std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
+                                                           const comm::Mesh& whole, comm::Mesh& own,
+                                                           nn::Parameters::Options options,
                                                            std::shared_ptr<nn::Parameters> shared) {
   options.model = model.name;
   options.treatment = model.adapter.treatment;
@@ -33,22 +41,26 @@ std::unique_ptr<distributed::DistributedModel> place_model(const run::Config& co
     options.stages = [all](const std::string&) { return all; };
   }
   return std::make_unique<distributed::DistributedModel>(
-      own, model.layout(config.parallel), model.shape, options,
-      distributed::DistributedModel::Workload{
-          config.micro_batches(), [&] { return run::costs_of(model.shape, *models.objective_of(config, model)); }},
+      own, model.layout(run.config.parallel), model.shape, options,
+      distributed::DistributedModel::Workload{run.config.micro_batches(),
+                                              [&] { return run::costs_of(model.shape, *run.objective_of(model)); }},
       std::move(shared));
 }
 
-ModelOnShapes::ModelOnShapes(const run::Config& config, const RunModels& models, const NamedModel& model, int rank,
-                             bool has_values)
-    : world_(comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()))),
-      mesh_(std::make_shared<comm::Mesh>(*world_, config.parallel.axes())),
-      own_(mesh_of(model, config.parallel, mesh_)) {
-  nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
+std::string missing_operator(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  return message.substr(0, std::min(message.find(". "), message.find('\n')));
+}
+
+ModelOnShapes::ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, int rank, bool has_values)
+    : world_(comm::make_simulated_world(rank, static_cast<int>(run.config.parallel.ranks()))),
+      mesh_(std::make_shared<comm::Mesh>(*world_, run.config.parallel.axes())),
+      own_(mesh_of(model, run.config.parallel, mesh_)) {
+  nn::Parameters::Options options{run.config.precision.dtype(), at::kMeta};
   options.without_memory = !has_values;
   // Specs name the axes of the run's mesh, also for a model that only some of them split.
   auto shared = model.name.empty() ? nullptr : std::make_shared<nn::Parameters>(mesh_->coordinates(), options);
-  model_ = place_model(config, models, model, *mesh_, *own_, options, std::move(shared));
+  model_ = place_model(run, model, *mesh_, *own_, options, std::move(shared));
 }
 
 }  // namespace colossal::train

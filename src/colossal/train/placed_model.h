@@ -1,21 +1,35 @@
-// Places a model of a run on the run's mesh.
+// Places a model of a run on the run's mesh, and checks that it fits there.
+//
+//   config.validate();                                          // rules without the sizes of models and samples
+//   train::check_sizes(config.parallel, shape, objective.example(1));
 //
 //   const std::shared_ptr<comm::Mesh> own = train::mesh_of(model, config.parallel, mesh);
-//   const auto placed = train::place_model(config, models, model, *mesh, *own, options, main->shared_parameters());
+//   const auto placed = train::place_model(run, model, *mesh, *own, options, main->shared_parameters());
 //
-//   train::ModelOnShapes rank_7(config, models, model, 7);      // what rank 7 has, without values and other ranks
+//   train::ModelOnShapes rank_7(run, model, 7);      // what rank 7 has, without values and other ranks
 //   rank_7.model().parameters();
 #pragma once
+#include <c10/util/Exception.h>
+
 #include <memory>
+#include <string>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/world.h"
+#include "colossal/distributed/config.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/shape.h"
 #include "colossal/nn/parameter.h"
-#include "colossal/run/config.h"
+#include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
 
 namespace colossal::train {
+
+/// Checks the sizes of a model and of the samples that `example` has. A sample without tokens has the positions of the
+/// model. Errors: a hidden size or a number of tokens that tensor or sequence parallelism cannot split; errors of
+/// distributed::check_experts(), such as a dense model with parallel.expert.
+void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
+                 const tensor::Batch& example);
 
 /// Returns the mesh of the axes that split a model: `whole`, the run's, or a view of it (comm::Mesh::without).
 std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::ParallelConfig& parallel,
@@ -24,18 +38,21 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
 /// `shared`: the parameters of the models before it; null for the main model. Communication and errors: as
 /// distributed::DistributedModel.
-std::unique_ptr<distributed::DistributedModel> place_model(const run::Config& config, const RunModels& models,
-                                                           const NamedModel& model, const comm::Mesh& whole,
-                                                           comm::Mesh& own, nn::Parameters::Options options,
+std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
+                                                           const comm::Mesh& whole, comm::Mesh& own,
+                                                           nn::Parameters::Options options,
                                                            std::shared_ptr<nn::Parameters> shared);
+
+/// Returns the first sentence of an error of LibTorch on the meta device, which names the operator that does not run
+/// there, without the list of backends after it.
+std::string missing_operator(const c10::Error& error);
 
 /// A model of a run as one rank has it, on the meta device, over a simulated world. No communication.
 class ModelOnShapes {
  public:
   /// `has_values`: false = values have a shape and no memory (nn::Parameters::Options::without_memory).
   /// Errors: as distributed::DistributedModel.
-  ModelOnShapes(const run::Config& config, const RunModels& models, const NamedModel& model, int rank,
-                bool has_values = false);
+  ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, int rank, bool has_values = false);
   /// The mesh of the run.
   comm::Mesh& mesh() { return *mesh_; }
   distributed::DistributedModel& model() { return *model_; }

@@ -12,6 +12,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/version.h"
@@ -93,9 +94,8 @@ void add_leaves(const json& traits, const std::string& name, Values& values) {
 
 std::string shape_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
-  std::string sizes;
-  for (const int64_t size : tensor.sizes()) sizes += concat(sizes.empty() ? "" : ", ", size);
-  return concat("[", sizes, "] of ", c10::toString(tensor.scalar_type()), tensor.requires_grad() ? ", trained" : "");
+  return concat("[", join(tensor.sizes()), "] of ", c10::toString(tensor.scalar_type()),
+                tensor.requires_grad() ? ", trained" : "");
 }
 
 /// Returns the number of ranks of the stage that hold the same part of `tensor`.

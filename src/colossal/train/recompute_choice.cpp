@@ -12,6 +12,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/store_plan.h"
@@ -33,32 +34,31 @@ constexpr double kCpuOperationsPerByte = 100, kAcceleratorOperationsPerByte = 10
 constexpr int64_t kWholeChunks = 2;
 
 /// Returns the first rank of the pipeline stages of `rank`.
-int first_rank_of(const run::Config& config, int rank) {
-  const auto together = static_cast<int>(config.parallel.ranks() / config.parallel.pipeline.size);
+int first_rank_of(const distributed::ParallelConfig& parallel, int rank) {
+  const auto together = static_cast<int>(parallel.ranks() / parallel.pipeline.size);
   return rank / together * together;
 }
 
 /// Returns the bytes of whole parameters and gradients of the main model while blocks run, where only shards of them
 /// stay.
-int64_t whole_chunk_bytes(const run::Config& config, const RunModels& models, int rank) {
-  ModelOnShapes here(config, models, models.main(), rank);
-  const at::ScalarType dtype = config.precision.dtype();
-  const memory::ChunkOptions chunks = chunk_options(config, dtype);
+int64_t whole_chunk_bytes(const ConfiguredRun& run, int rank) {
+  ModelOnShapes here(run, run.models.main(), rank);
+  const at::ScalarType dtype = run.config.precision.dtype();
+  const auto [chunks, gradients] = store_options(run.config, dtype);
   int64_t largest = 0;
   for (const memory::PlannedChunk& chunk : memory::plan_store(here.model().parameters(), here.mesh(), chunks).chunks)
     largest = std::max(largest, chunk.length);
   const auto whole = [&](bool is_shared, at::ScalarType type) {
     return is_shared ? kWholeChunks * largest * static_cast<int64_t>(c10::elementSize(type)) : 0;
   };
-  return whole(chunks.sharing.parameters, dtype) +
-         whole(chunks.sharing.gradients, gradient_options(config, dtype).sums);
+  return whole(chunks.sharing.parameters, dtype) + whole(chunks.sharing.gradients, gradients.sums);
 }
 
 /// Returns the bytes that the tensors of this rank may take.
-int64_t device_bytes_of(const run::Config& config, const comm::World& world, at::Device device) {
-  if (config.memory.device > 0) return config.memory.device;
+int64_t device_bytes_of(const run::MemoryConfig& memory, const comm::World& world, at::Device device) {
+  if (memory.device > 0) return memory.device;
   if (tensor::device_meant(device).is_cpu())
-    return static_cast<int64_t>((kUsablePart * usable_memory() - static_cast<double>(config.memory.host)) /
+    return static_cast<int64_t>((kUsablePart * usable_memory() - static_cast<double>(memory.host)) /
                                 world.local_size());
   require(!device.is_meta(), "memory",
           "recompute = \"auto\" must know the memory of the device: got a device that this machine does not have; set "
@@ -120,14 +120,11 @@ void shift(Segments& segments, int64_t by) {
 }
 
 std::string blocks_of(const Segments& segments) {
-  std::string text;
-  for (const Segment& segment : segments) {
-    text += concat(text.empty() ? "[" : " [", segment.first);
-    if (segment.last > segment.first + 1) text += concat("-", segment.last - 1);
-    if (!segment.parts.empty()) text += " " + blocks_of(segment.parts);
-    text += segment.is_on_host ? " on the host]" : "]";
-  }
-  return text;
+  return join(segments, " ", [](const Segment& segment) {
+    return concat("[", segment.first, segment.last > segment.first + 1 ? concat("-", segment.last - 1) : "",
+                  segment.parts.empty() ? "" : " " + blocks_of(segment.parts),
+                  segment.is_on_host ? " on the host]" : "]");
+  });
 }
 
 }  // namespace
@@ -142,34 +139,33 @@ std::string describe(const RecomputeChoice& choice) {
                 choice.in_flight, choice.in_flight == 1 ? " micro-batch" : " micro-batches", " in flight");
 }
 
-int64_t activation_budget(const run::Config& config, const RunModels& models, int rank, int64_t device_bytes) {
-  const int first = first_rank_of(config, rank);
-  int64_t held = whole_chunk_bytes(config, models, first);
-  for (const MemoryNeed& need : memory_needs(config, models, first))
+int64_t activation_budget(const ConfiguredRun& run, int rank, int64_t device_bytes) {
+  const int first = first_rank_of(run.config.parallel, rank);
+  int64_t held = whole_chunk_bytes(run, first);
+  for (const MemoryNeed& need : memory_needs(run, first))
     if (need.place == "device" && need.what != "largest chunk") held += need.bytes;
   return device_bytes - held;
 }
 
-int64_t agreed_activation_budget(const run::Config& config, const RunModels& models, comm::Mesh& mesh,
-                                 at::Device device) {
-  if (config.memory.activations > 0) return config.memory.activations;
+int64_t agreed_activation_budget(const ConfiguredRun& run, comm::Mesh& mesh, at::Device device) {
+  const run::MemoryConfig& memory = run.config.memory;
+  if (memory.activations > 0) return memory.activations;
   int64_t own = 0;
   comm::agree(mesh.all(), at::kCPU, [&] {
-    own = activation_budget(config, models, mesh.world().rank(), device_bytes_of(config, mesh.world(), device));
+    own = activation_budget(run, mesh.world().rank(), device_bytes_of(memory, mesh.world(), device));
   });
   at::Tensor all = at::tensor({own}, at::kLong);
   mesh.all().all_reduce(all, comm::Reduce::Min).wait();
   return all.item<int64_t>();
 }
 
-RecomputeChoice choose_recompute(const run::Config& config, const RunModels& models,
-                                 const distributed::DistributedModel& built, int64_t budget) {
+RecomputeChoice choose_recompute(const ConfiguredRun& run, const distributed::DistributedModel& built, int64_t budget) {
   const std::vector<StageBlocks> stages = stages_of(built);
-  std::vector<plan::Chain> chains = measured_chains(config, models, stages);
-  if (config.memory.device > 0 || !config.memory.disk.empty())
+  std::vector<plan::Chain> chains = measured_chains(run, stages);
+  if (run.config.memory.device > 0 || !run.config.memory.disk.empty())
     for (plan::Chain& chain : chains)
       chain.host_time_per_byte =
-          simulated_by_meta(config) == at::kCPU ? kCpuOperationsPerByte : kAcceleratorOperationsPerByte;
+          simulated_by_meta(run.config.run) == at::kCPU ? kCpuOperationsPerByte : kAcceleratorOperationsPerByte;
   RecomputeChoice choice{.is_chosen = true, .budget = budget};
   choice.in_flight = passes_in_flight(built.executor().schedule(), built.executor().rank());
   double forward = 0, repeated = 0;

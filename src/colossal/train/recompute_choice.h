@@ -10,7 +10,6 @@
 
 #include "colossal/base/segments.h"
 #include "colossal/comm/mesh.h"
-#include "colossal/run/config.h"
 #include "colossal/train/run_models.h"
 
 namespace colossal::distributed {
@@ -39,15 +38,14 @@ std::string describe(const RecomputeChoice& choice);
 /// parameters and of gradients if these are sharded or offloaded. Negative = not even these fit. A planner stores the
 /// result in config.memory.activations, so that a run on shapes stands for a device that this machine lacks.
 /// No communication. Errors: as memory_needs().
-int64_t activation_budget(const run::Config& config, const RunModels& models, int rank, int64_t device_bytes);
+int64_t activation_budget(const ConfiguredRun& run, int rank, int64_t device_bytes);
 
 /// Returns config.memory.activations, or else what activation_budget() says for memory.device, or else for 0.9 of the
 /// memory of the device; on the CPU the ranks of a machine have equal parts of its memory less memory.host. The result
 /// is the smallest of all ranks of the mesh's world.
 /// Communication: comm::agree() and an all_reduce of 8 bytes over all ranks, unless config.memory.activations is set.
 /// Errors ("memory"): the memory of the device cannot be read. As activation_budget().
-int64_t agreed_activation_budget(const run::Config& config, const RunModels& models, comm::Mesh& mesh,
-                                 at::Device device);
+int64_t agreed_activation_budget(const ConfiguredRun& run, comm::Mesh& mesh, at::Device device);
 
 /// Returns the fastest recomputation within `budget` for the stages of `built`, the distributed main model
 /// (plan/rotor.h).
@@ -61,7 +59,6 @@ int64_t agreed_activation_budget(const run::Config& config, const RunModels& mod
 ///
 /// No communication. Time: measured_chains() and plan_recomputation(). Errors: as measured_chains(). "memory": a budget
 /// below the smallest peak, with that peak.
-RecomputeChoice choose_recompute(const run::Config& config, const RunModels& models,
-                                 const distributed::DistributedModel& built, int64_t budget);
+RecomputeChoice choose_recompute(const ConfiguredRun& run, const distributed::DistributedModel& built, int64_t budget);
 
 }  // namespace colossal::train

@@ -12,6 +12,7 @@
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/placed_model.h"
 #include "colossal/train/step_rule.h"
 
 namespace colossal::train {
@@ -34,12 +35,6 @@ std::vector<StepMemory::Point> curve_of(const std::vector<memory::Account::Point
   return fewer_points(curve, kCurvePoints);
 }
 
-/// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
-std::string first_sentence_of(const c10::Error& error) {
-  const std::string message = error.what_without_backtrace();
-  return message.substr(0, std::min(message.find(". "), message.find('\n')));
-}
-
 /// Runs a part of a step. If LibTorch lacks one of its operators on meta, the error names the keys that choose them,
 /// which are keys().
 template <class Keys, class Part>
@@ -49,15 +44,16 @@ void on_shapes(const Keys& keys, const Part& part) {
   } catch (const c10::Error& error) {
     throw Error("record",
                 concat("the step must run on tensors without data (at::kMeta): got an operator of ", keys(),
-                       " that does not (", first_sentence_of(error), "); choose another, or train without a plan"));
+                       " that does not (", missing_operator(error), "); choose another, or train without a plan"));
   }
 }
 
-std::string keys_of_pass(const run::Config& config, const RunModels& models) {
+std::string keys_of_pass(const ConfiguredRun& run) {
+  const run::Config& config = run.config;
   const bool has_folder = !config.model.from.empty();
   std::string keys =
       concat(has_folder ? "model.from = \"" : "model.name = \"", has_folder ? config.model.from : config.model.name,
-             "\" (architecture ", models.main().shape.architecture->name, ")");
+             "\" (architecture ", run.models.main().shape.architecture->name, ")");
   if (config.precision.mode == "fp8")
     keys += concat(", precision.fp8_scaling = \"", config.precision.fp8.scaling, "\"");
   if (config.parallel.compress != "none") keys += concat(", parallel.compress = \"", config.parallel.compress, "\"");
@@ -65,21 +61,21 @@ std::string keys_of_pass(const run::Config& config, const RunModels& models) {
 }
 
 /// `rows`: null = full samples, each row one document.
-RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config, const RunModels& models,
-                         const tensor::Batch* rows) {
-  const tensor::MeantDevice meant(simulated_by_meta(config));
+RecordedStep second_step(comm::RecordingWorld& world, const ConfiguredRun& run, const tensor::Batch* rows) {
+  const run::Config& config = run.config;
+  const tensor::MeantDevice meant(simulated_by_meta(config.run));
   memory::Account account(memory::counted_on(at::kMeta), [&world] { return world.event_count(); });
   std::unique_ptr<Engine> engine;
   const auto keys = [&] {
     return engine && engine->is_updating() ? concat("optimizer.name = \"", config.optimizer.name, "\"")
-                                           : keys_of_pass(config, models);
+                                           : keys_of_pass(run);
   };
-  on_shapes(keys, [&] { engine = initialize(world, config, models, at::kMeta); });
+  on_shapes(keys, [&] { engine = initialize(world, config, run.models, at::kMeta); });
   // Only sizes matter for the events, but the host checks values, so they must be valid.
   const auto copy = [](const tensor::Field& field) { return field.tensor.clone(); };  // which the account counts
   tensor::Batch batch = rows ? rows->map(copy) : run::batch_of_ones(engine->objective(), config);
   for (const std::string& added : engine->objective().added_fields()) batch = batch.without(added);
-  const std::unique_ptr<StepRule> rule = models.make_rule(*engine);
+  const std::unique_ptr<StepRule> rule = run.models.make_rule(*engine);
   const auto step = [&] { on_shapes(keys, [&] { rule->step(*engine, [&] { return batch; }); }); };
   step();
   world.clear();
@@ -95,10 +91,10 @@ RecordedStep second_step(comm::RecordingWorld& world, const run::Config& config,
   return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
 }
 
-RecordedStep recorded_of(const run::Config& config, const RunModels& models, int rank, const tensor::Batch* rows) {
-  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
+RecordedStep recorded_of(const ConfiguredRun& run, int rank, const tensor::Batch* rows) {
+  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(run.config.parallel.ranks()));
   comm::RecordingWorld world(*simulated);
-  return second_step(world, config, models, rows);
+  return second_step(world, run, rows);
 }
 
 }  // namespace
@@ -115,12 +111,10 @@ StepMemory step_memory(const memory::Account::Usage& usage) {
           .peak_event = usage.moment};
 }
 
-RecordedStep record_step(const run::Config& config, const RunModels& models, int rank) {
-  return recorded_of(config, models, rank, nullptr);
-}
+RecordedStep record_step(const ConfiguredRun& run, int rank) { return recorded_of(run, rank, nullptr); }
 
-RecordedStep record_step(const run::Config& config, const RunModels& models, int rank, const tensor::Batch& rows) {
-  return recorded_of(config, models, rank, &rows);
+RecordedStep record_step(const ConfiguredRun& run, int rank, const tensor::Batch& rows) {
+  return recorded_of(run, rank, &rows);
 }
 
 }  // namespace colossal::train

@@ -1,6 +1,6 @@
 // Records the work of one rank in a training step from shapes alone, without other ranks, data or a device.
 //
-//   for (const StepEvent& event : train::record_step(config, shape, 5).list)    // rank 5 of config.parallel.ranks()
+//   for (const StepEvent& event : train::record_step({config, shape}, 5).list)    // rank 5 of config.parallel.ranks()
 //     if (event.kind == StepEvent::Kind::Call) bytes += event.bytes;
 #pragma once
 #include <string>
@@ -8,8 +8,6 @@
 #include "colossal/base/step_events.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/memory/account.h"
-#include "colossal/models/shape.h"
-#include "colossal/run/config.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
 
@@ -21,7 +19,7 @@ struct RecordedStep : StepEvents {
   std::string recompute{};  ///< choice of memory.recompute = "auto" (train/recompute_choice.h); empty = another value
 };
 
-/// Returns the events and the memory of the second step of rank `rank`, as the rule of `models` makes it: forward,
+/// Returns the events and the memory of the second step of rank `rank`, as the rule of its models makes it: forward,
 /// backward, reduction and update, of full samples, each row one document. From the second step on, the store knows the
 /// order in which chunks are used.
 ///
@@ -44,12 +42,12 @@ struct RecordedStep : StepEvents {
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.
 /// Errors: as initialize(). "record": a model, an objective or an adapter with operators that LibTorch cannot run on
 ///         shapes alone; the message names the operator and the key that chooses it.
-RecordedStep record_step(const run::Config& config, const RunModels& models, int rank);
+RecordedStep record_step(const ConfiguredRun& run, int rank);
 /// The same for `rows`, those that the rank's replica passes to Engine::train_step(), on the host. Only the borders of
 /// their documents count: they decide which tokens a rank of a sequence mode reads, the operations of attention, and
 /// which masks a T5 needs.
 /// Errors: also those of Engine::train_step() for rows that do not fit.
-RecordedStep record_step(const run::Config& config, const RunModels& models, int rank, const tensor::Batch& rows);
+RecordedStep record_step(const ConfiguredRun& run, int rank, const tensor::Batch& rows);
 
 /// Returns the memory of a step, without its curve, by the counts of an account whose peaks were reset when the step
 /// began.

@@ -84,24 +84,20 @@ std::unique_ptr<StepRule> RunModels::make_rule(Engine& engine) const {
   return rule_ ? rule_(engine) : std::make_unique<OneUpdate>();
 }
 
-std::shared_ptr<const run::Objective> RunModels::objective_of(const run::Config& config,
-                                                              const NamedModel& model) const {
-  if (model.is_main_without_adapters) return objective(config);
+std::shared_ptr<const run::Objective> ConfiguredRun::objective_of(const NamedModel& model) const {
+  if (model.is_main_without_adapters) return objective();
   if (model.objective) return model.objective;
   const run::Objectives objectives = run::built_in_objectives();
   if (model.name.empty()) return run::choose_objective(config, objectives, model.shape).objective;
   const std::string name = model.shape.task().objective;
   const auto& rows = objectives.rows();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.name == name; });
-  if (row == rows.end()) return std::make_shared<SamplesAlone>(objective(config));
+  if (row == rows.end()) return std::make_shared<SamplesAlone>(objective());
   // The built-in objective gets default keys, because the tables of the config belong to the run's objective.
   return row->make(config, row->values(), model.shape);
 }
 
-namespace {
-
-template <class Run>
-RunModels made_of(const run::Config& config, const Run& run) {
+RunModels models_of(const run::Config& config, const run::ResolvedModel& run) {
   std::vector<NamedModel> models{{.shape = run.shape, .objective = run.objective.objective, .adapter = run.adapter}};
   for (const run::ResolvedFurther& further : run.further)
     models.push_back({.name = further.model.name,
@@ -116,15 +112,6 @@ RunModels made_of(const run::Config& config, const Run& run) {
       return make(engine, config, tables);
     };
   return RunModels(std::move(models), std::move(rule));
-}
-
-}  // namespace
-
-RunModels models_of(const run::Config& config, const run::ResolvedModel& run) { return made_of(config, run); }
-RunModels models_of(const run::Config& config, const run::RunData& run) { return made_of(config, run); }
-
-const optim::OptimizerConfig& optimizer_of(const run::Config& config, const NamedModel& model) {
-  return model.optimizer ? *model.optimizer : config.optimizer;
 }
 
 }  // namespace colossal::train

@@ -72,24 +72,29 @@ class RunModels {
   /// Returns the rule for the steps of `engine`: train::OneUpdate, unless the constructor got another one.
   std::unique_ptr<StepRule> make_rule(Engine& engine) const;
 
-  /// Returns the objective of one of these models, or the one that stands for it (NamedModel::objective). Errors: as
-  /// run::choose_objective().
-  std::shared_ptr<const run::Objective> objective_of(const run::Config& config, const NamedModel& model) const;
-  /// Returns the objective of the run.
-  std::shared_ptr<const run::Objective> objective(const run::Config& config) const {
-    return objective_of(config, main());
-  }
-
  private:
   std::vector<NamedModel> models_;
   MakeRule rule_;
 };
 
-/// Returns the models of a run whose config, or whose data, were read, with the rule of its objective.
-RunModels models_of(const run::Config& config, const run::ResolvedModel& run);
-RunModels models_of(const run::Config& config, const run::RunData& run);
+/// A run as its config describes it, before anything of it is built: enough to measure it, to record a step of it on
+/// shapes, and to predict it.
+struct ConfiguredRun {
+  run::Config config;
+  RunModels models;
 
-/// Returns the config of the optimizer that updates a model of a run.
-const optim::OptimizerConfig& optimizer_of(const run::Config& config, const NamedModel& model);
+  /// Returns the objective of one of its models, or the one that stands for it (NamedModel::objective). Errors: as
+  /// run::choose_objective().
+  std::shared_ptr<const run::Objective> objective_of(const NamedModel& model) const;
+  /// Returns the objective of the run.
+  std::shared_ptr<const run::Objective> objective() const { return objective_of(models.main()); }
+  /// Returns the config of the optimizer that updates one of its models.
+  const optim::OptimizerConfig& optimizer_of(const NamedModel& model) const {
+    return model.optimizer ? *model.optimizer : config.optimizer;
+  }
+};
+
+/// Returns the models of a run whose config, or whose data (run::RunData), were read, with the rule of its objective.
+RunModels models_of(const run::Config& config, const run::ResolvedModel& run);
 
 }  // namespace colossal::train

@@ -11,7 +11,6 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_plan.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "colossal/train/planned_shards.h"
 
 namespace colossal::train {
 namespace {
@@ -55,9 +54,9 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 
 }  // namespace
 
-TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
-                     const std::vector<OwnOptimizer>& own) {
+TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
+                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own) {
+  const auto& [chunks, gradients] = options;
   const auto size = static_cast<int64_t>(c10::elementSize(parameters.options().dtype)),
              size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
   PlannedShards planned = plan_shards(parameters, mesh, chunks, memory::kBlock);
@@ -110,22 +109,23 @@ void TierNeeds::agree(comm::Mesh& mesh) {
            .is_of_window = numbers[4] != 0};
 }
 
-void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here) {
-  const int64_t device = config.memory.device, host = config.memory.host;
+void check_budgets(const TierNeeds& needs, const run::MemoryConfig& memory, const std::string& optimizer,
+                   int ranks_here) {
+  const int64_t device = memory.device, host = memory.host;
   require(device == 0 || device >= needs.largest_chunk, "memory", "device = \"", print_bytes(device),
           "\" is too small: the largest chunk alone has ", print_bytes(needs.largest_chunk),
           " while it is read, and a step needs more, which the first step measures and reports; raise memory.device, "
           "or use smaller chunks (parallel.chunk_mib), down to the largest parameter");
   if (host == 0) return;
   const int64_t least = needs.min_host_bytes * ranks_here, whole = needs.whole * ranks_here;
-  require(!config.memory.disk.empty() || host >= whole, "memory", "host = \"", print_bytes(host),
-          "\" is too small for the ", ranks_here,
+  require(!memory.disk.empty() || host >= whole, "memory", "host = \"", print_bytes(host), "\" is too small for the ",
+          ranks_here,
           " rank(s) of this machine: without memory.disk it must hold all parameters, "
           "gradients and states of ",
-          config.optimizer.name, "; the smallest that works is \"", print_bytes(whole),
+          optimizer, "; the smallest that works is \"", print_bytes(whole),
           "\", or name a folder for the rest with memory.disk");
   require(host >= least, "memory", "host = \"", print_bytes(host), "\" is too small for the ", ranks_here,
-          " rank(s) of this machine: a step with ", config.optimizer.name, " needs ",
+          " rank(s) of this machine: a step with ", optimizer, " needs ",
           needs.is_of_window ? "gradients of several chunks or parts"
                              : "values, gradients and states of one chunk, or of a part of a larger parameter,",
           " at once; the smallest that works is \"", print_bytes(least),

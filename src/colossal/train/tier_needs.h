@@ -1,17 +1,18 @@
 // The part of the budgets of [memory] that training needs on a rank, computed before a weight is drawn or written.
 //
-//   train::TierNeeds needs = train::tier_needs(parameters, mesh, chunk_options, gradient_options, config.optimizer);
+//   train::TierNeeds needs = train::tier_needs(parameters, mesh, store_options(config, dtype), config.optimizer);
 //   needs.agree(mesh);                       // the maximum over all ranks
-//   train::check_budgets(needs, config, mesh.world().local_size());
+//   train::check_budgets(needs, config.memory, config.optimizer.name, mesh.world().local_size());
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "colossal/comm/mesh.h"
-#include "colossal/memory/chunk_store.h"
 #include "colossal/optim/config.h"
-#include "colossal/parallel/data/chunk_gradients.h"
 #include "colossal/run/config.h"
 #include "colossal/train/model_optimizers.h"
+#include "colossal/train/store_options.h"
 
 namespace colossal::train {
 
@@ -35,16 +36,17 @@ struct TierNeeds {
   void agree(comm::Mesh& mesh);
 };
 
-/// Returns the needs of a chunk store with options `chunks`, whose offload store leases tensors on the host in whole
+/// Returns the needs of a chunk store with `options`, whose offload store leases tensors on the host in whole
 /// blocks, as TieredStore does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
 /// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
-TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
-                     const std::vector<OwnOptimizer>& own = {});
+TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
+                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own = {});
 
-/// Checks the budgets of `config`: memory.host, for all ranks of a machine together, and memory.device. Errors
+/// Checks the budgets of `memory` for the optimizer of that name: memory.host, for all ranks of a machine together, and
+/// memory.device. Errors
 /// ("memory"): a budget that is too small, with the smallest that works. The same on all ranks with the same `needs`
 /// and the same number of ranks on their machine.
-void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here);
+void check_budgets(const TierNeeds& needs, const run::MemoryConfig& memory, const std::string& optimizer,
+                   int ranks_here);
 
 }  // namespace colossal::train

@@ -6,15 +6,14 @@
 #include <cctype>
 #include <chrono>
 #include <filesystem>
-#include <set>
 
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/known_metrics.h"
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/device_meter.h"
@@ -24,18 +23,12 @@
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/run_records.h"
-#include "colossal/run/config_changes.h"
-#include "colossal/run/external_names.h"
-#include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
-#include "colossal/train/measured_memory.h"
 #include "colossal/train/memory_needs.h"
-#include "colossal/train/needed_models.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/run_output.h"
-#include "colossal/train/stall_records.h"
 #include "colossal/train/start_folder.h"
-#include "colossal/train/tier_moves.h"
+#include "colossal/train/step_measures.h"
 
 namespace colossal::train {
 
@@ -73,8 +66,6 @@ std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ran
   rows.push_back(known_metric("seconds", work.seconds));
   return rows;
 }
-
-constexpr char kNeeds[] = "needs";  // key in the progress: the models that a checkpoint leaves out
 
 /// The data of all ranks begins with the same batch and has the same traits.
 RankInputs inputs_of(const run::RunData& data) {
@@ -114,7 +105,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     config_.model = data_.model;
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
-    check_memory(config_, *models_, device, world_.local_size());
+    check_memory({config_, *models_}, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
   // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
@@ -156,29 +147,6 @@ std::string Trainer::builtin_text() const {
   return keeps ? folder_.builtin_text() : options_.builtin_data;
 }
 
-void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
-  std::optional<int64_t> resumed_after;
-  if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
-  set_aside_steps(folder_, options_.start, steps, resumed_after, log_);
-  const std::string text = builtin_text();
-  write_start_files(folder_, {.config = to_toml(config_),
-                              .prediction = options_.prediction,
-                              .builtin_text = data_.is_builtin && text != folder_.builtin_text() ? text : ""});
-  output_ = std::make_unique<RunOutput>(folder_, resumed_after, config_.training.steps, log_);
-  output_->record(start_record(resumed_after.value_or(0)));
-}
-
-report::StartRecord Trainer::start_record(int64_t steps_done) const {
-  const std::string& name = config_.model.from.empty() ? config_.model.name : config_.model.from;
-  report::StartRecord start =
-      train::start_record(engine_->mesh(), concat(name, " (", engine_->model().shape.architecture->name, ")"),
-                          engine_->parameters().numel());
-  start.kind = steps_done > 0 ? "resume" : options_.start == Start::Overwrite ? "overwrite" : "new";
-  start.after = steps_done;
-  start.command = options_.command;
-  return start;
-}
-
 std::vector<run::Sample> Trainer::samples(const run::ShowText& show) {
   const auto& make = data_.objective.row.samples;
   return make ? make(*this, show) : std::vector<run::Sample>();
@@ -209,198 +177,12 @@ void Trainer::keep(const std::vector<run::Sample>& samples) {
   }
 }
 
-void Trainer::start() {
-  needs_ = std::make_unique<nlohmann::json>(needed_models(data_.further, engine_->mesh()));
-  const checkpoint::StepFolders steps = checkpoints().steps();
-  const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
-  const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
-  if (resumes) resume(steps);
-  import_weights(resumes);
-  {
-    const auto busy = world_.busy("comparing the weights of ranks");
-    require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
-                         resumes || !config_.model.from.empty() ? WeightOrigin::Read : WeightOrigin::Drawn);
-  }
-  if (data_.adapter.product)
-    if (auto notice = nn::notice_of_experts(engine_->parameters())) options_.notices.push_back(*notice);
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    if (!is_first()) return;
-    for (const std::string& notice : options_.notices) log_.warning(notice);
-    settle_folder(steps);
-  });
-  if (config_.parallel.zero > 0 && config_.parallel.copies() == 1 && is_first())
-    log_.warning("parallel.zero = ", config_.parallel.zero,
-                 " has no effect on one replica; raise parallel.data or leave zero out");
-  if (const auto* tiers = engine_->tiers();
-      tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
-    log_.warning("memory.disk = \"", config_.memory.disk,
-                 "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
-  log_start();
-}
-
 /// Used names are refused here, before the first step, and not only after an evaluation.
 void Trainer::check_metric_names() const {
   report::StepMetrics names(1);
   names.add(engine_->loss_rows());
   const run::Objective& objective = engine_->objective();
   if (data_.held_out) names.add(objective.metrics(std::vector<double>(static_cast<size_t>(objective.sums())), 0));
-}
-
-void Trainer::import_weights(bool resumed) {
-  import_main(resumed);
-  for (const run::ResolvedFurther& further : data_.further) {
-    const std::string& name = further.model.name;
-    if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
-    if (resumed && further.model.use == run::ModelUse::Trained) continue;
-    const auto busy = world_.busy("reading " + further.source.path);
-    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-    std::erase_if(weights, [&](const auto& weight) { return !weight.name.starts_with(name + "."); });
-    run::read_source(further.source, engine_->parameters(), std::move(weights), engine_->mesh(), name);
-    engine_->weights_loaded();
-  }
-}
-
-void Trainer::import_main(bool resumed) {
-  std::set<std::string> saved;
-  size_t parameters = 0;
-  for (const nn::Parameter& p : engine_->parameters().declared()) {
-    if (!p.model.empty()) continue;
-    ++parameters;
-    if (p.treatment.saved) saved.insert(p.name);
-  }
-  const bool has_all = resumed && saved.size() == parameters;
-  for (const nn::Buffer& buffer : engine_->parameters().buffers()) saved.insert(buffer.name);
-  if (config_.model.from.empty() || has_all) return;
-  const models::ModelShape& shape = engine_->model().shape;
-  const auto busy = world_.busy("reading " + config_.model.from);
-  const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
-                                                ? std::vector<std::string>{}
-                                                : std::vector<std::string>{"head.*"};
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-    std::erase_if(weights, [&](const auto& weight) {
-      const bool is_of_other = std::any_of(data_.further.begin(), data_.further.end(), [&](const auto& further) {
-        return weight.name.starts_with(further.model.name + ".");
-      });
-      return is_of_other || (resumed && saved.contains(weight.name));
-    });
-    const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
-                                                    run::external_names(shape, new_head));
-    if (is_first() && !resumed)
-      if (auto notice = run::notice_of_left_out(config_.model.from, shape)) options_.notices.push_back(*notice);
-    if (!lacking.empty() && is_first() && !resumed)
-      options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
-                                        lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                        ": that part of the head is initialized at random"));
-  });
-  engine_->weights_loaded();
-}
-
-void Trainer::log_start() {
-  log_.info("memory of this rank, without activations: ", to_string(memory_needs(config_, *models_, world_.rank())));
-  if (engine_->recomputation().is_chosen) log_.info(describe(engine_->recomputation()));
-  const std::vector<ModelSize> sizes = model_sizes(config_, *models_);
-  const int64_t all = sizes.front().parameters, trained = sizes.front().trained;
-  const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture->name, " of ", all, " parameters",
-            trained < all ? concat(", of which ", trained, " train and ", all - trained, " are frozen") : "", " (",
-            s.layers, " layers, hidden ", s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data,
-            config_.parallel.expert.size > 1 ? concat(" x expert ", config_.parallel.expert.size) : "", " x ",
-            config_.parallel.sequence.size > 1 ? concat("sequence ", config_.parallel.sequence.size, " (",
-                                                        parallel::mode_name(config_.parallel.sequence), ") x ")
-                                               : "",
-            "tensor ", config_.parallel.tensor.size,
-            config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
-            config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "",
-            config_.parallel.pipeline.size > 1
-                ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
-                         config_.micro_batches(), " micro-batches)")
-                : "",
-            world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
-            data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
-            data_.sample_tokens, " tokens");
-  for (size_t i = 1; i < sizes.size(); ++i) log_.info(to_string(data_.further.at(i - 1), sizes.at(i)));
-}
-
-void Trainer::resume(const checkpoint::StepFolders& steps) {
-  checkpoint::Found found;
-  run::ConfigChanges changes;
-  const auto see = [&](const nlohmann::json& progress) {
-    changes = run::changes_since(progress, config_, data_.shape, options_.program);
-    const std::string changed = run::listed(changes, run::KeyEffect::Model);
-    require(changed.empty() || options_.accept_changed_model, "model",
-            "keys that change what the weights compute must be as they were saved: got ", changed,
-            "; restore them, or add --accept-changed-model to train these weights as another function");
-    check_needed(progress);
-  };
-  const auto restore = [&](const nlohmann::json& progress) {
-    data_.training->restore(progress.at("data"));
-    rule_->restore(progress.value("step_rule", nlohmann::json()));
-    // The library must be the same as before the stop, because otherwise the results would differ in the last bits.
-    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
-  };
-  try {
-    found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
-  } catch (const checkpoint::OtherRun& error) {
-    if (changes.empty()) throw;
-    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", run::listed(changes),
-                                          ". Restore these values to continue from it, choose another run.folder, or "
-                                          "add --overwrite to start from scratch"))
-        .mark_on_all_ranks();
-  }
-  saved_step_ = engine_->steps_done();
-  if (is_first())
-    for (const auto& [step, skipped] : steps.skipped) log_.warning("an incomplete checkpoint is skipped: ", skipped);
-  if (is_first())
-    for (const Error& damage : found.damaged)
-      log_.warning("a newer checkpoint cannot be read and is skipped: ", damage.message());
-  const auto warn = [&](run::KeyEffect effect, const char* what) {
-    const std::string changed = run::listed(changes, effect);
-    if (!changed.empty() && is_first()) log_.warning(what, ": ", changed);
-  };
-  warn(run::KeyEffect::Model, "the weights compute something else than when they were saved");
-  warn(run::KeyEffect::Training, "the training continues differently than it began");
-  const std::string others = run::listed(changes, run::KeyEffect::None);
-  log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
-}
-
-void Trainer::check_needed(const nlohmann::json& progress) const {
-  const std::string changed = changed_models(*needs_, progress.value(kNeeds, nlohmann::json::array()));
-  require(changed.empty() || options_.accept_changed_model, "model",
-          "further models must have the weights with which the checkpoint was trained: got others for ", changed,
-          "; restore them, or add --accept-changed-model to train with these");
-  if (!changed.empty() && is_first()) log_.warning("further models have other weights than before: ", changed);
-}
-
-nlohmann::json Trainer::position() const {
-  nlohmann::json position{{"data", data_.training->state()}};
-  if (nlohmann::json rule = rule_->state(); !rule.is_null()) position["step_rule"] = std::move(rule);
-  return position;
-}
-
-void Trainer::save(bool last, const nlohmann::json& position) {
-  if (saved_step_ == engine_->steps_done()) return;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    if (lock_) lock_->check();
-  });
-  nlohmann::json progress{{"matmul", ops::matmul_choice().encode()},
-                          {"config", to_toml(config_)},
-                          {"model", run::values_of(data_.shape)}};
-  if (!needs_->empty()) progress[kNeeds] = *needs_;
-  progress.update(position);
-  try {
-    checkpoints().save(*engine_, progress, lock_.get());
-  } catch (const Error& error) {
-    // An error known to all ranks does not end the run if there is an older checkpoint, because finished steps would be
-    // lost.
-    if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
-    log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo,
-               concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ", error.what(),
-                      "; training continues, the newest checkpoint is that of step ", saved_step_));
-    return;
-  }
-  saved_step_ = engine_->steps_done();
-  if (is_first()) run::remove_replaced_run(folder_);
 }
 
 void Trainer::tell_notices(data::Batches& batches) {
@@ -494,10 +276,10 @@ void Trainer::end_refused(const RefusedStep& error, int64_t steps, const nlohman
     log_.warning("the steps before the refused one cannot be saved: ", failure.what());
     throw error;
   }
-  throw RefusedStep(error.component(),
-                    concat(error.message(), "; step ", steps,
-                           " is saved: change what the message names, and continue with --resume"),
-                    error.needed_bytes());
+  throw RefusedStep(
+      error.component(),
+      concat(error.message(), "; step ", steps, " is saved: change what the message names, and continue with --resume"),
+      error.needed_bytes());
 }
 
 bool Trainer::run() {

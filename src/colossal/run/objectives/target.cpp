@@ -1,10 +1,11 @@
-#include "colossal/run/objectives/target.h"
-
+// Objectives of models with an encoder and a decoder: the target of a pair of texts, and hidden spans of a text.
 #include <algorithm>
 
 #include "colossal/base/error.h"
 #include "colossal/data/texts/corrupted_spans.h"
 #include "colossal/data/texts/pair_samples.h"
+#include "colossal/run/objectives/built_in.h"
+#include "colossal/run/objectives/head_objective.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
 
@@ -25,9 +26,29 @@ std::vector<int64_t> sentinels_of(const data::PairSizes& sizes, const TargetKeys
   return data::sentinel_ids(tokenizer, data::span_counts(sizes, spans_of(keys)).spans);
 }
 
-}  // namespace
+/// The objective for pairs of texts. Labels [B, T]: the target tokens for the source of each row.
+class Target : public HeadObjective {
+ public:
+  Target(const Config& config, const models::ModelShape& shape, TargetKeys keys);
+  OpenedData open(const DataRequest& request) const override;
 
-Target::Target(const Config& config, const models::ModelShape& shape, Keys keys)
+ protected:
+  const TargetKeys& keys() const { return keys_; }
+
+ private:
+  TargetKeys keys_;
+};
+
+/// The objective for plain text. Labels [B, T]: the spans of tokens that sentinels hide in the source
+/// (data.noise_density).
+class SpanCorruption : public Target {
+ public:
+  using Target::Target;
+  OpenedData open(const DataRequest& request) const override;
+  Ids ids(const text::Tokenizer& tokenizer) const override;
+};
+
+Target::Target(const Config& config, const models::ModelShape& shape, TargetKeys keys)
     : HeadObjective(config, shape), keys_(std::move(keys)) {
   const models::Task task = shape.task();
   check_head(task.reads_text() && task.answers(), "target", "answers a source text", shape);
@@ -42,7 +63,7 @@ OpenedData Target::open(const DataRequest& request) const {
           " reads pairs of texts from one data.path: name a .jsonl, or a file of lines `text<tab>answer`, with "
           "--data.path=PATH");
   const bool has_records = reads_records(d);
-  check_unused_data_keys(request.config, {.records = has_records});
+  check_unused_data_keys(d, {.records = has_records});
   refuse_unused_data_keys(keys(), {{"target_column", has_records, kRecords}});
   require(d.documents == "separate", "data",
           "documents must be separate for pairs of texts, which must not attend to padding: got ", d.documents);
@@ -67,7 +88,7 @@ OpenedData SpanCorruption::open(const DataRequest& request) const {
           "documents must be joined with noise_density, because the spans of all documents of a sample share one "
           "target: got ",
           d.documents);
-  check_unused_data_keys(request.config, {});
+  check_unused_data_keys(d, {});
   refuse_unused_data_keys(keys(), {{"target_column", false, "data.noise_density = 0"}});
   const models::Task task = request.shape.task();
   const data::PairSizes sizes = pair_sizes_of(d, task);
@@ -91,6 +112,14 @@ Objective::Ids SpanCorruption::ids(const text::Tokenizer& tokenizer) const {
   for (const int64_t id : sentinels_of(pair_sizes_of(config().data, shape().task()), keys(), tokenizer))
     ids = std::max(ids, id + 1);
   return {ids, ids == words ? "" : "the sentinels"};
+}
+
+}  // namespace
+
+std::unique_ptr<Objective> make_target(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
+  const auto keys = tables.data<TargetKeys>();
+  if (keys.noise_density > 0) return std::make_unique<SpanCorruption>(config, shape, keys);
+  return std::make_unique<Target>(config, shape, keys);
 }
 
 }  // namespace colossal::run

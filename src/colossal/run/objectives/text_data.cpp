@@ -123,7 +123,7 @@ PlainText open_plain_text(const DataRequest& request) {
 OpenedData open_tokens(const DataRequest& request, const StreamKeys& keys,
                        const std::optional<data::Masking>& masking) {
   const bool streams = !keys.sources.empty() || reads_records(request.config.data);
-  check_unused_data_keys(request.config, {.records = streams});
+  check_unused_data_keys(request.config.data, {.records = streams});
   refuse_unused_data_keys(keys, {{"shuffle_bytes", streams, concat(kRecords, " or data.sources")}});
   return streams ? open_stream(request, keys, masking) : open_corpus(request, masking);
 }

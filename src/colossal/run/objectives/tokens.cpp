@@ -1,6 +1,7 @@
-#include "colossal/run/objectives/tokens.h"
-
+// Objectives of tokens: the next token, and masked tokens.
 #include "colossal/base/error.h"
+#include "colossal/run/objectives/built_in.h"
+#include "colossal/run/objectives/head_objective.h"
 #include "colossal/run/objectives/text_data.h"
 
 namespace colossal::run {
@@ -21,9 +22,29 @@ data::Masking masking_of(const MaskedTokenKeys& keys, const text::Tokenizer& tok
           .vocabulary = words};
 }
 
-}  // namespace
+/// The objective of a language model. Labels [B, S]: the next token at each position.
+class NextToken : public HeadObjective {
+ public:
+  NextToken(const Config& config, const models::ModelShape& shape, StreamKeys keys);
+  OpenedData open(const DataRequest& request) const override;
 
-NextToken::NextToken(const Config& config, const models::ModelShape& shape, Keys keys)
+ private:
+  StreamKeys keys_;
+};
+
+/// The objective of a masked language model. Labels [B, S]: the masked tokens, at their positions.
+class MaskedToken : public CountingObjective {
+ public:
+  /// Errors ("data"): shares of masked tokens whose sum is above 1.
+  MaskedToken(const Config& config, const models::ModelShape& shape, MaskedTokenKeys keys);
+  OpenedData open(const DataRequest& request) const override;
+  Ids ids(const text::Tokenizer& tokenizer) const override;
+
+ private:
+  MaskedTokenKeys keys_;
+};
+
+NextToken::NextToken(const Config& config, const models::ModelShape& shape, StreamKeys keys)
     : HeadObjective(config, shape), keys_(std::move(keys)) {
   check_token_head("next-token", shape);
   check_stream_keys(keys_);
@@ -31,7 +52,7 @@ NextToken::NextToken(const Config& config, const models::ModelShape& shape, Keys
 
 OpenedData NextToken::open(const DataRequest& request) const { return open_tokens(request, keys_, {}); }
 
-MaskedToken::MaskedToken(const Config& config, const models::ModelShape& shape, Keys keys)
+MaskedToken::MaskedToken(const Config& config, const models::ModelShape& shape, MaskedTokenKeys keys)
     : CountingObjective(config, shape), keys_(std::move(keys)) {
   check_token_head("masked-token", shape);
   check_stream_keys(keys_.stream);
@@ -47,6 +68,18 @@ OpenedData MaskedToken::open(const DataRequest& request) const {
 Objective::Ids MaskedToken::ids(const text::Tokenizer& tokenizer) const {
   const int64_t words = tokenizer.vocabulary_size();
   return tokenizer.mask_id() < 0 ? Ids{words + 1, "the mask token"} : Ids{words};
+}
+
+}  // namespace
+
+std::unique_ptr<Objective> make_next_token(const Config& config, const OwnTables& tables,
+                                           const models::ModelShape& shape) {
+  return std::make_unique<NextToken>(config, shape, tables.data<StreamKeys>());
+}
+
+std::unique_ptr<Objective> make_masked_token(const Config& config, const OwnTables& tables,
+                                             const models::ModelShape& shape) {
+  return std::make_unique<MaskedToken>(config, shape, tables.data<MaskedTokenKeys>());
 }
 
 }  // namespace colossal::run

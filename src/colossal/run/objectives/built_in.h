@@ -1,0 +1,23 @@
+// The objectives of the library, each a function that makes it: ObjectiveRow::make of its row in built_in.cpp.
+#pragma once
+#include <memory>
+
+#include "colossal/run/objective.h"
+#include "colossal/run/objectives/data_keys.h"
+
+namespace colossal::run {
+
+/// Makes the objective of a language model. Labels [B, S]: the next token at each position.
+std::unique_ptr<Objective> make_next_token(const Config& config, const OwnTables& tables,
+                                           const models::ModelShape& shape);
+/// Makes the objective of a masked language model. Labels [B, S]: the masked tokens, at their positions.
+/// Errors ("data"): shares of masked tokens whose sum is above 1.
+std::unique_ptr<Objective> make_masked_token(const Config& config, const OwnTables& tables,
+                                             const models::ModelShape& shape);
+/// Makes the objective for pairs of texts or, with data.noise_density, for spans of one text. Labels [B, T]: the target
+/// tokens for the source of each row.
+std::unique_ptr<Objective> make_target(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+/// Makes the objective of a classifier of texts or images. Labels [B, 1]: the class of each sample.
+std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+
+}  // namespace colossal::run
