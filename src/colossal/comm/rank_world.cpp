@@ -12,9 +12,9 @@
 namespace colossal::comm {
 namespace {
 
-/// Counts the payload that a group sends, by the ring formulas of Group's contract. Adds one entry to `traffic` per call, under the group's name, before the call is made. Arguments are checked first,
-/// so a refused call is not counted. send counts numel(x); recv and barrier only count calls. `traffic` must
-/// outlive the group.
+/// Counts the payload that a group sends, by the ring formulas of Group's contract. Adds one entry to `traffic` per
+/// call, under the group's name, before the call is made. Arguments are checked first, so a refused call is not
+/// counted. send counts numel(x); recv and barrier only count calls. `traffic` must outlive the group.
 class CountingGroup : public GroupDecorator {
  public:
   CountingGroup(std::shared_ptr<Group> inner, Traffic& traffic) : GroupDecorator(std::move(inner)), traffic_(traffic) {}

@@ -13,8 +13,8 @@
 
 namespace colossal::comm {
 
-/// A group that sends nothing. It serves groups of one rank, ranks without peers (make_simulated_world), and ranks whose
-/// collectives are switched off, with which tests prove that they would notice missing communication.
+/// A group that sends nothing. It serves groups of one rank, ranks without peers (make_simulated_world), and ranks
+/// whose collectives are switched off, with which tests prove that they would notice missing communication.
 ///
 /// It has size() ranks that never communicate. Outputs hold only this rank's own data: all_gather repeats its input,
 /// reduce_scatter keeps its own slice, and all_to_all keeps its input as far as it fits (zeros beyond). A broadcast or

@@ -21,7 +21,7 @@ enum Class : uint8_t {
   kPunctuation = 16,
   kSpace = 32,
   kWord = 64,
-  kControl = 128,
+  kControlOrFormat = 128,
 };
 
 bool has_white_space(uint32_t c) {
@@ -65,7 +65,7 @@ uint8_t classes_of_category(utf8proc_category_t category) {
     case UTF8PROC_CATEGORY_CC:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_CO:
-      return kControl;
+      return kControlOrFormat;
     default:
       return 0;
   }
@@ -196,7 +196,7 @@ bool is_nonspacing_mark(uint32_t c) { return has(c, kNonspacing); }
 bool is_punctuation(uint32_t c) { return has(c, kPunctuation); }
 bool is_space(uint32_t c) { return has(c, kSpace); }
 bool is_word(uint32_t c) { return has(c, kWord); }
-bool is_control_or_format(uint32_t c) { return has(c, kControl); }
+bool is_control_or_format(uint32_t c) { return has(c, kControlOrFormat); }
 
 void append_lower(std::string& text, uint32_t c) {
   if (c == 0x130) {

@@ -18,8 +18,8 @@ struct GlooOptions {
 };
 
 /// Makes a group of Gloo over TCP; collective among the members. It adds a reduce-scatter that moves only the necessary
-/// bytes, and sums of bf16 and fp16 that are accumulated in fp32. Opens a connection to each peer. `store` belongs to the group alone
-/// (its prefix is unique).
+/// bytes, and sums of bf16 and fp16 that are accumulated in fp32. Opens a connection to each peer. `store` belongs to
+/// the group alone (its prefix is unique).
 ///
 /// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread, larger ones on a thread of the
 /// group, in order.
@@ -41,10 +41,10 @@ struct NcclOptions {
   std::chrono::milliseconds limit = kBackendTimeout;  ///< limit of NCCL itself: only the watchdog limits waits
 };
 
-/// Makes a group of NCCL, one GPU per rank; collective among the members. NCCL carries CUDA tensors. Work::wait() makes the current stream
-/// wait, not the host; after that, Work::done() returns true once that stream has passed the collective. The
-/// destructor does not throw. It waits for no peer if the group was aborted or an exception ends its owner. NCCL
-/// itself computes bf16 and fp16 sums, which are accumulated per hop.
+/// Makes a group of NCCL, one GPU per rank; collective among the members. NCCL carries CUDA tensors. Work::wait() makes
+/// the current stream wait, not the host; after that, Work::done() returns true once that stream has passed the
+/// collective. The destructor does not throw. It waits for no peer if the group was aborted or an exception ends its
+/// owner. NCCL itself computes bf16 and fp16 sums, which are accumulated per hop.
 /// Errors: throws Error("comm", ...) if this build has no NCCL. The group throws for CPU tensors; DeviceGroup sends
 ///         them elsewhere.
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store);

@@ -27,8 +27,8 @@ struct Patience {
   static Patience for_ranks(int ranks_on_host);
 };
 
-/// A counter that other threads or processes can wait for. It must be in zeroed shared memory. store() is for one writer, ring() for many. Any number of waiters
-/// may wait, in any process.
+/// A counter that other threads or processes can wait for. It must be in zeroed shared memory. store() is for one
+/// writer, ring() for many. Any number of waiters may wait, in any process.
 class Flag {
  public:
   uint32_t load() const { return value_.load(std::memory_order_acquire); }

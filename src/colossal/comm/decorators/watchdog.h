@@ -147,8 +147,8 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// A group that reports every call to the watchdog of its rank. After a verdict every call and every wait throws Error("watchdog", verdict), whatever the
-/// transport reports.
+/// A group that reports every call to the watchdog of its rank. After a verdict every call and every wait throws
+/// Error("watchdog", verdict), whatever the transport reports.
 class WatchedGroup : public GroupDecorator {
  public:
   /// `handle` is the result of watchdog->add_group. `traffic` provides the phase and must outlive this.

@@ -1,5 +1,5 @@
-// Samples of a corpus. For next-token prediction they are runs of tokens, and the label of each token is the token after
-// it. For masked language modelling some tokens are hidden, which a model learns to predict.
+// Samples of a corpus. For next-token prediction they are runs of tokens, and the label of each token is the token
+// after it. For masked language modelling some tokens are hidden, which a model learns to predict.
 #pragma once
 #include "colossal/data/batches.h"
 #include "colossal/data/texts/corpus.h"

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxExcluded = 200;  // maximum number of excluded numbers; each interval between two of them is a
                                       // form
 
-JsonType type_of(const Schema& value) {
+JsonType json_type_of(const Schema& value) {
   if (value.is_object()) return JsonType::Object;
   if (value.is_array()) return JsonType::Array;
   if (value.is_string()) return JsonType::String;
@@ -141,7 +141,7 @@ std::vector<Form> forms_of(const std::vector<const Schema*>& values) {
     form.is_typed = true;
     form.values.emplace();
     for (const Schema* value : values)
-      if (type_of(*value) == form.type) form.values->push_back(value);
+      if (json_type_of(*value) == form.type) form.values->push_back(value);
   }
   std::erase_if(forms, [](const Form& form) { return form.values->empty(); });
   return forms;
@@ -151,7 +151,7 @@ std::vector<Form> forms_without(const SchemaDocument& document, const std::vecto
   std::vector<Form> forms = all_types();
   std::vector<Decimal> numbers;
   for (const Schema* value : values) {
-    const JsonType type = type_of(*value);
+    const JsonType type = json_type_of(*value);
     if (type == JsonType::Number) numbers.push_back(document.decimal(*value));
     for (Form& form : forms) {
       if (form.type != type) continue;

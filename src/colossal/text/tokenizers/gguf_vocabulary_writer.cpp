@@ -21,12 +21,11 @@ namespace colossal::text {
 namespace {
 
 using nlohmann::json;
-using Kind = formats::GgufValue::Kind;
+using ValueKind = formats::GgufValue::Kind;
 namespace fs = std::filesystem;
 
 constexpr char kTokens[] = "tokenizer.ggml.tokens", kTypes[] = "tokenizer.ggml.token_type",
                kScores[] = "tokenizer.ggml.scores", kModel[] = "tokenizer.ggml.model", kPre[] = "tokenizer.ggml.pre";
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
 enum WrittenType { kPlain = 1, kIsUnknown = 2, kIsControl = 3, kIsUserDefined = 4, kIsUnused = 5, kIsByte = 6 };
 
@@ -46,7 +45,7 @@ void put_rows(const std::vector<Row>& rows, bool with_scores, formats::GgufValue
     scores.push_back(row.score);
   }
   values[kTokens] = formats::GgufValue::list(std::move(tokens));
-  values[kTypes] = formats::GgufValue::list(Kind::I32, std::move(types));
+  values[kTypes] = formats::GgufValue::list(ValueKind::I32, std::move(types));
   if (with_scores) values[kScores] = formats::GgufValue::list(std::move(scores));
 }
 
@@ -182,7 +181,7 @@ formats::GgufValues of_tokenizer_json(const json& tokenizer, const std::string& 
 
 formats::GgufValues of_sentence_piece(const std::string& path) {
   using Its = SentencePieceFile;
-  const Its file = Its::parse(read_file(path, kMaxBytes));
+  const Its file = Its::parse(read_file(path, kMaxTokenizerBytes));
   require(file.kind == Its::Kind::Bpe || file.kind == Its::Kind::Unigram, "gguf", path,
           ": word and character models cannot be written");
   const bool is_bpe = file.kind == Its::Kind::Bpe;
@@ -199,7 +198,7 @@ formats::GgufValues of_sentence_piece(const std::string& path) {
   std::vector<int64_t> charsmap;
   for (const char byte : file.charsmap) charsmap.push_back(static_cast<unsigned char>(byte));
   if (!charsmap.empty())
-    values["tokenizer.ggml.precompiled_charsmap"] = formats::GgufValue::list(Kind::U8, std::move(charsmap));
+    values["tokenizer.ggml.precompiled_charsmap"] = formats::GgufValue::list(ValueKind::U8, std::move(charsmap));
   put_rows(rows, true, values);
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].type == kIsUnknown)
@@ -208,7 +207,7 @@ formats::GgufValues of_sentence_piece(const std::string& path) {
 }
 
 json read_if_there(const fs::path& path) {
-  return fs::exists(path) ? read_json_object(path.string(), "gguf", {.bytes = kMaxBytes}) : json::object();
+  return fs::exists(path) ? read_json_object(path.string(), "gguf", {.bytes = kMaxTokenizerBytes}) : json::object();
 }
 
 /// Chooses the file as make_tokenizer() does.

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kThreeDigits[] = R"([0-9][0-9][0-9])", kNumber[] = R"(\p{N})";
+constexpr char kThreeDigits[] = R"([0-9][0-9][0-9])", kNumberPattern[] = R"(\p{N})";
 constexpr char kSentences[] = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
 constexpr char kTekkenWords[] = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
                                 R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
@@ -35,12 +35,12 @@ const std::vector<GgufWords>& table() {
       {{"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"},
        {kQwen2Words}},
       {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"},
-       {kNumber, kGpt2Words}},
+       {kNumberPattern, kGpt2Words}},
       {{"gpt-4o", "llama4", "kanana2", "talkie"}, {kO200kWords}},
       {{"tekken"}, {kTekkenWords}, true, true},
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, kThreeDigits}},
       {{"bloom", "poro-chat", "gpt3-finnish"}, {kSentences}},
-      {{"viking"}, {kSentences, kNumber}},
+      {{"viking"}, {kSentences, kNumberPattern}},
       {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)", kThreeDigits}}};
   return rows;
 }
@@ -67,7 +67,7 @@ std::vector<std::string> patterns_of(const json& section) {
     } else if (type_of(step) == "ByteLevel" && i + 1 == steps.size() && !value_or(step, "add_prefix_space", true)) {
       if (value_or(step, "use_regex", true)) patterns.emplace_back(kGpt2Words);
     } else if (type_of(step) == "Digits" && value_or(step, "individual_digits", false)) {
-      patterns.emplace_back(kNumber);
+      patterns.emplace_back(kNumberPattern);
     } else {
       return {};
     }

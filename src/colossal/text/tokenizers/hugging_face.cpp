@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = int64_t{256} << 20}); }
+json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = kMaxTokenizerBytes}); }
 
 /// The contents of a tokenizer.json and of the files next to it, read and checked.
 struct Description {

@@ -165,7 +165,7 @@ std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path) {
       around.end = value_or(config, "add_eos_token", false) ||
                    value_or<std::string>(config, "tokenizer_class", "").starts_with("T5Tokenizer");
     }
-    return std::make_unique<SentencePieceTokenizer>(SentencePieceFile::parse(read_file(path, int64_t{256} << 20)),
+    return std::make_unique<SentencePieceTokenizer>(SentencePieceFile::parse(read_file(path, kMaxTokenizerBytes)),
                                                     around);
   } catch (const nlohmann::json::exception& error) {
     throw Error("tokenizer", concat(beside, ": not a tokenizer's config: ", error.what()));

@@ -228,7 +228,7 @@ bool looks_like_tiktoken(std::string_view bytes) {
 
 std::unique_ptr<Tokenizer> read_tiktoken(const std::string& path) {
   try {
-    Vocabulary ranks = parse_ranks(read_file(path, int64_t{256} << 20));
+    Vocabulary ranks = parse_ranks(read_file(path, kMaxTokenizerBytes));
     const EncodingRules rules = rules_of(path, static_cast<int64_t>(ranks.ids().size()));
     return std::make_unique<TiktokenTokenizer>(std::move(ranks), rules);
   } catch (const Error& error) {

@@ -12,6 +12,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 
 namespace colossal::text {
 namespace {
@@ -347,7 +348,7 @@ class ClassReader {
 };
 
 json read_file_itself(const std::string& file) {
-  return read_json_object(file, "tokenizer", {.bytes = int64_t{256} << 20});
+  return read_json_object(file, "tokenizer", {.bytes = kMaxTokenizerBytes});
 }
 
 /// Reads config.json next to the file.

@@ -1,6 +1,7 @@
-// The files of tokenizers: the kinds that are read, each in a unit of its own, and the files of a Hugging Face tokenizer
-// as values. make_tokenizer() chooses the kind; gguf_vocabulary.h reads GGUF files.
+// The files of tokenizers: the kinds that are read, each in a unit of its own, and the files of a Hugging Face
+// tokenizer as values. make_tokenizer() chooses the kind; gguf_vocabulary.h reads GGUF files.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::text {
+
+/// Maximum bytes of a file of a tokenizer.
+inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
 /// The contents of a tokenizer.json and of its tokenizer_config.json.
 struct TokenizerFiles {
@@ -20,8 +24,8 @@ struct TokenizerFiles {
 /// (ByteTokenizer::kEndSpelling).
 TokenizerFiles files_of_bytes();
 
-/// Reads a tokenizer of Hugging Face. `path` is a tokenizer.json, BERT's vocab.txt, or a folder. In a folder the first of these is
-/// read: tokenizer.json; vocab.json with merges.txt; vocab.txt.
+/// Reads a tokenizer of Hugging Face. `path` is a tokenizer.json, BERT's vocab.txt, or a folder. In a folder the first
+/// of these is read: tokenizer.json; vocab.json with merges.txt; vocab.txt.
 ///
 /// Supported: the types that Normalizer, PreTokenizer, parse_model, PostProcessor, Decoder and AddedToken list.
 ///            Truncation and padding are ignored, because the code that makes batches does them.
@@ -38,8 +42,8 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
 std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
                                                        const std::string& name);
 
-/// Reads SentencePiece's .model file without its library: unigram, BPE, word and char models with their normalizer's character map, white space options,
-/// byte fallback, user-defined and control symbols.
+/// Reads SentencePiece's .model file without its library: unigram, BPE, word and char models with their normalizer's
+/// character map, white space options, byte fallback, user-defined and control symbols.
 ///
 /// encode() equals sentencepiece's Encode: the names of control symbols in a text are plain text. encode_prompt() adds
 /// the begin token, if the model has one, before the text. encode_whole() also adds the end token after the text in two
@@ -51,10 +55,11 @@ std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tok
 /// Errors: throws Error("tokenizer", ...) for a file that SentencePieceFile::parse() refuses.
 std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path);
 
-/// Reads tiktoken's rank file: each line has a token in base64 and its rank, which is its id. The file does not contain the pattern that splits words or the special tokens. For gpt2,
-/// r50k_base, p50k_base, cl100k_base, o200k_base and llama3 they follow from the file's name (with any extension). For
-/// other names they are read from `encoding.json` next to the file: {"pattern": ..., "special_tokens": {"<|end|>":
-/// 100257}}. LLaMA 3's `tokenizer.model`, which is also a rank file, is recognized by its 128000 ranks.
+/// Reads tiktoken's rank file: each line has a token in base64 and its rank, which is its id. The file does not contain
+/// the pattern that splits words or the special tokens. For gpt2, r50k_base, p50k_base, cl100k_base, o200k_base and
+/// llama3 they follow from the file's name (with any extension). For other names they are read from `encoding.json`
+/// next to the file: {"pattern": ..., "special_tokens": {"<|end|>": 100257}}. LLaMA 3's `tokenizer.model`, which is
+/// also a rank file, is recognized by its 128000 ranks.
 ///
 /// encode() converts special tokens in the text to their ids, as the other tokenizers of this layer do (tiktoken's
 /// allowed_special="all").

@@ -66,7 +66,8 @@ class WordModel {
   Vocabulary vocabulary_;
 };
 
-/// A map from strings to non-negative values, which finds all keys at the start of a text. Memory: about 64 bytes for each byte of a key that no other key shares.
+/// A map from strings to non-negative values, which finds all keys at the start of a text. Memory: about 64 bytes for
+/// each byte of a key that no other key shares.
 class PieceTrie {
  public:
   /// Creates a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.

@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
-
 json special(const std::string& content, const json& id) {
   return {{"content", content}, {"id", id}, {"special", true}};
 }
@@ -61,12 +59,12 @@ json post_processor(const std::string& folder, const json& config, const json& v
 
 json from_vocabulary_and_merges(const std::string& folder, const json& config) {
   json merges = json::array();
-  std::istringstream lines(read_file(folder + "/merges.txt", kMaxBytes));
+  std::istringstream lines(read_file(folder + "/merges.txt", kMaxTokenizerBytes));
   for (std::string line; std::getline(lines, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty() && line.rfind("#version", 0) != 0) merges.push_back(line);
   }
-  const json vocabulary = read_json_object(folder + "/vocab.json", "tokenizer", {.bytes = kMaxBytes});
+  const json vocabulary = read_json_object(folder + "/vocab.json", "tokenizer", {.bytes = kMaxTokenizerBytes});
   json added = json::array();
   for (const char* token : {"<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"})
     if (vocabulary.contains(token)) added.push_back(special(token, vocabulary[token]));
@@ -79,7 +77,7 @@ json from_vocabulary_and_merges(const std::string& folder, const json& config) {
 
 json from_vocabulary_text(const std::string& file, const json& config) {
   json vocabulary = json::object(), added = json::array();
-  std::istringstream lines(read_file(file, kMaxBytes));
+  std::istringstream lines(read_file(file, kMaxTokenizerBytes));
   int64_t id = 0;
   for (std::string line; std::getline(lines, line); ++id) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

@@ -10,7 +10,8 @@
 
 namespace colossal::text {
 
-/// A unigram model of a tokenizer.json, which chooses the segmentation of a word with the largest sum of scores. See: Kudo, arXiv:1804.10959.
+/// A unigram model of a tokenizer.json, which chooses the segmentation of a word with the largest sum of scores. See:
+/// Kudo, arXiv:1804.10959.
 class Unigram final : public WordModel {
  public:
   struct Options {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kAllCodePoints = 0x110000;
 
-enum Kind : uint8_t { kLetterKind = 1, kNumberKind = 2, kSpaceKind = 4, kOtherKind = 8 };
+enum CharacterKind : uint8_t { kLetterKind = 1, kNumberKind = 2, kSpaceKind = 4, kOtherKind = 8 };
 
 /// Returns the kind of every code point, one byte each, so that a look-up is a single load.
 const uint8_t* kinds_of_characters() {
