@@ -97,6 +97,7 @@ const std::vector<std::string> kHeaders{
     "infer/prompts/lines.h",
     "infer/request.h",
     "infer/decoding/step_runner.h",
+    "models/folder_config.h",
     "models/model.h",
     "models/task_batch.h",
     "base/typed_parts.h",

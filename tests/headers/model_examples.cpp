@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/json.h"
 #include "colossal/data/batch_fields.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
@@ -220,6 +223,45 @@ struct Mixer {
     return at::full({hidden.size(0), 8, 8, 32}, hidden.size(1), hidden.options());
   }
 };
+
+struct MyLmSizes {
+  int64_t window = 0;
+  void fields(Fields& f) { f.integer("window", window, "tokens", "attention window; 0 = no limit"); }
+  bool operator==(const MyLmSizes&) const = default;
+};
+
+void keys(FolderKeys& k, ModelShape& s, MyLmSizes& own) {
+  k.required("vocab_size", s.vocabulary);
+  k.required("hidden_size", s.hidden, "n_embed");
+  k.required("num_hidden_layers", s.layers);
+  k.required("num_attention_heads", s.heads);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.optional("intermediate_size", s.ffn, s.ffn);
+  k.optional("layer_norm_eps", s.norm_epsilon, 1e-5);
+  k.or_null("sliding_window", own.window, 4096);
+  k.fixed("parallel_residual", true);
+  k.only("is_decoder", false);
+  k.written("attention_dropout", 0.0);
+}
+
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "MyLM"), keys); }
+
+nlohmann::json to_json(const ModelShape& s) { return write_folder("my_lm", "MyLMForCausalLM", s, keys); }
+
+TEST(HeaderExamples, FolderConfig) {
+  const ModelShape shape = from_json({{"vocab_size", 20},
+                                      {"n_embed", 8},
+                                      {"num_hidden_layers", 2},
+                                      {"num_attention_heads", 2},
+                                      {"sliding_window", nullptr}});
+  EXPECT_EQ(shape.hidden, 8);
+  EXPECT_EQ(shape.ffn, 32);
+  EXPECT_EQ(shape.own.as<MyLmSizes>().window, 0);
+  const nlohmann::json written = to_json(shape);
+  EXPECT_EQ(written["architectures"], nlohmann::json::array({"MyLMForCausalLM"}));
+  EXPECT_EQ(written["sliding_window"], nlohmann::json());
+  EXPECT_EQ(from_json(written), shape);
+}
 
 TEST(HeaderExamples, Model) {
   const ModelShape s{

@@ -67,6 +67,69 @@ TEST(FolderConfig, RefusesUnsupportedValuesByKey) {
               HasSubstr("list of a Strange must be an object: got [1]"));
 }
 
+/// Visits a row of each kind.
+struct Rows {
+  int64_t size = 0, features = 3, window = 0;
+  std::string kind = "plain";
+  bool scaled = true;
+
+  void visit(FolderKeys& k) {
+    k.required("size", size, "n_size");
+    k.optional("features", features, 4 * size);
+    k.or_null("window", window, 7);
+    k.choice("kind", kind, {"plain", "gated"}, "gated");
+    k.omitted("scaled", scaled, true);
+    k.fixed("bias", false);
+    k.only("is_decoder", false);
+    k.written("dropout", 0.0);
+  }
+  bool operator==(const Rows&) const = default;
+};
+
+Rows read_rows(const json& config) {
+  const FolderConfig folder(config, "Strange");
+  FolderKeys k(folder);
+  EXPECT_TRUE(k.reads() && !k.writes());
+  EXPECT_EQ(k.family(), "Strange");
+  Rows rows;
+  rows.visit(k);
+  return rows;
+}
+
+json written_rows(Rows rows) {
+  json config;
+  FolderKeys k(config);
+  EXPECT_TRUE(k.writes() && !k.reads());
+  rows.visit(k);
+  return config;
+}
+
+TEST(FolderKeys, ReadRows) {
+  const Rows usual{.size = 2, .features = 8, .window = 7, .kind = "gated"};
+  EXPECT_EQ(read_rows({{"size", 2}}), usual);
+  EXPECT_EQ(read_rows({{"size", 5}, {"n_size", 2}, {"features", nullptr}, {"dropout", 1}}), usual);
+  EXPECT_EQ(read_rows({{"n_size", 2}, {"features", 3}, {"window", nullptr}, {"kind", "plain"}, {"scaled", false}}),
+            (Rows{.size = 2, .scaled = false}));
+  EXPECT_THROW(read_rows(json::object()), json::exception);
+  const auto refusal = [](const char* key, const json& value) {
+    return test::thrown_message([&] { read_rows({{"size", 2}, {key, value}}); });
+  };
+  EXPECT_THAT(refusal("features", 1.5), HasSubstr("features of a Strange must be an integer: got 1.5"));
+  EXPECT_THAT(refusal("kind", "odd"), HasSubstr("kind of a Strange must be one of plain, gated: got odd"));
+  EXPECT_THAT(refusal("bias", true), HasSubstr("bias of a Strange must be false: got true"));
+  EXPECT_THAT(refusal("is_decoder", true), HasSubstr("is_decoder of a Strange must be false: got true"));
+}
+
+TEST(FolderKeys, WriteRows) {
+  const json written{{"size", 2},       {"features", 3}, {"window", nullptr},
+                     {"kind", "plain"}, {"bias", false}, {"dropout", 0.0}};
+  EXPECT_EQ(written_rows({.size = 2}), written);
+  const Rows other{.size = 2, .window = 5, .scaled = false};
+  EXPECT_EQ(written_rows(other)["window"], 5);
+  EXPECT_EQ(written_rows(other)["scaled"], false);
+  EXPECT_EQ(read_rows(written_rows(other)), other);
+}
+
 TEST(FolderConfig, RefusesFeaturesThatNoFamilySupports) {
   const auto refusal = [](const json& config) {
     return test::thrown_message([&] { FolderConfig(config, "Strange"); });

@@ -16,7 +16,11 @@ using testing::HasSubstr;
 
 RotaryKeys read(json config, const RotaryReading& reading = {}) {
   config["max_position_embeddings"] = 64;
-  return read_rotary(FolderConfig(config, "Strange"), reading);
+  const FolderConfig folder(config, "Strange");
+  FolderKeys k(folder);
+  RotaryKeys keys;
+  rotary_keys(k, keys, reading);
+  return keys;
 }
 
 TEST(RotaryKeys, ReadsFormsOfTransformers4And5) {
@@ -79,7 +83,7 @@ TEST(RotaryKeys, UsesYarnMscalesOnlyTogether) {
 }
 
 TEST(RotaryKeys, RoundTripsThroughConfigJson) {
-  for (const RotaryKeys& keys : std::vector<RotaryKeys>{
+  for (RotaryKeys keys : std::vector<RotaryKeys>{
            {.theta = 77},
            {.type = "linear", .scaling = {.factor = 3}},
            {.type = "dynamic", .scaling = {.factor = 3, .original_positions = 64}},
@@ -89,7 +93,8 @@ TEST(RotaryKeys, RoundTripsThroughConfigJson) {
            {.type = "longrope",
             .scaling = {.factor = 2, .original_positions = 32, .short_factor = {1, 2}, .long_factor = {3, 4}}}}) {
     json config;
-    write_rotary(keys, config);
+    FolderKeys k(config);
+    rotary_keys(k, keys);
     EXPECT_EQ(read(config), keys) << config;
   }
 }

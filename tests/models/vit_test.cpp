@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/config.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/serial_layers.h"
 #include "models/hidden_states.h"

@@ -30,7 +30,13 @@ TEST(WindowKeys, SelectsWindowedLayers) {
 }
 
 TEST(WindowKeys, ReadsAllFormsOfQwen) {
-  const auto read = [](const json& config) { return read_qwen_windows(FolderConfig(config, "Qwen2"), 3); };
+  const auto read = [](const json& config) {
+    const FolderConfig folder(config, "Qwen2");
+    FolderKeys k(folder);
+    WindowKeys keys;
+    qwen_window_keys(k, keys, 3);
+    return keys;
+  };
   const WindowKeys last{.window = 5, .layer_types = {kFull, kFull, kSliding}};
   EXPECT_EQ(read({{"sliding_window", 5}}), WindowKeys());
   EXPECT_EQ(read({{"sliding_window", 5}, {"use_sliding_window", true}}), WindowKeys()) << "of layers from 28 on";
@@ -43,9 +49,10 @@ TEST(WindowKeys, ReadsAllFormsOfQwen) {
               HasSubstr("layer_types of a Qwen2 without a window must all be full_attention"));
   EXPECT_THAT(test::thrown_message([&] { read({{"layer_types", {kFull}}}); }),
               HasSubstr("layer_types must be one for each of the layers: got 1 for 3 layers"));
-  for (const WindowKeys& keys : {WindowKeys(), WindowKeys{.window = 7}, last}) {
+  for (WindowKeys keys : {WindowKeys(), WindowKeys{.window = 7}, last}) {
     json written;
-    write_qwen_windows(keys, 3, written);
+    FolderKeys k(written);
+    qwen_window_keys(k, keys, 3);
     EXPECT_EQ(read(written), keys);
     written.erase("layer_types");  // the form that transformers wrote before it had layer_types
     EXPECT_EQ(read(written), keys);

@@ -1,8 +1,5 @@
 #include "colossal/models/activation_key.h"
 
-#include <algorithm>
-
-#include "colossal/base/json.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
 
@@ -22,11 +19,9 @@ void activation_field(Fields& f, std::string& activation) {
            "activation function inside the feed-forward layers, named as in transformers");
 }
 
-std::string read_activation(const FolderConfig& config, const char* key, const char* otherwise) {
-  std::vector<nlohmann::json> known;
-  for (const std::string& name : names()) known.emplace_back(name);
-  config.must_be_one_of(key, known);
-  return config.value(key, otherwise);
+void activation_key(FolderKeys& k, const char* key, std::string& activation, const char* otherwise) {
+  const std::vector<std::string> known = names();
+  k.choice(key, activation, {known.begin(), known.end()}, otherwise);
 }
 
 }  // namespace colossal::models

@@ -6,13 +6,13 @@
 
 namespace colossal::models {
 
-class FolderConfig;
+class FolderKeys;
 
 /// Visits the key `activation`, a name that ops::activation() supports.
 void activation_field(Fields& f, std::string& activation);
 
-/// Returns the name of the activation in config.json under `key`, or `otherwise` if the key is missing.
+/// The row of the activation in config.json. `otherwise`: the default of the family's config class.
 /// Errors ("model"): an activation that ops::activation() does not support.
-std::string read_activation(const FolderConfig& config, const char* key, const char* otherwise);
+void activation_key(FolderKeys& k, const char* key, std::string& activation, const char* otherwise);
 
 }  // namespace colossal::models

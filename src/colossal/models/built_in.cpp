@@ -1,20 +1,4 @@
-#include "colossal/models/families/bert.h"
-#include "colossal/models/families/bloom.h"
-#include "colossal/models/families/deepseek.h"
-#include "colossal/models/families/falcon.h"
-#include "colossal/models/families/gemma2.h"
-#include "colossal/models/families/gpt2.h"
-#include "colossal/models/families/gpt_neox.h"
-#include "colossal/models/families/gptj.h"
-#include "colossal/models/families/llama.h"
-#include "colossal/models/families/opt.h"
-#include "colossal/models/families/palm.h"
-#include "colossal/models/families/phi3.h"
-#include "colossal/models/families/qwen2.h"
-#include "colossal/models/families/qwen3.h"
-#include "colossal/models/families/t5.h"
-#include "colossal/models/families/vit.h"
-#include "colossal/models/registry.h"
+#include "colossal/models/built_in.h"
 
 namespace colossal::models {
 

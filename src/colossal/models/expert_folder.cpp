@@ -10,6 +10,9 @@
 namespace colossal::models {
 namespace {
 
+constexpr const char *kExperts = "num_experts", *kLocalExperts = "num_local_experts",
+                     *kUsedExperts = "num_experts_per_tok";
+
 /// Returns the names of stacks whose matrices have these names in each expert.
 std::vector<nn::ExternalName> expert_names(const std::string& layer, const char* gate, const char* up,
                                            const char* down) {
@@ -22,13 +25,15 @@ std::vector<nn::ExternalName> expert_names(const std::string& layer, const char*
           {.ours = "mlp.experts.down.weight", .parts = {of(down)}, .stacked = true, .joint = "mlp.experts.down_proj"}};
 }
 
-/// Returns the number of experts, which has a name in published folders and another in some that transformers 5 writes.
-int64_t read_count(const FolderConfig& c, const char* name, const char* other, int64_t otherwise) {
-  const auto count = c.value(name, c.value(other, otherwise));
-  const auto again = c.value(other, count);
-  require(count == again, "model", name, " and ", other, " of ", with_article(c.family()), " must be equal: got ",
+/// The row of the number of experts, which has a name in published folders and another in some that transformers 5
+/// writes.
+void count_key(FolderKeys& k, const char* name, const char* other, int64_t& count, int64_t otherwise) {
+  if (k.reads()) k.optional(other, otherwise, otherwise);
+  k.optional(name, count, otherwise);
+  if (k.writes()) return;
+  const auto again = k.config().value(other, count);
+  require(count == again, "model", name, " and ", other, " of ", with_article(k.family()), " must be equal: got ",
           count, " and ", again, "; remove one of them");
-  return count;
 }
 
 template <class Value>
@@ -54,50 +59,38 @@ std::vector<nn::ExternalName> mixtral_names() { return expert_names("block_spars
 
 std::vector<nn::ExternalName> qwen_moe_names() { return expert_names("mlp", "gate_proj", "up_proj", "down_proj"); }
 
-ExpertKeys read_mixtral_experts(const FolderConfig& c) {
-  ExpertKeys keys;
-  keys.count = read_count(c, "num_local_experts", "num_experts", 8);
-  require(keys.count > 0, "model", "num_local_experts of a Mixtral must be above 0: got ", keys.count,
+void mixtral_expert_keys(FolderKeys& k, const ModelShape& s, ExpertKeys& keys) {
+  if (k.writes()) require_mixtral_form(keys);
+  k.written("intermediate_size", keys.options(s).ffn);
+  count_key(k, kLocalExperts, kExperts, keys.count, 8);
+  require(keys.count > 0, "model", kLocalExperts, " of a Mixtral must be above 0: got ", keys.count,
           "; a model without experts has model_type mistral");
-  keys.used = c.value("num_experts_per_tok", int64_t{2});
-  return keys;
+  k.optional(kUsedExperts, keys.used, 2);
 }
 
-ExpertKeys read_qwen_moe_experts(const FolderConfig& c, int64_t layers) {
-  ExpertKeys keys;
-  keys.count = read_count(c, "num_experts", "num_local_experts", 128);
-  keys.used = c.value("num_experts_per_tok", int64_t{8});
-  keys.ffn = c.value("moe_intermediate_size", int64_t{768});
-  keys.normalize = c.value("norm_topk_prob", false);
-  keys.every = c.value("decoder_sparse_step", int64_t{1});
-  require(keys.every > 0, "model", "decoder_sparse_step of a Qwen3-MoE must be above 0: got ", keys.every);
-  for (int64_t layer : c.value("mlp_only_layers", std::vector<int64_t>{}))
-    if (layer >= 0 && layer < layers) keys.dense.push_back(layer);  // transformers ignores others
-  std::sort(keys.dense.begin(), keys.dense.end());
-  keys.dense.erase(std::unique(keys.dense.begin(), keys.dense.end()), keys.dense.end());
-  for (int64_t layer = 0; layer < layers; ++layer)
-    if (keys.is_mixture(layer)) return keys;
-  return {};
-}
-
-void write_mixtral_experts(const ModelShape& s, const ExpertKeys& keys, nlohmann::json& config) {
-  require_mixtral_form(keys);
-  config["intermediate_size"] = keys.options(s).ffn;
-  config["num_local_experts"] = keys.count;
-  config["num_experts_per_tok"] = keys.used;
-}
-
-void write_qwen_moe_experts(const ModelShape& s, const ExpertKeys& keys, nlohmann::json& config) {
-  require_qwen_moe_form(keys);
-  nlohmann::json dense = nlohmann::json::array();
-  for (int64_t layer = keys.every - 1; layer < s.layers; layer += keys.every)
-    if (!keys.is_mixture(layer)) dense.push_back(layer);
-  config.update({{"num_experts", keys.count},
-                 {"num_experts_per_tok", keys.used},
-                 {"moe_intermediate_size", keys.options(s).ffn},
-                 {"norm_topk_prob", keys.normalize},
-                 {"decoder_sparse_step", keys.every},
-                 {"mlp_only_layers", dense}});
+void qwen_moe_expert_keys(FolderKeys& k, const ModelShape& s, ExpertKeys& keys) {
+  constexpr const char* kEvery = "decoder_sparse_step";
+  if (k.writes()) require_qwen_moe_form(keys);
+  if (k.writes()) keys.ffn = keys.options(s).ffn;
+  count_key(k, kExperts, kLocalExperts, keys.count, 128);
+  k.optional(kUsedExperts, keys.used, 8);
+  k.optional("moe_intermediate_size", keys.ffn, 768);
+  k.optional("norm_topk_prob", keys.normalize, false);
+  k.optional(kEvery, keys.every, 1);
+  require(keys.every > 0, "model", kEvery, " of a Qwen3-MoE must be above 0: got ", keys.every);
+  std::vector<int64_t> dense;
+  if (k.writes())
+    for (int64_t layer = keys.every - 1; layer < s.layers; layer += keys.every)
+      if (!keys.is_mixture(layer)) dense.push_back(layer);
+  k.optional("mlp_only_layers", dense, {});
+  if (k.writes()) return;
+  std::erase_if(dense, [&](int64_t layer) { return layer < 0 || layer >= s.layers; });  // transformers ignores them
+  std::sort(dense.begin(), dense.end());
+  dense.erase(std::unique(dense.begin(), dense.end()), dense.end());
+  keys.dense = dense;
+  for (int64_t layer = 0; layer < s.layers; ++layer)
+    if (keys.is_mixture(layer)) return;
+  keys = {};
 }
 
 void require_mixtral_form(const ExpertKeys& keys) {

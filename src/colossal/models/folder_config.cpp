@@ -6,6 +6,7 @@
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::models {
@@ -31,9 +32,7 @@ FolderConfig FolderConfig::object(const char* key) const {
 
 void FolderConfig::must_be_one_of(const char* key, const std::vector<nlohmann::json>& allowed) const {
   if (!has(key) || std::find(allowed.begin(), allowed.end(), config_[key]) != allowed.end()) return;
-  std::string all;
-  for (const nlohmann::json& value : allowed) all += (all.empty() ? "" : ", ") + as_text(value);
-  refuse(key, config_[key], (allowed.size() > 1 ? "one of " : "") + all);
+  refuse(key, config_[key], (allowed.size() > 1 ? "one of " : "") + join(allowed, ", ", as_text));
 }
 
 void FolderConfig::must_be_to_train(const char* key, const nlohmann::json& allowed,
@@ -59,6 +58,21 @@ void FolderConfig::refuse(const char* key, const nlohmann::json& value, const st
                           const char* remedy) const {
   throw Error("model", concat(prefix_, key, " of ", with_article(family_), " must be ", wanted, ": got ",
                               printable(as_text(value)), remedy));
+}
+
+ModelShape read_folder(const FolderConfig& config, const std::function<void(FolderKeys&, ModelShape&)>& keys) {
+  FolderKeys k(config);
+  ModelShape shape;
+  keys(k, shape);
+  return shape;
+}
+
+nlohmann::json write_folder(const char* model_type, const char* architecture, ModelShape shape,
+                            const std::function<void(FolderKeys&, ModelShape&)>& keys) {
+  nlohmann::json config{{"model_type", model_type}, {"architectures", nlohmann::json::array({architecture})}};
+  FolderKeys k(config);
+  keys(k, shape);
+  return config;
 }
 
 void refuse_attention_dropout(const FolderConfig& config, const ModelShape&) {

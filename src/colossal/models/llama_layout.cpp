@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
@@ -54,40 +53,25 @@ FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular) 
   return names;
 }
 
-ModelShape read_llama_layout(const FolderConfig& c, const LlamaLayoutDefaults& defaults) {
-  const auto heads = c.at<int64_t>("num_attention_heads"), hidden = c.at<int64_t>("hidden_size");
-  const bool is_null = c.says_null("num_key_value_heads");
-  require(!is_null || defaults.null_means_all_heads, "model", "num_key_value_heads of a ", c.family(),
+void llama_layout_keys(FolderKeys& k, ModelShape& s, LlamaLayoutKeys& own, const LlamaLayoutReading& reading) {
+  constexpr const char* kKvHeads = "num_key_value_heads";
+  k.required("num_attention_heads", s.heads);
+  k.required("hidden_size", s.hidden);
+  const bool is_null = k.reads() && k.config().says_null(kKvHeads);
+  require(!is_null || reading.null_means_all_heads, "model", kKvHeads, " of a ", k.family(),
           " must be an integer: got null; set it to the number of key and value heads");
-  const int64_t kv_heads = is_null || defaults.kv_heads == 0 ? heads : defaults.kv_heads;
-  return {.vocabulary = c.at<int64_t>("vocab_size"),
-          .hidden = hidden,
-          .layers = c.at<int64_t>("num_hidden_layers"),
-          .heads = heads,
-          .kv_heads = c.value("num_key_value_heads", kv_heads),
-          .head_dim = c.value("head_dim", hidden / std::max<int64_t>(1, heads)),
-          .ffn = c.at<int64_t>("intermediate_size"),
-          .positions = c.at<int64_t>("max_position_embeddings"),
-          .norm_epsilon = c.value("rms_norm_eps", defaults.norm_epsilon),
-          .tied = c.value("tie_word_embeddings", defaults.tied)};
-}
-
-LlamaLayoutKeys read_llama_keys(const FolderConfig& c, const RotaryReading& reading,
-                                std::pair<const char*, const char*> activation) {
-  return {.rotary = read_rotary(c, reading), .activation = read_activation(c, activation.first, activation.second)};
-}
-
-nlohmann::json write_llama_layout(const ModelShape& s, const LlamaLayoutKeys& keys, const char* model_type,
-                                  const char* architecture) {
-  nlohmann::json config{{"architectures", {architecture}},   {"model_type", model_type},
-                        {"vocab_size", s.vocabulary},        {"hidden_size", s.hidden},
-                        {"num_hidden_layers", s.layers},     {"num_attention_heads", s.heads},
-                        {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim},
-                        {"intermediate_size", s.ffn},        {"max_position_embeddings", s.positions},
-                        {"rms_norm_eps", s.norm_epsilon},    {"tie_word_embeddings", s.tied},
-                        {"attention_dropout", 0.0},          {"hidden_act", keys.activation}};
-  write_rotary(keys.rotary, config);
-  return config;
+  k.required("vocab_size", s.vocabulary);
+  k.required("num_hidden_layers", s.layers);
+  k.optional(kKvHeads, s.kv_heads, is_null || reading.kv_heads == 0 ? s.heads : reading.kv_heads);
+  k.optional("head_dim", s.head_dim,
+             reading.head_dim == 0 ? s.hidden / std::max<int64_t>(1, s.heads) : reading.head_dim);
+  k.required("intermediate_size", s.ffn);
+  k.required("max_position_embeddings", s.positions);
+  k.optional("rms_norm_eps", s.norm_epsilon, reading.norm_epsilon);
+  k.optional("tie_word_embeddings", s.tied, reading.tied);
+  k.written("attention_dropout", 0.0);
+  rotary_keys(k, own.rotary, reading.rotary);
+  activation_key(k, reading.activation.first, own.activation, reading.activation.second);
 }
 
 }  // namespace colossal::models

@@ -1,7 +1,6 @@
 // The parts that the families based on LLaMA share: RMSNorm, gated feed-forward layers, rotary positions and grouped
 // queries, the names in their folders and the sizes in their config.json. Each family adds its own parts.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +11,7 @@
 
 namespace colossal::models {
 
-class FolderConfig;
+class FolderKeys;
 
 /// The sizes that presets set.
 struct LlamaLayoutSizes {
@@ -40,21 +39,19 @@ BlockVariant llama_block(const ModelShape& shape, const LlamaLayoutKeys& keys, i
 /// Returns the names of these families, with norms of heads. Rows of `particular` take precedence.
 FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular = {});
 
-/// The defaults of a family's config class, for keys that a folder omits.
-struct LlamaLayoutDefaults {
+/// How a family's config class differs from others: its defaults for keys that a folder omits, and its names.
+struct LlamaLayoutReading {
   bool tied = false;
   int64_t kv_heads = 0;  ///< 0 = as many as heads
   /// True = a num_key_value_heads of null means as many as heads; false = null is refused
   bool null_means_all_heads = true;
   double norm_epsilon = 1e-6;
+  int64_t head_dim = 0;  ///< 0 = hidden / heads
+  RotaryReading rotary{.whole = true};
+  /// Name of the key of the activation, and its default
+  std::pair<const char*, const char*> activation{"hidden_act", "silu"};
 };
-/// Reads the sizes that config.json has in all of these families, without own keys.
-ModelShape read_llama_layout(const FolderConfig& config, const LlamaLayoutDefaults& defaults = {});
-/// Reads the own keys. `activation`: the family's name for the key, and its default.
-LlamaLayoutKeys read_llama_keys(const FolderConfig& config, const RotaryReading& reading = {.whole = true},
-                                std::pair<const char*, const char*> activation = {"hidden_act", "silu"});
-/// Writes all of these, for a folder of `model_type` that the class `architecture` of transformers reads.
-nlohmann::json write_llama_layout(const ModelShape& shape, const LlamaLayoutKeys& keys, const char* model_type,
-                                  const char* architecture);
+/// The rows of the sizes and own keys that config.json has in all of these families.
+void llama_layout_keys(FolderKeys& k, ModelShape& shape, LlamaLayoutKeys& own, const LlamaLayoutReading& reading = {});
 
 }  // namespace colossal::models

@@ -6,7 +6,6 @@
 #include "colossal/base/json.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
-#include "colossal/models/own_ranges.h"
 #include "colossal/nn/reports.h"
 
 namespace colossal::models {

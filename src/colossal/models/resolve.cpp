@@ -2,6 +2,7 @@
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
 #include "colossal/base/suggest.h"
@@ -57,12 +58,6 @@ std::vector<std::string> outermost(std::vector<std::string> names) {
 std::string known_part(std::string key, const std::vector<std::string>& names) {
   while (!key.empty() && !contains(names, key)) key = table_of(key);
   return key;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
 }
 
 void change(int64_t& size, int64_t wanted) {
@@ -163,7 +158,7 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
     throw Error("config", concat(entry.where, ": `model.", known, "` is a key of models of architecture ", owner->name,
                                  ", and ", chosen, " is ", with_article(shape.architecture->name),
                                  mine.empty() ? ", which has no keys besides the common ones"
-                                              : concat(", which has the keys ", joined(outermost(mine)))));
+                                              : concat(", which has the keys ", join(outermost(mine)))));
   }
   ModelSection section{{{}, shape.own}};
   config.own.read(section);
@@ -200,7 +195,7 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
                                                      {"positions", extends_context ? 0 : config.positions}};
     for (const auto& [name, size] : sizes)
       if (size) changed.emplace_back(name);
-    require(changed.empty(), "model", "sizes come from the folder ", config.from, ": remove ", joined(changed),
+    require(changed.empty(), "model", "sizes come from the folder ", config.from, ": remove ", join(changed),
             " from [model]", kept_reason(changed, settled));
   }
   const bool reads_text = shape.task().reads_text();

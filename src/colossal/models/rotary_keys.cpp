@@ -5,6 +5,7 @@
 #include "colossal/base/article.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
@@ -16,6 +17,9 @@ namespace colossal::models {
 namespace {
 
 using Kind = ops::RotaryScaling::Kind;
+
+constexpr const char *kScaling = "rope_scaling", *kTheta = "rope_theta", *kType = "rope_type",
+                     *kShare = "partial_rotary_factor";
 
 constexpr std::pair<const char*, Kind> kTypes[] = {{"default", Kind::None},    {"linear", Kind::Linear},
                                                    {"dynamic", Kind::Dynamic}, {"yarn", Kind::Yarn},
@@ -30,9 +34,7 @@ std::vector<std::string> type_names() {
 Kind kind_of(const std::string& type) {
   for (const auto& [name, kind] : kTypes)
     if (type == name) return kind;
-  std::string all;
-  for (const std::string& name : type_names()) all += (all.empty() ? "" : ", ") + name;
-  throw Error("model", concat("rope_type must be one of ", all, ": got ", printable(type)));
+  throw Error("model", concat("rope_type must be one of ", join(type_names()), ": got ", printable(type)));
 }
 
 /// Resets the parameters that a type uses. A user must not set the others, because they would have no effect.
@@ -54,9 +56,7 @@ ops::RotaryScaling without_those_of(Kind kind, ops::RotaryScaling s) {
 
 }  // namespace
 
-const char* rotary_object(const FolderConfig& config) {
-  return config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-}
+const char* rotary_object(const FolderConfig& config) { return config.has(kScaling) ? kScaling : "rope_parameters"; }
 
 void RotaryKeys::fields(Fields& f) {
   ops::RotaryScaling& s = scaling;
@@ -139,76 +139,85 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
   s.positions = static_cast<int64_t>(static_cast<double>(numbers.original_positions) * numbers.factor);
 }
 
+namespace {
+
+/// The rows of the rotary object `k` in `config` that types other than default have.
+void scaling_keys(FolderKeys& k, Kind kind, ops::RotaryScaling& s, const FolderConfig* config,
+                  const RotaryReading& reading) {
+  const bool is_yarn = kind == Kind::Yarn, is_longrope = kind == Kind::LongRope, is_llama3 = kind == Kind::Llama3;
+  const auto positions = k.reads() ? config->at<int64_t>("max_position_embeddings") : 0;
+  if (k.reads() && kind == Kind::Dynamic) s.original_positions = positions;
+  if (is_yarn || is_llama3 || is_longrope) {
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    k.optional(kOriginal, s.original_positions, positions);
+    if (k.reads())  // a value outside of the object takes precedence
+      s.original_positions = config->value(kOriginal, reading.original > 0 ? reading.original : s.original_positions);
+  }
+  if (k.reads() && (is_yarn || is_longrope) && !k.config().has("factor"))
+    s.factor = static_cast<double>(positions) / static_cast<double>(std::max<int64_t>(1, s.original_positions));
+  else
+    k.required("factor", s.factor);
+  if (is_llama3) {
+    k.required("low_freq_factor", s.low_freq_factor);
+    k.required("high_freq_factor", s.high_freq_factor);
+  }
+  if (is_yarn || is_longrope) k.omitted("attention_factor", s.attention_factor, 0);
+  if (is_yarn) {
+    const ops::RotaryScaling usual;
+    k.optional("beta_fast", s.beta_fast, usual.beta_fast);
+    k.optional("beta_slow", s.beta_slow, usual.beta_slow);
+    if (s.beta_fast == 0) s.beta_fast = usual.beta_fast;
+    if (s.beta_slow == 0) s.beta_slow = usual.beta_slow;
+    k.omitted("mscale", s.mscale, 0);
+    k.omitted("mscale_all_dim", s.mscale_all_dim, 0);
+    if (s.attention_factor != 0 || s.mscale == 0 || s.mscale_all_dim == 0) s.mscale = s.mscale_all_dim = 0;
+    k.optional("truncate", s.truncate, true);
+  }
+  if (is_longrope) {
+    k.required("short_factor", s.short_factor);
+    k.required("long_factor", s.long_factor);
+  }
+}
+
 RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading) {
   const char* name = rotary_object(config);
   const FolderConfig c = config.object(name);
   if (reading.whole)
-    for (const FolderConfig* where : {&config, &c}) where->must_be("partial_rotary_factor", 1);
+    for (const FolderConfig* where : {&config, &c}) where->must_be(kShare, 1);
   for (const char* layers : {"full_attention", "sliding_attention"})
     require(!c.has(layers), "model", name, " of ", with_article(config.family()),
             " must be the same for all layers: got separate keys for ", layers);
-  RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", reading.theta)),
-                  .type = c.value("rope_type", c.value("type", "default").c_str())};
+  RotaryKeys keys{.theta = c.value(kTheta, config.value(kTheta, reading.theta)),
+                  .type = c.value(kType, c.value("type", "default").c_str())};
   for (const auto& [theirs, ours] : reading.renamed)
     if (keys.type == theirs) keys.type = ours;
-  const Kind kind = kind_of(keys.type);
-  if (kind == Kind::None) return keys;
-  ops::RotaryScaling& s = keys.scaling;
-  const auto positions = config.at<int64_t>("max_position_embeddings");
-  if (kind == Kind::Dynamic) s.original_positions = positions;
-  if (kind == Kind::Yarn || kind == Kind::Llama3 || kind == Kind::LongRope) {
-    const int64_t inside = c.value("original_max_position_embeddings", positions);
-    s.original_positions =
-        config.value("original_max_position_embeddings", reading.original > 0 ? reading.original : inside);
-  }
-  const bool follows = (kind == Kind::Yarn || kind == Kind::LongRope) && !c.has("factor");
-  s.factor = follows ? static_cast<double>(positions) / static_cast<double>(std::max<int64_t>(1, s.original_positions))
-                     : c.at<double>("factor");
-  if (kind == Kind::Llama3) {
-    s.low_freq_factor = c.at<double>("low_freq_factor");
-    s.high_freq_factor = c.at<double>("high_freq_factor");
-  }
-  if (kind == Kind::Yarn || kind == Kind::LongRope) s.attention_factor = c.value("attention_factor", 0.0);
-  if (kind == Kind::Yarn) {
-    const auto or_default = [&](const char* key, double otherwise) {
-      const double given = c.value(key, otherwise);
-      return given == 0 ? otherwise : given;
-    };
-    s.beta_fast = or_default("beta_fast", s.beta_fast), s.beta_slow = or_default("beta_slow", s.beta_slow);
-    const double mscale = c.value("mscale", 0.0), all_dim = c.value("mscale_all_dim", 0.0);
-    if (s.attention_factor == 0 && mscale != 0 && all_dim != 0) s.mscale = mscale, s.mscale_all_dim = all_dim;
-    s.truncate = c.value("truncate", true);
-  }
-  if (kind == Kind::LongRope) {
-    s.short_factor = c.at<std::vector<double>>("short_factor");
-    s.long_factor = c.at<std::vector<double>>("long_factor");
-  }
+  FolderKeys k(c);
+  if (const Kind kind = kind_of(keys.type); kind != Kind::None) scaling_keys(k, kind, keys.scaling, &config, reading);
   return keys;
 }
 
-double read_rotary_share(const FolderConfig& config, const char* key, double otherwise) {
-  return config.object(rotary_object(config)).value("partial_rotary_factor", config.value(key, otherwise));
+}  // namespace
+
+void rotary_keys(FolderKeys& k, RotaryKeys& keys, const RotaryReading& reading) {
+  if (k.reads()) {
+    keys = read_rotary(k.config(), reading);
+    return;
+  }
+  const Kind kind = kind_of(keys.type);
+  nlohmann::json object;
+  if (kind == Kind::Dynamic) k.written("max_position_embeddings", keys.scaling.original_positions);
+  if (kind != Kind::None) {
+    object[kType] = keys.type;
+    FolderKeys inside(object);
+    scaling_keys(inside, kind, keys.scaling, nullptr, reading);
+  }
+  k.written(kTheta, keys.theta);
+  k.written(kScaling, object);
 }
 
-void write_rotary(const RotaryKeys& keys, nlohmann::json& config) {
-  const ops::RotaryScaling& s = keys.scaling;
-  const Kind kind = kind_of(keys.type);
-  config["rope_theta"] = keys.theta;
-  config["rope_scaling"] = nullptr;
-  if (kind == Kind::None) return;
-  nlohmann::json scaling{{"rope_type", keys.type}, {"factor", s.factor}};
-  if (kind == Kind::Dynamic) config["max_position_embeddings"] = s.original_positions;
-  if (kind == Kind::Yarn || kind == Kind::Llama3 || kind == Kind::LongRope)
-    scaling["original_max_position_embeddings"] = s.original_positions;
-  if (kind == Kind::Llama3)
-    scaling.update({{"low_freq_factor", s.low_freq_factor}, {"high_freq_factor", s.high_freq_factor}});
-  if (s.attention_factor > 0) scaling["attention_factor"] = s.attention_factor;
-  if (kind == Kind::Yarn)
-    scaling.update({{"beta_fast", s.beta_fast}, {"beta_slow", s.beta_slow}, {"truncate", s.truncate}});
-  if (s.mscale > 0) scaling["mscale"] = s.mscale;
-  if (s.mscale_all_dim > 0) scaling["mscale_all_dim"] = s.mscale_all_dim;
-  if (kind == Kind::LongRope) scaling.update({{"short_factor", s.short_factor}, {"long_factor", s.long_factor}});
-  config["rope_scaling"] = std::move(scaling);
+void rotary_share_key(FolderKeys& k, const char* key, double& share, double otherwise) {
+  k.optional(key, share, otherwise);
+  if (k.reads()) share = k.config().object(rotary_object(k.config())).value(kShare, share);
 }
 
 }  // namespace colossal::models

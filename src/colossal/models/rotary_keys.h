@@ -13,6 +13,7 @@
 namespace colossal::models {
 
 class FolderConfig;
+class FolderKeys;
 struct ModelShape;
 
 /// The keys of rotary positions, a part of a family's own keys.
@@ -57,15 +58,14 @@ struct RotaryReading {
 /// Returns the key of the rotary object, the object of config.json that has the scaling. It is rope_scaling
 /// (transformers 4) if config.json has it; transformers 5 prefers it, too. Otherwise it is rope_parameters (5).
 const char* rotary_object(const FolderConfig& config);
-/// Reads rope_parameters (transformers 5, which includes the base), or rope_theta and rope_scaling (4).
+/// The rows of rotary positions. Reads rope_parameters (transformers 5, which includes the base), or rope_theta and
+/// rope_scaling (4). Writes the latter two, which both versions read. With type dynamic it also writes
+/// max_position_embeddings = original_positions, so the row of that key must come before.
 /// Errors ("model"): an unsupported type; rope_parameters that differ among layers; a partial_rotary_factor other than
 ///                   1 if `reading` says that whole heads are rotated.
-RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading = {});
-/// Returns the fraction of each head's features that is rotated: partial_rotary_factor of the rotary object; if absent,
-/// `key` of config.json; if absent too, `otherwise`.
-double read_rotary_share(const FolderConfig& config, const char* key, double otherwise);
-/// Writes rope_theta and rope_scaling, which transformers 4 and 5 read. With type dynamic it also writes
-/// max_position_embeddings = original_positions.
-void write_rotary(const RotaryKeys& keys, nlohmann::json& config);
+void rotary_keys(FolderKeys& k, RotaryKeys& keys, const RotaryReading& reading = {});
+/// The row of the fraction of each head's features that is rotated. It reads partial_rotary_factor of the rotary
+/// object; if absent, `key` of config.json; if absent too, it is `otherwise`. It writes `key`.
+void rotary_share_key(FolderKeys& k, const char* key, double& share, double otherwise);
 
 }  // namespace colossal::models

@@ -3,7 +3,6 @@
 #include <tuple>
 
 #include "colossal/base/error.h"
-#include "colossal/models/own_ranges.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 

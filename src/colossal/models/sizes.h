@@ -12,4 +12,9 @@ inline constexpr int64_t kMaxSize = (int64_t{1} << 40) - 1;
 /// Keys of [model] that one family has.
 using OwnSizes = OwnKeys;
 
+/// Checks own keys against their ranges. Config files are checked while they are read, but values that a Hugging Face
+/// folder or a program sets are not.
+/// Errors ("model"): the first key of `own` that is outside its range or not one of its choices.
+void check_own_ranges(OwnSizes own);
+
 }  // namespace colossal::models

@@ -39,6 +39,13 @@ WindowKeys made_of(const std::vector<std::string>& types, const FolderConfig& co
   return {.window = window, .layer_types = is_rule ? std::vector<std::string>() : types};
 }
 
+/// The row of layer_types. `types`: those of the layers if it is written, and the default if it is read.
+void types_key(FolderKeys& k, WindowKeys& keys, std::vector<std::string> types, int64_t window, int64_t layers,
+               WindowRule rule) {
+  k.optional("layer_types", types, types);
+  if (k.reads()) keys = made_of(types, k.config(), window, layers, rule);
+}
+
 }  // namespace
 
 void WindowKeys::fields(Fields& f) {
@@ -69,29 +76,27 @@ void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape) 
           " must be set together: got a window of ", keys.window, " and ", slides ? "such layers" : "no such layer");
 }
 
-WindowKeys read_windows(const FolderConfig& c, int64_t window, int64_t layers, WindowRule rule) {
-  return made_of(c.value("layer_types", types_of({.window = window}, rule, layers)), c, window, layers, rule);
+void layer_types_key(FolderKeys& k, WindowKeys& keys, int64_t window, int64_t layers, WindowRule rule) {
+  const WindowKeys usual{.window = window};
+  types_key(k, keys, types_of(k.reads() ? usual : keys, rule, layers), window, layers, rule);
 }
 
-void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, nlohmann::json& config) {
-  config["layer_types"] = types_of(keys, rule, layers);
+void qwen_window_size_keys(FolderKeys& k, WindowKeys& keys) {
+  bool slides = keys.window > 0;
+  k.optional("use_sliding_window", slides, false);
+  if (k.reads()) keys = {};
+  if (k.writes() || slides) k.or_null("sliding_window", keys.window, 4096);
 }
 
-WindowKeys read_qwen_windows(const FolderConfig& c, int64_t layers) {
-  const bool slides = c.value("use_sliding_window", false) && !c.says_null("sliding_window");
-  const int64_t window = slides ? c.value("sliding_window", int64_t{4096}) : 0;
+void qwen_window_keys(FolderKeys& k, WindowKeys& keys, int64_t layers) {
+  qwen_window_size_keys(k, keys);
   std::vector<std::string> types;
-  for (int64_t i = 0; i < layers; ++i)
-    types.emplace_back(window > 0 && i >= c.value("max_window_layers", int64_t{28}) ? kSliding : kFull);
-  return made_of(c.value("layer_types", types), c, window, layers, every_layer);
-}
-
-void write_qwen_windows(const WindowKeys& keys, int64_t layers, nlohmann::json& config) {
-  const std::vector<std::string> types = types_of(keys, every_layer, layers);
-  config["use_sliding_window"] = keys.window > 0;
-  config["sliding_window"] = keys.window > 0 ? nlohmann::json(keys.window) : nlohmann::json();
-  config["max_window_layers"] = std::find(types.begin(), types.end(), kSliding) - types.begin();
-  config["layer_types"] = types;
+  if (k.writes()) types = types_of(keys, every_layer, layers);
+  int64_t first = std::find(types.begin(), types.end(), kSliding) - types.begin();
+  if (k.writes() || keys.window > 0) k.optional("max_window_layers", first, 28);
+  if (k.reads())
+    for (int64_t i = 0; i < layers; ++i) types.emplace_back(keys.window > 0 && i >= first ? kSliding : kFull);
+  types_key(k, keys, std::move(types), keys.window, layers, every_layer);
 }
 
 }  // namespace colossal::models

@@ -1,7 +1,6 @@
 // Models with windowed and full attention layers, as keys of [model] and of config.json.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,7 @@
 
 namespace colossal::models {
 
-class FolderConfig;
+class FolderKeys;
 
 /// The keys of attention windows, a part of a family's own keys.
 struct WindowKeys {
@@ -36,15 +35,15 @@ BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, Wi
 ///                   with a `window` of 0; no sliding layer with another `window`.
 void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape);
 
-/// Returns the types of `layers` layers: layer_types of config.json, or the rule's types if that is missing.
-/// Errors ("model"): layer_types as above; a window of 0 if a layer must have one.
-WindowKeys read_windows(const FolderConfig& config, int64_t window, int64_t layers, WindowRule rule);
-/// Writes layer_types, one per layer.
-void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, nlohmann::json& config);
+/// The row of layer_types, one per layer, for `layers` layers; if config.json has none, those of the rule. Reading sets
+/// `keys`; its window is `window`.
+/// Errors ("model"): layer_types as above; a `window` of 0 if a layer must have one.
+void layer_types_key(FolderKeys& k, WindowKeys& keys, int64_t window, int64_t layers, WindowRule rule);
 
-/// Reads the keys of Qwen2 and Qwen3: use_sliding_window, sliding_window, and layer_types or max_window_layers, the
-/// index of the first layer with a window. If layer_types is empty, every layer has a window.
-WindowKeys read_qwen_windows(const FolderConfig& config, int64_t layers);
-void write_qwen_windows(const WindowKeys& keys, int64_t layers, nlohmann::json& config);
+/// The rows of Qwen2 and Qwen3: use_sliding_window, sliding_window, and layer_types or max_window_layers, the index of
+/// the first layer with a window. If layer_types is empty, every layer has a window.
+void qwen_window_keys(FolderKeys& k, WindowKeys& keys, int64_t layers);
+/// The first two of these rows, for a config class that reads no others: all layers have the window, or none.
+void qwen_window_size_keys(FolderKeys& k, WindowKeys& keys);
 
 }  // namespace colossal::models

@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -161,28 +162,41 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                           {"norm_2", {"output.LayerNorm"}}}});
 }
 
+constexpr const char* kClassifier = "BertForSequenceClassification";
+
+void keys(FolderKeys& k, ModelShape& s, BertSizes& own) {
+  k.required("vocab_size", s.vocabulary);
+  k.required("hidden_size", s.hidden);
+  k.required("num_hidden_layers", s.layers);
+  k.required("num_attention_heads", s.heads);
+  if (k.reads()) s.kv_heads = s.heads;
+  if (k.reads()) s.head_dim = s.hidden / std::max<int64_t>(1, s.heads);  // validate() refuses values that do not fit
+  k.required("max_position_embeddings", s.positions);
+  k.required("intermediate_size", s.ffn);
+  k.optional("layer_norm_eps", s.norm_epsilon, 1e-12);
+  k.optional("hidden_dropout_prob", s.dropout, 0.1);
+  k.written("attention_probs_dropout_prob", 0.0);
+  bool tied = s.tied || own.objective == "class";
+  k.optional("tie_word_embeddings", tied, true);
+  s.tied = tied;
+  k.optional("type_vocab_size", own.types, 2);
+  activation_key(k, "hidden_act", own.activation, "gelu");
+  k.fixed("position_embedding_type", "absolute");
+  k.only("is_decoder", false);
+}
+
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "BERT");
-  ModelShape s =
-      sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
-            std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("max_position_embeddings"));
-  s.ffn = c.at<int64_t>("intermediate_size");
-  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // validate() refuses values that do not fit
-  s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
-  s.dropout = c.value("hidden_dropout_prob", 0.1);
-  s.tied = c.value("tie_word_embeddings", true);
-  BertSizes own{.classes = count_classes(j),
-                .types = c.value("type_vocab_size", int64_t{2}),
-                .activation = read_activation(c, "hidden_act", "gelu")};
-  const auto classes = c.value("architectures", nlohmann::json::array());
-  if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
+  ModelShape s = read_folder(c, keys);
+  auto own = s.own.as<BertSizes>();
+  own.classes = count_classes(j);
+  const auto heads = c.value("architectures", nlohmann::json::array());
+  if (std::find(heads.begin(), heads.end(), kClassifier) != heads.end()) {
     own.objective = "class";
     // the head for masked tokens does not use the names, so they are not checked
     own.class_names = classes_of(j).names;
   }
   s.own = own;
-  c.must_be("position_embedding_type", "absolute");
-  c.must_be("is_decoder", false);
   return s;
 }
 
@@ -192,21 +206,7 @@ void check_training(const FolderConfig& c, const ModelShape& s) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<BertSizes>();
-  nlohmann::json j{{"architectures", {classifies(s) ? "BertForSequenceClassification" : "BertForMaskedLM"}},
-                   {"model_type", "bert"},
-                   {"vocab_size", s.vocabulary},
-                   {"hidden_size", s.hidden},
-                   {"num_hidden_layers", s.layers},
-                   {"num_attention_heads", s.heads},
-                   {"intermediate_size", s.ffn},
-                   {"max_position_embeddings", s.positions},
-                   {"type_vocab_size", own.types},
-                   {"layer_norm_eps", s.norm_epsilon},
-                   {"hidden_act", own.activation},
-                   {"hidden_dropout_prob", s.dropout},
-                   {"attention_probs_dropout_prob", 0.0},
-                   {"position_embedding_type", "absolute"},
-                   {"tie_word_embeddings", classifies(s) || s.tied}};
+  nlohmann::json j = write_folder("bert", classifies(s) ? kClassifier : "BertForMaskedLM", s, keys);
   if (classifies(s))
     write_classes({own.classes, own.class_names}, j);
   else

@@ -1,10 +1,10 @@
-// BERT (arXiv:1810.04805): a post-norm encoder (each norm follows a residual sum) with learned positions and token
-// types. It predicts masked tokens or the class of a text.
+// The own keys of BERT.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "colossal/models/registry.h"
+#include "colossal/base/fields.h"
 
 namespace colossal::models {
 
@@ -17,10 +17,5 @@ struct BertSizes {
   void fields(Fields& f);
   bool operator==(const BertSizes&) const = default;
 };
-
-/// Returns the architecture, with one of two heads after the blocks, by BertSizes::objective. "masked-token": dense,
-/// activation, norm, and a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is
-/// false) and has a bias. "class": of the first token alone dense, tanh and dropout, and a classifier.
-Architecture bert_architecture();
 
 }  // namespace colossal::models

@@ -1,11 +1,9 @@
-#include "colossal/models/families/bloom.h"
-
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
-#include "colossal/models/fused_heads.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
@@ -49,37 +47,24 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"mlp.dense_4h_to_h"}}}});
 }
 
-/// Returns a size under either of its names: transformers writes the first, the folders of BigScience have the second.
-int64_t either(const FolderConfig& c, const char* name, const char* other) {
-  return c.has(other) ? c.at<int64_t>(other) : c.at<int64_t>(name);
+void keys(FolderKeys& k, ModelShape& s) {
+  // transformers writes the first names, the folders of BigScience have the second ones
+  k.required("vocab_size", s.vocabulary);
+  k.required("hidden_size", s.hidden, "n_embed");
+  k.required("n_layer", s.layers, "num_hidden_layers");
+  k.required("n_head", s.heads, "num_attention_heads");
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.optional("seq_length", s.positions, s.positions);  // no result depends on it
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-5);
+  k.optional("hidden_dropout", s.dropout, 0.0);
+  k.written("attention_dropout", 0.0);
+  k.optional("tie_word_embeddings", s.tied, true);
+  k.fixed("apply_residual_connection_post_layernorm", false);
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "BLOOM");
-  ModelShape s = gpt_layout(c.at<int64_t>("vocab_size"), either(c, "hidden_size", "n_embed"),
-                            either(c, "n_layer", "num_hidden_layers"), either(c, "n_head", "num_attention_heads"));
-  s.positions = c.value("seq_length", s.positions);  // no result depends on it
-  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
-  s.dropout = c.value("hidden_dropout", 0.0);
-  s.tied = c.value("tie_word_embeddings", true);
-  c.must_be("apply_residual_connection_post_layernorm", false);
-  return s;
-}
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "BLOOM"), keys); }
 
-nlohmann::json to_json(const ModelShape& s) {
-  return {{"architectures", {"BloomForCausalLM"}},
-          {"model_type", "bloom"},
-          {"vocab_size", s.vocabulary},
-          {"hidden_size", s.hidden},
-          {"n_layer", s.layers},
-          {"n_head", s.heads},
-          {"seq_length", s.positions},
-          {"layer_norm_epsilon", s.norm_epsilon},
-          {"hidden_dropout", s.dropout},
-          {"attention_dropout", 0.0},
-          {"apply_residual_connection_post_layernorm", false},
-          {"tie_word_embeddings", s.tied}};
-}
+nlohmann::json to_json(const ModelShape& s) { return write_folder("bloom", "BloomForCausalLM", s, keys); }
 
 }  // namespace bloom
 

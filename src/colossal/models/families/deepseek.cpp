@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/shape_parts.h"
 
@@ -32,6 +33,10 @@ void DeepseekSizes::fields(Fields& f) {
 namespace deepseek {  // a namespace of its own, because every family has functions of these names
 
 constexpr char kV2[] = "deepseek_v2", kV3[] = "deepseek_v3";
+
+// keys of config.json that several rows have, because the two versions treat them differently
+constexpr char kMultiToken[] = "num_nextn_predict_layers", kNormalize[] = "norm_topk_prob", kMethod[] = "topk_method",
+               kGroups[] = "n_group", kGroupsUsed[] = "topk_group";
 
 /// Returns the factor of the scores. Yarn's mscale_all_dim divides it out of cosines and sines, where it would scale
 /// rotated features alone, and scales q and k as a whole instead.
@@ -165,7 +170,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 /// Returns the copies of the embedding and of the head that folders have in their multi-token layers.
 std::vector<nn::ExternalCopy> multi_token_copies(const ModelShape& s) {
   const std::string reason = "the multi-token layer",
-                    remedy = "leave the layer out: set num_nextn_predict_layers of config.json to 0";
+                    remedy = concat("leave the layer out: set ", kMultiToken, " of config.json to 0");
   const std::string embedding = "model.embed_tokens.weight", head = s.tied ? embedding : "lm_head.weight";
   std::vector<nn::ExternalCopy> copies;
   for (int64_t k = 0; k < s.part<MultiTokenSizes>().layers; ++k) {
@@ -180,81 +185,78 @@ std::vector<IgnoredTensor> left_out(const ModelShape& s) {
   return {{concat("model.layers.", s.layers, ".*"), "the multi-token layer, which guesses the token after the next"}};
 }
 
-/// Reads the keys of the mixtures, except the choice of experts.
-ExpertKeys read_sizes(const FolderConfig& c, int64_t layers, int64_t dense_first, int64_t shared) {
-  c.must_be("moe_layer_freq", 1);
-  ExpertKeys keys{.dense_first = c.value("first_k_dense_replace", dense_first)};
-  if (keys.dense_first >= layers) return {};
-  keys.count = c.at<int64_t>("n_routed_experts");
-  keys.used = c.at<int64_t>("num_experts_per_tok");
-  keys.ffn = c.at<int64_t>("moe_intermediate_size");
-  keys.shared = c.value("n_shared_experts", shared);
-  return keys;
+/// The rows of mixtures. A folder of a dense model has its mixtures after the last block.
+void mixture_keys(FolderKeys& k, const ModelShape& s, ExpertKeys& e, bool is_v2) {
+  if (k.writes() && e.count == 0) e = {.count = 1, .used = 1, .ffn = 1, .shared = 1, .dense_first = s.layers};
+  if (k.writes()) e.ffn = e.options(s).ffn;
+  std::string method = e.groups > 1 ? "group_limited_greedy" : "greedy";
+  k.fixed("scoring_func", is_v2 ? "softmax" : "sigmoid");
+  if (is_v2) {
+    k.fixed(kNormalize, false);
+    k.choice(kMethod, method, {"greedy", "group_limited_greedy"}, "greedy");
+  } else {
+    k.fixed(kMethod, "noaux_tc");
+  }
+  k.fixed("moe_layer_freq", 1);
+  k.optional("first_k_dense_replace", e.dense_first, is_v2 ? 0 : 3);
+  if (k.reads() && e.dense_first >= s.layers) {
+    e = {};
+    return;
+  }
+  k.required("n_routed_experts", e.count);
+  k.required("num_experts_per_tok", e.used);
+  k.required("moe_intermediate_size", e.ffn);
+  k.optional("n_shared_experts", e.shared, is_v2 ? 2 : 1);
+  if (k.reads() && e.count == 0) return;
+  k.optional("routed_scaling_factor", e.scale, is_v2 ? 1.0 : 2.5);
+  if (is_v2) {
+    e.normalize = false;
+    if (k.reads() && method == "greedy") return;
+    k.required(kGroups, e.groups);
+    k.required(kGroupsUsed, e.groups_used);
+    return;
+  }
+  k.optional(kNormalize, e.normalize, true);
+  k.optional(kGroups, e.groups, 8);
+  k.optional(kGroupsUsed, e.groups_used, 4);
+  e.score = "sigmoid";
+  e.bias = true;
+  e.balance_loss = 0;
 }
 
-ExpertKeys read_v2_experts(const FolderConfig& c, int64_t layers) {
-  c.must_be("scoring_func", "softmax");
-  c.must_be("norm_topk_prob", false);
-  c.must_be_one_of("topk_method", {"greedy", "group_limited_greedy"});
-  ExpertKeys keys = read_sizes(c, layers, 0, 2);
-  if (keys.count == 0) return keys;
-  keys.normalize = false;
-  keys.scale = c.value("routed_scaling_factor", 1.0);
-  if (c.value("topk_method", "greedy") == "greedy") return keys;
-  keys.groups = c.at<int64_t>("n_group");
-  keys.groups_used = c.at<int64_t>("topk_group");
-  return keys;
-}
-
-ExpertKeys read_v3_experts(const FolderConfig& c, int64_t layers) {
-  c.must_be("scoring_func", "sigmoid");
-  c.must_be("topk_method", "noaux_tc");
-  ExpertKeys keys = read_sizes(c, layers, 3, 1);
-  if (keys.count == 0) return keys;
-  keys.score = "sigmoid";
-  keys.normalize = c.value("norm_topk_prob", true);
-  keys.scale = c.value("routed_scaling_factor", 2.5);
-  keys.groups = c.value("n_group", int64_t{8});
-  keys.groups_used = c.value("topk_group", int64_t{4});
-  keys.bias = true;
-  keys.balance_loss = 0;
-  return keys;
-}
-
-/// Reads rotary positions. transformers scales scores by any mscale_all_dim; ours needs the form of the paper.
-LlamaLayoutKeys read_layout(const FolderConfig& c) {
-  const LlamaLayoutKeys keys = read_llama_keys(c);
+/// Checks the rotary positions that were read. transformers scales scores by any mscale_all_dim; ours needs the form of
+/// the paper.
+void check_rotary(const FolderConfig& c, const RotaryKeys& rotary) {
   const char* object = rotary_object(c);
   const double all_dim = c.object(object).value("mscale_all_dim", 0.0);
-  require(all_dim == 0 || keys.rotary.type == "default" || keys.rotary.scaling.mscale_all_dim == all_dim, "model",
-          object,
+  require(all_dim == 0 || rotary.type == "default" || rotary.scaling.mscale_all_dim == all_dim, "model", object,
           ".mscale_all_dim of a DeepSeek must be 0, or stand beside an mscale and no attention_factor, of type "
           "yarn: got ",
-          all_dim, ", type ", keys.rotary.type);
-  return keys;
+          all_dim, ", type ", rotary.type);
+}
+
+template <bool is_v2>
+void keys(FolderKeys& k, ModelShape& s, DeepseekSizes& own) {
+  llama_layout_keys(k, s, own.layout);
+  k.fixed("attention_bias", false);
+  k.only("mlp_bias", false);
+  k.only("num_key_value_heads", s.heads);
+  if (is_v2) k.only(kMultiToken, 0);
+  if (k.reads()) check_rotary(k.config(), own.layout.rotary);
+  k.or_null("q_lora_rank", own.q_rank, 1536);
+  k.optional("kv_lora_rank", own.kv_rank, 512);
+  k.optional("qk_nope_head_dim", own.nope_dim, 128);
+  k.optional("qk_rope_head_dim", own.rope_dim, 64);
+  k.optional("v_head_dim", own.v_dim, 128);
+  k.written("head_dim", own.rope_dim);
+  if (!is_v2) k.optional("rope_interleave", own.rope_interleave, true);
+  if (!is_v2) k.optional(kMultiToken, own.multi_token_layers, 0);
+  mixture_keys(k, s, own.experts, is_v2);
+  s.head_dim = own.nope_dim + own.rope_dim;
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "DeepSeek");
-  const bool is_v2 = j.at("model_type") == kV2;
-  ModelShape s = read_llama_layout(c);
-  for (const char* key : {"attention_bias", "mlp_bias"}) c.must_be(key, false);
-  c.must_be("num_key_value_heads", s.heads);
-  if (is_v2) c.must_be("num_nextn_predict_layers", 0);
-  DeepseekSizes own{.layout = read_layout(c),
-                    .q_rank = c.says_null("q_lora_rank") ? 0 : c.value("q_lora_rank", int64_t{1536}),
-                    .kv_rank = c.value("kv_lora_rank", int64_t{512}),
-                    .nope_dim = c.value("qk_nope_head_dim", int64_t{128}),
-                    .rope_dim = c.value("qk_rope_head_dim", int64_t{64}),
-                    .v_dim = c.value("v_head_dim", int64_t{128})};
-  if (!is_v2) {
-    own.rope_interleave = c.value("rope_interleave", true);
-    own.multi_token_layers = c.value("num_nextn_predict_layers", int64_t{0});
-  }
-  own.experts = is_v2 ? read_v2_experts(c, s.layers) : read_v3_experts(c, s.layers);
-  s.head_dim = own.nope_dim + own.rope_dim;
-  s.own = own;
-  return s;
+  return read_folder(FolderConfig(j, "DeepSeek"), j.at("model_type") == kV2 ? keys<true> : keys<false>);
 }
 
 /// Refuses mixtures that folders of `type` cannot say.
@@ -270,26 +272,6 @@ void check_folder(const ExpertKeys& e, const std::string& type) {
   refuse_unless(e.score == "sigmoid" || !e.normalize, "normalize", "false with softmax scores");
 }
 
-void write_experts(const ExpertKeys& e, const ModelShape& s, bool is_v2, nlohmann::json& j) {
-  // A dense model has its mixtures after the last block.
-  const ExpertKeys none{.count = 1, .used = 1, .ffn = 1, .shared = 1, .dense_first = s.layers};
-  const ExpertKeys& keys = e.count > 0 ? e : none;
-  j.update({{"n_routed_experts", keys.count},
-            {"num_experts_per_tok", keys.used},
-            {"moe_intermediate_size", keys.options(s).ffn},
-            {"n_shared_experts", keys.shared},
-            {"first_k_dense_replace", keys.dense_first},
-            {"moe_layer_freq", 1},
-            {"routed_scaling_factor", keys.scale},
-            {"norm_topk_prob", !is_v2 && keys.normalize},
-            {"scoring_func", is_v2 ? "softmax" : "sigmoid"},
-            {"topk_method", !is_v2            ? "noaux_tc"
-                            : keys.groups > 1 ? "group_limited_greedy"
-                                              : "greedy"},
-            {"n_group", keys.groups},
-            {"topk_group", keys.groups_used}});
-}
-
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<DeepseekSizes>();
   const ExpertKeys& e = own.experts;
@@ -299,19 +281,8 @@ nlohmann::json to_json(const ModelShape& s) {
           ", because its config.json has no key for it: got false");
   require(!is_v2 || own.multi_token_layers == 0, "model", "multi_token_layers must be 0 for a folder of ", kV2,
           ", because its config.json has no key for it: got ", own.multi_token_layers);
-  nlohmann::json j =
-      write_llama_layout(s, own.layout, is_v2 ? kV2 : kV3, is_v2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM");
-  j.update({{"kv_lora_rank", own.kv_rank},
-            {"qk_nope_head_dim", own.nope_dim},
-            {"qk_rope_head_dim", own.rope_dim},
-            {"v_head_dim", own.v_dim},
-            {"head_dim", own.rope_dim},
-            {"attention_bias", false}});
-  j["q_lora_rank"] = own.q_rank > 0 ? nlohmann::json(own.q_rank) : nlohmann::json();
-  if (!is_v2)
-    j.update({{"rope_interleave", own.rope_interleave}, {"num_nextn_predict_layers", own.multi_token_layers}});
-  write_experts(e, s, is_v2, j);
-  return j;
+  if (is_v2) return write_folder(kV2, "DeepseekV2ForCausalLM", s, keys<true>);
+  return write_folder(kV3, "DeepseekV3ForCausalLM", s, keys<false>);
 }
 
 }  // namespace deepseek
@@ -335,7 +306,7 @@ Architecture deepseek_architecture() {
                            .ignored = {rotary_table()},
                            .left_out = left_out,
                            .may_lack = {"head.multi_token.*"},
-                           .multi_token_key = "num_nextn_predict_layers",
+                           .multi_token_key = kMultiToken,
                            .multi_token_tensor = multi_token_tensor,
                            .own_training = training_keys()}};
 }

@@ -1,10 +1,7 @@
-// DeepSeek-V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): LLaMA's blocks with latent attention, and mixtures of
-// experts with shared experts. Folders of model_type deepseek_v3 have sigmoid scores and balance biases, those of
-// deepseek_v2 softmax scores. Multi-token layers (models/multi_token.h) follow the blocks in a folder.
+// The own keys of DeepSeek-V2 and V3.
 #pragma once
 #include "colossal/models/expert_keys.h"
 #include "colossal/models/llama_layout.h"
-#include "colossal/models/registry.h"
 
 namespace colossal::models {
 
@@ -23,7 +20,5 @@ struct DeepseekSizes {
   void fields(Fields& f);
   bool operator==(const DeepseekSizes&) const = default;
 };
-
-Architecture deepseek_architecture();
 
 }  // namespace colossal::models

@@ -5,10 +5,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
-#include "colossal/models/fused_heads.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
@@ -95,56 +95,40 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"mlp.dense_4h_to_h"}}}});
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Falcon");
-  const bool is_new = c.value("new_decoder_architecture", false);
-  const auto hidden = c.has("n_embed") ? c.at<int64_t>("n_embed") : c.at<int64_t>("hidden_size");
-  const auto heads = c.at<int64_t>("num_attention_heads");
-  const bool shares_all = !is_new && c.value("multi_query", true);
-  FalconSizes own{.activation = read_activation(c, "activation", "gelu"),
-                  .parallel = c.value("parallel_attn", true),
-                  .norms = c.value("num_ln_in_parallel_attn", int64_t{is_new ? 2 : 1}),
-                  .bias = c.value("bias", false),
-                  .alibi = c.value("alibi", false)};
-  if (!own.alibi) own.rotary = read_rotary(c);
-  if (is_new) c.must_be("parallel_attn", true);  // because transformers expects norms there that it has not made
-  if (!is_new) c.must_be("num_ln_in_parallel_attn", 1);
-  if (!is_new && !shares_all) c.must_be("num_kv_heads", heads);
-  ModelShape s = sized(c.at<int64_t>("vocab_size"), hidden, c.at<int64_t>("num_hidden_layers"), heads,
-                       shares_all ? 1 : c.value("num_kv_heads", heads), own);
-  s.ffn = c.value("ffn_hidden_size", s.ffn);
-  s.positions = c.value("max_position_embeddings", int64_t{2048});
-  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
-  s.dropout = c.value("hidden_dropout", 0.0);
-  s.tied = c.value("tie_word_embeddings", true);
-  return s;
+void keys(FolderKeys& k, ModelShape& s, FalconSizes& own) {
+  bool is_new = k.writes() && falcon::is_new(s);
+  k.optional("new_decoder_architecture", is_new, false);
+  k.required("hidden_size", s.hidden, "n_embed");
+  k.required("num_attention_heads", s.heads);
+  bool shares_all = s.kv_heads == 1;
+  if (k.writes() || !is_new) k.optional("multi_query", shares_all, true);
+  activation_key(k, "activation", own.activation, "gelu");
+  k.optional("parallel_attn", own.parallel, true);
+  if (k.reads() || is_new) k.optional("num_ln_in_parallel_attn", own.norms, is_new ? 2 : 1);
+  k.optional("bias", own.bias, false);
+  k.optional("alibi", own.alibi, false);
+  if (is_new) k.only("parallel_attn", true);  // because transformers expects norms there that it has not made
+  if (!is_new) k.only("num_ln_in_parallel_attn", 1);
+  if (!is_new && !shares_all) k.only("num_kv_heads", s.heads);
+  k.required("vocab_size", s.vocabulary);
+  k.required("num_hidden_layers", s.layers);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  if (k.reads() && shares_all)
+    s.kv_heads = 1;
+  else
+    k.optional("num_kv_heads", s.kv_heads, s.heads);
+  k.optional("ffn_hidden_size", s.ffn, s.ffn);
+  k.optional("max_position_embeddings", s.positions, s.positions);
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-5);
+  k.optional("hidden_dropout", s.dropout, 0.0);
+  k.written("attention_dropout", 0.0);
+  k.optional("tie_word_embeddings", s.tied, true);
+  if (!own.alibi) rotary_keys(k, own.rotary);
 }
 
-nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<FalconSizes>();
-  nlohmann::json j{{"architectures", {"FalconForCausalLM"}},
-                   {"model_type", "falcon"},
-                   {"vocab_size", s.vocabulary},
-                   {"hidden_size", s.hidden},
-                   {"num_hidden_layers", s.layers},
-                   {"num_attention_heads", s.heads},
-                   {"num_kv_heads", s.kv_heads},
-                   {"ffn_hidden_size", s.ffn},
-                   {"max_position_embeddings", s.positions},
-                   {"layer_norm_epsilon", s.norm_epsilon},
-                   {"hidden_dropout", s.dropout},
-                   {"attention_dropout", 0.0},
-                   {"tie_word_embeddings", s.tied},
-                   {"activation", own.activation},
-                   {"new_decoder_architecture", is_new(s)},
-                   {"multi_query", s.kv_heads == 1},
-                   {"parallel_attn", own.parallel},
-                   {"bias", own.bias},
-                   {"alibi", own.alibi}};
-  if (is_new(s)) j["num_ln_in_parallel_attn"] = own.norms;
-  if (!own.alibi) write_rotary(own.rotary, j);
-  return j;
-}
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "Falcon"), keys); }
+
+nlohmann::json to_json(const ModelShape& s) { return write_folder("falcon", "FalconForCausalLM", s, keys); }
 
 }  // namespace falcon
 

@@ -1,10 +1,8 @@
-// Falcon (arXiv:2311.16867): multi-query or grouped attention parallel to the feed-forward layer, rotary positions or
-// ALiBi.
+// The own keys of Falcon.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "colossal/models/registry.h"
 #include "colossal/models/rotary_keys.h"
 
 namespace colossal::models {
@@ -19,7 +17,5 @@ struct FalconSizes {
   void fields(Fields& f);
   bool operator==(const FalconSizes&) const = default;
 };
-
-Architecture falcon_architecture();
 
 }  // namespace colossal::models

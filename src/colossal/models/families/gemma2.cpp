@@ -1,11 +1,22 @@
-#include "colossal/models/families/gemma2.h"
-
 #include <cmath>
 
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/llama_layout.h"
+#include "colossal/models/window_keys.h"
 
 namespace colossal::models {
+
+struct Gemma2Sizes {
+  LlamaLayoutKeys layout{.activation = "gelu_pytorch_tanh"};
+  bool attention_bias = false;
+  int64_t query_scale = 256;  ///< scores are divided by its square root
+  double score_cap = 50, logit_cap = 30;
+  WindowKeys windows{.window = 4096};
+  void fields(Fields& f);
+  bool operator==(const Gemma2Sizes&) const = default;
+};
 
 void Gemma2Sizes::fields(Fields& f) {
   layout.fields(f);
@@ -59,36 +70,26 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                                 {"mlp.post_norm", {"post_feedforward_layernorm"}}}));
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Gemma 2");
-  ModelShape s = read_llama_layout(c, {.tied = true, .kv_heads = 4, .null_means_all_heads = false});
-  const auto cap = [&](const char* key, double otherwise) { return c.says_null(key) ? 0 : c.value(key, otherwise); };
-  const int64_t window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
-  if (!c.has("head_dim")) s.head_dim = 256;
-  s.own = Gemma2Sizes{.layout = read_llama_keys(c, {.whole = true}, {"hidden_activation", "gelu_pytorch_tanh"}),
-                      .attention_bias = c.value("attention_bias", false),
-                      .query_scale = c.value("query_pre_attn_scalar", int64_t{256}),
-                      .score_cap = cap("attn_logit_softcapping", 50),
-                      .logit_cap = cap("final_logit_softcapping", 30),
-                      .windows = read_windows(c, window, s.layers, every_second_layer)};
-  c.must_be("use_bidirectional_attention", false);
-  return s;
+void keys(FolderKeys& k, ModelShape& s, Gemma2Sizes& own) {
+  llama_layout_keys(k, s, own.layout,
+                    {.tied = true,
+                     .kv_heads = 4,
+                     .null_means_all_heads = false,
+                     .head_dim = 256,
+                     .activation = {"hidden_activation", "gelu_pytorch_tanh"}});
+  k.optional("attention_bias", own.attention_bias, false);
+  k.optional("query_pre_attn_scalar", own.query_scale, 256);
+  k.or_null("attn_logit_softcapping", own.score_cap, 50);
+  k.or_null("final_logit_softcapping", own.logit_cap, 30);
+  int64_t window = own.windows.window > 0 ? own.windows.window : s.positions;
+  k.or_null("sliding_window", window, 4096);
+  layer_types_key(k, own.windows, window, s.layers, every_second_layer);
+  k.only("use_bidirectional_attention", false);
 }
 
-nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<Gemma2Sizes>();
-  const auto cap = [](double value) { return value > 0 ? nlohmann::json(value) : nlohmann::json(); };
-  nlohmann::json j = write_llama_layout(s, own.layout, "gemma2", "Gemma2ForCausalLM");
-  j.erase("hidden_act");
-  j.update({{"hidden_activation", own.layout.activation},
-            {"attention_bias", own.attention_bias},
-            {"query_pre_attn_scalar", own.query_scale},
-            {"attn_logit_softcapping", cap(own.score_cap)},
-            {"final_logit_softcapping", cap(own.logit_cap)},
-            {"sliding_window", own.windows.window > 0 ? own.windows.window : s.positions}});
-  write_layer_types(own.windows, every_second_layer, s.layers, j);
-  return j;
-}
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "Gemma 2"), keys); }
+
+nlohmann::json to_json(const ModelShape& s) { return write_folder("gemma2", "Gemma2ForCausalLM", s, keys); }
 
 }  // namespace gemma2
 

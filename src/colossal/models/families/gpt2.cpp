@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
@@ -63,43 +64,33 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                           {"mlp.down", {"mlp.c_proj"}, true}}});
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "GPT-2");
-  ModelShape s = gpt_layout(c.at<int64_t>("vocab_size"), c.at<int64_t>("n_embd"), c.at<int64_t>("n_layer"),
-                            c.at<int64_t>("n_head"), c.at<int64_t>("n_positions"));
-  s.ffn = c.value("n_inner", s.ffn);
-  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
-  s.dropout = c.value("resid_pdrop", 0.1);
-  s.tied = c.value("tie_word_embeddings", true);
-  s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
-                    .scale_scores = c.value("scale_attn_weights", true),
-                    .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
-  return s;
+void keys(FolderKeys& k, ModelShape& s, Gpt2Sizes& own) {
+  k.required("vocab_size", s.vocabulary);
+  k.required("n_embd", s.hidden);
+  k.required("n_layer", s.layers);
+  k.required("n_head", s.heads);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.required("n_positions", s.positions);
+  k.written("n_ctx", s.positions);
+  k.optional("n_inner", s.ffn, s.ffn);
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-5);
+  k.optional("resid_pdrop", s.dropout, 0.1);
+  k.written("embd_pdrop", s.dropout);
+  k.written("attn_pdrop", 0.0);
+  k.optional("tie_word_embeddings", s.tied, true);
+  activation_key(k, "activation_function", own.activation, "gelu_new");
+  k.optional("scale_attn_weights", own.scale_scores, true);
+  k.optional("scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer, false);
 }
+
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "GPT-2"), keys); }
 
 /// Our dropout is one for all. The dropout of scores, attn_pdrop, is ignored.
 void check_training(const FolderConfig& c, const ModelShape& s) { c.must_be_to_train("embd_pdrop", s.dropout, 0.1); }
 
 nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<Gpt2Sizes>();
-  require_dense_form(own.experts, "gpt2");
-  nlohmann::json j{{"architectures", {"GPT2LMHeadModel"}},
-                   {"model_type", "gpt2"},
-                   {"vocab_size", s.vocabulary},
-                   {"n_embd", s.hidden},
-                   {"n_layer", s.layers},
-                   {"n_head", s.heads},
-                   {"n_positions", s.positions},
-                   {"n_ctx", s.positions},
-                   {"n_inner", s.ffn},
-                   {"layer_norm_epsilon", s.norm_epsilon},
-                   {"resid_pdrop", s.dropout},
-                   {"embd_pdrop", s.dropout},
-                   {"attn_pdrop", 0.0},
-                   {"tie_word_embeddings", s.tied},
-                   {"activation_function", own.activation},
-                   {"scale_attn_weights", own.scale_scores},
-                   {"scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer}};
+  require_dense_form(s.own.as<Gpt2Sizes>().experts, "gpt2");
+  nlohmann::json j = write_folder("gpt2", "GPT2LMHeadModel", s, keys);
   write_tokens(j, s.vocabulary, 50256);
   return j;
 }

@@ -1,10 +1,8 @@
-// GPT-2 (Radford et al. 2019) and the GPT-3 sizes (arXiv:2005.14165): pre-norm blocks, LayerNorm, GELU, learned
-// positions. With experts, it is a mixture (arXiv:2101.03961).
+// The own keys of GPT-2.
 #pragma once
 #include <string>
 
 #include "colossal/models/expert_keys.h"
-#include "colossal/models/registry.h"
 
 namespace colossal::models {
 
@@ -16,7 +14,5 @@ struct Gpt2Sizes {
   void fields(Fields& f);
   bool operator==(const Gpt2Sizes&) const = default;
 };
-
-Architecture gpt2_architecture();
 
 }  // namespace colossal::models

@@ -3,10 +3,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
-#include "colossal/models/fused_heads.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
@@ -84,61 +84,43 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                        {"mlp.down", {"mlp.dense_4h_to_h"}}}});
 }
 
-NeoxSizes own_from_json(const FolderConfig& c) {
-  NeoxSizes own{.activation = read_activation(c, "hidden_act", "gelu"),
-                .parallel = c.value("use_parallel_residual", true),
-                .attention_bias = c.value("attention_bias", true),
-                .rotary_share = c.value("rotary_pct", 0.25),
-                .rotary = read_rotary(c)};
-  // Folders of transformers 4 store base and share under names of their own.
-  const FolderConfig rotary = c.object(rotary_object(c));
-  own.rotary.theta = rotary.value("rope_theta", c.value("rotary_emb_base", 10000.0));
-  own.rotary_share = rotary.value("partial_rotary_factor", own.rotary_share);
-  return own;
+void keys(FolderKeys& k, ModelShape& s, NeoxSizes& own) {
+  k.optional("vocab_size", s.vocabulary, 50432);
+  k.required("hidden_size", s.hidden);
+  k.required("num_hidden_layers", s.layers);
+  k.required("num_attention_heads", s.heads);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.required("intermediate_size", s.ffn);
+  k.optional("max_position_embeddings", s.positions, s.positions);
+  k.optional("layer_norm_eps", s.norm_epsilon, 1e-5);
+  k.optional("hidden_dropout", s.dropout, 0.0);
+  k.written("attention_dropout", 0.0);
+  k.optional("tie_word_embeddings", s.tied, false);
+  activation_key(k, "hidden_act", own.activation, "gelu");
+  k.optional("use_parallel_residual", own.parallel, true);
+  k.optional("attention_bias", own.attention_bias, true);
+  rotary_share_key(k, "rotary_pct", own.rotary_share, 0.25);
+  rotary_keys(k, own.rotary);
+  // Folders of transformers 4 store the base under a name of its own.
+  const double theta = own.rotary.theta;
+  k.optional("rotary_emb_base", own.rotary.theta, 10000);
+  if (k.reads() && k.config().object(rotary_object(k.config())).has("rope_theta")) own.rotary.theta = theta;
 }
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "GPT-NeoX");
-  ModelShape s = sized(c.value("vocab_size", int64_t{50432}), c.at<int64_t>("hidden_size"),
-                       c.at<int64_t>("num_hidden_layers"), c.at<int64_t>("num_attention_heads"));
-  s.ffn = c.at<int64_t>("intermediate_size");
-  s.positions = c.value("max_position_embeddings", int64_t{2048});
-  s.norm_epsilon = c.value("layer_norm_eps", 1e-5);
-  s.dropout = c.value("hidden_dropout", 0.0);
-  s.tied = c.value("tie_word_embeddings", false);
-  const NeoxSizes own = own_from_json(c);
+  ModelShape s = read_folder(c, keys);
+  const auto own = s.own.as<NeoxSizes>();
   const bool is_in_object = c.object(rotary_object(c)).has("partial_rotary_factor");
   const bool has_valid_sizes = s.heads > 0 && s.hidden % s.heads == 0 && own.rotary_share >= 0 && own.rotary_share <= 1;
   if (has_valid_sizes)  // otherwise the registry refuses the sizes
     checked_features(
         own, s.hidden / s.heads,
         is_in_object ? concat(rotary_object(c), ".partial_rotary_factor of config.json") : "rotary_pct of config.json");
-  s.own = own;
   return s;
 }
 
-nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<NeoxSizes>();
-  nlohmann::json j{{"architectures", {"GPTNeoXForCausalLM"}},
-                   {"model_type", "gpt_neox"},
-                   {"vocab_size", s.vocabulary},
-                   {"hidden_size", s.hidden},
-                   {"num_hidden_layers", s.layers},
-                   {"num_attention_heads", s.heads},
-                   {"intermediate_size", s.ffn},
-                   {"max_position_embeddings", s.positions},
-                   {"layer_norm_eps", s.norm_epsilon},
-                   {"hidden_dropout", s.dropout},
-                   {"attention_dropout", 0.0},
-                   {"tie_word_embeddings", s.tied},
-                   {"hidden_act", own.activation},
-                   {"use_parallel_residual", own.parallel},
-                   {"attention_bias", own.attention_bias}};
-  write_rotary(own.rotary, j);
-  j["rotary_emb_base"] = own.rotary.theta;
-  j["rotary_pct"] = own.rotary_share;
-  return j;
-}
+nlohmann::json to_json(const ModelShape& s) { return write_folder("gpt_neox", "GPTNeoXForCausalLM", s, keys); }
 
 }  // namespace gpt_neox
 
@@ -149,15 +131,15 @@ Architecture gpt_neox_architecture() {
           .presets = presets(),
           .make = make,
           .settle = settle,
-          .hugging_face = {.model_type = "gpt_neox",
-                           .names = external_names,
-                           .from_json = from_json,
-                           .to_json = to_json,
-                           .check_training = refuse_attention_dropout,
-                           .prefix = "gpt_neox.",
-                           .head = "embed_out.weight",
-                           .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"),
-                                   rotary_table()}}};
+          .hugging_face = {
+              .model_type = "gpt_neox",
+              .names = external_names,
+              .from_json = from_json,
+              .to_json = to_json,
+              .check_training = refuse_attention_dropout,
+              .prefix = "gpt_neox.",
+              .head = "embed_out.weight",
+              .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"), rotary_table()}}};
 }
 
 }  // namespace colossal::models

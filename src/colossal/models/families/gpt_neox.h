@@ -1,9 +1,7 @@
-// GPT-NeoX and Pythia (arXiv:2204.06745, arXiv:2304.01373): attention parallel to the feed-forward layer, rotary
-// positions for a part of each head.
+// The own keys of GPT-NeoX.
 #pragma once
 #include <string>
 
-#include "colossal/models/registry.h"
 #include "colossal/models/rotary_keys.h"
 
 namespace colossal::models {
@@ -20,7 +18,5 @@ struct NeoxSizes {
   /// Returns the number of features of a head that are rotated.
   int64_t turned(int64_t head_dim) const;
 };
-
-Architecture gpt_neox_architecture();
 
 }  // namespace colossal::models

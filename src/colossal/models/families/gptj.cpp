@@ -5,10 +5,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
-#include "colossal/models/fused_heads.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 
@@ -68,18 +68,25 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"mlp.fc_out"}}}});
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "GPT-J");
-  ModelShape s = sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("n_embd"), c.at<int64_t>("n_layer"),
-                       c.at<int64_t>("n_head"), c.at<int64_t>("rotary_dim"));
-  s.positions = c.at<int64_t>("n_positions");
-  s.ffn = c.value("n_inner", s.ffn);
-  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
-  s.dropout = c.value("resid_pdrop", 0.0);
-  s.tied = c.value("tie_word_embeddings", false);
-  s.own = GptjSizes{read_activation(c, "activation_function", "gelu_new"), c.at<int64_t>("rotary_dim")};
-  return s;
+void keys(FolderKeys& k, ModelShape& s, GptjSizes& own) {
+  k.required("vocab_size", s.vocabulary);
+  k.required("n_embd", s.hidden);
+  k.required("n_layer", s.layers);
+  k.required("n_head", s.heads);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.written("rotary", true);
+  k.required("rotary_dim", own.rotary_features);
+  k.required("n_positions", s.positions);
+  k.optional("n_inner", s.ffn, s.ffn);
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-5);
+  k.optional("resid_pdrop", s.dropout, 0.0);
+  k.written("embd_pdrop", s.dropout);
+  k.written("attn_pdrop", 0.0);
+  k.optional("tie_word_embeddings", s.tied, false);
+  activation_key(k, "activation_function", own.activation, "gelu_new");
 }
+
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "GPT-J"), keys); }
 
 void check_training(const FolderConfig& c, const ModelShape& s) {
   c.must_be_to_train("embd_pdrop", s.dropout);
@@ -87,23 +94,7 @@ void check_training(const FolderConfig& c, const ModelShape& s) {
 }
 
 nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<GptjSizes>();
-  nlohmann::json j{{"architectures", {"GPTJForCausalLM"}},
-                   {"model_type", "gptj"},
-                   {"vocab_size", s.vocabulary},
-                   {"n_embd", s.hidden},
-                   {"n_layer", s.layers},
-                   {"n_head", s.heads},
-                   {"n_positions", s.positions},
-                   {"n_inner", s.ffn},
-                   {"rotary", true},
-                   {"rotary_dim", own.rotary_features},
-                   {"activation_function", own.activation},
-                   {"layer_norm_epsilon", s.norm_epsilon},
-                   {"resid_pdrop", s.dropout},
-                   {"embd_pdrop", s.dropout},
-                   {"attn_pdrop", 0.0},
-                   {"tie_word_embeddings", s.tied}};
+  nlohmann::json j = write_folder("gptj", "GPTJForCausalLM", s, keys);
   write_tokens(j, s.vocabulary, 50256);
   return j;
 }

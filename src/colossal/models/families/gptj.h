@@ -1,10 +1,9 @@
-// GPT-J (Wang and Komatsuzaki 2021): attention and feed-forward layer read one norm, rotary positions rotate the first
-// features of each head, and the head has a bias.
+// The own keys of GPT-J.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "colossal/models/registry.h"
+#include "colossal/base/fields.h"
 
 namespace colossal::models {
 
@@ -14,7 +13,5 @@ struct GptjSizes {
   void fields(Fields& f);
   bool operator==(const GptjSizes&) const = default;
 };
-
-Architecture gptj_architecture();
 
 }  // namespace colossal::models

@@ -2,6 +2,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/shape_parts.h"
@@ -82,30 +83,38 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   return names_in_folder(s, llama_layout_names(mixtral_names()));
 }
 
-ModelShape mixtral_from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Mixtral");
-  ModelShape s = read_llama_layout(c, {.kv_heads = 8, .norm_epsilon = 1e-5});
-  s.own = LlamaSizes{.layout = read_llama_keys(c, {.whole = true, .theta = 1e6}),
-                     .window = c.value("sliding_window", int64_t{0}),
-                     .experts = read_mixtral_experts(c)};
-  return s;
+/// A family of folders: its name in messages, its model_type, its class in transformers, and its rows.
+struct Folder {
+  const char *name, *model_type, *architecture;
+  void (*keys)(FolderKeys&, ModelShape&, LlamaSizes&);
+};
+
+void llama_keys(FolderKeys& k, ModelShape& s, LlamaSizes& own) {
+  llama_layout_keys(k, s, own.layout);
+  k.optional("attention_bias", own.attention_bias, false);
+  k.optional("mlp_bias", own.mlp_bias, false);
 }
 
+void mistral_keys(FolderKeys& k, ModelShape& s, LlamaSizes& own) {
+  llama_layout_keys(k, s, own.layout, {.kv_heads = 8, .null_means_all_heads = false});
+  k.or_null("sliding_window", own.window, 4096);
+}
+
+void mixtral_keys(FolderKeys& k, ModelShape& s, LlamaSizes& own) {
+  const RotaryReading rotary{.whole = true, .theta = 1e6};
+  llama_layout_keys(k, s, own.layout, {.kv_heads = 8, .norm_epsilon = 1e-5, .rotary = rotary});
+  k.or_null("sliding_window", own.window, 0);
+  mixtral_expert_keys(k, s, own.experts);
+}
+
+constexpr Folder kLlama{"LLaMA", "llama", "LlamaForCausalLM", llama_keys},
+    kMistral{"Mistral", "mistral", "MistralForCausalLM", mistral_keys},
+    kMixtral{"Mixtral", "mixtral", "MixtralForCausalLM", mixtral_keys};
+
 ModelShape from_json(const nlohmann::json& j) {
-  if (j.at("model_type") == "mixtral") return mixtral_from_json(j);
-  const bool is_mistral = j.at("model_type") == "mistral";
-  const FolderConfig c(j, is_mistral ? "Mistral" : "LLaMA");
-  ModelShape s = read_llama_layout(
-      c, is_mistral ? LlamaLayoutDefaults{.kv_heads = 8, .null_means_all_heads = false} : LlamaLayoutDefaults{});
-  LlamaSizes own{.layout = read_llama_keys(c)};
-  if (is_mistral) {
-    own.window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
-  } else {
-    own.attention_bias = c.value("attention_bias", false);
-    own.mlp_bias = c.value("mlp_bias", false);
-  }
-  s.own = own;
-  return s;
+  for (const Folder& folder : {kMistral, kMixtral})
+    if (j.at("model_type") == folder.model_type) return read_folder(FolderConfig(j, folder.name), folder.keys);
+  return read_folder(FolderConfig(j, kLlama.name), kLlama.keys);
 }
 
 void check_training(const FolderConfig& c, const ModelShape& s) {
@@ -113,25 +122,11 @@ void check_training(const FolderConfig& c, const ModelShape& s) {
   if (s.own.as<LlamaSizes>().experts.count > 0) c.must_be_to_train("router_jitter_noise", 0);
 }
 
-nlohmann::json mixtral_to_json(const ModelShape& s, const LlamaSizes& own) {
-  require_mixtral(own);
-  nlohmann::json j = write_llama_layout(s, own.layout, "mixtral", "MixtralForCausalLM");
-  j["sliding_window"] = own.window > 0 ? nlohmann::json(own.window) : nlohmann::json();
-  write_mixtral_experts(s, own.experts, j);
-  return j;
-}
-
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<LlamaSizes>();
-  if (own.experts.count > 0) return mixtral_to_json(s, own);
-  const bool is_mistral = own.window > 0;
-  nlohmann::json j = write_llama_layout(s, own.layout, is_mistral ? "mistral" : "llama",
-                                        is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM");
-  if (is_mistral)
-    j["sliding_window"] = own.window;
-  else
-    j.update({{"attention_bias", own.attention_bias}, {"mlp_bias", own.mlp_bias}});
-  return j;
+  if (own.experts.count > 0) require_mixtral(own);
+  const Folder& folder = own.experts.count > 0 ? kMixtral : own.window > 0 ? kMistral : kLlama;
+  return write_folder(folder.model_type, folder.architecture, s, folder.keys);
 }
 
 }  // namespace llama

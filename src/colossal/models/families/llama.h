@@ -1,9 +1,7 @@
-// LLaMA 1 to 3 (arXiv:2302.13971): pre-norm blocks, RMSNorm, SwiGLU, rotary positions, grouped queries. With a sliding
-// window, it is Mistral (arXiv:2310.06825); with experts, Mixtral (arXiv:2401.04088).
+// The own keys of the LLaMA family.
 #pragma once
 #include "colossal/models/expert_keys.h"
 #include "colossal/models/llama_layout.h"
-#include "colossal/models/registry.h"
 
 namespace colossal::models {
 
@@ -16,7 +14,5 @@ struct LlamaSizes {
   void fields(Fields& f);
   bool operator==(const LlamaSizes&) const = default;
 };
-
-Architecture llama_architecture();
 
 }  // namespace colossal::models

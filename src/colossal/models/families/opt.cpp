@@ -3,6 +3,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -87,50 +88,37 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                        {"mlp.down", {"fc2"}}}});
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "OPT");
-  ModelShape s = sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
-                       c.at<int64_t>("num_attention_heads"));
-  s.ffn = c.at<int64_t>("ffn_dim");
-  s.positions = c.at<int64_t>("max_position_embeddings");
-  s.dropout = c.value("dropout", 0.1);
-  s.tied = c.value("tie_word_embeddings", true);
-  const int64_t features = c.value("word_embed_proj_dim", s.hidden);
-  const bool norm_first = c.value("do_layer_norm_before", true);
-  s.own = OptSizes{.activation = read_activation(c, "activation_function", "relu"),
-                   .norm_first = norm_first,
-                   .final_norm = !norm_first || !c.value("_remove_final_layer_norm", false),
-                   .bias = c.value("enable_bias", true),
-                   .word_features = features == s.hidden ? 0 : features};
-  c.must_be("layer_norm_elementwise_affine", true);
-  return s;
+void keys(FolderKeys& k, ModelShape& s, OptSizes& own) {
+  k.required("vocab_size", s.vocabulary);
+  k.required("hidden_size", s.hidden);
+  k.required("num_hidden_layers", s.layers);
+  k.required("num_attention_heads", s.heads);
+  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  k.required("ffn_dim", s.ffn);
+  k.required("max_position_embeddings", s.positions);
+  k.optional("dropout", s.dropout, 0.1);
+  k.written("attention_dropout", 0.0);
+  k.written("layerdrop", 0.0);
+  k.optional("tie_word_embeddings", s.tied, true);
+  int64_t features = own.word_features == 0 ? s.hidden : own.word_features;
+  k.optional("word_embed_proj_dim", features, s.hidden);
+  own.word_features = features == s.hidden ? 0 : features;
+  k.optional("do_layer_norm_before", own.norm_first, true);
+  activation_key(k, "activation_function", own.activation, "relu");
+  bool lacks_norm = !own.final_norm;
+  if (k.writes() || own.norm_first) k.optional("_remove_final_layer_norm", lacks_norm, false);
+  own.final_norm = !lacks_norm;
+  k.optional("enable_bias", own.bias, true);
+  k.fixed("layer_norm_elementwise_affine", true);
 }
+
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "OPT"), keys); }
 
 void check_training(const FolderConfig& c, const ModelShape&) {
   for (const char* key : {"attention_dropout", "layerdrop"}) c.must_be_to_train(key, 0);
 }
 
-nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<OptSizes>();
-  return {{"architectures", {"OPTForCausalLM"}},
-          {"model_type", "opt"},
-          {"vocab_size", s.vocabulary},
-          {"hidden_size", s.hidden},
-          {"num_hidden_layers", s.layers},
-          {"num_attention_heads", s.heads},
-          {"ffn_dim", s.ffn},
-          {"max_position_embeddings", s.positions},
-          {"word_embed_proj_dim", own.word_features == 0 ? s.hidden : own.word_features},
-          {"do_layer_norm_before", own.norm_first},
-          {"_remove_final_layer_norm", !own.final_norm},
-          {"enable_bias", own.bias},
-          {"layer_norm_elementwise_affine", true},
-          {"activation_function", own.activation},
-          {"dropout", s.dropout},
-          {"attention_dropout", 0.0},
-          {"layerdrop", 0.0},
-          {"tie_word_embeddings", s.tied}};
-}
+nlohmann::json to_json(const ModelShape& s) { return write_folder("opt", "OPTForCausalLM", s, keys); }
 
 }  // namespace opt
 

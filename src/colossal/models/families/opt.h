@@ -1,9 +1,9 @@
-// OPT (arXiv:2205.01068): learned positions that start at row 2 of their table, and ReLU.
+// The own keys of OPT.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "colossal/models/registry.h"
+#include "colossal/base/fields.h"
 
 namespace colossal::models {
 
@@ -18,7 +18,5 @@ struct OptSizes {
   void fields(Fields& f);
   bool operator==(const OptSizes&) const = default;
 };
-
-Architecture opt_architecture();
 
 }  // namespace colossal::models

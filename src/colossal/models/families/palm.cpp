@@ -1,9 +1,8 @@
-#include "colossal/models/families/palm.h"
-
 #include <cmath>
 #include <memory>
 
 #include "colossal/base/error.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/decoder.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"

@@ -1,11 +1,19 @@
-#include "colossal/models/families/phi3.h"
-
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/llama_layout.h"
 #include "colossal/models/shape_parts.h"
 
 namespace colossal::models {
+
+struct Phi3Sizes {
+  LlamaLayoutKeys layout{};
+  double rotary = 1;   ///< share of each head that is rotated
+  int64_t window = 0;  ///< positions to which a token attends, including itself; 0 = all before it
+  void fields(Fields& f);
+  bool operator==(const Phi3Sizes&) const = default;
+};
 
 void Phi3Sizes::fields(Fields& f) {
   layout.fields(f);
@@ -47,29 +55,24 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
       s, llama_layout_names({{"attention.qkv", {"self_attn.qkv_proj"}}, {"mlp.gate_up", {"mlp.gate_up_proj"}}}));
 }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Phi-3");
-  ModelShape s = read_llama_layout(c);
-  s.norm_epsilon = c.value("rms_norm_eps", 1e-5);
-  const RotaryReading reading{.renamed = {{"su", "longrope"}, {"yarn", "longrope"}}, .original = 4096};
-  s.own = Phi3Sizes{.layout = read_llama_keys(c, reading),
-                    .rotary = read_rotary_share(c, "partial_rotary_factor", 1),
-                    .window = c.value("sliding_window", int64_t{0})};
-  return s;
+void keys(FolderKeys& k, ModelShape& s, Phi3Sizes& own) {
+  const RotaryReading rotary{.renamed = {{"su", "longrope"}, {"yarn", "longrope"}}, .original = 4096};
+  llama_layout_keys(k, s, own.layout, {.norm_epsilon = 1e-5, .rotary = rotary});
+  const int64_t original = own.layout.rotary.scaling.original_positions;
+  k.written("original_max_position_embeddings", original > 0 ? original : s.positions);
+  rotary_share_key(k, "partial_rotary_factor", own.rotary, 1);
+  k.or_null("sliding_window", own.window, 0);
 }
+
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "Phi-3"), keys); }
 
 void check_training(const FolderConfig& c, const ModelShape&) {
   for (const char* key : {"attention_dropout", "resid_pdrop"}) c.must_be_to_train(key, 0);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<Phi3Sizes>();
-  nlohmann::json j = write_llama_layout(s, own.layout, "phi3", "Phi3ForCausalLM");
-  const int64_t original = own.layout.rotary.scaling.original_positions;
-  j["original_max_position_embeddings"] = original > 0 ? original : s.positions;
-  j["partial_rotary_factor"] = own.rotary;
+  nlohmann::json j = write_folder("phi3", "Phi3ForCausalLM", s, keys);
   write_tokens(j, s.vocabulary, 32000);
-  j["sliding_window"] = own.window > 0 ? nlohmann::json(own.window) : nlohmann::json();
   return j;
 }
 

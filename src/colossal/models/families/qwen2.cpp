@@ -1,9 +1,17 @@
-#include "colossal/models/families/qwen2.h"
-
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/folder_config.h"
+#include "colossal/models/llama_layout.h"
+#include "colossal/models/window_keys.h"
 
 namespace colossal::models {
+
+struct Qwen2Sizes {
+  LlamaLayoutKeys layout{};
+  WindowKeys windows{};
+  void fields(Fields& f);
+  bool operator==(const Qwen2Sizes&) const = default;
+};
 
 void Qwen2Sizes::fields(Fields& f) {
   layout.fields(f);
@@ -39,19 +47,14 @@ std::vector<Preset> presets() {
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names_in_folder(s, llama_layout_names()); }
 
-ModelShape from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Qwen2");
-  ModelShape s = read_llama_layout(c, {.kv_heads = 32});
-  s.own = Qwen2Sizes{.layout = read_llama_keys(c), .windows = read_qwen_windows(c, s.layers)};
-  return s;
+void keys(FolderKeys& k, ModelShape& s, Qwen2Sizes& own) {
+  llama_layout_keys(k, s, own.layout, {.kv_heads = 32});
+  qwen_window_keys(k, own.windows, s.layers);
 }
 
-nlohmann::json to_json(const ModelShape& s) {
-  const auto own = s.own.as<Qwen2Sizes>();
-  nlohmann::json j = write_llama_layout(s, own.layout, "qwen2", "Qwen2ForCausalLM");
-  write_qwen_windows(own.windows, s.layers, j);
-  return j;
-}
+ModelShape from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "Qwen2"), keys); }
+
+nlohmann::json to_json(const ModelShape& s) { return write_folder("qwen2", "Qwen2ForCausalLM", s, keys); }
 
 }  // namespace qwen2
 

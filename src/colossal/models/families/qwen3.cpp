@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/expert_folder.h"
 #include "colossal/models/folder_config.h"
 
@@ -66,41 +67,29 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   return names_in_folder(s, llama_layout_names(qwen_moe_names()));
 }
 
-ModelShape moe_from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "Qwen3-MoE");
-  ModelShape s = read_llama_layout(c, {.kv_heads = 4, .null_means_all_heads = false});
-  // The class does not read max_window_layers and layer_types.
-  const bool slides = c.value("use_sliding_window", false) && !c.says_null("sliding_window");
-  s.own = Qwen3Sizes{.layout = read_llama_keys(c),
-                     .attention_bias = c.value("attention_bias", false),
-                     .windows = {.window = slides ? c.value("sliding_window", int64_t{4096}) : 0},
-                     .experts = read_qwen_moe_experts(c, s.layers)};
-  return s;
+void keys(FolderKeys& k, ModelShape& s, Qwen3Sizes& own) {
+  llama_layout_keys(k, s, own.layout, {.kv_heads = 32, .head_dim = 128});
+  k.optional("attention_bias", own.attention_bias, false);
+  qwen_window_keys(k, own.windows, s.layers);
+}
+
+void moe_keys(FolderKeys& k, ModelShape& s, Qwen3Sizes& own) {
+  llama_layout_keys(k, s, own.layout, {.kv_heads = 4, .null_means_all_heads = false});
+  k.optional("attention_bias", own.attention_bias, false);
+  qwen_window_size_keys(k, own.windows);  // the class does not read max_window_layers and layer_types
+  qwen_moe_expert_keys(k, s, own.experts);
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  if (j.at("model_type") == "qwen3_moe") return moe_from_json(j);
-  const FolderConfig c(j, "Qwen3");
-  ModelShape s = read_llama_layout(c, {.kv_heads = 32});
-  if (!c.has("head_dim")) s.head_dim = 128;
-  s.own = Qwen3Sizes{.layout = read_llama_keys(c),
-                     .attention_bias = c.value("attention_bias", false),
-                     .windows = read_qwen_windows(c, s.layers)};
-  return s;
+  if (j.at("model_type") == "qwen3_moe") return read_folder(FolderConfig(j, "Qwen3-MoE"), moe_keys);
+  return read_folder(FolderConfig(j, "Qwen3"), keys);
 }
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Qwen3Sizes>();
-  const bool is_mixture = own.experts.count > 0;
-  if (is_mixture) require_qwen_moe(own);
-  nlohmann::json j = write_llama_layout(s, own.layout, is_mixture ? "qwen3_moe" : "qwen3",
-                                        is_mixture ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM");
-  j["attention_bias"] = own.attention_bias;
-  write_qwen_windows(own.windows, s.layers, j);
-  if (!is_mixture) return j;
-  for (const char* unread : {"max_window_layers", "layer_types"}) j.erase(unread);
-  write_qwen_moe_experts(s, own.experts, j);
-  return j;
+  if (own.experts.count == 0) return write_folder("qwen3", "Qwen3ForCausalLM", s, keys);
+  require_qwen_moe(own);
+  return write_folder("qwen3_moe", "Qwen3MoeForCausalLM", s, moe_keys);
 }
 
 }  // namespace qwen3

@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
-#include "colossal/models/families/t5_folder.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"

@@ -14,13 +14,30 @@
 //   const models::Stage encoder{.last = s.layers - s.own.as<models::T5Sizes>().decoder_layers, .ends = false};
 //   const at::Tensor read = models::run_stage(model, encoder, {}, step)[1];       // [B, S, H], normed
 #pragma once
-#include "colossal/models/families/t5_sizes.h"
+#include <cstdint>
+#include <string>
+
 #include "colossal/models/registry.h"
 
 namespace colossal::models {
 
-/// Returns the architecture. Dropout applies after the embedding, on each branch and after the norm of each stack.
-/// Attention weights and the inside of feed-forward layers have none.
-Architecture t5_architecture();
+/// The own keys.
+struct T5Sizes {
+  int64_t decoder_layers = 0;  ///< decoder layers, the last ones of ModelShape::layers; 0 = half
+  int64_t source_tokens = 0;   ///< source tokens of a row if no step sets them; 0 = half
+  int64_t start_id = 0;        ///< token id that the decoder reads before an answer, and padding of rows
+  /// Number of buckets of relative positions, and the distance from which on all share the last (nn::RelativeBuckets)
+  int64_t buckets = 32, max_distance = 128;
+  std::string activation = "relu";
+  bool gated = false;
+  bool scaled_head = true;  ///< whether the head's input is divided by the square root of hidden
+  void fields(Fields& f);
+  bool operator==(const T5Sizes&) const = default;
+};
+
+/// Returns the reader of the folders of v1.0 and v1.1 (Flan). Our positions are twice a folder's n_positions: that many
+/// for source and answer each. They are only a limit of ours, because T5's positions are relative. `dropout_rate` is
+/// the shape's dropout.
+HuggingFace t5_folder();
 
 }  // namespace colossal::models

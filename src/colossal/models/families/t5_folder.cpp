@@ -1,17 +1,13 @@
-#include "colossal/models/families/t5_folder.h"
-
 #include <algorithm>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
-#include "colossal/models/families/t5_sizes.h"
+#include "colossal/models/families/t5.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
 namespace {
-
-constexpr const char* kForward = "feed_forward_proj";
 
 /// Adds the names of one block. The folder numbers its branches: attention, attention to the source (decoder only),
 /// feed-forward.
@@ -61,10 +57,17 @@ std::vector<nn::ExternalName> t5_names(const ModelShape& s) {
   return names;
 }
 
-/// Reads `relu`, or for gates `gated-gelu`, whose GELU is the tanh approximation despite its name.
-void read_feed_forward(const FolderConfig& c, T5Sizes& own) {
+/// The row of the activation: `relu`, or for gates `gated-gelu`, whose GELU is the tanh approximation despite its name.
+void feed_forward_key(FolderKeys& k, T5Sizes& own) {
   constexpr std::string_view kGated = "gated-";
-  const std::string name = c.value(kForward, "relu");
+  constexpr const char* kForward = "feed_forward_proj";
+  // after `gated-`, the name of the exact GELU means the tanh approximation
+  std::string name = !own.gated                     ? own.activation
+                     : own.activation == "gelu_new" ? "gated-gelu"
+                     : own.activation == "gelu"     ? "gated-gelu_python"
+                                                    : "gated-" + own.activation;
+  k.optional(kForward, name, "relu");
+  if (k.writes()) return;
   own.gated = name.starts_with(kGated);
   own.activation = name == "gated-gelu" ? "gelu_new" : own.gated ? name.substr(kGated.size()) : name;
   const auto is_it = [&](const ops::Activation& known) { return known.name == own.activation; };
@@ -72,64 +75,38 @@ void read_feed_forward(const FolderConfig& c, T5Sizes& own) {
           " must be a known activation, or `gated-` and one: got ", name);
 }
 
-ModelShape t5_from_json(const nlohmann::json& j) {
-  const FolderConfig c(j, "T5");
-  c.must_be("is_decoder", false);
-  c.must_be("is_encoder_decoder", true);
-  T5Sizes own;
-  const auto encoder = c.at<int64_t>("num_layers");
-  own.decoder_layers = c.value("num_decoder_layers", encoder);
-  own.buckets = c.value("relative_attention_num_buckets", int64_t{32});
-  own.max_distance = c.value("relative_attention_max_distance", int64_t{128});
-  own.start_id = c.value("decoder_start_token_id", c.value("pad_token_id", int64_t{0}));
-  read_feed_forward(c, own);
+void t5_keys(FolderKeys& k, ModelShape& s, T5Sizes& own) {
+  k.only("is_decoder", false);
+  k.fixed("is_encoder_decoder", true);
+  int64_t encoder = s.layers - own.decoder_layers, positions = std::max<int64_t>(1, s.positions / 2);
+  k.required("num_layers", encoder);
+  k.optional("num_decoder_layers", own.decoder_layers, encoder);
+  s.layers = encoder + own.decoder_layers;
+  k.optional("relative_attention_num_buckets", own.buckets, 32);
+  k.optional("relative_attention_max_distance", own.max_distance, 128);
+  int64_t padding = own.start_id;
+  k.optional("pad_token_id", padding, 0);
+  k.optional("decoder_start_token_id", own.start_id, padding);
+  feed_forward_key(k, own);
   // Current versions of transformers always tie the tables, and store in another key whether the head's input is
   // scaled.
-  const bool tied = c.value("tie_word_embeddings", true);
-  own.scaled_head = c.value("scale_decoder_outputs", tied);
-  return {.vocabulary = c.at<int64_t>("vocab_size"),
-          .hidden = c.at<int64_t>("d_model"),
-          .layers = encoder + own.decoder_layers,
-          .heads = c.at<int64_t>("num_heads"),
-          .kv_heads = c.at<int64_t>("num_heads"),
-          .head_dim = c.at<int64_t>("d_kv"),
-          .ffn = c.at<int64_t>("d_ff"),
-          .positions = 2 * c.value("n_positions", int64_t{512}),
-          .norm_epsilon = c.value("layer_norm_epsilon", 1e-6),
-          .dropout = c.value("dropout_rate", 0.1),
-          .tied = tied,
-          .own = own};
+  k.optional("tie_word_embeddings", s.tied, true);
+  k.omitted("scale_decoder_outputs", own.scaled_head, s.tied);
+  k.required("vocab_size", s.vocabulary);
+  k.required("d_model", s.hidden);
+  k.required("num_heads", s.heads);
+  s.kv_heads = s.heads;
+  k.required("d_kv", s.head_dim);
+  k.required("d_ff", s.ffn);
+  k.optional("n_positions", positions, 512);
+  s.positions = 2 * positions;
+  k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-6);
+  k.optional("dropout_rate", s.dropout, 0.1);
 }
 
-nlohmann::json t5_to_json(const ModelShape& s) {
-  const auto own = s.own.as<T5Sizes>();
-  // after `gated-`, the name of the exact GELU means the tanh approximation
-  const std::string activation = !own.gated                     ? own.activation
-                                 : own.activation == "gelu_new" ? "gelu"
-                                 : own.activation == "gelu"     ? "gelu_python"
-                                                                : own.activation;
-  nlohmann::json config{{"architectures", {"T5ForConditionalGeneration"}},
-                        {"model_type", "t5"},
-                        {"is_encoder_decoder", true},
-                        {"vocab_size", s.vocabulary},
-                        {"d_model", s.hidden},
-                        {"d_kv", s.head_dim},
-                        {"d_ff", s.ffn},
-                        {"num_layers", s.layers - own.decoder_layers},
-                        {"num_decoder_layers", own.decoder_layers},
-                        {"num_heads", s.heads},
-                        {"n_positions", std::max<int64_t>(1, s.positions / 2)},
-                        {"relative_attention_num_buckets", own.buckets},
-                        {"relative_attention_max_distance", own.max_distance},
-                        {"layer_norm_epsilon", s.norm_epsilon},
-                        {"dropout_rate", s.dropout},
-                        {kForward, own.gated ? "gated-" + activation : activation},
-                        {"pad_token_id", own.start_id},
-                        {"decoder_start_token_id", own.start_id},
-                        {"tie_word_embeddings", s.tied}};
-  if (s.tied != own.scaled_head) config["scale_decoder_outputs"] = own.scaled_head;
-  return config;
-}
+ModelShape t5_from_json(const nlohmann::json& j) { return read_folder(FolderConfig(j, "T5"), t5_keys); }
+
+nlohmann::json t5_to_json(const ModelShape& s) { return write_folder("t5", "T5ForConditionalGeneration", s, t5_keys); }
 
 /// Returns a copy of the shared table. It must be equal whatever tie_word_embeddings says, because that ties only the
 /// head.

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
+#include "colossal/models/built_in.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -44,6 +45,7 @@ struct Kind {
 };
 constexpr Kind kVit{"ViT", "vit", "ViTForImageClassification", 1};
 constexpr Kind kDeit{"DeiT", "deit", "DeiTForImageClassification", 2};
+constexpr const char* kScoreDropout = "attention_probs_dropout_prob";
 constexpr const char* kWithTeacher = "DeiTForImageClassificationWithTeacher";  // a DeiT with two heads
 
 Task task(const ModelShape& s) {
@@ -192,52 +194,49 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"output.dense"}}}});
 }
 
+void keys(FolderKeys& k, ModelShape& s, VitSizes& image) {
+  k.required("image_size", image.side);
+  k.optional("num_channels", image.channels, 3);
+  k.required("patch_size", image.patch);
+  activation_key(k, "hidden_act", image.activation, "gelu");
+  k.optional("qkv_bias", image.qkv_bias, true);
+  require(image.side > 0 && image.side <= kMaxSide, "model", "image_size must be in [1, ", kMaxSide, "]: got ",
+          image.side);
+  require(image.patch <= 0 || image.side % image.patch == 0, "model",
+          "image_size of config.json must be a multiple of patch_size: got ", image.side, " and ", image.patch);
+  k.required("hidden_size", s.hidden);
+  k.required("num_hidden_layers", s.layers);
+  k.required("num_attention_heads", s.heads);
+  if (k.reads()) s.kv_heads = s.heads;
+  if (k.reads()) s.head_dim = s.hidden / std::max<int64_t>(1, s.heads);  // validate() refuses values that do not fit
+  k.required("intermediate_size", s.ffn);
+  k.optional("layer_norm_eps", s.norm_epsilon, 1e-12);
+  k.optional("hidden_dropout_prob", s.dropout, 0.0);
+  k.written(kScoreDropout, 0.0);
+  s.tied = false;
+}
+
 template <const Kind& kind>
 ModelShape from_json(const nlohmann::json& j) {
   const Classes known = classes_of(j);
   const FolderConfig c(j, kind.family);
   const auto made = c.value("architectures", std::vector<std::string>());
-  const VitSizes image{.side = c.at<int64_t>("image_size"),
-                       .channels = c.value("num_channels", int64_t{3}),
-                       .patch = c.at<int64_t>("patch_size"),
-                       .classes = known.count,
-                       .class_names = known.names,
-                       .activation = read_activation(c, "hidden_act", "gelu"),
-                       .qkv_bias = c.value("qkv_bias", true),
-                       .distillation_head = std::find(made.begin(), made.end(), kWithTeacher) != made.end()};
-  require(image.side > 0 && image.side <= kMaxSide, "model", "image_size must be in [1, ", kMaxSide, "]: got ",
-          image.side);
-  require(image.patch <= 0 || image.side % image.patch == 0, "model",
-          "image_size of config.json must be a multiple of patch_size: got ", image.side, " and ", image.patch);
-  ModelShape s = sized(image, c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
-                       std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("intermediate_size"));
-  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // validate() refuses values that do not fit
-  s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
-  s.dropout = c.value("hidden_dropout_prob", 0.0);
+  ModelShape s = read_folder(c, keys);
+  auto image = s.own.as<VitSizes>();
+  image.classes = known.count;
+  image.class_names = known.names;
+  image.distillation_head = std::find(made.begin(), made.end(), kWithTeacher) != made.end();
+  s.own = image;
   return s;
 }
 
-void check_training(const FolderConfig& c, const ModelShape&) {
-  c.must_be_to_train("attention_probs_dropout_prob", 0);
-}
+void check_training(const FolderConfig& c, const ModelShape&) { c.must_be_to_train(kScoreDropout, 0); }
 
 template <const Kind& kind>
 nlohmann::json to_json(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
-  nlohmann::json j{{"architectures", {image.distillation_head ? kWithTeacher : kind.transformers_class}},
-                   {"model_type", kind.model_type},
-                   {"image_size", image.side},
-                   {"patch_size", image.patch},
-                   {"num_channels", image.channels},
-                   {"hidden_size", s.hidden},
-                   {"num_hidden_layers", s.layers},
-                   {"num_attention_heads", s.heads},
-                   {"intermediate_size", s.ffn},
-                   {"hidden_act", image.activation},
-                   {"layer_norm_eps", s.norm_epsilon},
-                   {"hidden_dropout_prob", s.dropout},
-                   {"attention_probs_dropout_prob", 0.0},
-                   {"qkv_bias", image.qkv_bias}};
+  nlohmann::json j =
+      write_folder(kind.model_type, image.distillation_head ? kWithTeacher : kind.transformers_class, s, keys);
   write_classes({image.classes, image.class_names}, j);
   return j;
 }

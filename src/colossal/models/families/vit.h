@@ -1,7 +1,10 @@
-// Vision Transformer (arXiv:2010.11929): patches, a class token, learned positions, pre-norm blocks without a causal
-// mask, exact GELU. Also DeiT (arXiv:2012.12877), which has a second learned token after the first, for distillation.
+// The own keys of ViT and DeiT.
 #pragma once
-#include "colossal/models/registry.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/base/fields.h"
 
 namespace colossal::models {
 
@@ -18,11 +21,5 @@ struct VitSizes {
   void fields(Fields& f);
   bool operator==(const VitSizes&) const = default;
 };
-
-Architecture vit_architecture();
-/// Returns the architecture DeiT, whose attention includes the distillation token. The head reads the class token, as
-/// in DeiTForImageClassification. With VitSizes::distillation_head a second head reads the distillation token, and the
-/// logits are the mean of both heads, as in DeiTForImageClassificationWithTeacher.
-Architecture deit_architecture();
 
 }  // namespace colossal::models

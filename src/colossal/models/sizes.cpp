@@ -1,7 +1,8 @@
-#include "colossal/models/own_ranges.h"
+#include "colossal/models/sizes.h"
 
 #include <algorithm>
 
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 
@@ -31,9 +32,7 @@ class RangeChecker : public Fields {
   static void check(const std::string& name, const Field& field, const std::string& value) {
     if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
       return;
-    std::string all;
-    for (const std::string& choice : field.choices) all += (all.empty() ? "" : ", ") + choice;
-    throw Error("model", concat(name, " must be one of ", all, ": got ", printable(value)));
+    throw Error("model", concat(name, " must be one of ", join(field.choices), ": got ", printable(value)));
   }
   template <class Element>
   static void check(const std::string& name, const Field& field, const std::vector<Element>& values) {
