@@ -47,7 +47,7 @@ Result run(const Case& c, double factor = 1) {
   const at::Tensor x = there({c.rows, c.in}, 1).requires_grad_(), dy = there({c.rows, c.out}, 4);
   const Parameter weight{.name = "w", .value = there({c.out, c.in}, 2).requires_grad_(), .hidden_matrix = true};
   const at::Tensor bias = c.bias ? there({c.out}, 3).requires_grad_() : at::Tensor();
-  Fp8Layers fp8(c.recipe);
+  Fp8Products fp8(c.recipe);
   Parameters parameters({}, {.device = test::accelerator()});
   const auto product = fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight, parameters);
   const test::CalledOperators called;
@@ -139,7 +139,7 @@ Tensors split_layers() {
     const auto there = [&](at::IntArrayRef shape, uint64_t seed) {
       return normal(shape, 10 * seed + static_cast<uint64_t>(world.rank())).to(at::kBFloat16).to(device);
     };
-    Fp8Layers fp8({});
+    Fp8Products fp8({});
     nn::Parameters parameters(mesh.coordinates(), {.device = device});
     for (const auto& inner : {layout.expand.product, layout.contract.product}) {
       const Parameter weight{.name = "w", .value = there({16, 48}, 2), .hidden_matrix = true};

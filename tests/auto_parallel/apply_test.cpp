@@ -15,7 +15,7 @@
 #include "colossal/plan/strategies.h"
 #include "support/tolerance.h"
 
-namespace colossal::automatic::apply_test {
+namespace colossal::auto_parallel::apply_test {
 namespace {
 
 at::Tensor counted(const std::vector<int64_t>& shape) {
@@ -227,4 +227,4 @@ TEST(RunningNodes, RunACallOnceForTheResultWithAGradient) {
 }
 
 }  // namespace
-}  // namespace colossal::automatic::apply_test
+}  // namespace colossal::auto_parallel::apply_test

@@ -15,7 +15,7 @@
 #include "colossal/plan/strategies.h"
 #include "support/tolerance.h"
 
-namespace colossal::automatic::block_operators_test {
+namespace colossal::auto_parallel::block_operators_test {
 namespace {
 
 using Arguments = std::vector<c10::IValue>;
@@ -312,4 +312,4 @@ TEST(RunOnBlocks, ReshapesBlocks) {
 }
 
 }  // namespace
-}  // namespace colossal::automatic::block_operators_test
+}  // namespace colossal::auto_parallel::block_operators_test

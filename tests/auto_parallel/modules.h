@@ -12,7 +12,7 @@
 
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::automatic::test {
+namespace colossal::auto_parallel::test {
 
 /// Fills the parameters with values of a sine. No random generator: modules of several ranks are made concurrently.
 inline void fill(torch::nn::Module& module, double phase = 0) {
@@ -222,4 +222,4 @@ Loss loss_of(Module& module) {
   return [&module](const std::vector<at::Tensor>& in) { return module.loss(in); };
 }
 
-}  // namespace colossal::automatic::test
+}  // namespace colossal::auto_parallel::test

@@ -13,7 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/plan/solver.h"
 
-namespace colossal::automatic::test {
+namespace colossal::auto_parallel::test {
 namespace {
 
 using testing::Contains;
@@ -406,4 +406,4 @@ TEST(Trace, TracesLlamaWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace colossal::automatic::test
+}  // namespace colossal::auto_parallel::test

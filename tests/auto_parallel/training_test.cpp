@@ -29,7 +29,7 @@
 #include "support/thrown_message.h"
 #include "support/tolerance.h"
 
-namespace colossal::automatic::training_test {
+namespace colossal::auto_parallel::training_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -569,4 +569,4 @@ TEST(AutoTraining, LeavesGraphAndPlanInTheRunFolder) {
 }
 
 }  // namespace
-}  // namespace colossal::automatic::training_test
+}  // namespace colossal::auto_parallel::training_test

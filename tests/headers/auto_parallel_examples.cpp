@@ -23,9 +23,9 @@
 namespace colossal::header_examples {
 namespace {
 
-std::shared_ptr<automatic::test::Mlp> make_net() {
-  auto net = std::make_shared<automatic::test::Mlp>();
-  automatic::test::fill(*net);
+std::shared_ptr<auto_parallel::test::Mlp> make_net() {
+  auto net = std::make_shared<auto_parallel::test::Mlp>();
+  auto_parallel::test::fill(*net);
   net->to(at::kDouble);
   return net;
 }
@@ -69,7 +69,7 @@ TEST(HeaderExamples, Trace) {
   const at::Tensor points = net->inputs(8)[0], targets = net->inputs(8)[1];
   const std::string folder = testing::TempDir();
   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-  const automatic::TracedModule traced = automatic::trace(*net, loss, {points, targets});
+  const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
   plan::write_graph(traced.graph, folder + "/graph.json");
   EXPECT_EQ(plan::read_graph(folder + "/graph.json").nodes, traced.graph.nodes);
 }
@@ -77,7 +77,7 @@ TEST(HeaderExamples, Trace) {
 }  // namespace
 }  // namespace colossal::header_examples
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 using header_examples::make_net;
@@ -131,4 +131,4 @@ TEST(HeaderExamples, HeardCall) {
 }
 
 }  // namespace
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -127,7 +127,7 @@ TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
 /// Gathers chunks when they are used, and writes down the order of uses.
 struct NotedUses final : Placement {
   explicit NotedUses(std::vector<size_t>& uses) : order(uses) {}
-  Plan before_use(const Situation& now) override {
+  ChunkMoves before_use(const Situation& now) override {
     order.push_back(*now.timeline.current());
     return {};
   }
@@ -373,7 +373,7 @@ TEST(ChunkStore, GathersAllChunksAfterAFailedWait) {
 /// Starts the gather of a chunk that no operator uses, and keeps the chunk.
 struct GatherInVain final : Placement {
   explicit GatherInVain(size_t chunk) : chunk(chunk) {}
-  Plan before_use(const Situation&) override { return {{}, {chunk}}; }
+  ChunkMoves before_use(const Situation&) override { return {{}, {chunk}}; }
   std::vector<size_t> after_pass(const Situation&) override { return {}; }
   size_t chunk;
 };

@@ -18,15 +18,15 @@ TEST(GatherNext, KeepsTheChunkInUseAndTheNext) {
   const std::vector<int64_t> bytes(3, 1);
   const Numbers gathered{0, 1};
   for (const size_t chunk : {0, 1, 2}) timeline.used(chunk);
-  Plan plan = policy.before_use({timeline, gathered, bytes});  // the first pass has no predictions
-  EXPECT_EQ(plan.release, Numbers{0}) << "the one before stays";
-  EXPECT_EQ(plan.gather, Numbers{});
+  ChunkMoves moves = policy.before_use({timeline, gathered, bytes});  // the first pass has no predictions
+  EXPECT_EQ(moves.release, Numbers{0}) << "the one before stays";
+  EXPECT_EQ(moves.gather, Numbers{});
   timeline.end_pass();
   timeline.used(0);
   timeline.used(1);
-  plan = policy.before_use({timeline, gathered, bytes});
-  EXPECT_EQ(plan.release, Numbers{0});
-  EXPECT_EQ(plan.gather, Numbers{2});
+  moves = policy.before_use({timeline, gathered, bytes});
+  EXPECT_EQ(moves.release, Numbers{0});
+  EXPECT_EQ(moves.gather, Numbers{2});
   EXPECT_EQ(policy.after_pass({timeline, gathered, bytes}), gathered);
 }
 
@@ -54,12 +54,12 @@ TEST(GatherWithin, ReleasesTheFarthestUsesUntilTheOthersFit) {
 
 /// Releases all chunks that it may at every use.
 struct ReleaseAll final : Placement {
-  Plan before_use(const Situation& now) override { return {now.gathered, {}}; }
+  ChunkMoves before_use(const Situation& now) override { return {now.gathered, {}}; }
 };
 
 /// Releases no chunk, and gathers none early.
 struct KeepAll final : Placement {
-  Plan before_use(const Situation&) override { return {}; }
+  ChunkMoves before_use(const Situation&) override { return {}; }
 };
 
 struct Outcome {

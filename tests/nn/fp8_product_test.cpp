@@ -53,7 +53,7 @@ double scale_from(double amax, Fp8 format, const Fp8Recipe& recipe) {
 
 /// One layer with its leaves and an incoming gradient.
 struct Layer {
-  Layer(Fp8Layers& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
+  Layer(Fp8Products& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
       : weight{.name = name, .value = leaf({11, 7}, 2, type), .hidden_matrix = true},
         bias(leaf({11}, 3, type)),
         x(leaf({rows, 7}, 1, type)),
@@ -96,7 +96,7 @@ void expect_equal(const Tensors& actual, const Tensors& expected) {
 TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
   for (const auto type : kTypes)
     for (const Fp8Recipe& recipe : {Fp8Recipe{}, Fp8Recipe{.margin = 2}, Fp8Recipe{.power_of_two = false}}) {
-      Fp8Layers fp8(recipe);
+      Fp8Products fp8(recipe);
       Layer layer(fp8, type);
       const auto scale = [&](const at::Tensor& t, Fp8 format) { return scale_from(magnitude(t), format, recipe); };
       const auto expected =
@@ -109,7 +109,7 @@ TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
 }
 
 TEST(Fp8Product, KeepsEightBitOperandsExactly) {
-  Fp8Layers fp8({});
+  Fp8Products fp8({});
   Layer layer(fp8, at::kDouble);
   const at::NoGradGuard no_grad;
   for (at::Tensor* t : {&layer.x, &layer.weight.value, &layer.dy}) t->copy_((*t * 2).round());
@@ -122,7 +122,7 @@ TEST(Fp8Product, KeepsEightBitOperandsExactly) {
 }
 
 TEST(Fp8Product, KeepsOneBytePerInputElement) {
-  Fp8Layers fp8({});
+  Fp8Products fp8({});
   for (const auto type : kTypes) {
     Layer layer(fp8, type);
     Product::Saved saved;
@@ -144,7 +144,7 @@ TEST(Fp8Product, KeepsOneBytePerInputElement) {
 TEST(Fp8Product, FreesRecomputedInput) {
   for (const auto scaling : {Fp8Recipe::Scaling::Current, kDelayed})
     for (const bool defers : {false, true}) {
-      Fp8Layers fp8({.scaling = scaling});
+      Fp8Products fp8({.scaling = scaling});
       Layer layer(fp8, at::kFloat);
       int calls = 0;
       const Unary twice = [&](const at::Tensor& x) {
@@ -172,7 +172,7 @@ TEST(Fp8Product, FreesRecomputedInput) {
 }
 
 TEST(Fp8Product, DefersWeightGradientsBitwise) {
-  Fp8Layers fp8({.scaling = kDelayed});
+  Fp8Products fp8({.scaling = kDelayed});
   Layer layer(fp8, at::kFloat);
   const auto expected = layer.values_and_gradients();
   DeferredGradients deferred;
@@ -201,7 +201,7 @@ struct Delayed {
 double size_at(int step, int micro_batch) { return std::exp2(step * 5 % 7 - 3) * (1 + micro_batch); }
 
 void follow_history(const Fp8Recipe& recipe, at::ScalarType exactness) {
-  Fp8Layers fp8(recipe);
+  Fp8Products fp8(recipe);
   Layer layer(fp8, at::kDouble);
   Delayed x{recipe}, weight{recipe}, dy{recipe};
   ops::RankReduction alone;
@@ -232,7 +232,7 @@ TEST(Fp8Product, ComputesDelayedScalesFromHistory) {
 }
 
 TEST(Fp8Product, IgnoresPassesWithoutGradMode) {
-  Fp8Layers fp8({.scaling = kDelayed});
+  Fp8Products fp8({.scaling = kDelayed});
   Layer layer(fp8, at::kFloat);
   {
     const at::NoGradGuard no_grad;
@@ -244,7 +244,7 @@ TEST(Fp8Product, IgnoresPassesWithoutGradMode) {
 }
 
 TEST(Fp8Product, PropagatesNonFiniteValuesWithoutHistory) {
-  Fp8Layers fp8({.scaling = kDelayed, .history = 2});
+  Fp8Products fp8({.scaling = kDelayed, .history = 2});
   Layer layer(fp8, at::kFloat);
   ops::RankReduction alone;
   layer.values_and_gradients();
@@ -262,7 +262,7 @@ TEST(Fp8Product, PropagatesNonFiniteValuesWithoutHistory) {
 // The state is saved and loaded into another object, which then continues with the same bits. An object without the
 // state does not.
 TEST(Fp8Product, ResumesBitwiseFromState) {
-  const auto steps = [](Fp8Layers& fp8, Layer& layer, int first, int last) {
+  const auto steps = [](Fp8Products& fp8, Layer& layer, int first, int last) {
     ops::RankReduction alone;
     Tensors found;
     for (int step = first; step < last; ++step) {
@@ -277,7 +277,7 @@ TEST(Fp8Product, ResumesBitwiseFromState) {
   };
   // no powers of two, so that every difference of scales is visible
   const Fp8Recipe recipe{.scaling = kDelayed, .history = 4, .power_of_two = false};
-  Fp8Layers all(recipe), before(recipe), after(recipe), anew(recipe);
+  Fp8Products all(recipe), before(recipe), after(recipe), anew(recipe);
   Layer all_layer(all, at::kFloat), before_layer(before, at::kFloat), after_layer(after, at::kFloat),
       anew_layer(anew, at::kFloat);
   const auto expected = steps(all, all_layer, 0, 6);
@@ -288,13 +288,13 @@ TEST(Fp8Product, ResumesBitwiseFromState) {
   after.states()[0]->history.copy_(before.states()[0]->history);
   expect_equal(steps(after, after_layer, 4, 6), expected);
   EXPECT_FALSE(steps(anew, anew_layer, 5, 6)[0].equal(expected[0]));
-  EXPECT_TRUE(Fp8Layers({}).states().empty());
+  EXPECT_TRUE(Fp8Products({}).states().empty());
 }
 
 TEST(Fp8Product, WrapsOnlyLinearLayersOfBlocks) {
   for (const auto& [shape, up] :
        {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
-    Fp8Layers fp8({.scaling = kDelayed});
+    Fp8Products fp8({.scaling = kDelayed});
     Parameters parameters({}, {.products = {[&](auto product, const Parameter& weight, Parameters& parameters) {
                                  return fp8.wrap(std::move(product), weight, parameters);
                                }}});
@@ -312,7 +312,7 @@ TEST(Fp8Product, WrapsOnlyLinearLayersOfBlocks) {
 
 // A rank of a pipeline also declares the layers of other stages, but has no state for them.
 TEST(Fp8Product, KeepsNoStateForOtherStages) {
-  Fp8Layers fp8({.scaling = kDelayed});
+  Fp8Products fp8({.scaling = kDelayed});
   Parameters parameters(
       tensor::MeshCoordinates({{"pipeline", 2, 0}}),
       {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
@@ -332,7 +332,7 @@ TEST(Fp8Product, KeepsNoStateForOtherStages) {
 
 /// Trains a stack of three experts [8, 4] with the given rows of each, and returns its history [3, 3, steps].
 at::Tensor history_of_experts(const std::vector<ops::GroupEnds>& steps) {
-  Fp8Layers fp8({.scaling = kDelayed, .history = 4});
+  Fp8Products fp8({.scaling = kDelayed, .history = 4});
   Parameters parameters({}, {.seed = 3, .products = {[&](auto product, const Parameter& weight, Parameters& all) {
                                           return fp8.wrap(std::move(product), weight, all);
                                         }}});
@@ -373,7 +373,7 @@ TEST(Fp8Product, KeepsTheHistoryOfExpertsWithoutTokens) {
 }
 
 TEST(Fp8Product, RefusesEmptyHistory) {
-  EXPECT_EQ(test::thrown_message([] { Fp8Layers({.history = 0}); }),
+  EXPECT_EQ(test::thrown_message([] { Fp8Products({.history = 0}); }),
             "[precision] the amax history of fp8 must hold at least 1 step: got 0");
 }
 

@@ -11,7 +11,7 @@
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/thrown_message.h"
@@ -58,8 +58,8 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const auto fp8 = std::make_shared<Fp8Layers>(Fp8Recipe{});
-  const auto packed = std::make_shared<PrepackedLayers>(WeightPacking{.keeps_values = true});
+  const auto fp8 = std::make_shared<Fp8Products>(Fp8Recipe{});
+  const auto packed = std::make_shared<PackedWeights>(WeightPacking{.keeps_values = true});
   return {
       {"Serial", [](const Parameter&, Parameters&) { return serial(); }},
       {"Gathering", [](const Parameter&, Parameters&) { return std::make_shared<Opaque>(serial()); }, true},
@@ -268,10 +268,10 @@ TEST(LowRankErrors, NameRankAndOrderOfWrappers) {
   EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), expert, parameters, {.rank = 1}); }),
               HasSubstr("must not be an expert of a mixture, which adapters do not reach"));
   const auto adapter = with_low_rank(serial(), weight, parameters, {.rank = 1});
-  Fp8Layers fp8({});
+  Fp8Products fp8({});
   EXPECT_THAT(test::thrown_message([&] { fp8.wrap(adapter, weight, parameters); }),
               HasSubstr("put fp8 before the adapter"));
-  PrepackedLayers packed({});
+  PackedWeights packed({});
   EXPECT_THAT(test::thrown_message([&] { packed.wrap(adapter, weight); }),
               HasSubstr("put the packing before the adapter"));
 }

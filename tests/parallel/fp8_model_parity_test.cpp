@@ -115,7 +115,7 @@ class Trained {
   }
 
   comm::Mesh mesh_;
-  nn::Fp8Layers fp8_;
+  nn::Fp8Products fp8_;
   DistributedModel model_;
 };
 

@@ -26,7 +26,7 @@
 namespace colossal::test::fp8_parity_test {
 namespace {
 
-using nn::Fp8Layers;
+using nn::Fp8Products;
 using nn::Fp8Recipe;
 using parallel::Layout;
 using parallel::TensorConfig;
@@ -99,7 +99,7 @@ Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Dra
   return r;
 }
 
-nn::Parameters::Options options(Fp8Layers& fp8) {
+nn::Parameters::Options options(Fp8Products& fp8) {
   return {.dtype = at::kDouble,
           .products = {[&fp8](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
             return fp8.wrap(std::move(product), weight, parameters);
@@ -129,7 +129,7 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
   std::vector<at::Tensor> history;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    Fp8Layers fp8(recipe);
+    Fp8Products fp8(recipe);
     nn::Parameters parameters(mesh.coordinates(), options(fp8));
     nn::SerialLayers make(parameters);
     Pair pair(make);
@@ -143,7 +143,7 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
   comm::run_ranks(static_cast<int>(config.size),
                   [&](comm::World& world) {
                     comm::Mesh mesh(world, parallel::tensor_axes(config));
-                    Fp8Layers fp8(recipe);
+                    Fp8Products fp8(recipe);
                     nn::Parameters parameters(mesh.coordinates(), options(fp8));
                     const Layout layout = parallel::make_layout(config, mesh);
                     parallel::TensorLayers make(parameters, layout);
@@ -177,7 +177,7 @@ TEST_P(Fp8Parity, EqualsOneProcessBitwiseWithDelayedScaling) {
 TEST(Fp8Difference, DiffersFromPlainLayers) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    Fp8Layers fp8({});
+    Fp8Products fp8({});
     nn::Parameters parameters(mesh.coordinates(), options(fp8)), plain(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters), make_plain(plain);
     Pair pair(make), plain_pair(make_plain);

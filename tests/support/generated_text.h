@@ -12,7 +12,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/decoding/sampler.h"
 #include "colossal/memory/tiers/tiered_store.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/run/config.h"
 #include "support/temporary_folder.h"
 

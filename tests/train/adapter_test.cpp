@@ -12,7 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/infer/generate.h"
 #include "colossal/nn/low_rank.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/schedule/make.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -180,7 +180,7 @@ TEST(Adapter, RefusesPackedWeightsWithoutValues) {
   run::Config config = config_of();
   config.precision.mode = "fp32";
   config.parallel.pipeline.size = 2;
-  nn::PrepackedLayers layers({});
+  nn::PackedWeights layers({});
   std::mutex mutex;
   const nn::Adapter packing{.product = [&](auto product, const nn::Parameter& weight, nn::Parameters&) {
     const std::lock_guard lock(mutex);
@@ -201,7 +201,7 @@ TEST(Adapter, GeneratesWithRepackedWeightsAfterTraining) {
   config.precision.mode = "fp32";
   config.memory.recompute = "block";  // forward passes of recomputed layers have no gradients
   struct Packed {
-    nn::PrepackedLayers layers{nn::WeightPacking{.keeps_values = true}};
+    nn::PackedWeights layers{nn::WeightPacking{.keeps_values = true}};
     nn::Adapter adapter{.product = [this](auto product, const nn::Parameter& weight, nn::Parameters&) {
       return weight.hidden_matrix ? layers.wrap(std::move(product), weight) : product;
     }};

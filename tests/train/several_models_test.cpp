@@ -16,7 +16,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/train/memory_needs.h"
 #include "support/reporter.h"
 #include "support/temporary_folder.h"
@@ -249,7 +249,7 @@ TEST(SeveralModels, GiveZeroGradientsWithoutAPass) {
 }
 
 struct Packed {
-  nn::PrepackedLayers layers{nn::WeightPacking{.keeps_values = true}};
+  nn::PackedWeights layers{nn::WeightPacking{.keeps_values = true}};
   nn::Adapter adapter(bool trains) {
     return {.treatment = [trains](const std::string&) { return nn::Treatment{.trains = trains}; },
             .product =

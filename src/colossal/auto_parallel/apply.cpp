@@ -13,7 +13,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/collectives.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// Returns the conversions of a plan by the node and the operand that read them.
@@ -184,4 +184,4 @@ std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const Trace
   return traffic;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

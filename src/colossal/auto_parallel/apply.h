@@ -18,7 +18,7 @@
 #include "colossal/comm/traffic.h"
 #include "colossal/plan/solver.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// The operators of a traced module under a plan. Traced module, plan and mesh must outlive it, and it must outlive the
 /// backward passes of its runs.
@@ -81,4 +81,4 @@ std::vector<int> running_nodes(const TracedModule& traced, const plan::Plan& pla
 std::map<comm::Traffic::Key, comm::Traffic::Count> predicted_traffic(const TracedModule& traced,
                                                                      const plan::Plan& plan);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -7,7 +7,7 @@
 
 #include "colossal/ops/random.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -215,4 +215,4 @@ at::Tensor class_losses_of_block(const at::Tensor& logits, const at::Tensor& tar
   return ClassLosses::apply(logits, targets, ignored, block.first, addresses);
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

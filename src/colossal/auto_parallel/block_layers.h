@@ -8,7 +8,7 @@
 
 #include "colossal/comm/group.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// The result of batch_norm_of_block(). Statistics have the channels of the block, at least in fp32.
 struct NormedBlock {
@@ -52,4 +52,4 @@ struct ClassBlock {
 at::Tensor class_losses_of_block(const at::Tensor& logits, const at::Tensor& targets, int64_t ignored,
                                  const ClassBlock& block);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

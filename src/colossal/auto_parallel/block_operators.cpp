@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// The arguments of one call of an operator, with this rank's blocks in their places.
@@ -296,4 +296,4 @@ at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& ope
   return (found == functions.end() ? run_plain : found->second)(run, operands);
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -9,7 +9,7 @@
 #include "colossal/auto_parallel/node_share.h"
 #include "colossal/auto_parallel/trace.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// A node of a graph with all that its run on blocks depends on. The referenced objects must outlive the call.
 struct BlockRun {
@@ -38,4 +38,4 @@ at::Tensor read_block(const NodeShare& share, size_t operand, at::Tensor block, 
 ///                gradient and the statistics of batch norm.
 at::Tensor run_on_blocks(const BlockRun& run, const std::vector<at::Tensor>& operands);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/group.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -147,4 +147,4 @@ at::Tensor with_scaled_gradient(const at::Tensor& x, double factor) {
   return factor == 1 ? x : ScaledGradient::apply(x, factor);
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

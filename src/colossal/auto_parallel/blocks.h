@@ -14,7 +14,7 @@
 #include "colossal/plan/specs.h"
 #include "colossal/tensor/shard_spec.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// The axes of a plan's mesh, with the group of this rank along each of them.
 struct MeshGroups {
@@ -59,4 +59,4 @@ at::Tensor converted(const at::Tensor& block, const BlockConversion& conversion)
 /// Returns `x`; its gradient is multiplied by `factor`.
 at::Tensor with_scaled_gradient(const at::Tensor& x, double factor);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

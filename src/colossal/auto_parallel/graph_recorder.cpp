@@ -10,7 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/plan/operators.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// Adds the warnings, and takes the names of LibTorch for operators whose operands the plan does not take.
@@ -200,4 +200,4 @@ void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>
   for (size_t i = 0; i < graph.nodes.size(); ++i) namer.name(i);
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -6,7 +6,7 @@
 #include "colossal/auto_parallel/trace.h"
 #include "colossal/plan/graph.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 class GraphRecorder {
  public:
@@ -52,4 +52,4 @@ plan::TensorType type_of(const at::Tensor& tensor);
 ///   names behind their number, which is what SolverOptions::share_blocks looks for.
 void name_nodes(plan::Graph& graph, const std::vector<std::vector<plan::Source>>& operands);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -5,7 +5,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 std::string full_name(const c10::OperatorHandle& handle) {
   const c10::OperatorName& name = handle.operator_name();
@@ -87,4 +87,4 @@ std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
   return tensors;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

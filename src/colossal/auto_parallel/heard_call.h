@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// The dispatch key at which the tracer hears operators: above autograd and autocast. LibTorch registers nothing on it.
 inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
@@ -54,4 +54,4 @@ std::vector<c10::IValue> run_unheard(const HeardCall& call);
 /// Returns the tensors of results, those of lists one by one.
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

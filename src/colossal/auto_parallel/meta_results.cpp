@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 at::Tensor on_meta(at::IntArrayRef shape, const at::Tensor& like) {
@@ -113,4 +113,4 @@ std::vector<c10::IValue> results_of_zeros(const HeardCall& call) {
   return shapes;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -3,7 +3,7 @@
 #pragma once
 #include "colossal/auto_parallel/heard_call.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 at::Tensor like_first(const HeardCall& call);  ///< norms: the first tensor, contiguous
 at::Tensor attention_result(const HeardCall& call);
@@ -19,4 +19,4 @@ at::Tensor class_loss_result(const HeardCall& call);
 /// that nothing else knows. Memory: that of the results, while it runs.
 std::vector<c10::IValue> results_of_zeros(const HeardCall& call);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

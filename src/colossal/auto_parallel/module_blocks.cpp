@@ -9,7 +9,7 @@
 #include "colossal/comm/group.h"
 #include "colossal/plan/links.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// Gives all ranks rank 0's values, because replicas that start differently would stay different unnoticed.
@@ -152,4 +152,4 @@ void gather_buffers(std::vector<ModuleBuffer>& buffers, const MeshGroups& groups
   }
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

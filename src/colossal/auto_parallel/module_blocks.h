@@ -9,7 +9,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/nn/parameter.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// A parameter of a module, of which a parameter of this rank is a block.
 struct ModuleParameter {
@@ -55,4 +55,4 @@ std::vector<at::Tensor> batch_counters(const std::vector<ModuleBuffer>& buffers,
 /// Gathers the running statistics into the module's buffers. Collective.
 void gather_buffers(std::vector<ModuleBuffer>& buffers, const MeshGroups& groups);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 at::Tensor shape_on_meta(const at::Tensor& tensor) {
@@ -52,4 +52,4 @@ void ModuleOnMeta::restore() {
   replaced_.clear();
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

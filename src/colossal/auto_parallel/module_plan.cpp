@@ -11,7 +11,7 @@
 #include "colossal/plan/plan_file.h"
 #include "colossal/train/rank_inputs.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 plan::Cluster named_cluster(const std::string& name) {
@@ -137,4 +137,4 @@ ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const L
   return planned;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

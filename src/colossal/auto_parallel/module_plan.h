@@ -14,7 +14,7 @@
 #include "colossal/plan/solver.h"
 #include "colossal/run/config.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// A traced module with a plan of its graph. The mesh of the plan has the axes `data` and `tensor`.
 struct ModulePlan {
@@ -37,4 +37,4 @@ ModulePlan plan_module(comm::Group& everyone, torch::nn::Module& module, const L
 /// cleared.
 run::Config config_on(const run::Config& config, const plan::Mesh& mesh);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -4,7 +4,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// The use of one axis of the mesh by a strategy, in indices of the operator.
@@ -117,4 +117,4 @@ double gradient_factor(const std::vector<int>& partial, const std::vector<std::s
   return factor;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

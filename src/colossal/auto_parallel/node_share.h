@@ -10,7 +10,7 @@
 #include "colossal/plan/operators.h"
 #include "colossal/plan/solver.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// The axes of a strategy by what they leave to sum. Axes are indices of Mesh::axes, ascending.
 struct NodeShare {
@@ -45,4 +45,4 @@ std::vector<ParameterShare> parameter_shares(const plan::Graph& graph, const pla
 double gradient_factor(const std::vector<int>& partial, const std::vector<std::string>& summed_over,
                        const plan::Mesh& mesh);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

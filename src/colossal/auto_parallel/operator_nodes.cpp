@@ -6,7 +6,7 @@
 
 #include "colossal/auto_parallel/meta_results.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 int64_t named_dim(const HeardCall& call, const char* argument) {
@@ -189,4 +189,4 @@ const OperatorRow* find_row(const std::string& full_name) {
   return found == table.end() ? nullptr : &found->second;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -8,7 +8,7 @@
 #include "colossal/auto_parallel/heard_call.h"
 #include "colossal/plan/graph.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// How an operator becomes a node.
 struct OperatorRow {
@@ -27,4 +27,4 @@ const OperatorRow* find_row(const std::string& full_name);
 /// Returns `dim` of a tensor with `dims` dimensions, from 0 on.
 int64_t positive_dim(int64_t dim, int64_t dims);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -7,7 +7,7 @@
 #include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 void Tracer::refuse(const HeardCall& call, const std::string& rule, const std::string& remedy) const {
   throw Error("auto_parallel", concat(rule, ": got ", call.name(), " after ", recorder_.last_module(), "; ", remedy));
@@ -63,4 +63,4 @@ void Tracer::check_gradient(const HeardCall& call, const at::Tensor& tensor) con
     refuse(call, "tensors that train must be parameters of the module", "register it, or detach it");
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

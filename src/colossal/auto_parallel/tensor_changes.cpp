@@ -7,7 +7,7 @@
 #include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// Returns the operator out of place: "aten::add.Tensor" for "aten::add_.Tensor".
@@ -123,4 +123,4 @@ void Tracer::give_constant(const HeardCall& call, const at::Tensor& constant) {
   track(constant, source);
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -9,7 +9,7 @@
 #include "colossal/auto_parallel/tracer.h"
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 thread_local Tracer* listener = nullptr;
@@ -88,4 +88,4 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
   return values.back();
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

@@ -1,7 +1,7 @@
 // Traces a torch::nn::Module with its loss into a plan::Graph, and keeps for each node the operator that runs it.
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-//   const automatic::TracedModule traced = automatic::trace(*net, loss, {points, targets});
+//   const auto_parallel::TracedModule traced = auto_parallel::trace(*net, loss, {points, targets});
 //   plan::write_graph(traced.graph, folder + "/graph.json");
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// A function from the inputs of a module to its loss, a scalar.
 using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
@@ -83,4 +83,4 @@ at::Tensor replay(const TracedModule& traced, const std::vector<at::Tensor>& inp
 /// TracedOperator::result says which of them the node is.
 std::vector<at::Tensor> run_operator(const TracedOperator& run, const std::vector<at::Tensor>& operands);
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

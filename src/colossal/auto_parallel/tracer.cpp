@@ -10,7 +10,7 @@
 #include "colossal/auto_parallel/operator_nodes.h"
 #include "colossal/base/error.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 /// Numbers of C++ that became tensors do not decide the dtype of results.
@@ -372,4 +372,4 @@ TracedModule Tracer::run(const Loss& loss) {
   return recorder_.finish(source, std::move(statistics_));
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

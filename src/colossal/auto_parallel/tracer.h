@@ -17,7 +17,7 @@
 #include "colossal/auto_parallel/heard_call.h"
 #include "colossal/auto_parallel/module_on_meta.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// A pass hears three kinds of tensors. Tensors on meta stand for parameters, inputs and what follows from them: they
 /// are tracked. All other tensors are constants: operators that read only those run on their values. A constant that a
@@ -98,4 +98,4 @@ class Tracer {
   int calls_ = 0;
 };
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel

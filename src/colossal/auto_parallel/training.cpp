@@ -18,7 +18,7 @@
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 namespace {
 
 using comm::Phase;
@@ -171,7 +171,7 @@ void AutoTraining::gather() {
 }
 
 std::map<comm::Traffic::Key, comm::Traffic::Count> AutoTraining::predicted_traffic() const {
-  return automatic::predicted_traffic(state_->planned.traced, state_->planned.plan);
+  return auto_parallel::predicted_traffic(state_->planned.traced, state_->planned.plan);
 }
 
 std::map<std::string, comm::Traffic::Count> AutoTraining::predicted_gradient_traffic() {
@@ -201,7 +201,7 @@ std::optional<train::Resumed> AutoTraining::resume(const std::string& folder) {
   return resumed;
 }
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel
 
 namespace colossal {
 
@@ -209,21 +209,21 @@ std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Modul
                                             const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
                                             const std::vector<at::Tensor>& inputs, const run::Config& config,
                                             const AutoOptions& options) {
-  using automatic::ModuleParameter;
+  using auto_parallel::ModuleParameter;
   const comm::PhaseScope phase(world.traffic(), comm::Phase::Setup);
   const auto everyone = train::group_of_all(world);
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
   train::require_same(*everyone, train::module_inputs(train::tensors_of(module)));
-  automatic::check_config(world, config);
+  auto_parallel::check_config(world, config);
   const at::Device device = comm::choose_device(config.run.device, world.local_rank());
   const at::ScalarType dtype = config.precision.dtype();
-  std::vector<ModuleParameter> parameters = automatic::take_parameters(module, device, dtype, *everyone);
+  std::vector<ModuleParameter> parameters = auto_parallel::take_parameters(module, device, dtype, *everyone);
   std::vector<at::Tensor> example;
   for (const at::Tensor& input : inputs)
     example.push_back(input.to(device, input.is_floating_point() ? dtype : input.scalar_type()));
-  automatic::ModulePlan planned = automatic::plan_module(*everyone, module, loss, example, config, options);
-  const run::Config on_mesh = automatic::config_on(config, planned.plan.mesh);
+  auto_parallel::ModulePlan planned = auto_parallel::plan_module(*everyone, module, loss, example, config, options);
+  const run::Config on_mesh = auto_parallel::config_on(config, planned.plan.mesh);
   on_mesh.validate();
   return std::make_unique<AutoTraining>(
       std::make_unique<AutoTraining::State>(world, module, std::move(planned), std::move(parameters), on_mesh, device));

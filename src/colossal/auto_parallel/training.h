@@ -36,7 +36,7 @@ namespace colossal::plan {
 struct Plan;
 }
 
-namespace colossal::automatic {
+namespace colossal::auto_parallel {
 
 /// Options of the solver in addition to the config.
 struct AutoOptions {
@@ -107,12 +107,12 @@ class AutoTraining {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace colossal::automatic
+}  // namespace colossal::auto_parallel
 
 namespace colossal {
 
-using automatic::AutoOptions;
-using automatic::AutoTraining;
+using auto_parallel::AutoOptions;
+using auto_parallel::AutoTraining;
 
 /// Traces `loss`, finds a plan for the mesh of [parallel] data and tensor, and prepares training under it. With
 /// [parallel] auto every mesh of the ranks is tried. Reads [parallel] data, tensor, zero and plan, [precision],

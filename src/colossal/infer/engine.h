@@ -58,7 +58,7 @@ struct EngineOptions {
 ///
 /// Layouts, communication: the same as ModelRunner with at most step_tokens tokens per step, or as LoneRunner. All
 ///                         ranks of a layout must add and cancel the same requests in the same order.
-/// Numerics:      with packed weights (nn::PrepackedLayers) and our attention kernel (ops::has_paged_attention) a
+/// Numerics:      with packed weights (nn::PackedWeights) and our attention kernel (ops::has_paged_attention) a
 ///                request gets bitwise the same tokens for any other requests, preemptions and cached blocks. Without
 ///                them, LibTorch's matrix products may differ in the last bits.
 /// Draft tokens:  the model evaluates them after the last token of a request, in the same step. The engine accepts them

@@ -283,19 +283,19 @@ void ChunkStore::before_use(Chunk& chunk) {
   // Observers run inside the code that called the operator, which may record gradients.
   const at::NoGradGuard no_grad;
   try {
-    Plan plan;
+    ChunkMoves moves;
     const bool changes = chunk.index() != timeline_.current() && takes_part_;
     if (changes) {
       if (!is_in_pass() && before_pass_) before_pass_();
       timeline_.used(chunk.index());
-      plan = placement_->before_use(situation());
+      moves = placement_->before_use(situation());
     }
-    for (const size_t other : plan.release) release(*chunks_[other]);
+    for (const size_t other : moves.release) release(*chunks_[other]);
     if (changes) placement_->released();
     if (!takes_part_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
     gather(chunk);
     chunk.begin_use();
-    for (const size_t other : plan.gather) gather(*chunks_[other]);
+    for (const size_t other : moves.gather) gather(*chunks_[other]);
     if (changes) placement_->settled(situation());
   } catch (...) {
     begin_failed_use(chunk);

@@ -176,24 +176,24 @@ int64_t GatherWithinDevice::room_beside(std::optional<int64_t> others) const {
   return static_cast<int64_t>(kSteadyShare * static_cast<double>(capacity_)) - *others - trace_->reserved();
 }
 
-Plan GatherWithinDevice::before_use(const Situation& now) {
+ChunkMoves GatherWithinDevice::before_use(const Situation& now) {
   trace_->end_moment();
   const int64_t room = room_beside(trace_->others(now.timeline)),
                 room_ahead = room_beside(trace_->next_change(now.timeline));
   std::vector<size_t> whole = now.in_use;  // chunks that must be gathered
   if (!is_in(whole, *now.timeline.current())) whole.push_back(*now.timeline.current());
-  Plan plan;
+  ChunkMoves moves;
   const auto next = now.timeline.next();
   if (next && !is_in(whole, *next) && bytes_of(whole, now) + now.bytes[*next] <= std::min(room, room_ahead)) {
     whole.push_back(*next);
-    plan.gather.push_back(*next);
+    moves.gather.push_back(*next);
   }
   std::vector<size_t> candidates;
   for (const size_t chunk : now.gathered)
     if (!is_in(whole, chunk)) candidates.push_back(chunk);
   const int64_t excess = bytes_of(whole, now) + bytes_of(candidates, now) - room;
-  plan.release = chunks_to_release(now, std::move(candidates), excess, order_);
-  return plan;
+  moves.release = chunks_to_release(now, std::move(candidates), excess, order_);
+  return moves;
 }
 
 std::vector<size_t> GatherWithinDevice::after_pass(const Situation& now) {

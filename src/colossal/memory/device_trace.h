@@ -144,7 +144,7 @@ class GatherWithinDevice final : public Placement {
  public:
   GatherWithinDevice(std::shared_ptr<DeviceTrace> trace, int64_t bytes, EvictionOrder order)
       : trace_(std::move(trace)), capacity_(bytes), order_(order) {}
-  Plan before_use(const Situation& now) override;
+  ChunkMoves before_use(const Situation& now) override;
   std::vector<size_t> after_pass(const Situation& now) override;
   void released() override { trace_->begin_change(); }
   void settled(const Situation& now) override;

@@ -44,19 +44,19 @@ std::vector<size_t> chunks_to_release(const Situation& now, std::vector<size_t> 
   return gone;
 }
 
-Plan GatherNext::before_use(const Situation& now) {
-  Plan plan;
+ChunkMoves GatherNext::before_use(const Situation& now) {
+  ChunkMoves moves;
   const auto next = now.timeline.next(), other = next ? next : now.timeline.previous();
   for (const size_t chunk : now.gathered)
-    if (chunk != now.timeline.current() && chunk != other) plan.release.push_back(chunk);
-  if (next) plan.gather.push_back(*next);
-  return plan;
+    if (chunk != now.timeline.current() && chunk != other) moves.release.push_back(chunk);
+  if (next) moves.gather.push_back(*next);
+  return moves;
 }
 
-Plan GatherWithin::before_use(const Situation& now) {
-  Plan plan;
+ChunkMoves GatherWithin::before_use(const Situation& now) {
+  ChunkMoves moves;
   const auto current = now.timeline.current(), next = now.timeline.next();
-  if (next) plan.gather.push_back(*next);
+  if (next) moves.gather.push_back(*next);
   int64_t bytes = now.bytes[*current] + (next ? now.bytes[*next] : 0);
   std::vector<size_t> others;
   for (const size_t chunk : now.gathered) {
@@ -64,8 +64,8 @@ Plan GatherWithin::before_use(const Situation& now) {
     others.push_back(chunk);
     bytes += now.bytes[chunk];
   }
-  plan.release = chunks_to_release(now, std::move(others), bytes - budget_, EvictionOrder::UsedLast);
-  return plan;
+  moves.release = chunks_to_release(now, std::move(others), bytes - budget_, EvictionOrder::UsedLast);
+  return moves;
 }
 
 }  // namespace colossal::memory

@@ -1,7 +1,7 @@
 // Policies that decide when chunks of sharded parameters are gathered and released. The chunk store carries them out.
 //
 //   struct KeepAll : memory::Placement {   // chunks are released when the pass ends; none is gathered early
-//     memory::Plan before_use(const memory::Situation&) override { return {}; }
+//     memory::ChunkMoves before_use(const memory::Situation&) override { return {}; }
 //   };
 //   memory::ChunkStore store(parameters, mesh, options, std::make_unique<KeepAll>());
 #pragma once
@@ -24,25 +24,25 @@ struct Situation {
 };
 
 /// The chunks to release and gather at a use, by number. Between the two the store gathers the chunk in use, whatever
-/// the plan says.
-struct Plan {
+/// these say.
+struct ChunkMoves {
   std::vector<size_t> release;  ///< released first, in this order; the store skips chunks in use
   std::vector<size_t> gather;   ///< gathered after the chunk in use, in this order
 };
 
 /// Decides which chunks are gathered. A policy changes memory and communication, never a computed value. Gathering is
-/// collective: all ranks that share chunks must make the same plan, so a plan may depend on the arguments alone.
+/// collective: all ranks that share chunks must return the same moves, so these may depend on the arguments alone.
 class Placement {
  public:
   virtual ~Placement() = default;
-  /// Returns the plan for a use: an operator is about to read timeline.current(), another chunk than the one before.
-  virtual Plan before_use(const Situation& now) = 0;
+  /// Returns the moves for a use: an operator is about to read timeline.current(), another chunk than the one before.
+  virtual ChunkMoves before_use(const Situation& now) = 0;
   /// Returns the chunks to release after a pass. The others remain gathered for the next pass, or until their
   /// parameters change.
   virtual std::vector<size_t> after_pass(const Situation& now) { return now.gathered; }
   /// Called when the releases of before_use() are done and no gather has begun.
   virtual void released() {}
-  /// Called when the plan of before_use() or after_pass() is carried out. The chunks keep their state until the next
+  /// Called when the moves of before_use() or after_pass() are carried out. The chunks keep their state until the next
   /// call of either.
   virtual void settled(const Situation&) {}
 };
@@ -68,7 +68,7 @@ std::vector<size_t> chunks_to_release(const Situation& now, std::vector<size_t> 
 /// use.
 class GatherNext final : public Placement {
  public:
-  Plan before_use(const Situation& now) override;
+  ChunkMoves before_use(const Situation& now) override;
 };
 
 /// Like GatherNext, within a budget: as many chunks remain gathered as the budget holds, also from one pass to the
@@ -82,7 +82,7 @@ class GatherNext final : public Placement {
 class GatherWithin final : public Placement {
  public:
   explicit GatherWithin(int64_t bytes) : budget_(bytes) {}
-  Plan before_use(const Situation& now) override;
+  ChunkMoves before_use(const Situation& now) override;
   std::vector<size_t> after_pass(const Situation&) override { return {}; }
 
  private:

@@ -32,7 +32,7 @@ at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops:
 class Operands {
  public:
   /// `expert`: index in the state of a stack; -1 = the state is that of one layer.
-  Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state, int64_t expert = -1)
+  Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Products::State> state, int64_t expert = -1)
       : recipe_(recipe), state_(std::move(state)), expert_(expert) {}
 
   /// `records`: whether the largest magnitude is added to the history.
@@ -97,7 +97,7 @@ class Operands {
   at::Tensor own(const at::Tensor& of_state) const { return expert_ < 0 ? of_state : of_state.select(0, expert_); }
 
   Fp8Recipe recipe_;
-  std::shared_ptr<Fp8Layers::State> state_;  // null = current scaling
+  std::shared_ptr<Fp8Products::State> state_;  // null = current scaling
   int64_t expert_ = -1;
 };
 
@@ -215,12 +215,12 @@ std::shared_ptr<const Product> in_fp8(std::shared_ptr<const Product> product, Op
 
 }  // namespace
 
-Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
+Fp8Products::Fp8Products(const Fp8Recipe& recipe) : recipe_(recipe) {
   require(recipe.history >= 1, "precision", "the amax history of fp8 must hold at least 1 step: got ", recipe.history);
 }
 
-std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight,
-                                               Parameters& parameters) {
+std::shared_ptr<const Product> Fp8Products::wrap(std::shared_ptr<const Product> product, const Parameter& weight,
+                                                 Parameters& parameters) {
   if (!weight.hidden_matrix) return product;
   require(product->parameters().empty(), "fp8", "an adapter must be around the product in fp8: got one inside it, for ",
           weight.name, "; put fp8 before the adapter in Parameters::Options::products");
@@ -243,7 +243,7 @@ std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> pr
   return in_fp8(std::move(product), {recipe_, states_.back(), expert});
 }
 
-void Fp8Layers::end_step(ops::RankReduction& ranks) {
+void Fp8Products::end_step(ops::RankReduction& ranks) {
   if (states_.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> seen;

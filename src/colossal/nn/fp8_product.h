@@ -52,7 +52,7 @@ struct Fp8Recipe {
 /// Cost:          three more passes over each operand, each time it is used. Direct products of quantized values
 ///                replace one of these by a copy, one byte per element, of W and x for dx and dW, and of dy for dW.
 /// Thread safety: none; each rank of a process has its own object.
-class Fp8Layers {
+class Fp8Products {
  public:
   /// The state of one layer, or of all experts of a stack (Parameter::stack), used by delayed scaling. Shapes have a
   /// first dimension [experts] for a stack, with all experts on every rank.
@@ -66,7 +66,7 @@ class Fp8Layers {
   };
 
   /// Errors ("precision"): a history shorter than one step.
-  explicit Fp8Layers(const Fp8Recipe& recipe);
+  explicit Fp8Products(const Fp8Recipe& recipe);
 
   /// A wrapper for Parameters::Options::products. Returns `product` in fp8, or `product` itself if the weight is not a
   /// hidden matrix. It shares the layer's state with this object. Products of one weight (Parameters::Redeclaration)

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 
 namespace colossal::nn {
 namespace {

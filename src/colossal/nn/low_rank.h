@@ -35,7 +35,7 @@ struct LowRank {
 /// Layout:        A is sharded like the inputs of W and B like its outputs. The gradients of both are sums over the
 ///                axes that shard the other side of W (ShardSpec::gradient_axes).
 /// Numbers:       around a DirectProduct s (x At) Bt is added to its local part. W may be in fp8 or packed
-///                (PrepackedLayers with keeps_values, if x requires a gradient). A product that gathers blocks (2D,
+///                (PackedWeights with keeps_values, if x requires a gradient). A product that gathers blocks (2D,
 ///                2.5D, 3D, Megatron's sequence form) is given W + s B A.
 /// Communication: only `product` communicates.
 /// Memory:        x, unless the layer computes it again (`before` of nn::linear). Around a gathering product also this

@@ -53,14 +53,14 @@ class Clock {
 /// of its queues. On each link n transfers get 1/n of it; the fullest link of a transfer sets its speed.
 class Transfers {
  public:
-  struct Plan {
+  struct Transfer {
     const std::string* name = nullptr;  ///< for messages of errors; must outlive the transfers
     int members = 1;                    ///< number of join() before it may begin
     std::vector<int> links{};           ///< numbers from 0
     std::vector<int> queues{};          ///< filled by enqueue()
   };
   /// Adds a transfer at the end of no queue yet. Returns its number.
-  int add(Plan plan);
+  int add(Transfer transfer);
   /// Puts the transfer at the end of a queue. Every member calls it for its own queue before it joins.
   void enqueue(int transfer, int queue);
   /// A member reaches the transfer. `seconds` is the time of the transfer alone; the longest of all members counts.
@@ -73,12 +73,12 @@ class Transfers {
   double joined_at(int transfer) const { return at(transfer).joined; }  ///< when the last member joined
   double began_at(int transfer) const { return at(transfer).began; }
   uint32_t version(int transfer) const { return at(transfer).version; }
-  const std::string& name_of(int transfer) const { return *at(transfer).plan.name; }
+  const std::string& name_of(int transfer) const { return *at(transfer).transfer.name; }
 
  private:
   enum class State : uint8_t { Waiting, Active, Over };
   struct One {
-    Plan plan;
+    Transfer transfer;
     State state = State::Waiting;
     uint32_t version = 0;  // of its predicted end
     double seconds = 0, joined = 0, began = 0;

@@ -63,7 +63,7 @@ std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) 
 
 /// Allocates all parameters of a model without memory, and returns their tensors for filling. Weights that are packed
 /// get memory only while they are filled.
-std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PrepackedLayers* packed) {
+std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PackedWeights* packed) {
   std::vector<checkpoint::NamedTensor> tensors;
   for (nn::Parameter& p : parameters) {
     if (packed) {
@@ -213,7 +213,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   options.seed = derive_seed(about.seed, "parameters");
   options.treatment = about.adapter.treatment;
   if (loading.packing && !loading.memory.has_tiers()) {
-    saved.packed = std::make_unique<nn::PrepackedLayers>(*loading.packing);
+    saved.packed = std::make_unique<nn::PackedWeights>(*loading.packing);
     options.products = {
         [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                       nn::Parameters&) { return packed->wrap(std::move(product), weight); }};

@@ -11,7 +11,7 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
 #include "colossal/run/streamed_weights.h"
@@ -31,7 +31,7 @@ struct Loading {
   /// values of parameters. They are not packed if it is empty, or with tiers
   std::optional<nn::WeightPacking> packing{};
   /// True = with packing, one rank and a folder or file whose weights are in memory already, they are packed at their
-  /// first use (nn::PrepackedLayers::take_later), so that loading takes less time
+  /// first use (nn::PackedWeights::take_later), so that loading takes less time
   bool packs_later = false;
   /// True = the caller needs only the hidden states, of any model of text. Weights of the head that a Hugging Face
   /// folder lacks then have arbitrary values
@@ -46,7 +46,7 @@ struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
   /// The model's weights, with tiers; null = they are resident on its device
   std::unique_ptr<StreamedWeights> weights;
-  std::unique_ptr<nn::PrepackedLayers> packed;  ///< packed weights, with Loading::packing; null = none
+  std::unique_ptr<nn::PackedWeights> packed;  ///< packed weights, with Loading::packing; null = none
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json

@@ -105,8 +105,8 @@ std::optional<Candidate> Scheduler::backward(int index) const {
     ready = std::max(ready, arrival(after, slot, after.backward_end[next]));
   }
   const double free = free_at_[slot.rank], start = std::max(free, ready), number = static_cast<double>(next);
-  if (const Plan* plan = policy_.plan) {
-    return Candidate{start, start,           0, plan->backward[slot.rank][slot.chunk] + plan->interval * number,
+  if (const StartTimes* times = policy_.start_times) {
+    return Candidate{start, start,           0, times->backward[slot.rank][slot.chunk] + times->interval * number,
                      index, Action::Backward};
   }
   const bool oldest_first = policy_.backwards == Policy::Order::OldestMicroBatch;
@@ -125,9 +125,9 @@ std::optional<Candidate> Scheduler::forward(int index) const {
     ready = arrival(before, slot, before.forward_end[next]);
   }
   const double start = std::max(free_at_[slot.rank], ready);
-  if (const Plan* plan = policy_.plan) {
+  if (const StartTimes* times = policy_.start_times) {
     return Candidate{start, start,
-                     0,     plan->forward[slot.rank][slot.chunk] + plan->interval * static_cast<double>(next),
+                     0,     times->forward[slot.rank][slot.chunk] + times->interval * static_cast<double>(next),
                      index, Action::Forward};
   }
   return Candidate{start, start, 1, static_cast<double>(-slot.stage), index, Action::Forward};

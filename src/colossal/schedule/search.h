@@ -12,7 +12,7 @@ inline constexpr double kWeightShare = 0.5;
 
 /// Preferred start times of the steps of micro-batch 0, by [rank][chunk]. Each later micro-batch starts `interval`
 /// later.
-struct Plan {
+struct StartTimes {
   std::vector<std::vector<double>> forward, backward;
   double interval = 0;
 };
@@ -32,7 +32,7 @@ struct Policy {
   double patience = 0;
   /// time for which a rank idles for a forward or backward before it starts weight gradients
   double weight_patience = 0;
-  const Plan* plan = nullptr;  ///< start times that decide between forwards and backwards; null = none
+  const StartTimes* start_times = nullptr;  ///< times that decide between forwards and backwards; null = none
 };
 
 /// Returns the compute steps of every rank, each rank's in the order in which they start.

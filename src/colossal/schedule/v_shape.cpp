@@ -31,8 +31,8 @@ constexpr int kMaxWaiting = 8;
 
 size_t in_block(int slot) { return static_cast<size_t>(slot % kInterval); }
 
-Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
-  Plan plan{.interval = kInterval};
+StartTimes plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
+  StartTimes plan{.interval = kInterval};
   const int last = ranks - 1;
   const int turn = slopes.down * last + 1 + waits[0];         // start of forward of the last rank's second chunk
   const int loss = turn + slopes.up * last + 1 + waits[1];    // start of backward of rank 0's second chunk
@@ -47,20 +47,20 @@ Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
 }
 
 /// Returns the slots of a block that forwards and backwards occupy.
-std::bitset<kInterval> block_of(const Plan& plan, size_t rank) {
+std::bitset<kInterval> block_of(const StartTimes& plan, size_t rank) {
   std::bitset<kInterval> slots;
   for (const auto* times : {&plan.forward, &plan.backward})
     for (const double time : (*times)[rank]) slots.set(in_block(static_cast<int>(time)));
   return slots;
 }
 
-bool fits(const Plan& plan) {
+bool fits(const StartTimes& plan) {
   for (size_t rank = 0; rank < plan.forward.size(); ++rank)
     if (block_of(plan, rank).count() < 4) return false;
   return true;
 }
 
-std::vector<PipelineOp> repeat_on(const Plan& plan, size_t rank, int micro_batches, Weights weights) {
+std::vector<PipelineOp> repeat_on(const StartTimes& plan, size_t rank, int micro_batches, Weights weights) {
   std::map<int, PipelineOp> slots;
   for (int i = 0; i < micro_batches; ++i) {
     for (int chunk = 0; chunk < 2; ++chunk) {
@@ -87,14 +87,14 @@ std::vector<PipelineOp> repeat_on(const Plan& plan, size_t rank, int micro_batch
 /// plans, those with the least waiting first, and none with more than 8 slots of waiting in total; empty if no plan
 /// fits.
 /// See: Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3.
-std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t max_plans) {
-  std::vector<Plan> plans;
+std::vector<StartTimes> v_plans(int ranks, Slopes slopes, size_t max_plans) {
+  std::vector<StartTimes> plans;
   for (int waiting = 0; waiting <= kMaxWaiting; ++waiting) {
     for (int first = 0; first < kInterval; ++first) {
       for (int second = 0; second < kInterval; ++second) {
         const int third = waiting - first - second;
         if (third < 0 || third >= kInterval) continue;
-        Plan plan = plan_of(ranks, slopes, {first, second, third});
+        StartTimes plan = plan_of(ranks, slopes, {first, second, third});
         if (fits(plan)) plans.push_back(std::move(plan));
         if (plans.size() == max_plans) return plans;
       }
@@ -105,7 +105,7 @@ std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t max_plans) {
 
 /// Repeats the plan for every micro-batch. Returns each rank's steps in the order of their slots. The times of the
 /// slots are not part of the result: a step that can start earlier, does.
-Lists repeat(const Plan& plan, int micro_batches, Weights weights) {
+Lists repeat(const StartTimes& plan, int micro_batches, Weights weights) {
   Lists lists;
   for (size_t rank = 0; rank < plan.forward.size(); ++rank)
     lists.push_back(repeat_on(plan, rank, micro_batches, weights));
@@ -127,9 +127,9 @@ Lists v_plan(const Options& options, const Placement& placement, double limit, S
   }
   for (const Slopes guide : {Slopes{1, 1}, Slopes{2, 1}, Slopes{4, 2}}) {
     const auto guides = v_plans(options.stages, guide, 1);
-    if (!guides.empty()) search.propose(Policy{.plan = &guides.front()});
+    if (!guides.empty()) search.propose(Policy{.start_times = &guides.front()});
   }
-  for (const Plan& plan : v_plans(options.stages, slopes, kMaxPlans)) {
+  for (const StartTimes& plan : v_plans(options.stages, slopes, kMaxPlans)) {
     for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock})
       search.propose(repeat(plan, options.micro_batches, weights));
   }

@@ -68,7 +68,7 @@ std::string tokens_text(const std::vector<tensor::TokenRun>& runs) {
 
 /// Returns the ranks that hold the same layers as this one: the ranks of its stage, which chimera places at two
 /// pipeline indices.
-comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
+comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Products& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
   std::vector<std::string> axes;
   for (const tensor::MeshCoordinates::Axis& axis : mesh.coordinates().axes())
@@ -114,7 +114,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const ConfiguredRun& run, at::D
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store allocates it
   if (config.precision.mode == "fp8") {
-    fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
+    fp8_ = std::make_unique<nn::Fp8Products>(nn::fp8_recipe(config.precision.fp8));
     options.products.push_back(
         [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
           return fp8_->wrap(std::move(product), weight, parameters);

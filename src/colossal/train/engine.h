@@ -45,7 +45,7 @@ class ChunkStore;
 class TieredStore;
 }  // namespace colossal::memory
 namespace colossal::nn {
-class Fp8Layers;
+class Fp8Products;
 }
 
 namespace colossal::train {
@@ -157,7 +157,7 @@ class Engine : public Resumable {
   ///
   /// Communication: as Optimization::step(), e.g. one all_reduce of [1] over all ranks. A model with reports adds one
   ///                all_reduce of all sums and one of all maxima, 8 bytes per element. With fp8 also as
-  ///                nn::Fp8Layers::end_step().
+  ///                nn::Fp8Products::end_step().
   /// Cost:          does not wait for the device.
   StepResult step();
   /// Returns true during step(), and after a step() that threw.
@@ -251,7 +251,7 @@ class Engine : public Resumable {
   const at::DeviceType meant_;  // the device that a run on meta simulates (tensor/device_meant.h)
   std::shared_ptr<const run::Objective> objective_;
   std::shared_ptr<comm::Mesh> mesh_;
-  std::unique_ptr<nn::Fp8Layers> fp8_;                                      // null = no fp8
+  std::unique_ptr<nn::Fp8Products> fp8_;                                    // null = no fp8
   std::vector<Member> members_;                                             // the main model first
   std::shared_ptr<bool> without_adapters_ = std::make_shared<bool>(false);  // true: passes skip adapters
   int64_t passes_ = 0;                                                      // training passes since zero_grad()

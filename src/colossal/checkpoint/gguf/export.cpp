@@ -62,9 +62,9 @@ std::vector<int64_t> shape_of(const ExternalPart& part, const GgufPlace& place, 
 }
 
 /// Collects the tensors of a file.
-class Plan {
+class FileTensors {
  public:
-  Plan(const GgufFamily& family, const GgufModel& model, const GgufHeads& heads, const std::string& type)
+  FileTensors(const GgufFamily& family, const GgufModel& model, const GgufHeads& heads, const std::string& type)
       : family_(family), heads_(heads), type_(type) {
     for (const auto& [name, factors] : model.tensors)
       all_.push_back({{name, {static_cast<int64_t>(factors.size())}, formats::gguf_type("F32")}, {}, {}, factors});
@@ -165,11 +165,11 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
     require_none_added(parameters, external.model);
     parts = external_parts(parameters, external.names, external.model);
     heads = heads_of(model, family);
-    Plan plan(family, model, heads, its->name);
+    FileTensors tensors(family, model, heads, its->name);
     const int64_t layers = multi_token_layers(config) > 0 ? config.at("num_hidden_layers").get<int64_t>() : 0;
     for (const ExternalPart& part : parts)
-      if (layers == 0 || layer_of(family, part.name) < layers) plan.add(part);
-    all = plan.take();
+      if (layers == 0 || layer_of(family, part.name) < layers) tensors.add(part);
+    all = tensors.take();
     for (const auto& [name, number] : kFileTypes)
       if (std::string(its->name) == name) model.values["general.file_type"] = formats::GgufValue::integer(number);
     model.values["general.quantization_version"] = formats::GgufValue::integer(2);

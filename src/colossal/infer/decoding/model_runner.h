@@ -27,7 +27,7 @@ namespace colossal::infer {
 ///                values. Ranks of parallel.sequence split keys and values, one page of each block per rank; every rank
 ///                computes everything else of a step.
 /// Communication: one forward pass of the model (DistributedModel::everywhere).
-/// Numerics:      with packed weights (nn::PrepackedLayers) and our attention kernel (ops::has_paged_attention) a
+/// Numerics:      with packed weights (nn::PackedWeights) and our attention kernel (ops::has_paged_attention) a
 ///                sequence's logits are bitwise the same for any other sequences in the step. Otherwise LibTorch's
 ///                matrix products may differ in the last bits.
 /// Thread safety: none.

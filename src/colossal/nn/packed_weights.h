@@ -1,7 +1,7 @@
 // Linear layers whose weights are packed for inference when they are loaded (ops/products/prepacked_matrix.h), either
 // in the dtype of the model or as quantized values of few bits.
 //
-//   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
+//   auto layers = std::make_shared<nn::PackedWeights>(nn::WeightPacking{.bits = 8});
 //   options.products = {[=](auto product, auto& weight, auto&) { return layers->wrap(product, weight); }};
 //   ...                                                      // a model is made of parameters without memory
 //   for (nn::Parameter& p : parameters) load(layers->loaded(p));
@@ -9,7 +9,7 @@
 //
 // A model that trains also keeps its values, and packs them again before it generates:
 //
-//   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.keeps_values = true});
+//   auto layers = std::make_shared<nn::PackedWeights>(nn::WeightPacking{.keeps_values = true});
 //   const nn::Adapter packing{.product = [=](auto product, const nn::Parameter& weight, auto&) {
 //     return layers->wrap(product, weight);
 //   }};
@@ -71,10 +71,10 @@ class PackedWeight {
 /// Errors ("quantization"): quantized values for a weight whose product gathers blocks (2D, 2.5D, 3D, Megatron's
 ///                          sequence form).
 /// Thread safety: none; each rank of a process has its own object.
-class PrepackedLayers {
+class PackedWeights {
  public:
   /// Errors ("quantization"): bits or groups that GroupCodes does not support.
-  explicit PrepackedLayers(const WeightPacking& packing);
+  explicit PackedWeights(const WeightPacking& packing);
 
   /// A wrapper for Parameters::Options::products. Returns a product that multiplies with the packed weight. Returns
   /// `product` itself if it does not multiply with the given matrices (it gathers blocks), if there is no packed form

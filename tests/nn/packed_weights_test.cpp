@@ -1,6 +1,6 @@
 // Packed weights that also keep their values: passes with gradients use the values, and packing again uses the current
 // ones.
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -16,7 +16,7 @@
 #include "support/thrown_message.h"
 #include "support/tolerance.h"
 
-namespace colossal::nn::prepacked_layers_test {
+namespace colossal::nn::packed_weights_test {
 namespace {
 
 using testing::HasSubstr;
@@ -34,7 +34,7 @@ struct Layer {
     const at::NoGradGuard no_grad;
     return (*this)(x);
   }
-  PrepackedLayers layers;
+  PackedWeights layers;
   Parameters parameters;
   Parameter& weight;
   std::shared_ptr<const Product> product;
@@ -42,7 +42,7 @@ struct Layer {
 
 at::Tensor input() { return at::linspace(-1, 1, 4 * 16, at::kFloat).view({4, 16}); }
 
-TEST(PrepackedLayers, ComputeGradientsFromKeptValues) {
+TEST(PackedWeights, ComputeGradientsFromKeptValues) {
   for (const int64_t bits : {0, 8}) {
     Layer layer({.bits = bits, .group = 16, .keeps_values = true});
     layer.layers.repack();
@@ -55,7 +55,7 @@ TEST(PrepackedLayers, ComputeGradientsFromKeptValues) {
   }
 }
 
-TEST(PrepackedLayers, RepackCurrentValues) {
+TEST(PackedWeights, RepackCurrentValues) {
   for (const int64_t bits : {0, 8}) {
     const WeightPacking packing{.bits = bits, .group = 16, .keeps_values = true};
     Layer layer(packing), fresh(packing);
@@ -78,7 +78,7 @@ TEST(PrepackedLayers, RepackCurrentValues) {
   }
 }
 
-TEST(PrepackedLayers, RefuseGradientsAndRepackWithoutValues) {
+TEST(PackedWeights, RefuseGradientsAndRepackWithoutValues) {
   Layer layer({});
   EXPECT_THAT(test::thrown_message([&] { layer(input()); }),
               HasSubstr("got a pass that needs gradients; keep the values (WeightPacking::keeps_values)"));
@@ -111,13 +111,13 @@ struct PackedStack {
     const at::NoGradGuard no_grad;
     return product->forward(x, stack.value, {}, {1, 3, 4}, nullptr);
   }
-  PrepackedLayers layers;
+  PackedWeights layers;
   Parameters parameters;
   Parameter& stack;
   std::shared_ptr<const GroupedProduct> product;
 };
 
-TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
+TEST(PackedWeights, TakeQuantizedValuesOfEachExpert) {
   const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
   PackedStack rounded({.bits = 8, .group = 16}), taken({}), some({});
   rounded.load(values);
@@ -135,7 +135,7 @@ TEST(PrepackedLayers, TakeQuantizedValuesOfEachExpert) {
   EXPECT_FALSE(at::equal(got, want));
 }
 
-TEST(PrepackedLayers, TakeRowsOfEachExpert) {
+TEST(PackedWeights, TakeRowsOfEachExpert) {
   const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
   for (const WeightPacking& packing : {WeightPacking{}, {.bits = 8, .group = 16}, {.bits = 8, .floating = true}}) {
     PackedStack loaded(packing), taken(packing), some(packing);
@@ -152,7 +152,7 @@ TEST(PrepackedLayers, TakeRowsOfEachExpert) {
   EXPECT_FALSE(keeping.layers.take("w.0", {values[0]}));
 }
 
-TEST(PrepackedLayers, LoadPostponedParametersAtTheirFirstUse) {
+TEST(PackedWeights, LoadPostponedParametersAtTheirFirstUse) {
   const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
   PackedStack loaded({}), filled({}), taken({}), early({});
   loaded.load(values);
@@ -181,7 +181,7 @@ TEST(PrepackedLayers, LoadPostponedParametersAtTheirFirstUse) {
   for (PackedStack* stack : {&filled, &taken, &early}) EXPECT_FALSE(stack->layers.load_next());
 }
 
-TEST(PrepackedLayers, LoadAPostponedParameterAgainAfterAnError) {
+TEST(PackedWeights, LoadAPostponedParameterAgainAfterAnError) {
   const at::Tensor values = at::linspace(-2, 3, 3 * 32 * 16, at::kFloat).view({3, 32, 16});
   PackedStack loaded({}), postponed({});
   loaded.load(values);
@@ -195,7 +195,7 @@ TEST(PrepackedLayers, LoadAPostponedParameterAgainAfterAnError) {
   EXPECT_TRUE(at::equal(postponed(input()), loaded(input())));
 }
 
-TEST(PrepackedLayers, ViewTablesUntilTheyAreCopied) {
+TEST(PackedWeights, ViewTablesUntilTheyAreCopied) {
   const at::Tensor values = at::linspace(-2, 3, 32 * 16, at::kFloat).view({32, 16});
   Layer loaded({}), used({}), early({});
   for (Layer* layer : {&loaded, &used, &early}) layer->weight.looked_up = true;
@@ -216,7 +216,7 @@ TEST(PrepackedLayers, ViewTablesUntilTheyAreCopied) {
   }
 }
 
-TEST(PrepackedLayers, RefuseViewsThatTheyCannotUse) {
+TEST(PackedWeights, RefuseViewsThatTheyCannotUse) {
   const at::Tensor values = at::zeros({32, 16}), half = values.narrow(0, 0, 16);
   Layer table({}), plain({}), keeping({.keeps_values = true}), rounded({.bits = 8, .group = 16});
   for (Layer* layer : {&table, &keeping, &rounded}) layer->weight.looked_up = true;
@@ -226,7 +226,7 @@ TEST(PrepackedLayers, RefuseViewsThatTheyCannotUse) {
   for (Layer* layer : {&plain, &keeping, &rounded}) EXPECT_FALSE(layer->layers.view(layer->weight, {values}));
 }
 
-TEST(PrepackedLayers, RefuseToPostponeWhatTheyDoNotReadLater) {
+TEST(PackedWeights, RefuseToPostponeWhatTheyDoNotReadLater) {
   const auto load = [] { ADD_FAILURE() << "loaded"; };
   PackedStack rounded({.bits = 8, .group = 16}), keeping({.keeps_values = true}), plain({}), table({});
   table.stack.looked_up = true;
@@ -256,7 +256,7 @@ class AnnouncedReads {
 };
 
 // Under ZeRO 3 each announced read may gather the stack.
-TEST(PrepackedLayers, ReadAStackOnceToRepackIt) {
+TEST(PackedWeights, ReadAStackOnceToRepackIt) {
   for (const int64_t bits : {0, 8}) {
     const WeightPacking packing{.bits = bits, .group = 16, .keeps_values = true};
     PackedStack packed(packing), fresh(packing);
@@ -275,8 +275,8 @@ TEST(PrepackedLayers, ReadAStackOnceToRepackIt) {
 }
 
 // The stack may be in a released chunk when a deferred gradient is computed, and only ranks with rows would gather it.
-TEST(PrepackedLayers, MakeGradientsOfStacksWithoutTheirValues) {
-  PrepackedLayers layers({.keeps_values = true});
+TEST(PackedWeights, MakeGradientsOfStacksWithoutTheirValues) {
+  PackedWeights layers({.keeps_values = true});
   Parameters parameters({}, {.products = {[&](auto product, const Parameter& w, Parameters&) {
                                return layers.wrap(std::move(product), w);
                              }}});
@@ -295,4 +295,4 @@ TEST(PrepackedLayers, MakeGradientsOfStacksWithoutTheirValues) {
 }
 
 }  // namespace
-}  // namespace colossal::nn::prepacked_layers_test
+}  // namespace colossal::nn::packed_weights_test

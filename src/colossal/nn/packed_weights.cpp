@@ -1,4 +1,4 @@
-#include "colossal/nn/prepacked_layers.h"
+#include "colossal/nn/packed_weights.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -22,7 +22,7 @@ at::Tensor multiplied(const ops::CodedMatrix& weight, const at::Tensor& x, const
 
 class PrepackedProduct final : public DirectWrapper, public PackedWeight {
  public:
-  PrepackedProduct(std::shared_ptr<const DirectProduct> inner, std::shared_ptr<const PrepackedLayers::Packed> weight,
+  PrepackedProduct(std::shared_ptr<const DirectProduct> inner, std::shared_ptr<const PackedWeights::Packed> weight,
                    bool keeps_values)
       : DirectWrapper(std::move(inner)), packed_(std::move(weight)), keeps_values_(keeps_values) {}
 
@@ -44,12 +44,12 @@ class PrepackedProduct final : public DirectWrapper, public PackedWeight {
   }
 
  private:
-  const decltype(PrepackedLayers::Packed::matrix)& matrix() const {
+  const decltype(PackedWeights::Packed::matrix)& matrix() const {
     if (const std::function<void()> load = packed_->load) load();  // a copy: the call removes the member
     return packed_->matrix;
   }
 
-  std::shared_ptr<const PrepackedLayers::Packed> packed_;
+  std::shared_ptr<const PackedWeights::Packed> packed_;
   bool keeps_values_;
 };
 
@@ -65,7 +65,7 @@ at::ScalarType narrow_or_fp32(const at::Tensor& x) { return is_bf16(x) ? at::kBF
 
 }  // namespace
 
-PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packing) {
+PackedWeights::PackedWeights(const WeightPacking& packing) : packing_(packing) {
   require(packing.bits == 0 || packing.bits == 8 || packing.bits == 4, "quantization",
           "quantized weights must have 8 or 4 bits: got ", packing.bits);
   require(!packing.floating || packing.bits == 8, "quantization",
@@ -74,7 +74,7 @@ PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packin
           packing.group);
 }
 
-std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
   if (!weight.value.defined()) return product;  // another stage multiplies with it
   require(product->parameters().empty(), "prepacked",
           "an adapter must be around the packed product: got one inside it, "
@@ -90,7 +90,7 @@ std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Produ
   return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_.keeps_values);
 }
 
-tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
+tensor::Stored PackedWeights::loaded(Parameter& parameter) {
   const at::TensorOptions options = parameter.value.options().requires_grad(false);
   return {options, parameter.value.sizes().vec(), [this, &parameter, options](bool) {
             finish();
@@ -103,25 +103,25 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
           }};
 }
 
-bool PrepackedLayers::takes_codes(const std::string& weight) const {
+bool PackedWeights::takes_codes(const std::string& weight) const {
   return packed_.contains(weight) && packing_.bits == 0;
 }
 
-bool PrepackedLayers::takes_rows(const std::string& weight) const {
+bool PackedWeights::takes_rows(const std::string& weight) const {
   const auto found = packed_.find(weight);
   if (found == packed_.end() || packing_.keeps_values) return false;
   const Parameter& parameter = *found->second.parameter;
   return has_panels(parameter.value) && !parameter.looked_up;  // loaded() fills and packs what is looked up
 }
 
-bool PrepackedLayers::take(const std::string& weight, const ops::GroupCodes& codes) {
+bool PackedWeights::take(const std::string& weight, const ops::GroupCodes& codes) {
   if (!takes_codes(weight)) return false;
   const Layer& layer = packed_.at(weight);
   layer.packed->matrix = ops::PrepackedMatrix(codes);
   return !layer.parameter->looked_up && !packing_.keeps_values;
 }
 
-bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
+bool PackedWeights::take(const std::string& weight, const std::vector<at::Tensor>& rows) {
   if (!takes_rows(weight)) return false;
   Layer& layer = packed_.at(weight);
   if (layer.packed->matrix) return true;  // taken as quantized values
@@ -131,7 +131,7 @@ bool PrepackedLayers::take(const std::string& weight, const std::vector<at::Tens
   return true;
 }
 
-bool PrepackedLayers::take_later(const std::string& parameter, std::function<void()> load) {
+bool PackedWeights::take_later(const std::string& parameter, std::function<void()> load) {
   if (packing_.bits != 0 || packing_.keeps_values) return false;
   const Parameter* found = nullptr;
   for (const auto& [name, layer] : packed_)
@@ -143,7 +143,7 @@ bool PrepackedLayers::take_later(const std::string& parameter, std::function<voi
   return true;
 }
 
-bool PrepackedLayers::view(Parameter& parameter, const std::vector<at::Tensor>& rows) {
+bool PackedWeights::view(Parameter& parameter, const std::vector<at::Tensor>& rows) {
   const at::Tensor& value = parameter.value;
   if (packing_.bits != 0 || packing_.keeps_values || !parameter.looked_up || rows.size() != 1) return false;
   const at::Tensor& table = rows.front();
@@ -160,7 +160,7 @@ bool PrepackedLayers::view(Parameter& parameter, const std::vector<at::Tensor>& 
   return true;
 }
 
-bool PrepackedLayers::load_next() {
+bool PackedWeights::load_next() {
   if (postponed_.empty()) return false;
   // A view may keep its part of the file in memory until the file is closed, so its copy is made when all others are.
   const auto next =
@@ -169,7 +169,7 @@ bool PrepackedLayers::load_next() {
   return true;
 }
 
-void PrepackedLayers::load(const Parameter& parameter) {
+void PackedWeights::load(const Parameter& parameter) {
   const auto found =
       std::find_if(postponed_.begin(), postponed_.end(), [&](const auto& one) { return one.first == &parameter; });
   found->second();
@@ -179,22 +179,22 @@ void PrepackedLayers::load(const Parameter& parameter) {
     if (layer.parameter == &parameter) layer.packed->load = nullptr;
 }
 
-void PrepackedLayers::finish() {
+void PackedWeights::finish() {
   if (pending_) pack(*pending_);
   pending_ = nullptr;
 }
 
-void PrepackedLayers::require_values() const {
+void PackedWeights::require_values() const {
   require(packing_.keeps_values, "prepacked",
           "packed weights without their values cannot be packed again: set WeightPacking::keeps_values");
 }
 
-void PrepackedLayers::release() {
+void PackedWeights::release() {
   require_values();
   for (const auto& [name, layer] : packed_) layer.packed->matrix.reset();
 }
 
-void PrepackedLayers::repack() {
+void PackedWeights::repack() {
   require_values();
   const at::NoGradGuard no_grad;
   // The matrices of a stack are neighbours in the map. One scope for all of them: under ZeRO 3 each scope may gather
@@ -206,7 +206,7 @@ void PrepackedLayers::repack() {
   }
 }
 
-void PrepackedLayers::pack(Parameter& parameter) {
+void PackedWeights::pack(Parameter& parameter) {
   bool packs = false;
   {
     const tensor::ReadScope read({parameter.value});
@@ -220,9 +220,9 @@ void PrepackedLayers::pack(Parameter& parameter) {
     parameter.value.set_data(without_memory(parameter.value.sizes(), parameter.value.options()));
 }
 
-void PrepackedLayers::pack(Layer& layer) const { pack(layer, {layer.value().detach()}); }
+void PackedWeights::pack(Layer& layer) const { pack(layer, {layer.value().detach()}); }
 
-void PrepackedLayers::pack(Layer& layer, const std::vector<at::Tensor>& rows) const {
+void PackedWeights::pack(Layer& layer, const std::vector<at::Tensor>& rows) const {
   const Parameter& parameter = *layer.parameter;
   const at::Tensor& model = parameter.value;  // for its dtype and device
   auto& packed = layer.packed->matrix;
@@ -244,7 +244,7 @@ void PrepackedLayers::pack(Layer& layer, const std::vector<at::Tensor>& rows) co
     packed = ops::CodedMatrix(rounded(), value.options());
 }
 
-int64_t PrepackedLayers::bytes() const {
+int64_t PackedWeights::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, layer] : packed_)
     if (const auto& packed = layer.packed->matrix)
