@@ -4,16 +4,21 @@
 #   ./colossal.sh train examples/quickstart.toml     any command of `colossal`; builds that program alone
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
-#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick: of files and HTTP alone
-#   ./colossal.sh test-long                          runs what takes too long for continuous integration, and says what failed
+#   ./colossal.sh sanitize [--quick]                 the tests of raw memory, threads and input under sanitizers; quick:
+#                                                    of files and HTTP alone
+#   ./colossal.sh test-long                          runs what takes too long for continuous integration, and says what
+#                                                    failed
 #   ./colossal.sh wheel                              packs the Python package for other machines into build/dist
-#   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into build/dist
+#   ./colossal.sh release [--nightly]                packs wheel, sources, Debian packages, checksums and notes into
+#                                                    build/dist
 #   ./colossal.sh docs                               writes the documentation site into build/site
 #   ./colossal.sh packages                           installs every Debian package that a build and `pip install .` need
 #   ./colossal.sh packages --missing                 prints the names of those that are missing, one a line
 #
-# LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.15 that .venv or python3 can import; else the wheel is installed into .venv.
-# COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
+# LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.15 that .venv or python3 can import; else the wheel is
+# installed into .venv.
+# COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda
+# if an NVIDIA driver is loaded.
 # COLOSSAL_CCACHE=off: compiles without ccache, which is used if it is on the path.
 set -euo pipefail
 
@@ -26,7 +31,8 @@ torch_version=2.13.0
 cpu_download=540 cpu_venv=1300 cuda_download=2700 cuda_venv=5000
 # Minutes of one core and MB in build/, measured for the program alone and for everything.
 program_minutes=20 program_size=950 all_minutes=50 all_size=2800
-# Debian's name of a package = what shows that it is there, however it was installed: a header, after `:` a program, after `@` a part of Python.
+# Debian's name of a package = what shows that it is there, however it was installed: a header, after `:` a program,
+# after `@` a part of Python.
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
@@ -104,7 +110,9 @@ is_there() {  # header, :program or @part
   local python=${PYTHON:-python3}
   case $1 in
     @venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
-    @header) "$python" -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ;;
+    @header)
+      "$python" -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' \
+        2>/dev/null ;;
     :c++) command -v "${CXX:-c++}" >/dev/null ;;
     :*) command -v "${1#:}" >/dev/null ;;
     *) printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 ;;
@@ -149,12 +157,14 @@ too_old() {
   if command -v cmake >/dev/null; then
     version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p') || version=
     if [ -z "$version" ] || is_older "$version" 3.25; then
-      echo "CMake must be 3.25 or newer: got ${version:-no version from $(command -v cmake)}; install a newer one, such as with pip install cmake"
+      echo "CMake must be 3.25 or newer: got ${version:-no version from $(command -v cmake)};" \
+        "install a newer one, such as with pip install cmake"
     fi
   fi
   version=$(version_in_header nlohmann/json.hpp NLOHMANN_JSON_VERSION_MAJOR NLOHMANN_JSON_VERSION_MINOR)
   if [ -n "$version" ] && is_older "$version" 3.11; then
-    echo "nlohmann-json must be 3.11 or newer: got $version; install a newer one earlier in the search path of the compiler"
+    echo "nlohmann-json must be 3.11 or newer: got $version;" \
+      "install a newer one earlier in the search path of the compiler"
   fi
   version=$(version_in_header toml++/toml.h TOML_LIB_MAJOR TOML_LIB_MINOR)
   if [ -n "$version" ] && is_older "$version" 3.3; then
@@ -163,7 +173,8 @@ too_old() {
 }
 
 has_nvidia_driver() {
-  [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || { [ -e /dev/dxg ] && [ -e /usr/lib/wsl/lib/libcuda.so ]; }
+  [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] ||
+    { [ -e /dev/dxg ] && [ -e /usr/lib/wsl/lib/libcuda.so ]; }
 }
 
 # cpu or cuda: which wheel of torch is installed.
@@ -200,7 +211,8 @@ look_for_torch() {
       echo "colossal.sh: torch $version of $python is not used: LibTorch 2.11 to 2.15 is supported" >&2
       continue
     fi
-    if [ "$python" = python3 ] && [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ ! -e "${found#* }/lib/libtorch_cuda.so" ]; then
+    if [ "$python" = python3 ] && [ "${COLOSSAL_TORCH:-auto}" = cuda ] &&
+      [ ! -e "${found#* }/lib/libtorch_cuda.so" ]; then
       echo "colossal.sh: torch $version of python3 is not used: it is a CPU build, and COLOSSAL_TORCH is cuda" >&2
       continue
     fi
@@ -230,9 +242,11 @@ pip_install() {  # "what" argument...
   fi
   rm -rf "$root/build/pip"
   [ $failed = no ] || die "pip could not install LibTorch (the log is $log). Three ways around it:
-  LIBTORCH_ROOT=FOLDER ./colossal.sh ...        FOLDER is an unpacked LibTorch, or the torch folder of another environment
+  LIBTORCH_ROOT=FOLDER ./colossal.sh ...        FOLDER is an unpacked LibTorch, \
+or the torch folder of another environment
   a python3 that can import torch 2.11 to 2.15  first in PATH
-  PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER ./colossal.sh ...   FOLDER holds the wheel of torch $torch_version for this Python"
+  PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER ./colossal.sh ...   FOLDER holds the wheel of torch \
+$torch_version for this Python"
 }
 
 # The requirement of a package that this torch asks for: `cuda_toolkit_version` prints V of its cuda-toolkit[...]==V.
@@ -247,8 +261,9 @@ PYTHON
 has_cuda_library() { compgen -G "$(dirname "$LIBTORCH_ROOT")/nvidia/*/lib/lib$1.so*" >/dev/null; }  # name
 has_cuda_header() { compgen -G "$(dirname "$LIBTORCH_ROOT")/nvidia/*/include/$1" >/dev/null; }  # path
 
-# What the torch of .venv lacks: `libraries` and `headers` of GPUs, or the two libraries that a CUDA build loads on the `cpu`, too. Nothing
-# for a torch that belongs to the user, which is never changed. An interrupted installation is seen here, and taken up.
+# What the torch of .venv lacks: `libraries` and `headers` of GPUs, or the two libraries that a CUDA build loads on the
+# `cpu`, too. Nothing for a torch that belongs to the user, which is never changed. An interrupted installation is seen
+# here, and taken up.
 missing_parts() {
   [ $is_found = yes ] && [[ $LIBTORCH_ROOT == "$root"/.venv/* ]] || return 0
   [ -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ] || return 0
@@ -269,7 +284,8 @@ install_torch() {
     else
       pip_install "installing LibTorch (torch $torch_version) into .venv" --no-deps "torch==$torch_version"
     fi
-    found=$(torch_of "$root/.venv/bin/python") || die "torch was installed into .venv but cannot be found there; see $log"
+    found=$(torch_of "$root/.venv/bin/python") ||
+      die "torch was installed into .venv but cannot be found there; see $log"
     LIBTORCH_ROOT=${found#* }
   fi
   mapfile -t parts < <(missing_parts)
@@ -278,13 +294,16 @@ install_torch() {
   version=${found%% *} version=${version%%+*}
   toolkit=$(cuda_toolkit_version)
   for part in "${parts[@]}"; do
-    if [ "$part" = headers ] && [ "${COLOSSAL_TORCH:-auto}" = auto ]; then  # without them GPUs work, with fewer features
-      [ -n "$toolkit" ] && try_step "installing the headers of CUDA $toolkit" "$root/.venv/bin/python" -m pip install "cuda-toolkit[cccl,crt]==$toolkit" ||
+    # Without the headers GPUs work, with fewer features.
+    if [ "$part" = headers ] && [ "${COLOSSAL_TORCH:-auto}" = auto ]; then
+      [ -n "$toolkit" ] && try_step "installing the headers of CUDA $toolkit" \
+        "$root/.venv/bin/python" -m pip install "cuda-toolkit[cccl,crt]==$toolkit" ||
         echo "colossal.sh: continuing without the CUDA headers; colossal info shows what is missing" >&2
       continue
     fi
     [ "$part" = libraries ] || [ -n "$toolkit" ] ||
-      die "torch $version in .venv names no version of the CUDA packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
+      die "torch $version in .venv names no version of the CUDA packages;" \
+        "remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
     case $part in
       cpu) pip_install "installing two libraries that this LibTorch loads on CPUs, too, and what torchrun imports" \
         "cuda-toolkit[cudart,cupti]==$toolkit" typing_extensions ;;
@@ -309,7 +328,8 @@ jobs() {
 
 gigabytes() { awk -v mb="$1" 'BEGIN { printf "%.1f GB", mb / 1000 }'; }
 
-# Finds all that is missing and all that cannot work before anything is downloaded, says what will be done, and installs the packages.
+# Finds all that is missing and all that cannot work before anything is downloaded, says what will be done, and installs
+# the packages.
 prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
   local problems=() packages=() needed=0 lines=() text entry
   [ "$(uname -sm)" = "Linux x86_64" ] || problems+=("the system must be Linux on x86_64: got $(uname -sm)")
@@ -324,7 +344,8 @@ prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
   mapfile -t -O "${#problems[@]}" problems < <(too_old)
 
   if [ -n "${LIBTORCH_ROOT:-}" ] && [ $is_found = no ]; then
-    [ -d "$LIBTORCH_ROOT/include" ] || problems+=("LIBTORCH_ROOT must be a folder with include/ and lib/: got $LIBTORCH_ROOT")
+    [ -d "$LIBTORCH_ROOT/include" ] ||
+      problems+=("LIBTORCH_ROOT must be a folder with include/ and lib/: got $LIBTORCH_ROOT")
   elif [ $is_found = no ]; then
     is_found=yes
     look_for_torch
@@ -345,34 +366,44 @@ prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
       lines+=("install ${#packages[@]} Debian packages: ${packages[*]}")
     fi
   fi
+  local cpu cuda
+  cpu="at most $(gigabytes $cpu_download), $(gigabytes $cpu_venv)"
+  cuda="$(gigabytes $cuda_download), $(gigabytes $cuda_venv)"
   if [ -z "${LIBTORCH_ROOT:-}" ]; then
     if [ "$(wanted_torch)" = cuda ]; then
       needed=$((needed + cuda_download + cuda_venv))
-      text="download LibTorch $torch_version with GPU support: $(gigabytes $cuda_download), $(gigabytes $cuda_venv) in .venv"
-      lines+=("$text   (COLOSSAL_TORCH=cpu, for the CPU: at most $(gigabytes $cpu_download), $(gigabytes $cpu_venv))")
+      text="download LibTorch $torch_version with GPU support: $cuda in .venv"
+      lines+=("$text   (COLOSSAL_TORCH=cpu, for the CPU: $cpu)")
     else
       needed=$((needed + cpu_download + cpu_venv))
-      text="download LibTorch $torch_version for the CPU: at most $(gigabytes $cpu_download), $(gigabytes $cpu_venv) in .venv"
-      lines+=("$text   ($(has_nvidia_driver || echo 'no NVIDIA driver here; ')COLOSSAL_TORCH=cuda, with GPU support: $(gigabytes $cuda_download), $(gigabytes $cuda_venv))")
+      text="download LibTorch $torch_version for the CPU: $cpu in .venv   ("
+      has_nvidia_driver || text+="no NVIDIA driver here; "
+      lines+=("${text}COLOSSAL_TORCH=cuda, with GPU support: $cuda)")
     fi
   fi
-  if [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ -d "${LIBTORCH_ROOT:-}/include" ] && [ ! -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ]; then
-    problems+=("COLOSSAL_TORCH=cuda needs a CUDA build of torch: $LIBTORCH_ROOT is a CPU build; remove $root/.venv, or set LIBTORCH_ROOT to another one")
+  if [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ -d "${LIBTORCH_ROOT:-}/include" ] &&
+    [ ! -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ]; then
+    text="COLOSSAL_TORCH=cuda needs a CUDA build of torch: $LIBTORCH_ROOT is a CPU build;"
+    problems+=("$text remove $root/.venv, or set LIBTORCH_ROOT to another one")
   fi
-  if [ -n "${LIBTORCH_ROOT:-}" ] && [ ${#problems[@]} -eq 0 ] && [[ " $(missing_parts | tr '\n' ' ')" == *" libraries "* ]]; then
+  if [ -n "${LIBTORCH_ROOT:-}" ] && [ ${#problems[@]} -eq 0 ] &&
+    [[ " $(missing_parts | tr '\n' ' ')" == *" libraries "* ]]; then
     needed=$((needed + cuda_download + cuda_venv - cpu_venv))
-    lines+=("download the GPU libraries of LibTorch: $(gigabytes $((cuda_download - cpu_download))), $(gigabytes $cuda_venv) in .venv")
+    text=$(gigabytes $((cuda_download - cpu_download)))
+    lines+=("download the GPU libraries of LibTorch: $text, $(gigabytes $cuda_venv) in .venv")
   fi
   local what=colossal minutes=$program_minutes size=$program_size
   if [ "$1" = ON ]; then what=everything minutes=$all_minutes size=$all_size; fi
   if [ ! -x "$build/colossal" ] || { [ "$1" = ON ] && ! has_tests; }; then
     needed=$((needed + size))
-    lines+=("build $what: about $(((minutes + $(jobs) - 1) / $(jobs))) minutes on $(jobs) core(s), $(gigabytes $size) in build/")
+    minutes=$(((minutes + $(jobs) - 1) / $(jobs)))
+    lines+=("build $what: about $minutes minutes on $(jobs) core(s), $(gigabytes $size) in build/")
   fi
   local free
   free=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1000) }')
   if [ "$free" -lt "$needed" ]; then
-    problems+=("$(gigabytes "$needed") must be free on the file system of $root: got $(gigabytes "$free"); free some space")
+    text="$(gigabytes "$needed") must be free on the file system of $root: got $(gigabytes "$free")"
+    problems+=("$text; free some space")
   fi
   if [ ${#problems[@]} -gt 0 ]; then
     if [ ${#problems[@]} -eq 1 ]; then die "${problems[0]}"; fi
@@ -391,8 +422,9 @@ prepare() {  # ON or OFF: with the tests; ON or OFF: with the Python module
   fi
 }
 
-# The stamp holds the folder of LibTorch that the build was configured for, and the value of COLOSSAL_TORCH: a start that finds them looks for
-# nothing else. A checkout that was copied names the original's paths in its build folder, and is configured anew.
+# The stamp holds the folder of LibTorch that the build was configured for, and the value of COLOSSAL_TORCH: a start
+# that finds them looks for nothing else. A checkout that was copied names the original's paths in its build folder, and
+# is configured anew.
 stamp=$build/.configured
 is_of_this_checkout() {
   grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt" 2>/dev/null
@@ -486,9 +518,11 @@ install_interop() {
   cat "$wanted" "$root/docs/requirements.txt" | cmp -s - "$seen" && return
   need_venv
   local began=$SECONDS torch found version packages=(-r "$wanted")
-  # Python imports a CPU build of torch once its dependencies are there. Those of a CUDA build are gigabytes, and are left to the user.
+  # Python imports a CPU build of torch once its dependencies are there. Those of a CUDA build are gigabytes, and are
+  # left to the user.
   torch=$(head -n 1 "$stamp")
-  if [[ $torch == "$root"/.venv/* ]] && [ ! -e "$torch/lib/libtorch_cuda.so" ] && found=$(torch_of "$root/.venv/bin/python"); then
+  if [[ $torch == "$root"/.venv/* ]] && [ ! -e "$torch/lib/libtorch_cuda.so" ] &&
+    found=$(torch_of "$root/.venv/bin/python"); then
     version=${found%% *}
     packages+=("torch==${version%%+*}")
   fi
@@ -496,11 +530,13 @@ install_interop() {
     cat "$wanted" "$root/docs/requirements.txt" >"$seen"
     echo "installed the Python packages of the interop tests in $((SECONDS - began)) s" >&2
   else
-    echo "the Python packages of the interop tests could not be installed (see $said); the tests that need them will be skipped" >&2
+    echo "the Python packages of the interop tests could not be installed (see $said);" \
+      "the tests that need them will be skipped" >&2
   fi
 }
 
-# Writes the site. Needs no build: the references of commands and keys are files, those of Python and C++ come from the sources.
+# Writes the site. Needs no build: the references of commands and keys are files, those of Python and C++ come from the
+# sources.
 make_docs() {
   local made=$root/build/docs env=$root/build/docs/env wanted=$root/docs/requirements.txt missing
   mapfile -t missing < <(missing_of "${docs_packages[@]}")
@@ -521,14 +557,16 @@ make_docs() {
     done
   } >"$made/Doxyfile"
   step "reading the public headers" doxygen "$made/Doxyfile"
-  step "writing the site" "$env/bin/python" -m sphinx -W --keep-going -q -b html -c docs/site -d "$made/doctrees" . build/site
+  step "writing the site" "$env/bin/python" -m sphinx -W --keep-going -q -b html -c docs/site -d "$made/doctrees" . \
+    build/site
   echo "$root/build/site/index.html"
 }
 
 # Installs what is missing of the packages that every build needs, with those of `pip install .`.
 packages() {
   local missing problems
-  mapfile -t missing < <(missing_of "${tool_packages[@]}" "${build_packages[@]}" "${extra_packages[@]}" "${python_packages[@]}")
+  mapfile -t missing < <(missing_of "${tool_packages[@]}" "${build_packages[@]}" "${extra_packages[@]}" \
+    "${python_packages[@]}")
   if [ ${#missing[@]} -eq 0 ]; then
     echo "colossal.sh: no package is missing" >&2
   elif ! command -v apt-get >/dev/null; then
@@ -565,7 +603,8 @@ test_long() {
     echo "== $name took $((SECONDS - began)) s" >&2
   }
   part "sanitizers" "$root/colossal.sh" sanitize
-  part "mutated input" env COLOSSAL_MUTATED_FILES=20000 COLOSSAL_MUTATED_REQUESTS=100000 COLOSSAL_TOKENIZER_TEXTS=20000 \
+  part "mutated input" \
+    env COLOSSAL_MUTATED_FILES=20000 COLOSSAL_MUTATED_REQUESTS=100000 COLOSSAL_TOKENIZER_TEXTS=20000 \
     "$root/colossal.sh" test --timeout 7200 -R 'Mutated|GgufFile|GgufVocabulary|tokenizers_interop'
   part "bare root" env COLOSSAL_BARE_ROOT=1 "$root/colossal.sh" test -L bare
   if [ ${#failed[@]} -gt 0 ]; then

@@ -1,9 +1,11 @@
-"""The peer of benchmarks/disk_training_step.py: GPT-2 124M in DeepSpeed, ZeRO 3 with parameters and optimizer states on a disk, one process on the CPU.
+"""The peer of benchmarks/disk_training_step.py: GPT-2 124M in DeepSpeed, ZeRO 3 with parameters and optimizer states on
+a disk, one process on the CPU.
 
     python benchmarks/deepspeed_training_step.py FOLDER [--batch 1] [--length 64] [--threads 2] [--steps 4]
 
-FOLDER: on that disk, for what is swapped. One step is forward, loss, backward and AdamW in fp32, of random tokens. Prints one JSON object: the median and best step
-in milliseconds and the peak resident size. Needs torch and deepspeed in its Python, and libaio-dev, of which deepspeed compiles its reader of disks at the first start.
+FOLDER: on that disk, for what is swapped. One step is forward, loss, backward and AdamW in fp32, of random tokens.
+Prints one JSON object: the median and best step in milliseconds and the peak resident size. Needs torch and deepspeed
+in its Python, and libaio-dev, of which deepspeed compiles its reader of disks at the first start.
 """
 
 import argparse
@@ -13,8 +15,8 @@ import resource
 import statistics
 import time
 
-for name, value in {"DS_ACCELERATOR": "cpu", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": "29666", "USE_LIBUV": "0"}.items():
+for name, value in {"DS_ACCELERATOR": "cpu", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_SIZE": "1",
+                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29666", "USE_LIBUV": "0"}.items():
     os.environ.setdefault(name, value)
 
 import deepspeed
@@ -32,13 +34,15 @@ def config_of(folder, batch):
         "zero_optimization": {
             "stage": 3,
             "offload_optimizer": {**on_disk, "buffer_count": 5},
-            "offload_param": {**on_disk, "max_in_cpu": 0, "buffer_size": 52_000_000, "buffer_count": 10},  # one of the embedding must fit
+            # one of the embedding must fit
+            "offload_param": {**on_disk, "max_in_cpu": 0, "buffer_size": 52_000_000, "buffer_count": 10},
             "sub_group_size": 20_000_000,
             "stage3_prefetch_bucket_size": 10_000_000,
             "stage3_max_live_parameters": 50_000_000,
             "stage3_max_reuse_distance": 50_000_000,
         },
-        "aio": {"block_size": 1 << 20, "queue_depth": 8, "thread_count": 1, "single_submit": False, "overlap_events": True},
+        "aio": {"block_size": 1 << 20, "queue_depth": 8, "thread_count": 1, "single_submit": False,
+                "overlap_events": True},
     }
 
 

@@ -1,10 +1,13 @@
-"""Training step of GPT-2 124M, fp32, whose parameters and states lie on a disk: the program of this project against DeepSpeed's ZeRO 3 with NVMe offload, in turns, in one run.
+"""Training step of GPT-2 124M, fp32, whose parameters and states lie on a disk: the program of this project against
+DeepSpeed's ZeRO 3 with NVMe offload, in turns, in one run.
 
-    .venv/bin/python benchmarks/disk_training_step.py FOLDER [--peer-python VENV/bin/python] [--host 256MiB] [--batch 1] [--length 64] [--steps 6] [--rounds 2]
+    .venv/bin/python benchmarks/disk_training_step.py FOLDER [--peer-python VENV/bin/python] [--host 256MiB] [--batch 1]
+        [--length 64] [--steps 6] [--rounds 2]
 
-FOLDER: on the disk, for both. VENV: a Python that has torch and deepspeed. One rank, all cores to both sides. Prints a table; the figure of a side is the best of
-its rounds' medians, and the ratios are those of tokens a second and of peak resident memory. Behind it the share of the disk's bandwidth that our steps use: of what raw
-O_DIRECT requests reach that read and write at once, measured before and after. Needs ./colossal.sh build.
+FOLDER: on the disk, for both. VENV: a Python that has torch and deepspeed. One rank, all cores to both sides. Prints a
+table; the figure of a side is the best of its rounds' medians, and the ratios are those of tokens a second and of peak
+resident memory. Behind it the share of the disk's bandwidth that our steps use: of what raw O_DIRECT requests reach
+that read and write at once, measured before and after. Needs ./colossal.sh build.
 """
 
 import argparse
@@ -28,13 +31,16 @@ def result_of(command, **options):
 
 
 def ours(options, folder, scratch):
-    result_of([PROGRAM, "train", ROOT / "benchmarks/gpt2_124m.toml", "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin",
-               f"--data.sequence={options.length}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
+    result_of([PROGRAM, "train", ROOT / "benchmarks/gpt2_124m.toml", "--overwrite", f"--run.folder={folder}/run",
+               f"--data.path={folder}/tokens.bin", f"--data.sequence={options.length}",
+               f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
                f"--memory.host={options.host}", f"--memory.disk={scratch}"])
     lines = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")][2:]
     tiers = lines[-1]["tiers"]
+    read, written = tiers["bytes_read"], tiers["bytes_written"]
     return {"ms": statistics.median(line["seconds"] for line in lines) * 1e3, "mb": lines[-1]["peak_bytes"] / 2**20,
-            "bytes": tiers["bytes_read"] + tiers["bytes_written"], "moved": f"{tiers['bytes_read'] / 2**20:.0f} MiB read and {tiers['bytes_written'] / 2**20:.0f} MiB written in the last step"}
+            "bytes": read + written,
+            "moved": f"{read / 2**20:.0f} MiB read and {written / 2**20:.0f} MiB written in the last step"}
 
 
 def raw(folder):
@@ -47,9 +53,11 @@ def raw(folder):
 def peer(options, scratch):
     swap = scratch / "swapped"
     swap.mkdir(exist_ok=True)
-    environment = {**os.environ, "PATH": f"{pathlib.Path(options.peer_python).parent}:{os.environ['PATH']}"}  # ninja, for deepspeed's extension
-    said = result_of([options.peer_python, ROOT / "benchmarks/deepspeed_training_step.py", swap, "--batch", options.batch, "--length", options.length,
-                      "--steps", options.steps + 2, "--threads", os.cpu_count()], env=environment)
+    # ninja, for deepspeed's extension
+    environment = {**os.environ, "PATH": f"{pathlib.Path(options.peer_python).parent}:{os.environ['PATH']}"}
+    said = result_of([options.peer_python, ROOT / "benchmarks/deepspeed_training_step.py", swap, "--batch",
+                      options.batch, "--length", options.length, "--steps", options.steps + 2, "--threads",
+                      os.cpu_count()], env=environment)
     shutil.rmtree(swap)
     result = json.loads(said.strip().splitlines()[-1])
     return {"ms": result["median_ms"], "mb": result["peak_mb"], "moved": ""}
@@ -76,13 +84,16 @@ def main():
                 results["deepspeed"].append(peer(options, options.folder))
         bandwidth = (before + raw(options.folder)) / 2
     best = {side: min(rounds, key=lambda r: r["ms"]) for side, rounds in results.items() if rounds}
-    print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, parameters and states on a disk, memory.host = {options.host}")
+    print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, parameters and states on a disk, "
+          f"memory.host = {options.host}")
     print(f"{'':12}{'ms/step':>10}{'tokens/s':>10}{'peak MiB':>10}{'ours/peer':>11}{'memory':>9}")
     for side, r in best.items():
-        ratios = "" if side == "colossal" else f"{r['ms'] / best['colossal']['ms']:11.2f}{best['colossal']['mb'] / r['mb']:9.2f}"
-        print(f"{side:12}{r['ms']:10.0f}{options.batch * options.length / r['ms'] * 1e3:10.1f}{r['mb']:10.0f}{ratios}  {r['moved']}")
+        first, rate = best["colossal"], options.batch * options.length / r["ms"] * 1e3
+        ratios = "" if side == "colossal" else f"{r['ms'] / first['ms']:11.2f}{first['mb'] / r['mb']:9.2f}"
+        print(f"{side:12}{r['ms']:10.0f}{rate:10.1f}{r['mb']:10.0f}{ratios}  {r['moved']}")
     used = best["colossal"]["bytes"] / best["colossal"]["ms"] * 1e3
-    print(f"{used / 1e9:.2f} GB/s of {bandwidth / 1e9:.2f} that this disk reads and writes at once: {used / bandwidth:.2f}")
+    print(f"{used / 1e9:.2f} GB/s of {bandwidth / 1e9:.2f} that this disk reads and writes at once: "
+          f"{used / bandwidth:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Training step of a model family beside transformers' model of the same sizes, eager, in turns, in one run.
 
-    .venv/bin/python benchmarks/family_training_step.py bert-base [--steps 6] [--rounds 2]       # fp32, 8 texts of 128 tokens, hidden ones
-    .venv/bin/python benchmarks/family_training_step.py qwen2.5-0.5b [--steps 4] [--rounds 2]    # bf16 (transformers: autocast), 1 of 512
+    # fp32, 8 texts of 128 tokens, hidden ones
+    .venv/bin/python benchmarks/family_training_step.py bert-base [--steps 6] [--rounds 2]
+    # bf16 (transformers: autocast), 1 of 512
+    .venv/bin/python benchmarks/family_training_step.py qwen2.5-0.5b [--steps 4] [--rounds 2]
 
-Both sides update every parameter by AdamW (transformers' with torch's, which works on lists of tensors) and have all cores. The figure of a side is
-the best of its rounds' medians, without the first two steps; the ratio is ours over the peer's tokens a second.
-Needs ./colossal.sh build, and torch and transformers of .venv.
+Both sides update every parameter by AdamW (transformers' with torch's, which works on lists of tensors) and have all
+cores. The figure of a side is the best of its rounds' medians, without the first two steps; the ratio is ours over the
+peer's tokens a second. Needs ./colossal.sh build, and torch and transformers of .venv.
 """
 
 import argparse
@@ -32,16 +34,19 @@ WARM_UP = 2
 def ours(name, steps, folder):
     vocabulary, batch, length, precision = FAMILIES[name]
     generator = random.Random(0)
-    (folder / "tokens.bin").write_bytes(b"".join(generator.randrange(256).to_bytes(2, "little") for _ in range((steps + 4) * batch * length + 1)))
+    (folder / "tokens.bin").write_bytes(b"".join(generator.randrange(256).to_bytes(2, "little")
+                                                 for _ in range((steps + 4) * batch * length + 1)))
     (folder / "tokens.bin.json").write_text('{"dtype": "uint16"}')
-    keys = {"run.folder": folder / "run", "model.name": name, "model.vocabulary": vocabulary, "data.path": folder / "tokens.bin",
-            "data.tokenizer": "bytes", "data.sequence": length, "data.held_out": 0, "precision.mode": precision, "model.dropout": 0,
-            "optimizer.learning_rate": 1e-5, "optimizer.schedule": "constant", "optimizer.warmup_steps": 0, "training.batch_size": batch,
-            "training.steps": steps + WARM_UP, "training.clip": 0, "training.evaluate_batches": 0, "training.sample_tokens": 0,
-            "training.save_every": 0}
+    keys = {"run.folder": folder / "run", "model.name": name, "model.vocabulary": vocabulary,
+            "data.path": folder / "tokens.bin", "data.tokenizer": "bytes", "data.sequence": length, "data.held_out": 0,
+            "precision.mode": precision, "model.dropout": 0, "optimizer.learning_rate": 1e-5,
+            "optimizer.schedule": "constant", "optimizer.warmup_steps": 0, "training.batch_size": batch,
+            "training.steps": steps + WARM_UP, "training.clip": 0, "training.evaluate_batches": 0,
+            "training.sample_tokens": 0, "training.save_every": 0}
     config = folder / "config.toml"
     config.write_text("")
-    done = subprocess.run([str(PROGRAM), "train", str(config), "--overwrite", *(f"--{key}={value}" for key, value in keys.items())],
+    done = subprocess.run([str(PROGRAM), "train", str(config), "--overwrite",
+                           *(f"--{key}={value}" for key, value in keys.items())],
                           capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
@@ -56,11 +61,12 @@ def peer_here(name, steps):
     vocabulary, batch, length, precision = FAMILIES[name]
     torch.manual_seed(0)
     if name == "bert-base":
-        model = transformers.BertForMaskedLM(transformers.BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0))
+        model = transformers.BertForMaskedLM(transformers.BertConfig(hidden_dropout_prob=0,
+                                                                     attention_probs_dropout_prob=0))
     else:
         model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
-            vocab_size=vocabulary, hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,
-            max_position_embeddings=32768, tie_word_embeddings=True))
+            vocab_size=vocabulary, hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+            intermediate_size=4864, max_position_embeddings=32768, tie_word_embeddings=True))
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     seconds = []
@@ -78,11 +84,13 @@ def peer_here(name, steps):
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"ms": statistics.median(seconds[WARM_UP:]) * 1e3, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"ms": statistics.median(seconds[WARM_UP:]) * 1e3,
+                      "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 def peer(name, steps):
-    done = subprocess.run([sys.executable, __file__, name, "--steps", str(steps), "--peer"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, name, "--steps", str(steps), "--peer"], capture_output=True,
+                          text=True)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -104,7 +112,8 @@ def main():
             results["colossal"].append(ours(options.name, options.steps, pathlib.Path(folder)))
             results["transformers"].append(peer(options.name, options.steps))
     _, batch, length, precision = FAMILIES[options.name]
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+               "unknown")
     print(f"{options.name}, {precision}, {batch} x {length} tokens, {cpu}, {os.cpu_count()} cores")
     print(f"{'':14}{'ms/step':>10}{'tokens/s':>10}{'peak MB':>10}{'ours/peer':>11}")
     best = {side: min(rounds, key=lambda r: r["ms"]) for side, rounds in results.items()}

@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/first_step.py [--rounds 5] [--before PROGRAM]
 
-Ours is `colossal train` with one step, its checkpoint and report included. The peer is a Python script that imports torch, builds the same model and makes
-the same step, and writes nothing. --before names this program as another commit builds it. Prints the medians and their ratio. Needs ./colossal.sh build.
+Ours is `colossal train` with one step, its checkpoint and report included. The peer is a Python script that imports
+torch, builds the same model and makes the same step, and writes nothing. --before names this program as another commit
+builds it. Prints the medians and their ratio. Needs ./colossal.sh build.
 """
 
 import argparse
@@ -63,7 +64,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "text.txt").write_text("a text of some length, over and over\n" * 200)
         (pathlib.Path(folder) / "config.toml").write_text(CONFIG)
-        ours = ["train", f"{folder}/config.toml", "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/text.txt"]
+        ours = ["train", f"{folder}/config.toml", "--overwrite", f"--run.folder={folder}/run",
+                f"--data.path={folder}/text.txt"]
         commands = {"colossal": [PROGRAM, *ours], "torch": [sys.executable, "-c", PEER, str(ROOT / "benchmarks")]}
         if options.before:
             commands["before"] = [options.before, *ours]

@@ -1,12 +1,17 @@
-"""The peer of our training-step benchmarks: GPT-2 124M in PyTorch, eager, compiled, data, fully sharded, tensor, sequence or pipeline parallel, on the CPU.
+"""The peer of our training-step benchmarks: GPT-2 124M in PyTorch, eager, compiled, data, fully sharded, tensor,
+sequence or pipeline parallel, on the CPU.
 
-One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens, as our own benchmarks do it,
-in fp32 or, with --bf16, under autocast. Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the
-peak resident sizes of the rank that uses most and of all ranks together.
+One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random
+tokens, as our own benchmarks do it, in fp32 or, with --bf16, under autocast. Prints one JSON object: the median and
+best step in milliseconds, tokens per second at the best, and the peak resident sizes of the rank that uses most and of
+all ranks together.
 
-    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|fsdp|tensor|pipeline] [--bf16] [--batch 4] [--length 256] [--threads 2] [--steps 8]
-    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode pipeline [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--cut 9] ...
-    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode ring --length 32768 --hidden 256 --layers 2 --heads 4 --vocabulary 257 ...
+    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|fsdp|tensor|pipeline] [--bf16] [--batch 4]
+        [--length 256] [--threads 2] [--steps 8]
+    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode pipeline [--schedule 1f1b|zero-bubble]
+        [--micro-batches 4] [--cut 9] ...
+    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode ring --length 32768 --hidden 256 --layers 2
+        --heads 4 --vocabulary 257 ...
 """
 
 import argparse
@@ -62,7 +67,9 @@ class Gpt2(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens, labels, places=None):
-        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device) if places is None else places)
+        if places is None:
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.words(tokens) + self.positions(places)
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.words.weight)
@@ -70,7 +77,8 @@ class Gpt2(nn.Module):
 
 
 def make_fully_sharded(ranks):
-    """FSDP2, a unit a block and one for what is left; what it gathers for a forward goes after it, but for the last unit. No rank ever has the whole model."""
+    """FSDP2, a unit a block and one for what is left; what it gathers for a forward goes after it, but for the last
+    unit. No rank ever has the whole model."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -92,15 +100,16 @@ def make_fully_sharded(ranks):
 
 
 def make_tensor_parallel(model, ranks):
-    """Megatron's plan by torch.distributed.tensor: columns, then rows, in every block; the vocabulary split over ranks with its loss."""
+    """Megatron's plan by torch.distributed.tensor: columns, then rows, in every block; the vocabulary split over ranks
+    with its loss."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (ranks,))
     for block in model.blocks:
-        parallelize_module(block, mesh, {"heads": ColwiseParallel(), "merge": RowwiseParallel(), "expand": ColwiseParallel(),
-                                         "contract": RowwiseParallel()})
+        parallelize_module(block, mesh, {"heads": ColwiseParallel(), "merge": RowwiseParallel(),
+                                         "expand": ColwiseParallel(), "contract": RowwiseParallel()})
     parallelize_module(model, mesh, {"words": RowwiseParallel(input_layouts=Replicate())})
 
     def train(tokens, labels):
@@ -120,15 +129,18 @@ def make_sequence_parallel(model, ranks, rank):
     """Megatron's plan with norms and residuals split over the tokens of a row."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module
+    from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel,
+                                                   parallelize_module)
 
     mesh = init_device_mesh("cpu", (ranks,))
     own = {"input_layouts": Shard(1)}
     for block in model.blocks:
         parallelize_module(block, mesh, {
-            "attention_norm": SequenceParallel(), "heads": ColwiseParallel(**own), "merge": RowwiseParallel(output_layouts=Shard(1)),
-            "feed_norm": SequenceParallel(), "expand": ColwiseParallel(**own), "contract": RowwiseParallel(output_layouts=Shard(1))})
-    parallelize_module(model, mesh, {"words": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)), "norm": SequenceParallel()})
+            "attention_norm": SequenceParallel(), "heads": ColwiseParallel(**own),
+            "merge": RowwiseParallel(output_layouts=Shard(1)), "feed_norm": SequenceParallel(),
+            "expand": ColwiseParallel(**own), "contract": RowwiseParallel(output_layouts=Shard(1))})
+    parallelize_module(model, mesh, {"words": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+                                     "norm": SequenceParallel()})
 
     def train(tokens, labels):
         x = model.words(tokens) + model.positions(torch.arange(tokens.shape[1]).chunk(ranks)[rank])
@@ -145,7 +157,8 @@ def make_sequence_parallel(model, ranks, rank):
 
 
 class Stage(nn.Module):
-    """The blocks from begin to end of the model; the first stage embeds tokens before them, the last one projects to the vocabulary after them."""
+    """The blocks from begin to end of the model; the first stage embeds tokens before them, the last one projects to
+    the vocabulary after them."""
 
     def __init__(self, model, begin, end, is_first, is_last):
         super().__init__()
@@ -163,7 +176,8 @@ class Stage(nn.Module):
 
 
 def balanced_cut(owners, length):
-    """First blocks of the stages after stage 0 for which the rank, then the stage, with most counted FLOPs has least; owners: stage to rank."""
+    """First blocks of the stages after stage 0 for which the rank, then the stage, with most counted FLOPs has least;
+    owners: stage to rank."""
     block = 24 * HIDDEN**2 + 4 * length * HIDDEN  # of one token forward; the backward is twice that everywhere
     head = 2 * VOCABULARY * HIDDEN
 
@@ -176,35 +190,41 @@ def balanced_cut(owners, length):
 
 
 def make_pipeline(model, rank, options):
-    """The stages of this rank of two, the function that runs forward and backward of a whole batch through them, and the cut.
+    """The stages of this rank of two, the function that runs forward and backward of a whole batch through them, and
+    the cut.
 
     That function returns the loss on the rank of the last stage and zero on the other.
     """
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleZBVZeroBubble
 
-    # ScheduleInterleavedZeroBubble (one or two stages a rank), ScheduleZBVZeroBubble and ScheduleDualPipeV all run on Gloo with torch 2.13 and
-    # give the same losses. ZBV is the peer: its first and last stage share a rank, which saves the all-reduce of the tied gradient, and the second
-    # rank has work sooner. With a third of the width it led by 5-10 % at 4 micro-batches; at 8 it was within the noise of the interleaved one.
+    # ScheduleInterleavedZeroBubble (one or two stages a rank), ScheduleZBVZeroBubble and ScheduleDualPipeV all run on
+    # Gloo with torch 2.13 and give the same losses. ZBV is the peer: its first and last stage share a rank, which saves
+    # the all-reduce of the tied gradient, and the second rank has work sooner. With a third of the width it led by
+    # 5-10 % at 4 micro-batches; at 8 it was within the noise of the interleaved one.
     is_folded = options.schedule == "zero-bubble"
     owners = (0, 1, 1, 0) if is_folded else (0, 1)
     cut = tuple(options.cut or balanced_cut(owners, options.length))
     if cut not in itertools.combinations(range(1, LAYERS + 1), len(owners) - 1):
-        raise SystemExit(f"--cut: {options.schedule} takes {len(owners) - 1} ascending block(s) of 1..{LAYERS}, not {cut}")
+        raise SystemExit(f"--cut: {options.schedule} takes {len(owners) - 1} ascending block(s) of 1..{LAYERS}, "
+                         f"not {cut}")
     last = len(owners) - 1
     stages = []
     for stage, (begin, end) in enumerate(zip((0, *cut), (*cut, LAYERS))):
         if owners[stage] == rank:
-            stages.append(PipelineStage(Stage(model, begin, end, stage == 0, stage == last), stage, len(owners), torch.device("cpu")))
+            stages.append(PipelineStage(Stage(model, begin, end, stage == 0, stage == last), stage, len(owners),
+                                        torch.device("cpu")))
 
     def loss_of(logits, labels):
-        # A share of the batch's mean. Not scale_grads: it passes over all gradients again, and over ZBV's tied one twice.
+        # A share of the batch's mean. Not scale_grads: it passes over all gradients again, and over ZBV's tied one
+        # twice.
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) / options.micro_batches
 
     if is_folded:
         schedule = ScheduleZBVZeroBubble(stages, options.micro_batches, loss_fn=loss_of, scale_grads=False)
     else:
         schedule = Schedule1F1B(stages[0], options.micro_batches, loss_fn=loss_of, scale_grads=False)
-    # Embedding and projection are on different ranks, each with a copy of the tied weight. ZBV has both, and so one weight, on rank 0.
+    # Embedding and projection are on different ranks, each with a copy of the tied weight. ZBV has both, and so one
+    # weight, on rank 0.
     copied = None if is_folded else model.words.weight
 
     def train(tokens, labels):
@@ -227,15 +247,18 @@ def take_sizes(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "fsdp", "tensor", "sequence", "ring", "pipeline"], default="eager",
-                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; fsdp, fully_shard; tensor, parallelize_module; "
-                        "sequence, the same with SequenceParallel; ring, the tokens of each row in zigzag (torch_ring_attention.py); pipeline, PipelineStage")
-    parser.add_argument("--bf16", action="store_true", help="forward and loss under autocast to bf16; parameters, gradients and AdamW stay fp32")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "fsdp", "tensor", "sequence", "ring", "pipeline"],
+                        default="eager", help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; fsdp, "
+                        "fully_shard; tensor, parallelize_module; sequence, the same with SequenceParallel; ring, "
+                        "the tokens of each row in zigzag (torch_ring_attention.py); pipeline, PipelineStage")
+    parser.add_argument("--bf16", action="store_true",
+                        help="forward and loss under autocast to bf16; parameters, gradients and AdamW stay fp32")
     parser.add_argument("--schedule", choices=["1f1b", "zero-bubble"], default="1f1b",
                         help="pipeline: Schedule1F1B, or ScheduleZBVZeroBubble with two stages a rank")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline: equal parts of the batch")
     parser.add_argument("--cut", type=lambda text: [int(block) for block in text.split(",")],
-                        help="pipeline: the first block of each stage but the first, as 9 or 3,7,12; by default what balances counted FLOPs")
+                        help="pipeline: the first block of each stage but the first, as 9 or 3,7,12; "
+                        "by default what balances counted FLOPs")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
@@ -277,13 +300,15 @@ def main():
         places = torch_ring_attention.zigzag(rank, torch.distributed.get_world_size(), options.length)
         for block in model.blocks:
             block.attend = torch_ring_attention.RingAttention.apply
-        loss_of = functools.partial(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), places=places)
+        loss_of = functools.partial(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True),
+                                    places=places)
     elif options.mode == "pipeline":
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
         if torch.distributed.get_world_size() != 2 or options.batch % options.micro_batches:
-            parser.error("--mode pipeline takes 2 ranks and a --batch that --micro-batches divides, "
-                         f"not {torch.distributed.get_world_size()} rank(s) and {options.batch} / {options.micro_batches}")
+            parser.error(
+                "--mode pipeline takes 2 ranks and a --batch that --micro-batches divides, "
+                f"not {torch.distributed.get_world_size()} rank(s) and {options.batch} / {options.micro_batches}")
         model, train, cut = make_pipeline(model, rank, options)
         loss_of = None  # the other rank's blocks go
         layout = {"schedule": options.schedule, "micro_batches": options.micro_batches, "cut": cut}
@@ -291,7 +316,8 @@ def main():
     kinds = {}
     for parameter in model.parameters():
         kinds.setdefault(type(parameter.data), []).append(parameter)
-    optimizer = torch.optim.AdamW([{"params": group} for group in kinds.values()], lr=1e-4, weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW([{"params": group} for group in kinds.values()], lr=1e-4, weight_decay=0.1,
+                                  fused=True)
     shape = (options.batch // ranks, options.length)
     tokens, labels = torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, shape)
     if options.mode == "ring":

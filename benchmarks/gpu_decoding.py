@@ -1,11 +1,12 @@
 """Generation on one GPU in bf16: `colossal bench inference` beside generate() of transformers, in one run.
 
-    python3 benchmarks/gpu_decoding.py [--hidden 2048] [--layers 20] [--sequences 1 8 32] [--new 128] [--compile] [--work FOLDER]
+    python3 benchmarks/gpu_decoding.py [--hidden 2048] [--layers 20] [--sequences 1 8 32] [--new 128] [--compile]
+        [--work FOLDER]
 
-The model is a LLaMA of random weights, 1.0e9 parameters by default, which the script writes into --work. Prompts have 128 random tokens. A figure is new
-tokens a second over all sequences, without the prompt: the time of --new tokens less that of one token. With --compile, transformers' static
-cache, which compiles the forward pass with CUDA graphs, is a peer too.
-Needs ./colossal.sh build on a machine with a GPU, and the packages torch and transformers.
+The model is a LLaMA of random weights, 1.0e9 parameters by default, which the script writes into --work. Prompts have
+128 random tokens. A figure is new tokens a second over all sequences, without the prompt: the time of --new tokens less
+that of one token. With --compile, transformers' static cache, which compiles the forward pass with CUDA graphs, is a
+peer too. Needs ./colossal.sh build on a machine with a GPU, and the packages torch and transformers.
 """
 
 import argparse
@@ -27,8 +28,9 @@ def write_model(options, folder):
     import transformers
 
     config = transformers.LlamaConfig(
-        vocab_size=32000, hidden_size=options.hidden, intermediate_size=options.hidden * 11 // 4, num_hidden_layers=options.layers,
-        num_attention_heads=options.hidden // 64, num_key_value_heads=4, max_position_embeddings=4096)
+        vocab_size=32000, hidden_size=options.hidden, intermediate_size=options.hidden * 11 // 4,
+        num_hidden_layers=options.layers, num_attention_heads=options.hidden // 64, num_key_value_heads=4,
+        max_position_embeddings=4096)
     with torch.device("cuda"):
         model = transformers.LlamaForCausalLM(config)
     model.to(torch.bfloat16).save_pretrained(folder)
@@ -36,8 +38,9 @@ def write_model(options, folder):
 
 
 def ours(options, folder):
-    command = [PROGRAM, "bench", "inference", "--from", folder, "--run.device=cuda", "--precision=bf16", "--json", "--rounds=3", "--requests=0",
-               f"--prompt-tokens={PROMPT}", f"--new-tokens={options.new}", "--kv-cache=4GiB", "--sequences", ",".join(map(str, options.sequences))]
+    command = [PROGRAM, "bench", "inference", "--from", folder, "--run.device=cuda", "--precision=bf16", "--json",
+               "--rounds=3", "--requests=0", f"--prompt-tokens={PROMPT}", f"--new-tokens={options.new}",
+               "--kv-cache=4GiB", "--sequences", ",".join(map(str, options.sequences))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return (done.stdout + done.stderr)[-1500:]
@@ -49,18 +52,21 @@ def peers(options, folder):
     import torch
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="sdpa").to("cuda").eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16,
+                                                              attn_implementation="sdpa").to("cuda").eval()
     results = {}
 
     def seconds(count, new, **more):
         ids = torch.randint(3, 32000, (count, PROMPT), device="cuda")
         torch.cuda.synchronize()
         start = time.perf_counter()
-        model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=new, max_new_tokens=new, pad_token_id=0, **more)
+        model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=new,
+                       max_new_tokens=new, pad_token_id=0, **more)
         torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    for side, more in [("eager", {})] + ([("static cache", {"cache_implementation": "static"})] if options.compile else []):
+    sides = {"eager": {}} | ({"static cache": {"cache_implementation": "static"}} if options.compile else {})
+    for side, more in sides.items():
         for count in options.sequences:
             seconds(count, options.new if more else 8, **more)  # compiles for this length, or only warms up
             short, long = seconds(count, 1, **more), seconds(count, options.new, **more)
@@ -81,13 +87,16 @@ def main():
         folder = options.work or temporary
         count = write_model(options, folder)
         mine, theirs = ours(options, folder), peers(options, folder)
-    card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+                          text=True).stdout.strip()
     print(f"LLaMA of {count / 1e9:.2f}e9 parameters, bf16, prompts of {PROMPT} tokens, {options.new} new ones, {card}")
     if isinstance(mine, str):
         sys.exit(mine)
     for row in mine["sequences"]:
-        others = "".join(f"  {side} {rates[row['count']]:.0f} (ratio {row['tokens_per_second'] / rates[row['count']]:.2f})" for side, rates in theirs.items())
-        print(f"{row['count']:3} sequences: colossal {row['tokens_per_second']:.0f} tokens/s, prompt "
+        count, rate = row["count"], row["tokens_per_second"]
+        others = "".join(f"  {side} {rates[count]:.0f} (ratio {rate / rates[count]:.2f})"
+                         for side, rates in theirs.items())
+        print(f"{count:3} sequences: colossal {rate:.0f} tokens/s, prompt "
               f"{row['prompt_tokens_per_second']:.0f} tokens/s;{others}")
 
 

@@ -2,11 +2,12 @@
 
     python3 benchmarks/gpu_training_step.py [--models gpt2 llama] [--steps 10] [--rounds 1] [--no-compile] [--json FILE]
 
-Models: gpt2 is GPT-2 124M, 32 rows of 1024 tokens; llama is a LLaMA of 1.0e9 parameters, 8 rows of 2048 tokens. Sides: `colossal`; `cuda graph`,
-the same with training.cuda_graph; `eager` and `compile`, PyTorch with autocast to bf16, scaled_dot_product_attention and the fused AdamW (for gpt2 the
-module of gpt2_training_step.py, for llama that of transformers). Each side trains the same shapes on random tokens in a process of its own. A step is
-forward, loss, backward, and AdamW; the figure is the median. Peak is what the allocator of the device gave to tensors at most.
-Needs ./colossal.sh build on a machine with a GPU, and for llama the package transformers.
+Models: gpt2 is GPT-2 124M, 32 rows of 1024 tokens; llama is a LLaMA of 1.0e9 parameters, 8 rows of 2048 tokens. Sides:
+`colossal`; `cuda graph`, the same with training.cuda_graph; `eager` and `compile`, PyTorch with autocast to bf16,
+scaled_dot_product_attention and the fused AdamW (for gpt2 the module of gpt2_training_step.py, for llama that of
+transformers). Each side trains the same shapes on random tokens in a process of its own. A step is forward, loss,
+backward, and AdamW; the figure is the median. Peak is what the allocator of the device gave to tensors at most. Needs
+./colossal.sh build on a machine with a GPU, and for llama the package transformers.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def write_tokens(folder, count):
 
 
 def records_of(command, path, count):
-    """Runs a training until it has written `count` records, and kills it: its checkpoint is not wanted. Returns the records, or its last words."""
+    """Runs a training until it has written `count` records, and kills it: its checkpoint is not wanted. Returns the
+    records, or its last words."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
         try:
             while program.poll() is None:
@@ -59,16 +61,18 @@ def ours(model, options, has_graph):
         command = [
             PROGRAM, "train", str(ROOT / "benchmarks" / size["config"]), "--overwrite", f"--run.folder={folder}/run",
             f"--data.path={folder}/tokens.bin", f"--data.sequence={size['length']}", "--data.held_out=0",
-            f"--training.batch_size={size['rows']}", f"--training.steps={options.steps + WARM_UP + 1}", "--training.clip=0", "--parallel.data=1", "--parallel.zero=0", "--precision.mode=bf16", "--memory.recompute=none",
-            "--run.device=cuda", f"--training.cuda_graph={'true' if has_graph else 'false'}",
+            f"--training.batch_size={size['rows']}", f"--training.steps={options.steps + WARM_UP + 1}",
+            "--training.clip=0", "--parallel.data=1", "--parallel.zero=0", "--precision.mode=bf16",
+            "--memory.recompute=none", "--run.device=cuda", f"--training.cuda_graph={'true' if has_graph else 'false'}",
         ]
         lines = records_of(command, folder / "run/metrics.jsonl", options.steps + WARM_UP)
         if isinstance(lines, str):
             return {"error": lines}
         measured = lines[WARM_UP:]
         return {
-            "ms": statistics.median(line["seconds"] for line in measured) * 1e3, "mb": measured[-1]["peak_bytes"] / 2**20,
-            "first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"], "record": measured[-1],
+            "ms": statistics.median(line["seconds"] for line in measured) * 1e3,
+            "mb": measured[-1]["peak_bytes"] / 2**20, "first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"],
+            "record": measured[-1],
         }
 
 
@@ -97,8 +101,9 @@ def run_peer(model, mode, steps):
             import transformers
 
             config = transformers.LlamaConfig(
-                vocab_size=size["vocabulary"], hidden_size=2048, intermediate_size=5632, num_hidden_layers=20, num_attention_heads=32,
-                num_key_value_heads=4, max_position_embeddings=2048, attn_implementation="sdpa", use_cache=False)
+                vocab_size=size["vocabulary"], hidden_size=2048, intermediate_size=5632, num_hidden_layers=20,
+                num_attention_heads=32, num_key_value_heads=4, max_position_embeddings=2048, attn_implementation="sdpa",
+                use_cache=False)
             module = transformers.LlamaForCausalLM(config)
 
             def loss_of(tokens, labels):
@@ -120,7 +125,8 @@ def run_peer(model, mode, steps):
         torch.cuda.synchronize()
         if step >= WARM_UP:
             seconds.append(time.perf_counter() - start)
-    print(json.dumps({"ms": statistics.median(seconds) * 1e3, "mb": torch.cuda.max_memory_allocated() / 2**20, "last_loss": loss.item()}))
+    print(json.dumps({"ms": statistics.median(seconds) * 1e3, "mb": torch.cuda.max_memory_allocated() / 2**20,
+                      "last_loss": loss.item()}))
 
 
 def main():
@@ -128,7 +134,8 @@ def main():
     parser.add_argument("--models", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--steps", type=int, default=10, help="measured steps")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--no-compile", action="store_true", help="leave out the compiled peer, which compiles for a minute")
+    parser.add_argument("--no-compile", action="store_true",
+                        help="leave out the compiled peer, which compiles for a minute")
     parser.add_argument("--json", help="file for all figures")
     parser.add_argument("--peer", choices=["eager", "compile"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -146,10 +153,12 @@ def main():
             for _ in range(options.rounds):
                 result = measure()
                 results.setdefault(model, {}).setdefault(side, []).append(result)
-                print(f"{model} {side}: " + (f"{result['ms']:.1f} ms" if "ms" in result else result["error"]), flush=True)
+                print(f"{model} {side}: " + (f"{result['ms']:.1f} ms" if "ms" in result else result["error"]),
+                      flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
-    card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    card = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+                          text=True).stdout.strip()
     for model, sides in results.items():
         size = SIZES[model]
         print(f"{model}, bf16, {size['rows']} x {size['length']} tokens, {card}")
@@ -163,7 +172,8 @@ def main():
                 print(f"{side:12} {rounds[0]['error'][-600:]}")
         for side, r in best.items():
             ratio = f"{r['ms'] / best['colossal']['ms']:.2f}" if "colossal" in best and side != "colossal" else ""
-            print(f"{side:12}{r['ms']:10.1f}{size['rows'] * size['length'] / r['ms'] * 1e3:10.0f}{r['mb']:10.0f}{ratio:>11}")
+            print(f"{side:12}{r['ms']:10.1f}{size['rows'] * size['length'] / r['ms'] * 1e3:10.0f}{r['mb']:10.0f}"
+                  f"{ratio:>11}")
 
 
 if __name__ == "__main__":

@@ -228,7 +228,8 @@ def main():
     parser.add_argument("--behind-types", nargs="*", default=["bf16"], choices=list(TYPES))
     parser.add_argument("--caches", nargs="*", default=list(CACHES), choices=list(CACHES))
     parser.add_argument("--only-behind", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--kernels", default="auto", help="of colossal, as avx2: what an older processor would use; llama.cpp has "
+    parser.add_argument("--kernels", default="auto",
+                        help="of colossal, as avx2: what an older processor would use; llama.cpp has "
                         "those that it was built for. The time to the first token is always that of the best kernels")
     parser.add_argument("--same-files", action="store_true", help="colossal reads the GGUF files, too, in their codes")
     arguments = parser.parse_args()

@@ -1,12 +1,16 @@
-"""A folder of JPEGs made into batches for a ViT (224 x 224, normalised floats): ours beside torchvision's loader, in one run.
+"""A folder of JPEGs made into batches for a ViT (224 x 224, normalised floats): ours beside torchvision's loader, in
+one run.
 
-    VENV/bin/python benchmarks/jpeg_folder.py [--folder FOLDER] [--mode train|evaluate] [--threads 2] [--batch 64] [--rounds 3] [--seconds 4]
+    VENV/bin/python benchmarks/jpeg_folder.py [--folder FOLDER] [--mode train|evaluate] [--threads 2] [--batch 64]
+        [--rounds 3] [--seconds 4]
 
-Without --folder 512 pictures of 500 x 375 are made (noise of several sizes, quality 90, colour at half the size: about as large as photographs are). `train` takes
-parts of 8 % to 100 % of the area, 3/4 to 4/3 as wide as high, mirrored every second time: ours with `augment`, theirs RandomResizedCrop and RandomHorizontalFlip;
-`evaluate` the middle square of 7/8 of the shorter side: theirs Resize(256) and CenterCrop(224). Both then normalise. Theirs is ImageFolder and a DataLoader with as many
-worker processes as ours has threads, whose first batches do not count, as ours do not. Each figure is the best of the rounds, which alternate. Needs ./colossal.sh
-build, and torchvision with its Pillow for the Python that runs this.
+Without --folder 512 pictures of 500 x 375 are made (noise of several sizes, quality 90, colour at half the size: about
+as large as photographs are). `train` takes parts of 8 % to 100 % of the area, 3/4 to 4/3 as wide as high, mirrored
+every second time: ours with `augment`, theirs RandomResizedCrop and RandomHorizontalFlip; `evaluate` the middle square
+of 7/8 of the shorter side: theirs Resize(256) and CenterCrop(224). Both then normalise. Theirs is ImageFolder and a
+DataLoader with as many worker processes as ours has threads, whose first batches do not count, as ours do not. Each
+figure is the best of the rounds, which alternate. Needs ./colossal.sh build, and torchvision with its Pillow for the
+Python that runs this.
 """
 
 import argparse
@@ -27,7 +31,8 @@ def make_pictures(folder, count=512, width=500, height=375):
         picture = numpy.full((height, width, 3), 110.0)
         for size, strength in ((4, 60), (16, 40), (64, 25), (200, 14)):
             noise = random.integers(0, 256, (size * height // width + 1, size, 3), dtype=numpy.uint8)
-            picture += (numpy.asarray(Image.fromarray(noise).resize((width, height), Image.BICUBIC), dtype=float) - 128) * strength / 64
+            noise = Image.fromarray(noise).resize((width, height), Image.BICUBIC)
+            picture += (numpy.asarray(noise, dtype=float) - 128) * strength / 64
         into = folder / f"class{i % 8}"
         into.mkdir(exist_ok=True)
         Image.fromarray(picture.clip(0, 255).astype(numpy.uint8)).save(into / f"{i}.jpg", quality=90)
@@ -86,7 +91,8 @@ def main():
         sizes = [file.stat().st_size for file in folder.rglob("*.jp*g")]
         rounds = [(ours(folder, options), theirs(folder, options)) for _ in range(options.rounds)]
     best, peer = max(r[0] for r in rounds), max(r[1] for r in rounds)
-    print(f"{options.mode}: {len(sizes)} pictures of {sum(sizes) / len(sizes) / 1e3:.0f} KB, {options.threads} threads, batches of {options.batch}")
+    print(f"{options.mode}: {len(sizes)} pictures of {sum(sizes) / len(sizes) / 1e3:.0f} KB, "
+          f"{options.threads} threads, batches of {options.batch}")
     print("rounds, pictures a second (ours, torchvision):", "; ".join(f"{a:.0f}, {b:.0f}" for a, b in rounds))
     print(f"best: ours {best:.0f}, torchvision {peer:.0f}: {best / peer:.2f}x")
 

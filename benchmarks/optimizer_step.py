@@ -1,10 +1,12 @@
-"""AdamW on the parameters of GPT-2 124M, fp32: our fused step against torch's and against the memory bandwidth of this machine, in turns, in one run.
+"""AdamW on the parameters of GPT-2 124M, fp32: our fused step against torch's and against the memory bandwidth of this
+machine, in turns, in one run.
 
     .venv/bin/python benchmarks/optimizer_step.py [--threads 2] [--rounds 3]
 
-The peer is torch.optim.AdamW(fused=True) on the model's parameters. The bandwidth is that of the fastest of three loops over as many elements: a = b + s c,
-a += s b, a *= s; what a processor reads before it writes a whole line is counted. Best times of all rounds. Below, a step of every other rule.
-Needs ./colossal.sh build (or COLOSSAL_OPTIMIZER_BENCH=path), and the torch of .venv.
+The peer is torch.optim.AdamW(fused=True) on the model's parameters. The bandwidth is that of the fastest of three loops
+over as many elements: a = b + s c, a += s b, a *= s; what a processor reads before it writes a whole line is counted.
+Best times of all rounds. Below, a step of every other rule. Needs ./colossal.sh build (or
+COLOSSAL_OPTIMIZER_BENCH=path), and the torch of .venv.
 """
 
 import argparse
@@ -36,7 +38,8 @@ def peer(threads):
         start = time.perf_counter()
         optimizer.step()
         times.append(time.perf_counter() - start)
-    print(json.dumps({"what": "AdamW", "kind": "peer", "bytes": 28, "elements": sum(p.numel() for p in parameters), "seconds": min(times[1:])}))
+    print(json.dumps({"what": "AdamW", "kind": "peer", "bytes": 28, "elements": sum(p.numel() for p in parameters),
+                      "seconds": min(times[1:])}))
 
 
 def run(command):
@@ -56,15 +59,18 @@ def main():
         return peer(options.threads)
     best = {}
     for _ in range(options.rounds):
-        rows = run([PROGRAM, str(options.threads), str(STEPS)]) + run([sys.executable, __file__, "--peer", "--threads", str(options.threads)])
+        rows = run([PROGRAM, str(options.threads), str(STEPS)])
+        rows += run([sys.executable, __file__, "--peer", "--threads", str(options.threads)])
         for row in rows:
             key = row["kind"], row["what"]
             if key not in best or row["seconds"] < best[key]["seconds"]:
                 best[key] = row
     speed = {key: row["bytes"] * row["elements"] / row["seconds"] for key, row in best.items()}
     stream = max(value for (kind, _), value in speed.items() if kind == "stream")
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    print(f"{best['ours', 'AdamW']['elements'] / 1e6:.1f} M fp32 parameters, {options.threads} thread(s), {cpu}, {os.cpu_count()} cores")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+               "unknown")
+    print(f"{best['ours', 'AdamW']['elements'] / 1e6:.1f} M fp32 parameters, {options.threads} thread(s), {cpu}, "
+          f"{os.cpu_count()} cores")
     print(f"{'':8}{'':32}{'ms':>9}{'GB/s':>8}{'of stream':>11}")
     for (kind, what), row in best.items():
         bandwidth = f"{speed[kind, what] * 1e-9:8.1f}{100 * speed[kind, what] / stream:10.0f}%" if row["bytes"] else ""

@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/plan_speed.py [--program build/release/colossal] [--limit 600]
 
-Runs predictions and searches with OMP_NUM_THREADS=1, one after another, and prints a markdown table: seconds of the clock, seconds of the core,
-and peak resident memory. The last row traces LLaMA-3 8B as a plain module and solves for its plan. On an idle machine both times are the same; a search that the clock ends finds less on a busy one.
-Needs ./colossal.sh build.
+Runs predictions and searches with OMP_NUM_THREADS=1, one after another, and prints a markdown table: seconds of the
+clock, seconds of the core, and peak resident memory. The last row traces LLaMA-3 8B as a plain module and solves for
+its plan. On an idle machine both times are the same; a search that the clock ends finds less on a busy one. Needs
+./colossal.sh build.
 """
 
 import argparse
@@ -32,7 +33,8 @@ def measure(words, limit):
     """Runs the command; returns its status, seconds of the clock and of the core, MiB, and its output."""
     command = ["timeout", str(limit), *words]
     begin = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"})
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)  # `timeout` waits for its command, so this counts both
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -56,7 +58,8 @@ def main():
     trace = options.program.parent / "benchmarks/colossal_trace_bench"
     status, seconds, core, memory, output = measure([str(trace)], options.limit)
     failed = failed or status != 0
-    print(f"| LLaMA-3 8B as a plain module, 64 ranks | {seconds:.1f} | {core:.1f} | {memory:.0f} | {'; '.join(output.splitlines())} |")
+    print(f"| LLaMA-3 8B as a plain module, 64 ranks | {seconds:.1f} | {core:.1f} | {memory:.0f} | "
+          f"{'; '.join(output.splitlines())} |")
     sys.exit(failed)
 
 

@@ -1,13 +1,18 @@
-"""What number formats and optimizers cost in quality: a tiny GPT trained on text in each of them, and the loss on text that was held out.
+"""What number formats and optimizers cost in quality: a tiny GPT trained on text in each of them, and the loss on text
+that was held out.
 
-    .venv/bin/python benchmarks/precision_quality.py [--data FILE] [--only precision|batch|rule] [--tokens N] [--batch-tokens N] [--jobs 2]
+    .venv/bin/python benchmarks/precision_quality.py [--data FILE] [--only precision|batch|rule] [--tokens N]
+        [--batch-tokens N] [--jobs 2]
 
-precision: the same run in fp32, bf16, fp16, fp8 (scales of the current step and delayed ones), and in fp32 with the moments of 8 bits of adam8bit.
-batch:     AdamW with batches of 2 samples at several rates, LAMB with 16 times as many, the same number of tokens in all; two layers of 64.
+precision: the same run in fp32, bf16, fp16, fp8 (scales of the current step and delayed ones), and in fp32 with the
+moments of 8 bits of adam8bit.
+batch:     AdamW with batches of 2 samples at several rates, LAMB with 16 times as many, the same number of tokens in
+           all; two layers of 64.
 rule:      AdamW and Muon at the same rates, the same steps.
-Each run has one thread; --jobs run at a time. Losses are no times: they do not depend on what else the machine does. Prints each loss and its ratio to that of
-the best row of its table that has no bound; exits with status 1 where a ratio is beyond its bound: from both sides for the precisions, from above for LAMB and Muon.
-Needs ./colossal.sh build; without --data the text is the project's own.
+Each run has one thread; --jobs run at a time. Losses are no times: they do not depend on what else the machine does.
+Prints each loss and its ratio to that of the best row of its table that has no bound; exits with status 1 where a ratio
+is beyond its bound: from both sides for the precisions, from above for LAMB and Muon. Needs ./colossal.sh build;
+without --data the text is the project's own.
 """
 
 import argparse
@@ -34,19 +39,25 @@ RUNS = [
     ("precision", "fp8, current", 8, ["--precision.mode=fp8", "--precision.fp8_scaling=current"], 0.02),
     ("precision", "fp8, delayed", 8, ["--precision.mode=fp8", "--precision.fp8_scaling=delayed"], 0.02),
     ("precision", "adam8bit", 8, ["--optimizer.name=adam8bit"], 0.01),
-    *(("batch", f"AdamW, 2, {rate}", 2, [*SMALLER, f"--optimizer.learning_rate={rate}"], None) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
-    *(("rule", f"AdamW, {rate}", 8, [f"--optimizer.learning_rate={rate}"], None) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
-    *(("rule", f"Muon, {rate}", 8, ["--optimizer.name=muon", f"--optimizer.learning_rate={rate}"], 0) for rate in ("4e-3", "8e-3")),
-    ("batch", "LAMB, 32, 2e-2", 32, [*SMALLER, "--optimizer.name=lamb", "--optimizer.learning_rate=2e-2", "--optimizer.epsilon=1e-6"], 0.03),
+    *(("batch", f"AdamW, 2, {rate}", 2, [*SMALLER, f"--optimizer.learning_rate={rate}"], None)
+      for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
+    *(("rule", f"AdamW, {rate}", 8, [f"--optimizer.learning_rate={rate}"], None)
+      for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
+    *(("rule", f"Muon, {rate}", 8, ["--optimizer.name=muon", f"--optimizer.learning_rate={rate}"], 0)
+      for rate in ("4e-3", "8e-3")),
+    ("batch", "LAMB, 32, 2e-2", 32,
+     [*SMALLER, "--optimizer.name=lamb", "--optimizer.learning_rate=2e-2", "--optimizer.epsilon=1e-6"], 0.03),
 ]
 
 
 def held_out_loss(options, batch, tokens, flags):
     steps = max(1, tokens // (batch * SEQUENCE))
     with tempfile.TemporaryDirectory() as folder:
-        command = [PROGRAM, "train", str(ROOT / "benchmarks/precision_quality.toml"), f"--run.folder={folder}/run", "--run.bind_cores=false",
-                   f"--data.path={options.data}", f"--data.sequence={SEQUENCE}", f"--training.batch_size={batch}", f"--training.steps={steps}",
-                   f"--training.evaluate_batches={EVALUATED // batch}", f"--optimizer.warmup_steps={steps // 20}", *flags]
+        command = [PROGRAM, "train", str(ROOT / "benchmarks/precision_quality.toml"), f"--run.folder={folder}/run",
+                   "--run.bind_cores=false", f"--data.path={options.data}", f"--data.sequence={SEQUENCE}",
+                   f"--training.batch_size={batch}", f"--training.steps={steps}",
+                   f"--training.evaluate_batches={EVALUATED // batch}", f"--optimizer.warmup_steps={steps // 20}",
+                   *flags]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
@@ -83,7 +94,8 @@ def main():
     wanted = [row for row in RUNS if options.only in (None, row[0])]
     tokens = {"precision": options.tokens, "rule": options.tokens, "batch": options.batch_tokens}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        started = {what: pool.submit(held_out_loss, options, batch, tokens[table], flags) for table, what, batch, flags, _ in wanted}
+        started = {what: pool.submit(held_out_loss, options, batch, tokens[table], flags)
+                   for table, what, batch, flags, _ in wanted}
         try:
             losses = {what: run.result() for what, run in started.items()}
         except RuntimeError as error:

@@ -3,10 +3,11 @@
     build/release/colossal plan --calibrate
     python benchmarks/predicted_steps.py [--steps 6] [--only WORD] [--auto]
 
-Each layout of GPT-2 124M, and examples/quickstart.toml, is predicted by `colossal plan --cluster this`, then trained. A row shows the predicted seconds
-of a step, the median of the measured ones behind two that are left out, their ratio, and the same for device memory and for the memory of the process.
-With --auto, the search chooses a layout of 2 ranks for several models and limits of memory; then every layout that `plan --search` lists is trained. A
-row shows the seconds of the choice, those of the fastest, and their ratio.
+Each layout of GPT-2 124M, and examples/quickstart.toml, is predicted by `colossal plan --cluster this`, then trained. A
+row shows the predicted seconds of a step, the median of the measured ones behind two that are left out, their ratio,
+and the same for device memory and for the memory of the process. With --auto, the search chooses a layout of 2 ranks
+for several models and limits of memory; then every layout that `plan --search` lists is trained. A row shows the
+seconds of the choice, those of the fastest, and their ratio.
 """
 
 import argparse
@@ -47,8 +48,10 @@ def planned(config, flags):
 
 
 def trained(config, flags, folder, steps):
-    """Returns the median seconds of a step, and the fullest rank's device memory and process memory, if the metrics have them."""
-    run([PROGRAM, "train", config, "--overwrite", f"--run.folder={folder}/run", f"--training.steps={steps + 2}", *flags])
+    """Returns the median seconds of a step, and the fullest rank's device memory and process memory, if the metrics
+    have them."""
+    run([PROGRAM, "train", config, "--overwrite", f"--run.folder={folder}/run", f"--training.steps={steps + 2}",
+         *flags])
     with open(f"{folder}/run/metrics.jsonl") as lines:
         metrics = [json.loads(line) for line in lines]
     return statistics.median(row["seconds"] for row in metrics[2:]), metrics[-1]["peak_bytes"]
@@ -59,7 +62,8 @@ def print_row(cells):
 
 
 def compare(rows, folder, options):
-    print_row(["layout", "predicted, s", "measured, s", "predicted / measured", "process predicted", "measured", "ratio"])
+    print_row(["layout", "predicted, s", "measured, s", "predicted / measured", "process predicted", "measured",
+               "ratio"])
     print_row(["---"] * 7)
     for name, (config, flags) in rows.items():
         if options.only not in name:
@@ -67,8 +71,9 @@ def compare(rows, folder, options):
         prediction = planned(config, flags)
         seconds, resident = trained(config, flags, folder, options.steps)
         predicted = max(role["resident_bytes"] for role in prediction["roles"])
-        print_row([name, f"{prediction['step_seconds']:.3f}", f"{seconds:.3f}", f"{prediction['step_seconds'] / seconds:.3f}",
-                   f"{predicted / 2**20:.0f} MiB", f"{resident / 2**20:.0f} MiB", f"{predicted / resident:.3f}"])
+        print_row([name, f"{prediction['step_seconds']:.3f}", f"{seconds:.3f}",
+                   f"{prediction['step_seconds'] / seconds:.3f}", f"{predicted / 2**20:.0f} MiB",
+                   f"{resident / 2**20:.0f} MiB", f"{predicted / resident:.3f}"])
 
 
 def flags_of(table, path=""):
@@ -85,13 +90,15 @@ def choose(base, folder, options):
     for name, flags in MODELS.items():
         if options.only not in name:
             continue
-        found = json.loads(run([PROGRAM, "plan", GPT2, "--search", "--ranks=2", "--cluster=this", "--json", *base, *flags]))["best"]
+        found = json.loads(run([PROGRAM, "plan", GPT2, "--search", "--ranks=2", "--cluster=this", "--json", *base,
+                                *flags]))["best"]
         measured = []
         for layout in found:
             chosen = [*flags_of(tomllib.loads(layout["table"]))]
             measured.append((trained(GPT2, [*base, *flags, *chosen], folder, options.steps)[0], " ".join(chosen)))
         fastest = min(measured)
-        print_row([name, measured[0][1], f"{measured[0][0]:.3f}", fastest[1], f"{fastest[0]:.3f}", f"{measured[0][0] / fastest[0]:.3f}"])
+        print_row([name, measured[0][1], f"{measured[0][0]:.3f}", fastest[1], f"{fastest[0]:.3f}",
+                   f"{measured[0][0] / fastest[0]:.3f}"])
 
 
 def main():
@@ -106,8 +113,8 @@ def main():
         if options.auto:
             return choose(base, folder, options)
         rows = {f"GPT-2, {name}": (GPT2, [*base, *flags]) for name, flags in LAYOUTS.items()}
-        compare({**rows, "quickstart, data 2": (QUICKSTART, ["--training.evaluate_every=0", "--training.save_every=0", "--training.sample_tokens=0"])},
-                folder, options)
+        plain = ["--training.evaluate_every=0", "--training.save_every=0", "--training.sample_tokens=0"]
+        compare({**rows, "quickstart, data 2": (QUICKSTART, plain)}, folder, options)
 
 
 if __name__ == "__main__":

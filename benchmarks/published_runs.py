@@ -1,8 +1,10 @@
 """Predicted steps beside published ones, as markdown tables.
 
-    .venv/bin/python benchmarks/published_runs.py [--program build/release/colossal] [--tests build/release/tests/colossal_plan_tests]
+    .venv/bin/python benchmarks/published_runs.py [--program build/release/colossal]
+        [--tests build/release/tests/colossal_plan_tests]
 
-1. Megatron and MegaScale 175B: 16 points, of which the four smallest of each system are fitted (the test PublishedRuns).
+1. Megatron and MegaScale 175B: 16 points, of which the four smallest of each system are fitted (the test
+   PublishedRuns).
 2. torchtitan's Llama 3.1: without a fit (benchmarks/clusters/h100-500w-8x.toml: derived shares of the peak), and with
    one constant of the device from its smallest run (the same test).
 3. Modes of tensor parallelism on 64 GPUs, by `colossal plan`: order and ratios beside Tesseract and the 3D paper.
@@ -66,7 +68,8 @@ def show_points(output):
         sys.exit(f"the test PublishedRuns printed no points:\n{output}")
     print("| system | GPUs | batch | predicted s | published s | error % | fitted |\n|---|---|---|---|---|---|---|")
     for name, gpus, batch, predicted, published, error in rows:
-        print(f"| {name} | {gpus} | {batch} | {predicted} | {published} | {error} | {'yes' if batch == '768' else 'no'} |")
+        print(f"| {name} | {gpus} | {batch} | {predicted} | {published} | {error} | "
+              f"{'yes' if batch == '768' else 'no'} |")
     for line in output.splitlines():
         if "efficiency" in line and not line.startswith("torchtitan"):
             print(f"\n{line}")
@@ -74,7 +77,8 @@ def show_points(output):
 
 def show_torchtitan(output):
     """Prints torchtitan's runs: first without a fit, then with one constant."""
-    print("\n| torchtitan run | device | predicted tokens/s | published | error % | error of seconds % |\n|---|---|---|---|---|---|")
+    print("\n| torchtitan run | device | predicted tokens/s | published | error % | "
+          "error of seconds % |\n|---|---|---|---|---|---|")
     device = ""
     for line in output.splitlines():
         if found := re.match(r"torchtitan: efficiency ([\d.]+)", line):
@@ -89,7 +93,8 @@ def show_torchtitan(output):
 def step_seconds(program, folder, mode, batch):
     """Returns the predicted seconds of a step of 64 ranks in this mode."""
     command = [str(program), "plan", str(folder / "gpt.toml"), "--cluster", str(CLUSTER), "--json",
-               f"--training.batch_size={batch}", "--parallel.tensor.size=64", f"--parallel.tensor.mode={mode}", *MODES[mode]]
+               f"--training.batch_size={batch}", "--parallel.tensor.size=64", f"--parallel.tensor.mode={mode}",
+               *MODES[mode]]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")

@@ -1,14 +1,18 @@
-"""What long sequences cost: packed documents, the longest context in a given memory, and one step of a very long one, under parallel.sequence.
+"""What long sequences cost: packed documents, the longest context in a given memory, and one step of a very long one,
+under parallel.sequence.
 
-    .venv/bin/python benchmarks/sequence_length.py [--only packed|longest|once] [--ranks 1,2,4] [--memory-gib 4] [--mode ring] [--length 32768] [--long 131072]
+    .venv/bin/python benchmarks/sequence_length.py [--only packed|longest|once] [--ranks 1,2,4] [--memory-gib 4]
+        [--mode ring] [--length 32768] [--long 131072]
 
-packed: one row of --length tokens as one document and as short ones, on two ranks. What attention takes of a step is its time less that of a step with
-documents so short that attention is nothing; it is to go with the sum of the squares of the documents' lengths.
-longest: the longest row that trains within --memory-gib a rank (peak of resident memory as the program reports it, from its start on), for each number of
-ranks. Memory grows by a token as it does by the one before, so two short runs tell where to look, and the length is taken from runs that kept to the
-limit. The model is narrow and very deep: much to keep of a token, little to compute.
-once: one step of a LLaMA of 15M parameters with one row of --long tokens on two ranks: seconds and memory. 10 minutes or more.
-Needs ./colossal.sh build.
+packed: one row of --length tokens as one document and as short ones, on two ranks. What attention takes of a step is
+its time less that of a step with documents so short that attention is nothing; it is to go with the sum of the squares
+of the documents' lengths.
+longest: the longest row that trains within --memory-gib a rank (peak of resident memory as the program reports it, from
+its start on), for each number of ranks. Memory grows by a token as it does by the one before, so two short runs tell
+where to look, and the length is taken from runs that kept to the limit. The model is narrow and very deep: much to keep
+of a token, little to compute.
+once: one step of a LLaMA of 15M parameters with one row of --long tokens on two ranks: seconds and memory. 10 minutes
+or more. Needs ./colossal.sh build.
 """
 
 import argparse
@@ -44,8 +48,9 @@ def write_documents(folder, tokens, length):
 
 def train(folder, length, steps, flags):
     """The steps of a run of one row a step."""
-    run([training_step.PROGRAM, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", "--run.timeout=7200", f"--data.path={folder}/tokens.bin",
-         f"--data.sequence={length}", f"--model.positions={length}", "--training.batch_size=1", f"--training.steps={steps}", *flags])
+    run([training_step.PROGRAM, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", "--run.timeout=7200",
+         f"--data.path={folder}/tokens.bin", f"--data.sequence={length}", f"--model.positions={length}",
+         "--training.batch_size=1", f"--training.steps={steps}", *flags])
     with open(f"{folder}/run/metrics.jsonl") as lines:
         return [json.loads(line) for line in lines]
 
@@ -65,7 +70,8 @@ def packed(options, folder):
     print(f"{'documents of':>14}{'s/step':>10}{'attention, s':>14}{'of one document':>17}{'squares':>10}{'ratio':>8}")
     for length in lengths:
         attention, squares = best[length] - best[rest], length / options.length
-        print(f"{length:14}{best[length]:10.2f}{attention:14.2f}{attention / whole:17.4f}{squares:10.4f}{attention / whole / squares:8.2f}")
+        print(f"{length:14}{best[length]:10.2f}{attention:14.2f}{attention / whole:17.4f}{squares:10.4f}"
+              f"{attention / whole / squares:8.2f}")
     print(f"{rest:14}{best[rest]:10.2f}", flush=True)
 
 
@@ -79,7 +85,8 @@ def longest(options, folder):
 
         def peak(length):
             write_documents(folder, 3 * length, length)
-            steps = train(folder, length, 2, ["--data.documents=joined", "--optimizer.name=sgd", *flags_of(DEEP), *split(options, ranks)])
+            steps = train(folder, length, 2,
+                          ["--data.documents=joined", "--optimizer.name=sgd", *flags_of(DEEP), *split(options, ranks)])
             runs.append((length, steps[-1]["peak_bytes"], steps[-1]["seconds"]))
             return steps[-1]["peak_bytes"]
 
@@ -102,7 +109,8 @@ def once(options, folder):
     write_documents(folder, 2 * options.long, options.long)
     sizes = ["--model.name=llama-15m", "--model.vocabulary=32000", "--data.documents=joined"]
     step = train(folder, options.long, 1, [*sizes, *split(options, 2)])[0]
-    print(f"\nonce: llama-15m, one row of {options.long} tokens, 2 ranks, {options.mode}: {step['seconds']:.1f} s, {step['tokens_per_second']:.1f} tokens/s, "
+    print(f"\nonce: llama-15m, one row of {options.long} tokens, 2 ranks, {options.mode}: {step['seconds']:.1f} s, "
+          f"{step['tokens_per_second']:.1f} tokens/s, "
           f"2 x {step['peak_bytes'] / GIB:.2f} GiB, loss {step['loss']:.4f}", flush=True)
 
 
@@ -111,14 +119,16 @@ def main():
     tables = {"packed": packed, "longest": longest, "once": once}
     parser.add_argument("--only", choices=list(tables))
     parser.add_argument("--mode", default="ring", help="parallel.sequence.mode")
-    parser.add_argument("--ranks", type=lambda text: [int(count) for count in text.split(",")], default=[1, 2, 4], help="of longest; the first is compared with")
+    parser.add_argument("--ranks", type=lambda text: [int(count) for count in text.split(",")], default=[1, 2, 4],
+                        help="of longest; the first is compared with")
     parser.add_argument("--memory-gib", type=float, default=4, help="of longest: a rank")
     parser.add_argument("--length", type=int, default=32768, help="of packed: tokens; a multiple of 1024")
     parser.add_argument("--long", type=int, default=131072, help="of once: tokens")
     parser.add_argument("--steps", type=int, default=2, help="of packed: measured, behind one that is not")
     parser.add_argument("--rounds", type=int, default=1, help="of packed")
     options = parser.parse_args()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+               "unknown")
     print(f"{cpu}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         for name, table in tables.items():

@@ -1,11 +1,14 @@
-"""Encoding text with GPT-2's vocabulary and with one like LLaMA 3's (its pattern, cl100k_base's ranks): ours beside Hugging Face `tokenizers` and tiktoken, in one run.
+"""Encoding text with GPT-2's vocabulary and with one like LLaMA 3's (its pattern, cl100k_base's ranks): ours beside
+Hugging Face `tokenizers` and tiktoken, in one run.
 
-    .venv/bin/python benchmarks/tokenizing.py --text FOLDER [--megabytes 100] [--threads 2] [--rounds 1] [--vocabulary gpt2|llama3] [--lines]
+    .venv/bin/python benchmarks/tokenizing.py --text FOLDER [--megabytes 100] [--threads 2] [--rounds 1]
+        [--vocabulary gpt2|llama3] [--lines]
 
-Takes the first megabytes of the files below --text that are UTF-8, a file a text, or with --lines a line a text. Ours is `colossal tokenize --json --count` with a
-JSON string a line, less the time that it takes on an empty file (reading the vocabulary): reading the file and parsing JSON count. The others' are their batch calls,
-8 MB at a time, the texts being in memory. Each is the best of the rounds, which alternate. Tokens are counted and must be as many. Needs ./colossal.sh build,
-../shared/data and tests/interop/requirements.txt.
+Takes the first megabytes of the files below --text that are UTF-8, a file a text, or with --lines a line a text. Ours
+is `colossal tokenize --json --count` with a JSON string a line, less the time that it takes on an empty file (reading
+the vocabulary): reading the file and parsing JSON count. The others' are their batch calls, 8 MB at a time, the texts
+being in memory. Each is the best of the rounds, which alternate. Tokens are counted and must be as many. Needs
+./colossal.sh build, ../shared/data and tests/interop/requirements.txt.
 """
 
 import argparse
@@ -21,8 +24,10 @@ PROGRAM = SOURCE / "build/release/colossal"
 TOKENIZERS = SOURCE / "../shared/data/tokenizers"
 R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-BINARY = {".gz", ".png", ".jpg", ".bin", ".safetensors", ".gguf", ".model", ".tiktoken", ".so", ".a", ".pyc", ".npz", ".whl"}
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+BINARY = {".gz", ".png", ".jpg", ".bin", ".safetensors", ".gguf", ".model", ".tiktoken", ".so", ".a", ".pyc", ".npz",
+          ".whl"}
 
 
 def texts_of(folder, wanted, lines):
@@ -89,10 +94,13 @@ def as_tokenizer(ranks, pattern):
     merges = []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
         cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks]
-        merges += [(spelled[left], spelled[right]) for left, right in sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))]
-    tokenizer = Tokenizer(models.BPE(vocab={spelled[token]: rank for token, rank in ranks.items()}, merges=merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
-                                                       pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        merges += [(spelled[left], spelled[right])
+                   for left, right in sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))]
+    tokenizer = Tokenizer(models.BPE(vocab={spelled[token]: rank for token, rank in ranks.items()}, merges=merges,
+                                     ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     return tokenizer
 
 
@@ -106,7 +114,8 @@ def compare(name, texts, size, options, folder):
         vocabulary.write_bytes(original.read_bytes())
         (folder / "encoding.json").write_text(json.dumps({"pattern": LLAMA3}))
     ranks = load_tiktoken_bpe(str(original))
-    encoding = tiktoken.Encoding(name, pat_str=R50K if name == "gpt2" else LLAMA3, mergeable_ranks=ranks, special_tokens={})
+    encoding = tiktoken.Encoding(name, pat_str=R50K if name == "gpt2" else LLAMA3, mergeable_ranks=ranks,
+                                 special_tokens={})
     tokenizer = as_tokenizer(ranks, GPT2 if name == "gpt2" else LLAMA3)
     file, empty = folder / "texts", folder / "empty"
     file.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts))
@@ -116,14 +125,17 @@ def compare(name, texts, size, options, folder):
         load, _ = ours(vocabulary, empty, options.threads)
         took, count = ours(vocabulary, file, options.threads)
         times = {"colossal": took - load}
-        times["tiktoken"], theirs = in_chunks(chunks, lambda chunk: encoding.encode_ordinary_batch(chunk, num_threads=options.threads))
+        times["tiktoken"], theirs = in_chunks(
+            chunks, lambda chunk: encoding.encode_ordinary_batch(chunk, num_threads=options.threads))
         assert theirs == count, (name, theirs, count)
-        times["tokenizers"], theirs = in_chunks(chunks, lambda chunk: tokenizer.encode_batch_fast(chunk, add_special_tokens=False))
+        times["tokenizers"], theirs = in_chunks(
+            chunks, lambda chunk: tokenizer.encode_batch_fast(chunk, add_special_tokens=False))
         assert theirs == count, (name, theirs, count)
         best = {peer: min(spent, best.get(peer, spent)) for peer, spent in times.items()}
     peers = min(spent for peer, spent in best.items() if peer != "colossal")
     rates = ", ".join(f"{peer} {size / spent / 1e6:.1f} MB/s" for peer, spent in best.items())
-    print(f"{name}: {len(texts)} {'lines' if options.lines else 'files'}, {size / 1e6:.1f} MB, {options.threads} threads, {count} tokens: {rates}; "
+    print(f"{name}: {len(texts)} {'lines' if options.lines else 'files'}, {size / 1e6:.1f} MB, "
+          f"{options.threads} threads, {count} tokens: {rates}; "
           f"{peers / best['colossal']:.2f}x the faster")
 
 

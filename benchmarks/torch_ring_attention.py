@@ -1,8 +1,10 @@
-"""Ring attention in PyTorch, for the peer of benchmarks/sequence_training_step.py: causal, over a row whose tokens ranks hold in zigzag.
+"""Ring attention in PyTorch, for the peer of benchmarks/sequence_training_step.py: causal, over a row whose tokens
+ranks hold in zigzag.
 
-Keys and values travel by batch_isend_irecv while the fused attention of LibTorch for CPUs computes with those that are there; results are merged by the
-logarithms of their sums, and backward uses the final ones. As published (arXiv:2310.01889, arXiv:2311.09431): at each step a rank computes the pairs that the
-mask lets through and no others. torch.distributed.tensor.experimental.context_parallel of torch 2.13 does the same for GPUs; on the CPU it stops with
+Keys and values travel by batch_isend_irecv while the fused attention of LibTorch for CPUs computes with those that are
+there; results are merged by the logarithms of their sums, and backward uses the final ones. As published
+(arXiv:2310.01889, arXiv:2311.09431): at each step a rank computes the pairs that the mask lets through and no others.
+torch.distributed.tensor.experimental.context_parallel of torch 2.13 does the same for GPUs; on the CPU it stops with
 "Operator aten._scaled_dot_product_flash_attention_for_cpu.default does not have a sharding strategy registered".
 """
 
@@ -23,7 +25,8 @@ def zigzag(rank, ranks, tokens):
 def rotate(x, rank, ranks):
     """Starts sending x to the next rank; the buffer for that of the rank before, and what to wait for."""
     received = torch.empty_like(x)
-    return received, dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (rank + 1) % ranks), dist.P2POp(dist.irecv, received, (rank - 1) % ranks)])
+    return received, dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (rank + 1) % ranks),
+                                             dist.P2POp(dist.irecv, received, (rank - 1) % ranks)])
 
 
 def wait(works):
@@ -32,7 +35,8 @@ def wait(works):
 
 
 def seen(step, rank, ranks, half):
-    """Of the queries here and the keys of the rank that is `step` before: slices that see one another, and whether causally."""
+    """Of the queries here and the keys of the rank that is `step` before: slices that see one another, and whether
+    causally."""
     source = (rank - step) % ranks
     whole = slice(None)
     if source == rank:
@@ -57,7 +61,8 @@ class RingAttention(torch.autograd.Function):
             part, part_sums = forward_op(q[:, :, queries], pair[0][:, :, keys], pair[1][:, :, keys], 0.0, causal)
             old = sums[:, :, queries]
             both = torch.logaddexp(old, part_sums)
-            out[:, :, queries] = out[:, :, queries] * (old - both).exp().unsqueeze(-1) + part * (part_sums - both).exp().unsqueeze(-1)
+            out[:, :, queries] = (out[:, :, queries] * (old - both).exp().unsqueeze(-1)
+                                  + part * (part_sums - both).exp().unsqueeze(-1))
             sums[:, :, queries] = both
             if step + 1 < ranks:
                 wait(works)
@@ -77,8 +82,8 @@ class RingAttention(torch.autograd.Function):
             if step + 1 < ranks:
                 arriving, works = rotate(pair, rank, ranks)
             queries, keys, causal = seen(step, rank, ranks, half)
-            part = backward_op(gradient[:, :, queries], q[:, :, queries], pair[0][:, :, keys], pair[1][:, :, keys], out[:, :, queries],
-                               sums[:, :, queries].contiguous(), 0.0, causal)
+            part = backward_op(gradient[:, :, queries], q[:, :, queries], pair[0][:, :, keys], pair[1][:, :, keys],
+                               out[:, :, queries], sums[:, :, queries].contiguous(), 0.0, causal)
             dq[:, :, queries] += part[0]
             if dpair is None:
                 dpair = torch.zeros_like(pair)

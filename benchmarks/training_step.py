@@ -1,13 +1,14 @@
 """Training step of GPT-2 124M, fp32: the program of this project against PyTorch, in turns, in one run.
 
-    .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--layout data|tensor|pipeline] [--batch 4] [--length 256] [--steps 6] [--rounds 2] [--compile]
+    .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--layout data|tensor|pipeline] [--batch 4]
+        [--length 256] [--steps 6] [--rounds 2] [--compile]
         [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--before PROGRAM]
 
-One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer on Gloo: for layout data
-DistributedDataParallel, for layout tensor parallelize_module, for layout pipeline torch.distributed.pipelining with the schedule of that name; for
-the last two our own single process with all cores is shown too. --before names this program as another commit builds it, to be measured in turns with the
-rest. Prints a table; the figure of a side is the best of its rounds' medians, and the
-ratio is ours over the peer's tokens a second.
+One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer on
+Gloo: for layout data DistributedDataParallel, for layout tensor parallelize_module, for layout pipeline
+torch.distributed.pipelining with the schedule of that name; for the last two our own single process with all cores is
+shown too. --before names this program as another commit builds it, to be measured in turns with the rest. Prints a
+table; the figure of a side is the best of its rounds' medians, and the ratio is ours over the peer's tokens a second.
 Needs ./colossal.sh build, and the torch of .venv.
 """
 
@@ -43,7 +44,8 @@ def ours(options, folder, ranks, program=PROGRAM):
         f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
     ]
     if ranks > 1 and options.layout == "pipeline":
-        command += [f"--parallel.pipeline.size={ranks}", f"--parallel.pipeline.schedule={OUR_SCHEDULE[options.schedule]}",
+        command += [f"--parallel.pipeline.size={ranks}",
+                    f"--parallel.pipeline.schedule={OUR_SCHEDULE[options.schedule]}",
                     f"--parallel.pipeline.micro_batches={options.micro_batches}"]
     elif ranks > 1:
         command.append(f"--parallel.{options.layout}={ranks}")
@@ -56,7 +58,8 @@ def ours(options, folder, ranks, program=PROGRAM):
 
 def peer(options, mode):
     script = [str(ROOT / "benchmarks/gpt2_training_step.py"), "--mode", mode, "--batch", str(options.batch), "--length",
-              str(options.length), "--steps", str(options.steps), "--threads", str(1 if options.ranks > 1 else os.cpu_count())]
+              str(options.length), "--steps", str(options.steps), "--threads",
+              str(1 if options.ranks > 1 else os.cpu_count())]
     if mode == "pipeline":
         script += ["--schedule", options.schedule, "--micro-batches", str(options.micro_batches)]
     if options.ranks > 1:
@@ -104,14 +107,17 @@ def main():
             for side in ["colossal", *modes]:
                 results.setdefault(side, []).append(measures[side]() if side in measures else peer(options, side))
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
-    print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, {options.ranks} rank(s), {cpu}, {os.cpu_count()} cores")
+    print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, {options.ranks} rank(s), {cpu}, "
+          f"{os.cpu_count()} cores")
     if options.layout == "pipeline":
-        print(f"schedule {options.schedule} (ours: {OUR_SCHEDULE[options.schedule]}), {options.micro_batches} micro-batches")
+        print(f"schedule {options.schedule} (ours: {OUR_SCHEDULE[options.schedule]}), "
+              f"{options.micro_batches} micro-batches")
     print(f"{'':12}{'ms/step':>10}{'tokens/s':>10}{'peak MB':>10}{'ours/peer':>11}")
     best = {side: min(rounds, key=lambda r: r["ms"]) for side, rounds in results.items()}
     for side, r in best.items():
         ratio = f"{r['ms'] / best['colossal']['ms']:.2f}" if side != "colossal" else ""
-        print(f"{side:12}{r['ms']:10.0f}{options.batch * options.length / r['ms'] * 1e3:10.1f}{r['mb']:10.0f}{ratio:>11}")
+        rate = options.batch * options.length / r["ms"] * 1e3
+        print(f"{side:12}{r['ms']:10.0f}{rate:10.1f}{r['mb']:10.0f}{ratio:>11}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
-"""Training step of GPT-2 124M with its states shared out, and in bf16: the program of this project against PyTorch, in turns, in one run.
+"""Training step of GPT-2 124M with its states shared out, and in bf16: the program of this project against PyTorch, in
+turns, in one run.
 
-    .venv/bin/python benchmarks/zero_training_step.py [--only zero|bf16] [--batch 4] [--length 256] [--steps 5] [--rounds 2] [--before PROGRAM]
+    .venv/bin/python benchmarks/zero_training_step.py [--only zero|bf16] [--batch 4] [--length 256] [--steps 5]
+        [--rounds 2] [--before PROGRAM]
 
-zero: two ranks of one core each, fp32. ZeRO-3 against torch's FSDP2 (fully_shard, a unit a block, on Gloo) and against our own plain replicas.
-bf16: one rank with all cores. precision.mode = "bf16" (parameters in bf16, fp32 masters) against autocast to bf16 of an fp32 model.
---before names this program as another commit builds it. The figure of a side is the best of its rounds' medians. Peaks are of resident memory; that of all our ranks together is their number times that of the rank
-that uses most, which counts pages that ranks share more than once. Ratios: tokens a second and memory of the first side of a table over those of the row.
-Needs ./colossal.sh build, and the torch of .venv.
+zero: two ranks of one core each, fp32. ZeRO-3 against torch's FSDP2 (fully_shard, a unit a block, on Gloo) and against
+our own plain replicas.
+bf16: one rank with all cores. precision.mode = "bf16" (parameters in bf16, fp32 masters) against autocast to bf16 of an
+fp32 model.
+--before names this program as another commit builds it. The figure of a side is the best of its rounds' medians. Peaks
+are of resident memory; that of all our ranks together is their number times that of the rank that uses most, which
+counts pages that ranks share more than once. Ratios: tokens a second and memory of the first side of a table over those
+of the row. Needs ./colossal.sh build, and the torch of .venv.
 """
 
 import argparse
@@ -34,15 +39,18 @@ def run(command):
 
 def ours(options, folder, ranks, flags, program=training_step.PROGRAM):
     run([program, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin",
-         f"--data.sequence={options.length}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}", *flags, *options.set])
+         f"--data.sequence={options.length}", f"--training.batch_size={options.batch}",
+         f"--training.steps={options.steps + 2}", *flags, *options.set])
     with open(f"{folder}/run/metrics.jsonl") as lines:
         measured = [json.loads(line) for line in lines][2:]
     peak = measured[-1]["peak_bytes"] / 2**20
-    return {"ms": statistics.median(line["seconds"] for line in measured) * 1e3, "rank_mb": peak, "all_mb": ranks * peak}
+    return {"ms": statistics.median(line["seconds"] for line in measured) * 1e3, "rank_mb": peak,
+            "all_mb": ranks * peak}
 
 
 def peer(options, ranks, flags):
-    script = [PEER, "--batch", options.batch, "--length", options.length, "--steps", options.steps, "--threads", os.cpu_count() if ranks == 1 else 1]
+    script = [PEER, "--batch", options.batch, "--length", options.length, "--steps", options.steps, "--threads",
+              os.cpu_count() if ranks == 1 else 1]
     torchrun = pathlib.Path(sys.executable).parent / "torchrun"
     start = [sys.executable] if ranks == 1 else [torchrun, f"--nproc-per-node={ranks}"]
     result = json.loads(run([*start, *script, *flags]).strip().splitlines()[-1])
@@ -79,7 +87,8 @@ def print_table(options, ranks, results):
     print(f"{'':16}{'ms/step':>10}{'tokens/s':>10}{'rank MB':>10}{'all MB':>10}{'speed':>8}{'memory':>8}")
     for side, r in best.items():
         ratios = "" if r is first else f"{r['ms'] / first['ms']:8.2f}{first['all_mb'] / r['all_mb']:8.2f}"
-        print(f"{side:16}{r['ms']:10.0f}{options.batch * options.length / r['ms'] * 1e3:10.1f}{r['rank_mb']:10.0f}{r['all_mb']:10.0f}{ratios}")
+        print(f"{side:16}{r['ms']:10.0f}{options.batch * options.length / r['ms'] * 1e3:10.1f}{r['rank_mb']:10.0f}"
+              f"{r['all_mb']:10.0f}{ratios}")
 
 
 def main():
@@ -90,9 +99,11 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="measured, behind two that are not")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--before", metavar="PROGRAM", help="ours of another commit, a side of its own")
-    parser.add_argument("--set", action="append", default=[], metavar="--KEY=VALUE", help="another key of our config, as --set=--parallel.chunk_mib=50")
+    parser.add_argument("--set", action="append", default=[], metavar="--KEY=VALUE",
+                        help="another key of our config, as --set=--parallel.chunk_mib=50")
     options = parser.parse_args()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+               "unknown")
     print(f"GPT-2 124M, batch {options.batch} x {options.length} tokens, {cpu}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         training_step.write_tokens(pathlib.Path(folder), (options.steps + 4) * options.batch * options.length + 1)

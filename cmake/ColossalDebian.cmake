@@ -1,5 +1,6 @@
 # `cpack -G DEB` in the build folder makes two packages:
-#   colossal          the programs, with LibTorch's libraries for CPUs in lib/colossal, because Debian 12 has LibTorch 1.13;
+#   colossal          the programs, with LibTorch's libraries for CPUs in lib/colossal, because Debian 12 has LibTorch
+#                     1.13;
 #   libcolossal-dev   what find_package(Colossal) reads. LIBTORCH_ROOT of its user names a LibTorch of the same version.
 # LibTorch must be a CPU build: the libraries of a CUDA build are gigabytes, and some may not be distributed further.
 if(EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
@@ -30,8 +31,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${LIBTORCH_ROOT}/lib)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libcolossal-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "Trains and runs large transformers: headers and archives of the C++ library")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(depends cmake nlohmann-json3-dev libspdlog-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev
-  libpng-dev libjpeg-dev)
+set(depends cmake nlohmann-json3-dev libspdlog-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev libutf8proc-dev
+  zlib1g-dev libzstd-dev libpng-dev libjpeg-dev)
 if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
   list(APPEND depends liburing-dev)
 endif()

@@ -1,17 +1,18 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
 #   x_avx2.cpp, x_avx512.cpp, x_amx.cpp
-#                              compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
-#                              where the names of kernel bodies meet no others
+#                              compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a
+#                              unit of its own, where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
-#   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do no_cuda_graph.cpp,
-#                              no_cuda_pages.cpp and no_io_uring.cpp
+#   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do
+#                              no_cuda_graph.cpp, no_cuda_pages.cpp and no_io_uring.cpp
 
 include(${CMAKE_CURRENT_LIST_DIR}/EmbedTexts.cmake)
 
-# The first target of a `set` owns its precompiled header, the others reuse it. The set `layers` has LibTorch's tensors; the set `tests` also has
-# what nearly every test includes, which saves a fifth of the time to compile one. GCC instantiates the templates of such a header again in every
-# unit: with custom_function.h, which few units need, each took two seconds more.
+# The first target of a `set` owns its precompiled header, the others reuse it. The set `layers` has LibTorch's tensors;
+# the set `tests` also has what nearly every test includes, which saves a fifth of the time to compile one. GCC
+# instantiates the templates of such a header again in every unit: with custom_function.h, which few units need, each
+# took two seconds more.
 function(colossal_share_pch target)  # set (default: layers)
   set(set layers)
   if(ARGC GREATER 1)
@@ -38,9 +39,10 @@ function(colossal_share_pch target)  # set (default: layers)
   set_property(GLOBAL PROPERTY COLOSSAL_PCH_OWNER_${set} ${target})
 endfunction()
 
-# Reading LibTorch takes two seconds of each unit, so joined files build several times faster from scratch; an edit builds faster with single
-# units (the preset `develop`). The files of a target are joined in equal parts of at most `batch`. They see one another's private names, which
-# must be distinct in a layer. A file with a UNITY_GROUP stays in that group, one with SKIP_UNITY_BUILD_INCLUSION stays alone.
+# Reading LibTorch takes two seconds of each unit, so joined files build several times faster from scratch; an edit
+# builds faster with single units (the preset `develop`). The files of a target are joined in equal parts of at most
+# `batch`. They see one another's private names, which must be distinct in a layer. A file with a UNITY_GROUP stays in
+# that group, one with SKIP_UNITY_BUILD_INCLUSION stays alone.
 function(colossal_join_units target batch)
   if(NOT COLOSSAL_UNITY)
     return()
@@ -63,21 +65,25 @@ function(colossal_join_units target batch)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${number})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes joined files for headers, whose private types others might see
+  # GCC takes joined files for headers, whose private types others might see.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
 
-# Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives. A unit is taken whole, so
-# those of a layer form a unit of their own.
+# Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives. A
+# unit is taken whole, so those of a layer form a unit of their own.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
-  comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config memory/tiers/eviction_policy models/config
+  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/schedule
+  cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
+  comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config
+  memory/tiers/eviction_policy models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
-  parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/data_keys run/layout_keys run/objectives/data_keys run/own_tables run/unused_keys)
+  parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config
+  run/config run/data_keys run/layout_keys run/objectives/data_keys run/own_tables run/unused_keys)
 
-# Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with -Og, which takes a third
-# less time than -O2; benchmarks/results/2026-11-28-build.md has the runs that are as fast with it.
-# `tensor` owns the precompiled header: GCC crashes in units with -O2 if that was made with -Og.
+# Layers with loops of their own over numbers, bytes or texts. The others call LibTorch or these, and are compiled with
+# -Og, which takes a third less time than -O2; benchmarks/results/2026-11-28-build.md has the runs that are as fast with
+# it. `tensor` owns the precompiled header: GCC crashes in units with -O2 if that was made with -Og.
 set(COLOSSAL_HOT_LAYERS formats text tensor ops comm memory data infer)
 
 function(colossal_select_sources layer out)
@@ -96,8 +102,11 @@ function(colossal_select_sources layer out)
   else()
     list(FILTER sources EXCLUDE REGEX "/io_uring\\.cpp$")
   endif()
-  list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
+  list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp"
+    OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES UNITY_GROUP without_torch)
+  set(avx512 "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq")
+  set(avx512bf16 "${avx512};-mavx512vnni;-mavx512bf16;-mavx512vbmi")
   foreach(source ${sources})
     if(source MATCHES "_cpu\\.cpp$")
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
@@ -108,28 +117,26 @@ function(colossal_select_sources layer out)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni"
         SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx512};-mfma;-mf16c"
+        SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512vnni\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
-        SKIP_UNITY_BUILD_INCLUSION ON)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni;-mfma;-mf16c"
+        SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512bf16\\.cpp$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mavx512vbmi;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
-        SKIP_UNITY_BUILD_INCLUSION ON)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx512bf16};-mfma;-mf16c"
+        SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_amx\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mavx512vbmi;-mamx-tile;-mamx-bf16;-mamx-int8;-mfma;-mf16c"
+        "${avx512bf16};-mamx-tile;-mamx-bf16;-mamx-int8;-mfma;-mf16c"
         SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# Kernels for GPUs. Compiled wherever nvcc is found, so that a mistake shows on machines without a GPU too; linked where LibTorch has CUDA
-# and brings the runtime that nvcc compiles for. Not CMake's own CUDA language, which must link a program to begin with: headers and the
-# compiler are enough here.
+# Kernels for GPUs. Compiled wherever nvcc is found, so that a mistake shows on machines without a GPU too; linked where
+# LibTorch has CUDA and brings the runtime that nvcc compiles for. Not CMake's own CUDA language, which must link a
+# program to begin with: headers and the compiler are enough here.
 function(colossal_add_cuda_kernels target)
   find_program(COLOSSAL_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   if(NOT COLOSSAL_NVCC)
@@ -149,7 +156,8 @@ function(colossal_add_cuda_kernels target)
     set(COLOSSAL_CUDA_KERNELS_PROBLEM "${problem}" PARENT_SCOPE)
     return()
   endif()
-  # Where they are not linked they are only checked, for which code for one virtual architecture is enough: a fifth of the time.
+  # Where they are not linked they are only checked, for which code for one virtual architecture is enough: a fifth of
+  # the time.
   set(is_linked FALSE)
   set(architectures -gencode=arch=compute_80,code=compute_80)
   if(LibTorch_CUDART MATCHES "cudart.so.${major}" OR (LibTorch_CUDART AND NOT LibTorch_CUDART MATCHES "so.[0-9]+$"))
@@ -161,10 +169,11 @@ function(colossal_add_cuda_kernels target)
   foreach(source ${sources})
     cmake_path(GET source STEM name)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
-    add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
-      COMMAND ${COLOSSAL_COMPILER_CACHE} ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
-        -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
-        ${architectures})
+    add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM
+      COMMENT "Compiling ${name}.cu with nvcc"
+      COMMAND ${COLOSSAL_COMPILER_CACHE} ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3
+        -DNDEBUG --extended-lambda -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler
+        -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src ${architectures})
     list(APPEND objects ${object})
   endforeach()
   add_custom_target(colossal_cuda_kernels ALL DEPENDS ${objects})
@@ -173,7 +182,8 @@ function(colossal_add_cuda_kernels target)
     target_sources(${target} PRIVATE ${objects})
     target_compile_definitions(${target} PRIVATE COLOSSAL_CUDA_KERNELS)
   elseif(LibTorch_CUDA)
-    set(problem "not linked, because nvcc ${major} compiles for another runtime than LibTorch, ${LibTorch_CUDART}; install nvcc of that version")
+    string(CONCAT problem "not linked, because nvcc ${major} compiles for another runtime than LibTorch, "
+      "${LibTorch_CUDART}; install nvcc of that version")
     message(WARNING "Kernels for GPUs: ${problem}")
     set(COLOSSAL_CUDA_KERNELS_PROBLEM "${problem}" PARENT_SCOPE)
   else()
@@ -199,7 +209,8 @@ function(colossal_add_layers)
     set_property(GLOBAL APPEND PROPERTY COLOSSAL_LAYERS colossal_${layer})
     if(NOT layer IN_LIST COLOSSAL_HOT_LAYERS)
       # With -Og GCC takes parts of std::regex for uninitialized.
-      target_compile_options(colossal_${layer} PRIVATE $<$<CONFIG:Release>:-Og> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
+      target_compile_options(colossal_${layer} PRIVATE
+        $<$<CONFIG:Release>:-Og> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
     endif()
     target_compile_options(colossal_${layer} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
     target_link_libraries(colossal_${layer} PUBLIC ${depends})
@@ -210,20 +221,24 @@ function(colossal_add_layers)
   endforeach()
   colossal_add_cuda_kernels(colossal_ops)
   # What the checks of CUDA found, which `colossal info` prints.
-  configure_file(${PROJECT_SOURCE_DIR}/src/colossal/base/cuda_build.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/src/colossal/base/cuda_build.cpp.in
+    ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp @ONLY)
   target_sources(colossal_base PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp)
   # The few layers with third-party needs of their own.
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}${COLOSSAL_VERSION_SUFFIX}")
-  # The commit, in a header of its own that each build looks after: a unit of its own, so that a commit compiles one file.
+  # The commit, in a header of its own that each build looks after: a unit of its own, so that a commit compiles one
+  # file.
   set(revision ${CMAKE_CURRENT_BINARY_DIR}/revision)
   add_custom_target(colossal_revision BYPRODUCTS ${revision}/colossal_revision.h VERBATIM COMMAND ${CMAKE_COMMAND}
-    -D SOURCE=${PROJECT_SOURCE_DIR} -D OUT=${revision}/colossal_revision.h -P ${PROJECT_SOURCE_DIR}/cmake/Revision.cmake)
+    -D SOURCE=${PROJECT_SOURCE_DIR} -D OUT=${revision}/colossal_revision.h
+    -P ${PROJECT_SOURCE_DIR}/cmake/Revision.cmake)
   add_dependencies(colossal_base colossal_revision)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/base/version.cpp PROPERTIES
     INCLUDE_DIRECTORIES ${revision} SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
-  # Boost's headers take seconds, and their names meet no others: each file that includes them (tests/base/layering_test.cpp lists them) is a unit of its own.
+  # Boost's headers take seconds, and their names meet no others: each file that includes them
+  # (tests/base/layering_test.cpp lists them) is a unit of its own.
   target_include_directories(colossal_http SYSTEM PRIVATE ${BOOST_BEAST_INCLUDE})
   foreach(unit sockets request_input client)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/http/${unit}.cpp PROPERTIES
@@ -241,9 +256,12 @@ function(colossal_add_layers)
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})
   endif()
   target_link_libraries(colossal_cli PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/cli/builtin_text.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
-    SKIP_PRECOMPILE_HEADERS ON COMPILE_DEFINITIONS
-    "COLOSSAL_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";COLOSSAL_PACKED_TEXT=\"${PROJECT_BINARY_DIR}/packed/builtin_text.gz\";COLOSSAL_INSTALL_PREFIX=\"${CMAKE_INSTALL_PREFIX}\";COLOSSAL_TEXT_FILE=\"${CMAKE_INSTALL_DATADIR}/colossal/builtin_text.gz\"")
+  set(paths "COLOSSAL_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
+    "COLOSSAL_PACKED_TEXT=\"${PROJECT_BINARY_DIR}/packed/builtin_text.gz\""
+    "COLOSSAL_INSTALL_PREFIX=\"${CMAKE_INSTALL_PREFIX}\""
+    "COLOSSAL_TEXT_FILE=\"${CMAKE_INSTALL_DATADIR}/colossal/builtin_text.gz\"")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/cli/builtin_text.cpp PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON COMPILE_DEFINITIONS "${paths}")
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)
   if(COLOSSAL_CUDA_INCLUDE)
     target_include_directories(colossal_comm SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})
@@ -268,7 +286,8 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
     colossal_share_pch(${target} tests)
   endif()
   set(properties LABELS ${arg_LABEL})
-  if(folder STREQUAL "ops")  # these tests have threads, which wait for one another many times longer beside another test
+  if(folder STREQUAL "ops")
+    # These tests have threads, which wait for one another many times longer beside another test.
     list(APPEND properties PROCESSORS 2)
   else()  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
@@ -290,9 +309,11 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   # One test of ctest a suite of gtest: see the script.
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
-  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${suites} VERBATIM COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}>
-    -D FOLDER=${folder} -D OUT=${suites} -D "PROPERTIES=TIMEOUT;${seconds};${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
+  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${suites} VERBATIM COMMAND ${CMAKE_COMMAND}
+    -D PROGRAM=$<TARGET_FILE:${target}> -D FOLDER=${folder} -D OUT=${suites}
+    -D "PROPERTIES=TIMEOUT;${seconds};${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
-    "if(EXISTS [[${suites}]])\n  include([[${suites}]])\nelse()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
+    "if(EXISTS [[${suites}]])\n  include([[${suites}]])\n"
+    "else()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
 endfunction()

@@ -1,5 +1,6 @@
-# Finds the headers of CUDA and NCCL that our units with CUDA need, and proves that they are complete: the CUDA includes of those units
-# compile. A search for single files proves nothing, because headers include others that lie in wheels of their own (nv/target, crt/).
+# Finds the headers of CUDA and NCCL that our units with CUDA need, and proves that they are complete: the CUDA includes
+# of those units compile. A search for single files proves nothing, because headers include others that lie in wheels of
+# their own (nv/target, crt/).
 #
 # Input:  LibTorch_* of FindLibTorch.cmake, COLOSSAL_CUDA.
 # Output: COLOSSAL_CUDA_INCLUDE: the folders of the headers, empty if the units cannot be compiled;
@@ -24,8 +25,9 @@ function(colossal_missing_cuda_header folders out)
   set(language "$ENV{LC_ALL}")
   set(ENV{LC_ALL} C)  # the messages are read
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)  # headers alone are in question
+  set(torch ${LIBTORCH_ROOT}/include)
   try_compile(compiles ${CMAKE_BINARY_DIR}/CMakeFiles/CudaHeaders ${source} NO_CACHE
-    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folders};${LIBTORCH_ROOT}/include;${LIBTORCH_ROOT}/include/torch/csrc/api/include"
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folders};${torch};${torch}/torch/csrc/api/include"
     COMPILE_DEFINITIONS -DUSE_DISTRIBUTED -DUSE_C10D_GLOO -DUSE_C10D_NCCL -DUSE_RPC -DAT_PER_OPERATOR_HEADERS -w
     OUTPUT_VARIABLE output)
   set(ENV{LC_ALL} "${language}")
@@ -45,8 +47,10 @@ set(COLOSSAL_CUDA_INCLUDE)
 set(COLOSSAL_CUDA_HEADERS_PROBLEM)
 if(LibTorch_CUDA)
   cmake_path(GET LIBTORCH_ROOT PARENT_PATH packages)
-  set(hints ${packages}/nvidia/cu13/include ${packages}/nvidia/cuda_runtime/include $ENV{CUDA_HOME}/include /usr/local/cuda/include)
-  foreach(folder cuda_include nccl_include crt_include cccl_include)  # another torch, or headers that were installed since
+  set(hints ${packages}/nvidia/cu13/include ${packages}/nvidia/cuda_runtime/include $ENV{CUDA_HOME}/include
+    /usr/local/cuda/include)
+  # Another torch, or headers that were installed since.
+  foreach(folder cuda_include nccl_include crt_include cccl_include)
     unset(${folder} CACHE)
   endforeach()
   find_path(cuda_include cuda_runtime_api.h HINTS ${hints})
@@ -68,10 +72,12 @@ if(LibTorch_CUDA)
     if(LibTorch_PYTHON AND LibTorch_CUDA_TOOLKIT)
       set(remedy "${LibTorch_PYTHON} -m pip install \"cuda-toolkit[cccl,crt]==${LibTorch_CUDA_TOOLKIT}\"")
     endif()
-    string(CONCAT COLOSSAL_CUDA_HEADERS_PROBLEM "GPUs work with LibTorch's operators, without NCCL, CUDA graphs and page-locked host memory: missing "
-      "${missing}; to fix it: ${remedy}, then cmake ${CMAKE_BINARY_DIR}")
+    string(CONCAT COLOSSAL_CUDA_HEADERS_PROBLEM "GPUs work with LibTorch's operators, "
+      "without NCCL, CUDA graphs and page-locked host memory: missing ${missing}; "
+      "to fix it: ${remedy}, then cmake ${CMAKE_BINARY_DIR}")
     if(COLOSSAL_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "COLOSSAL_CUDA is ON, but the headers of CUDA are not complete. ${COLOSSAL_CUDA_HEADERS_PROBLEM}")
+      message(FATAL_ERROR "COLOSSAL_CUDA is ON, but the headers of CUDA are not complete. "
+        "${COLOSSAL_CUDA_HEADERS_PROBLEM}")
     endif()
     message(STATUS "CUDA: ${COLOSSAL_CUDA_HEADERS_PROBLEM}")
   else()

@@ -1,5 +1,5 @@
-# CPack runs it on the files of the packages before it packs them. The archives of `cmake --install` have debug information, and its program
-# looks for LibTorch where LibTorch was when the program was linked.
+# CPack runs it on the files of the packages before it packs them. The archives of `cmake --install` have debug
+# information, and its program looks for LibTorch where LibTorch was when the program was linked.
 set(usr ${CPACK_TEMPORARY_DIRECTORY}/*/usr)
 file(GLOB program ${usr}/bin/colossal)
 file(GLOB program_with_torch ${usr}/libexec/colossal/colossal-torch)

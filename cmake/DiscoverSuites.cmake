@@ -17,7 +17,8 @@ macro(write_suite)
   endif()
 endmacro()
 # A suite counts as skipped when none of its tests passed or failed: failures would be listed behind those skipped.
-set(PROPERTIES_OF_ALL "SKIP_REGULAR_EXPRESSION [=[PASSED  \\] 0 tests\\.\n\\[  SKIPPED \\] [0-9]+ tests?, listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$]=]")
+string(CONCAT PROPERTIES_OF_ALL "SKIP_REGULAR_EXPRESSION [=[PASSED  \\] 0 tests\\.\n"
+  "\\[  SKIPPED \\] [0-9]+ tests?, listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$]=]")
 foreach(property ${PROPERTIES})
   string(APPEND PROPERTIES_OF_ALL " [=[${property}]=]")
 endforeach()

@@ -1,9 +1,11 @@
-# Texts of files as functions of C++: scripts, styles and pages are edited as what they are, and linked into the program.
+# Texts of files as functions of C++: scripts, styles and pages are edited as what they are, and linked into the
+# program.
 #
 #   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
 #
-# defines `std::string_view page_html()`, which serve/page.h declares, in a unit of the layer `serve` that is written from src/colossal/serve/page.html.
-# The function of POLICY returns the value of Content-Security-Policy that allows the script and the style of a page, as `const char*`.
+# defines `std::string_view page_html()`, which serve/page.h declares, in a unit of the layer `serve`. It is written from
+# src/colossal/serve/page.html. The function of POLICY returns the value of Content-Security-Policy that allows the
+# script and the style of a page, as `const char*`.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(colossal_embed_texts header)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "POLICY" "")
@@ -12,8 +14,9 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     set(unit ${CMAKE_CURRENT_BINARY_DIR}/${layer}_texts.cpp)
     set(texts ${arg_UNPARSED_ARGUMENTS})
     list(TRANSFORM texts REPLACE "^.+=" "${folder}/" OUTPUT_VARIABLE files)
-    add_custom_command(OUTPUT ${unit} DEPENDS ${files} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} VERBATIM COMMAND ${CMAKE_COMMAND}
-      -D HEADER=${header} -D FOLDER=${folder} -D "TEXTS=${texts}" -D "POLICY=${arg_POLICY}" -D OUT=${unit} -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
+    set(script ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
+    add_custom_command(OUTPUT ${unit} DEPENDS ${files} ${script} VERBATIM COMMAND ${CMAKE_COMMAND} -D HEADER=${header}
+      -D FOLDER=${folder} -D "TEXTS=${texts}" -D "POLICY=${arg_POLICY}" -D OUT=${unit} -P ${script})
     target_sources(colossal_${layer} PRIVATE ${unit})
     set_source_files_properties(${unit} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   endfunction()
@@ -53,7 +56,8 @@ function(sha256_base64 text out)
   set(${out} "${base64}=" PARENT_SCOPE)
 endfunction()
 
-# The value of Content-Security-Policy for a page: its own script and style, which are named by their SHA-256, and requests to its own server.
+# The value of Content-Security-Policy for a page: its own script and style, which are named by their SHA-256, and
+# requests to its own server.
 function(policy_of page out)
   element_text("${page}" script script)
   element_text("${page}" style style)

@@ -1,12 +1,14 @@
 # Finds LibTorch without find_package(Torch), which drags in CUDA version checks, MKL probes and legacy modules.
 #
-# Input:  LIBTORCH_ROOT (cache or environment): the folder that holds include/ and lib/ (site-packages/torch of a wheel).
-#         Without it: the torch importable by .venv/bin/python, then by python3.
-#         COLOSSAL_CUDA: AUTO (default) links libtorch_cuda.so if a program links against it, ON makes a failure an error, OFF never links it.
-# Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (libtorch_cuda.so is linked); LibTorch_CUDART: the CUDA runtime that it uses;
+# Input:  LIBTORCH_ROOT (cache or environment): the folder that holds include/ and lib/ (site-packages/torch of a
+#         wheel). Without it: the torch importable by .venv/bin/python, then by python3.
+#         COLOSSAL_CUDA: AUTO (default) links libtorch_cuda.so if a program links against it, ON makes a failure an
+#         error, OFF never links it.
+# Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (libtorch_cuda.so is linked); LibTorch_CUDART: the
+#         CUDA runtime that it uses;
 #         LibTorch_CUDA_PROBLEM: why libtorch_cuda.so is not linked and what to do, one line, empty if it is;
-#         LibTorch_PYTHON: the Python that owns this torch, empty for an unpacked LibTorch; LibTorch_CUDA_TOOLKIT: the version of CUDA's wheels
-#         that this torch asks for, empty if it names none.
+#         LibTorch_PYTHON: the Python that owns this torch, empty for an unpacked LibTorch; LibTorch_CUDA_TOOLKIT: the
+#         version of CUDA's wheels that this torch asks for, empty if it names none.
 if(NOT LIBTORCH_ROOT AND DEFINED ENV{LIBTORCH_ROOT})
   set(LIBTORCH_ROOT $ENV{LIBTORCH_ROOT})
 endif()
@@ -47,7 +49,8 @@ find_package_handle_standard_args(LibTorch REQUIRED_VARS LIBTORCH_ROOT LibTorch_
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "Run ./colossal.sh, which installs it, or pass -DLIBTORCH_ROOT=<site-packages>/torch.")
 if(LibTorch_VERSION VERSION_LESS 2.11 OR LibTorch_VERSION VERSION_GREATER_EQUAL 2.16)
-  message(FATAL_ERROR "LibTorch must be 2.11 to 2.15: got ${LibTorch_VERSION} at ${LIBTORCH_ROOT}; set LIBTORCH_ROOT to another one")
+  message(FATAL_ERROR "LibTorch must be 2.11 to 2.15: got ${LibTorch_VERSION} at ${LIBTORCH_ROOT}; "
+    "set LIBTORCH_ROOT to another one")
 endif()
 
 # The Python that can mend this torch: a wheel lies in <environment>/lib/pythonX.Y/site-packages/torch.
@@ -69,8 +72,8 @@ if(metadata)
   endif()
 endif()
 
-# Links a program against libtorch_cuda.so. GNU ld follows what a library needs, as the loader does at run time; lld does not.
-# Sets `out` to "" or to what is missing.
+# Links a program against libtorch_cuda.so. GNU ld follows what a library needs, as the loader does at run time; lld
+# does not. Sets `out` to "" or to what is missing.
 function(libtorch_missing_for_cuda out)
   set(language "$ENV{LC_ALL}")
   set(ENV{LC_ALL} C)  # the messages are read
@@ -78,7 +81,8 @@ function(libtorch_missing_for_cuda out)
   file(WRITE ${source} "int main() { return 0; }\n")
   try_compile(links ${CMAKE_BINARY_DIR}/CMakeFiles/LibTorchCuda ${source} NO_CACHE
     LINK_OPTIONS -fuse-ld=bfd -Wl,--no-as-needed
-    LINK_LIBRARIES ${LIBTORCH_ROOT}/lib/libtorch_cuda.so ${LIBTORCH_ROOT}/lib/libc10_cuda.so ${LibTorch_CPU} ${LibTorch_C10}
+    LINK_LIBRARIES ${LIBTORCH_ROOT}/lib/libtorch_cuda.so ${LIBTORCH_ROOT}/lib/libc10_cuda.so
+      ${LibTorch_CPU} ${LibTorch_C10}
     OUTPUT_VARIABLE output)
   set(ENV{LC_ALL} "${language}")
   string(REGEX MATCHALL "warning: [^ ]+, needed by" needed "${output}")
@@ -94,14 +98,17 @@ function(libtorch_missing_for_cuda out)
   set(${out} "${missing}" PARENT_SCOPE)
 endfunction()
 
-set(libraries ${LibTorch_CPU} ${LibTorch_C10})  # libtorch.so of a CUDA build needs all of CUDA's libraries, and has nothing of its own
+# Not libtorch.so: that of a CUDA build needs all of CUDA's libraries, and has nothing of its own.
+set(libraries ${LibTorch_CPU} ${LibTorch_C10})
 set(LibTorch_CUDA OFF)
 set(LibTorch_CUDART)
 set(LibTorch_CUDA_PROBLEM)
 if(COLOSSAL_CUDA STREQUAL "OFF")
-  set(LibTorch_CUDA_PROBLEM "not linked, because COLOSSAL_CUDA is OFF; configure with -DCOLOSSAL_CUDA=AUTO, or run COLOSSAL_TORCH=cuda ./colossal.sh")
+  string(CONCAT LibTorch_CUDA_PROBLEM "not linked, because COLOSSAL_CUDA is OFF; "
+    "configure with -DCOLOSSAL_CUDA=AUTO, or run COLOSSAL_TORCH=cuda ./colossal.sh")
 elseif(NOT EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
-  set(LibTorch_CUDA_PROBLEM "this LibTorch is a CPU build; set LIBTORCH_ROOT to a CUDA build, or remove it (with .venv: remove that folder) and run COLOSSAL_TORCH=cuda ./colossal.sh")
+  string(CONCAT LibTorch_CUDA_PROBLEM "this LibTorch is a CPU build; set LIBTORCH_ROOT to a CUDA build, "
+    "or remove it (with .venv: remove that folder) and run COLOSSAL_TORCH=cuda ./colossal.sh")
 else()
   libtorch_missing_for_cuda(missing)
   if(missing)
@@ -109,8 +116,8 @@ else()
     if(LibTorch_PYTHON)
       set(remedy "${LibTorch_PYTHON} -m pip install torch==${LibTorch_VERSION}")
     endif()
-    set(LibTorch_CUDA_PROBLEM
-      "libtorch_cuda.so is not linked, so GPUs are not used: missing ${missing}; to fix it: ${remedy}, then cmake ${CMAKE_BINARY_DIR}")
+    string(CONCAT LibTorch_CUDA_PROBLEM "libtorch_cuda.so is not linked, so GPUs are not used: missing ${missing}; "
+      "to fix it: ${remedy}, then cmake ${CMAKE_BINARY_DIR}")
   else()
     set(LibTorch_CUDA ON)  # registers its kernels in static initialisers: the linker must not drop it
     list(APPEND libraries ${LIBTORCH_ROOT}/lib/libtorch_cuda.so ${LIBTORCH_ROOT}/lib/libc10_cuda.so)
@@ -131,7 +138,8 @@ add_library(LibTorch::torch INTERFACE IMPORTED)
 target_include_directories(LibTorch::torch SYSTEM INTERFACE
   ${LIBTORCH_ROOT}/include ${LIBTORCH_ROOT}/include/torch/csrc/api/include)
 target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC AT_PER_OPERATOR_HEADERS)
-# The C++ library first: libtorch.so of 2.11 with CUDA has parts of std::filesystem for everybody to see, which end in a null pointer.
+# The C++ library first: libtorch.so of 2.11 with CUDA has parts of std::filesystem for everybody to see, which end in a
+# null pointer.
 target_link_libraries(LibTorch::torch INTERFACE -Wl,--no-as-needed stdc++ ${libraries} -Wl,--as-needed Threads::Threads)
 target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LIBTORCH_ROOT}/lib)
 if(LibTorch_CUDART)

@@ -19,7 +19,8 @@ changes_of() {  # version, or Unreleased
   awk -v word="$1" '/^## / { inside = $2 == word; next } inside' "$root/CHANGELOG.md" | sed '/./,$!d'
 }
 
-# Makes the files of a release. A nightly one is a development version of the next release, and its notes are what is not released yet.
+# Makes the files of a release. A nightly one is a development version of the next release, and its notes are what is
+# not released yet.
 release() {  # nothing or --nightly
   local version notes dist=$root/build/dist
   case "${1:-}" in
@@ -29,18 +30,21 @@ release() {  # nothing or --nightly
   esac
   version=$(sed -n 's/^project(colossal VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
   if [ "${1:-}" = --nightly ]; then notes=$(changes_of Unreleased); else notes=$(changes_of "$version"); fi
-  [ -n "$notes" ] || die "CHANGELOG.md must have a section \`## $version\` with the changes of this release; rename \`## Unreleased\`"
+  [ -n "$notes" ] ||
+    die "CHANGELOG.md must have a section \`## $version\` with the changes of this release; rename \`## Unreleased\`"
   [ -z "$(git -C "$root" status --porcelain)" ] || die "the sources of a release must be committed; see git status"
   configure OFF ON
   read -r LIBTORCH_ROOT <"$stamp"
   [ -e "$build/CPackConfig.cmake" ] ||
-    die "Debian packages hold a CPU build of LibTorch, and $LIBTORCH_ROOT is a CUDA build; set LIBTORCH_ROOT to a CPU build"
+    die "Debian packages hold a CPU build of LibTorch, and $LIBTORCH_ROOT is a CUDA build;" \
+      "set LIBTORCH_ROOT to a CPU build"
   build_target colossal_app "colossal"
   build_target colossal_python "the Python package"
   rm -rf "$dist"
   make_wheel >/dev/null
   version+=${COLOSSAL_VERSION_SUFFIX:-}
-  step "packing the sources" git -C "$root" archive --prefix="colossal-$version/" --output="$dist/colossal-$version.tar.gz" HEAD
+  step "packing the sources" \
+    git -C "$root" archive --prefix="colossal-$version/" --output="$dist/colossal-$version.tar.gz" HEAD
   step "making the Debian packages" cpack -G DEB --config "$build/CPackConfig.cmake" -B "$build/debian"
   mv "$build"/debian/*.deb "$dist"
   rm -rf "$build/debian"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The README's first command in a bare Debian with pip's own defaults: makes a root file system, enters it with an empty environment, and
-# trains 20 steps of the quickstart. From the host it uses only the settings of the network: name resolution, certificates, apt's mirror and proxy.
+# The README's first command in a bare Debian with pip's own defaults: makes a root file system, enters it with an empty
+# environment, and trains 20 steps of the quickstart. From the host it uses only the settings of the network: name
+# resolution, certificates, apt's mirror and proxy.
 #
 #   COLOSSAL_BARE_ROOT=1 tests/bare/first_command.sh [suite] [command of colossal.sh...]
 #
@@ -22,7 +23,8 @@ mkdir -p "$source_dir/build"
 root=$(mktemp -d "$source_dir/build/bare-root.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
-mirror=$(apt-get indextargets --format '$(SITE)' 'Origin: Debian' 2>/dev/null | grep -v -- '-security' | head -n 1) || true
+mirror=$(apt-get indextargets --format '$(SITE)' 'Origin: Debian' 2>/dev/null | grep -v -- '-security' |
+  head -n 1) || true
 began=$SECONDS
 mmdebstrap --quiet --variant=minbase --include=build-essential,cmake,git,python3,python3-venv,ca-certificates \
   "$suite" "$root" "${mirror:-http://deb.debian.org/debian}"
@@ -32,7 +34,8 @@ cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 cp -L "$certificates" "$root/etc/ssl/certs/ca-certificates.crt"
 mkdir "$root/colossal"
-git -C "$source_dir" ls-files -z | tar -C "$source_dir" --null --files-from=- --create | tar -C "$root/colossal" --extract
+git -C "$source_dir" ls-files -z | tar -C "$source_dir" --null --files-from=- --create |
+  tar -C "$root/colossal" --extract
 
 # Runs a command in its own namespaces, whose mounts end with the command.
 inside() {  # arguments: options of unshare, command
@@ -50,7 +53,10 @@ inside "" "./colossal.sh $command" >"$root/first.log" 2>&1 || status=$?
 echo "the first command: $((SECONDS - began)) s"
 cat "$root/first.log"
 du -sm "$root/colossal/.venv" "$root/colossal/build" 2>/dev/null || true
-[ $status -eq 0 ] || { tail -n 40 "$root/colossal/build/setup.log"; fail "the first command ended with status $status"; }
+if [ $status -ne 0 ]; then
+  tail -n 40 "$root/colossal/build/setup.log"
+  fail "the first command ended with status $status"
+fi
 
 plan=$(grep -n 'download LibTorch .* GB in .venv' "$root/first.log" | cut -d: -f1)
 pip=$(grep -n '^installing LibTorch' "$root/first.log" | cut -d: -f1)
@@ -59,7 +65,8 @@ case $command in
   train*) [ -s "$root/colossal/runs/quickstart/metrics.jsonl" ] || fail "nothing was trained" ;;
 esac
 size=$(du -sm "$root/colossal/.venv" | cut -f1)
-[ -e /proc/driver/nvidia/version ] || [ "$size" -le 2048 ] || fail ".venv must take at most 2048 MiB on a machine without a GPU: got $size"
+[ -e /proc/driver/nvidia/version ] || [ "$size" -le 2048 ] ||
+  fail ".venv must take at most 2048 MiB on a machine without a GPU: got $size"
 
 # Without a network: a second start downloads nothing.
 began=$SECONDS

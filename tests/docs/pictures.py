@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/img again and compares them with the files: the same elements and texts, coordinates to one unit.
+"""Draws the pictures of docs/img again and compares them with the files: the same elements and texts, coordinates to
+one unit.
 
     COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/pictures.py [--write]
 
-With --write the files are replaced. Numbers inside texts are not compared: losses differ in their last digits between processors.
+With --write the files are replaced. Numbers inside texts are not compared: losses differ in their last digits between
+processors.
 """
 import os
 import re
@@ -24,8 +26,8 @@ LAYOUTS = {
 
 
 def colossal(*words):
-    done = subprocess.run([BINARY, *words], cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=False)
+    done = subprocess.run([BINARY, *words], cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"FAILED: colossal {' '.join(words)}\n{done.stdout}")
 
@@ -34,8 +36,9 @@ def draw_layouts(file, folder):
     """The quickstart's model under five layouts. Its text is the licence, because the project's own text changes."""
     runs = [os.path.join(folder, name) for name in LAYOUTS]
     for run, flags in zip(runs, LAYOUTS.values()):
-        colossal("train", "examples/quickstart.toml", f"--run.folder={run}", "--data.path=LICENSE", "--training.steps=100",
-                 "--training.evaluate_every=0", "--training.save_every=0", "--training.sample_every=0", *flags)
+        colossal("train", "examples/quickstart.toml", f"--run.folder={run}", "--data.path=LICENSE",
+                 "--training.steps=100", "--training.evaluate_every=0", "--training.save_every=0",
+                 "--training.sample_every=0", *flags)
     colossal("report", *runs, "--output", os.path.join(folder, "report.html"), "--svg", file)
 
 

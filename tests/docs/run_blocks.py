@@ -1,28 +1,36 @@
 #!/usr/bin/env python3
-"""Runs the commands of a page as a reader would: every fenced block `sh`, in order, in one shell, from the repository's root.
+"""Runs the commands of a page as a reader would: every fenced block `sh`, in order, in one shell, from the repository's
+root.
 
-    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/run_blocks.py docs/tutorials/quickstart.md [--flags=FLAGS] [--folder F]
+    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. \\
+        tests/docs/run_blocks.py docs/tutorials/quickstart.md [--flags=FLAGS] [--folder F]
 
 Every command that trains gets the flags. A comment on the line above a block changes it:
 
-    <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under build/
+    <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under
+                                         build/
     <!-- test: prints REGEX -->          expects that the block prints a line with this regular expression
     <!-- test: skip, REASON -->          skips the block
-    <!-- test: file NAME -->             writes a block of any language to this file, before the commands that follow it;
-                                         "also file NAME": tests/python/test_documents.py runs it as a block of its page, too
+    <!-- test: file NAME -->             writes a block of any language to this file, before the commands that follow
+                                         it; "also file NAME": tests/python/test_documents.py runs it as a block of its
+                                         page, too
 
-The commands run in an empty folder with links to the contents of the repository, so that runs, outputs and builds of examples are written
-there. The folder is temporary, unless --folder names one to keep. What would take minutes or needs a terminal of its own has a stand-in:
+The commands run in an empty folder with links to the contents of the repository, so that runs, outputs and builds of
+examples are written there. The folder is temporary, unless --folder names one to keep. What would take minutes or needs
+a terminal of its own has a stand-in:
 
-- `./colossal.sh` is the program that was built, and `./colossal.sh packages` does nothing; bare.first_command tests the script itself
-- `python`, `pip` and `torchrun`, also in an environment that `python3 -m venv` makes, are those of $COLOSSAL_PYTHON, which finds the package of
-  the build; `pip install .` does nothing more
-- `cmake --build build/NAME` links the program that the build of the tests made of examples/NAME, if it did; other examples are compiled
+- `./colossal.sh` is the program that was built, and `./colossal.sh packages` does nothing; bare.first_command tests the
+  script itself
+- `python`, `pip` and `torchrun`, also in an environment that `python3 -m venv` makes, are those of $COLOSSAL_PYTHON,
+  which finds the package of the build; `pip install .` does nothing more
+- `cmake --build build/NAME` links the program that the build of the tests made of examples/NAME, if it did; other
+  examples are compiled
 - `hf download` exports the run of the page's first block that trains, runs/quickstart
-- `colossal serve` runs in the background, on a free port that takes the place of 8000, until the next one or the end of the page
+- `colossal serve` runs in the background, on a free port that takes the place of 8000, until the next one or the end of
+  the page
 
-Ends with status 77, which ctest reports as skipped, where the page needs curl and there is none, or Python and $COLOSSAL_PYTHON cannot import
-what the page's scripts import.
+Ends with status 77, which ctest reports as skipped, where the page needs curl and there is none, or Python and
+$COLOSSAL_PYTHON cannot import what the page's scripts import.
 """
 import argparse
 import os
@@ -60,10 +68,12 @@ STAND_INS = {
     "pip": '''[ "$*" = "install ." ] || { echo "only \\`pip install .\\` has a stand-in: got pip $*" >&2; exit 1; }
 echo "the Python package of this build stands in for the one that pip would build"''',
     "torchrun": 'exec "$COLOSSAL_PYTHON" -m torch.distributed.run "$@"',
-    # A GGUF file gets a tokenizer of bytes, which a folder does not. The template of chats joins the texts of all messages.
+    # A GGUF file gets a tokenizer of bytes, which a folder does not. The template of chats joins the texts of all
+    # messages.
     "hf": '''"$COLOSSAL_BINARY" export --from runs/quickstart --to "$4.gguf" --tokenizer bytes
 "$COLOSSAL_BINARY" export --from "$4.gguf" --to "$4"
-sed -i '1s/{/{ "chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",/' "$4/tokenizer_config.json"''',
+sed -i '1s/{/{ "chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",/' \\
+  "$4/tokenizer_config.json"''',
     "colossal": 'exec "$COLOSSAL_BINARY" "$@"',
 }
 
@@ -107,7 +117,8 @@ def blocks_of(text):
 
 
 def reason_to_skip(page, block):
-    """Returns the reason that the comment of a block gives to leave it out, or None. A comment without a reason ends the test."""
+    """Returns the reason that the comment of a block gives to leave it out, or None. A comment without a reason ends
+    the test."""
     if not block.directive.startswith("skip"):
         return None
     reason = block.directive[len("skip"):].strip(", ")
@@ -150,7 +161,8 @@ def script_of(page, blocks, flags):
         parts.append(f"echo '## {os.path.basename(page)}:{block.line}'")
         if block.directive.startswith("prints "):
             wanted = shlex.quote(block.directive[len("prints "):])
-            parts.append(f"{{\n{with_flags(block.text, flags)}\n}} | tee .printed\ngrep -E -- {wanted} .printed >/dev/null"
+            parts.append(f"{{\n{with_flags(block.text, flags)}\n}} | tee .printed\n"
+                         f"grep -E -- {wanted} .printed >/dev/null"
                          f" || {{ echo 'FAILED: line {block.line} must print:' {wanted}; exit 1; }}")
         else:
             parts.append(with_flags(block.text, f"{flags} {block.directive}".strip()))
@@ -210,10 +222,12 @@ def main():
     if re.search(r"^curl ", script, re.MULTILINE) and not shutil.which("curl"):
         print(f"skipped: {options.page} needs curl; run apt-get install curl")
         sys.exit(77)
-    needs_python = any(PYTHON.search(block.text) for block in blocks if block.language == "sh" and not block.directive.startswith("skip"))
+    needs_python = any(PYTHON.search(block.text) for block in blocks if block.language == "sh"
+                       and not block.directive.startswith("skip"))
     if needs_python:
         need_python(options.page, blocks)
-    with tempfile.TemporaryDirectory(prefix="colossal-docs-") as folder, tempfile.TemporaryDirectory(prefix="colossal-bin-") as programs:
+    with (tempfile.TemporaryDirectory(prefix="colossal-docs-") as folder,
+          tempfile.TemporaryDirectory(prefix="colossal-bin-") as programs):
         if options.folder:
             folder = os.path.abspath(options.folder)
             shutil.rmtree(folder, ignore_errors=True)
@@ -226,7 +240,8 @@ def main():
         # PET_STANDALONE: torchrun takes a free port, because other tests may have its own.
         environment = dict(os.environ, COLOSSAL_BINARY=binary, COLOSSAL_PORT=str(free_port()), PET_STANDALONE="1",
                            PATH=os.pathsep.join([programs, os.path.dirname(binary), os.environ["PATH"]]))
-        shell = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=False)
+        shell = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                               check=False)
     sys.exit(shell.returncode)
 
 

@@ -1,5 +1,5 @@
-"""Compares values and gradients of our attention op with the eager attention of transformers: BLOOM's linear biases, Mistral's
-sliding window, Gemma 2's capped scores and ModernBERT's window to both sides."""
+"""Compares values and gradients of our attention op with the eager attention of transformers: BLOOM's linear biases,
+Mistral's sliding window, Gemma 2's capped scores and ModernBERT's window to both sides."""
 
 import os
 import subprocess
@@ -23,7 +23,8 @@ def probe(q, k, v, dout, *, causal=True, window=0, alibi=False, soft_cap=0.0, sc
         (interop.temp_dir / name).write_bytes(x.detach().contiguous().numpy().tobytes())
     sizes = [q.shape[0], q.shape[1], k.shape[1], q.shape[2], q.shape[3]]
     words = [*sizes, int(causal), window, int(alibi), soft_cap, scale]
-    done = subprocess.run([os.environ["COLOSSAL_ATTENTION_PROBE"], interop.temp_dir, *map(str, words)], capture_output=True, text=True)
+    done = subprocess.run([os.environ["COLOSSAL_ATTENTION_PROBE"], interop.temp_dir, *map(str, words)],
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     def read(name, like):
@@ -33,8 +34,9 @@ def probe(q, k, v, dout, *, causal=True, window=0, alibi=False, soft_cap=0.0, sc
 
 
 def compare(name, theirs, q, k, v, largest_bias=0, **options):
-    """Compares our results with `theirs` [batch, heads, length, head_dim], computed from q, k and v. transformers computes the
-    softmax in fp32 for any dtype: a weight has the error of about 4 roundings, plus the error of its score."""
+    """Compares our results with `theirs` [batch, heads, length, head_dim], computed from q, k and v. transformers
+    computes the softmax in fp32 for any dtype: a weight has the error of about 4 roundings, plus the error of its
+    score."""
     generator = torch.Generator().manual_seed(9)
     dout = torch.randn(theirs.shape, generator=generator, dtype=torch.float64)
     wanted = [theirs, *torch.autograd.grad(theirs, [q, k, v], dout)]
@@ -54,7 +56,8 @@ def heads(heads, kv_heads):
 def check_bloom(count):
     config = transformers.BloomConfig(hidden_size=count * HEAD_DIM, n_head=count, attn_implementation="eager")
     layer = modeling_bloom.BloomAttention(config, 0).double()
-    fused = torch.randn(BATCH, LENGTH, 3 * config.hidden_size, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+    fused = torch.randn(BATCH, LENGTH, 3 * config.hidden_size, generator=torch.Generator().manual_seed(count),
+                        dtype=torch.float64)
     layer.query_key_value = torch.nn.Identity()  # the layer's input is q, k and v, and its output is the heads' output
     layer.dense = torch.nn.Identity()
     q, k, v = layer._reshape(fused)
@@ -64,8 +67,8 @@ def check_bloom(count):
     hidden = torch.zeros(BATCH, LENGTH, config.hidden_size, dtype=torch.float64)
     mask = masking_utils.create_causal_mask(config, hidden, None, None)
     out = layer.eval()(again, torch.zeros_like(hidden), alibi, mask)[0]
-    compare(f"bloom, {count} heads", out.unflatten(2, (count, HEAD_DIM)).transpose(1, 2), q, k, v, largest_bias=LENGTH / 2,
-            alibi=True)
+    compare(f"bloom, {count} heads", out.unflatten(2, (count, HEAD_DIM)).transpose(1, 2), q, k, v,
+            largest_bias=LENGTH / 2, alibi=True)
 
 
 class Groups(torch.nn.Module):
@@ -77,19 +80,21 @@ class Groups(torch.nn.Module):
 
 
 def check_mistral(window):
-    config = transformers.MistralConfig(num_attention_heads=6, num_key_value_heads=2, head_dim=HEAD_DIM, sliding_window=window,
-                                        attn_implementation="eager")
+    config = transformers.MistralConfig(num_attention_heads=6, num_key_value_heads=2, head_dim=HEAD_DIM,
+                                        sliding_window=window, attn_implementation="eager")
     q, k, v = heads(6, 2)
-    mask = masking_utils.create_sliding_window_causal_mask(config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64), None, None)
+    mask = masking_utils.create_sliding_window_causal_mask(config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64),
+                                                           None, None)
     out, _ = modeling_mistral.eager_attention_forward(Groups(3), q, k, v, mask, HEAD_DIM ** -0.5)
     compare(f"mistral, window {window}", out.transpose(1, 2), q, k, v, window=window)
 
 
 def check_gemma2(soft_cap):
-    config = transformers.Gemma2Config(num_attention_heads=4, num_key_value_heads=2, head_dim=HEAD_DIM, sliding_window=20,
-                                       attn_implementation="eager")
+    config = transformers.Gemma2Config(num_attention_heads=4, num_key_value_heads=2, head_dim=HEAD_DIM,
+                                       sliding_window=20, attn_implementation="eager")
     q, k, v = heads(4, 2)
-    mask = masking_utils.create_sliding_window_causal_mask(config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64), None, None)
+    mask = masking_utils.create_sliding_window_causal_mask(config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64),
+                                                           None, None)
     out, _ = modeling_gemma2.eager_attention_forward(Groups(2), q, k, v, mask, scaling=0.5, softcap=soft_cap)
     compare(f"gemma 2, cap {soft_cap}", out.transpose(1, 2), q, k, v, window=20, soft_cap=soft_cap, scale=0.5)
 
@@ -97,7 +102,8 @@ def check_gemma2(soft_cap):
 def check_both_sides(window):
     config = transformers.MistralConfig(sliding_window=window, attn_implementation="eager")
     q, k, v = heads(3, 3)
-    mask = masking_utils.create_bidirectional_sliding_window_mask(config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64), None)
+    mask = masking_utils.create_bidirectional_sliding_window_mask(
+        config, torch.zeros(BATCH, LENGTH, 1, dtype=torch.float64), None)
     out, _ = modeling_mistral.eager_attention_forward(Groups(1), q, k, v, mask, HEAD_DIM ** -0.5)
     compare(f"both sides, window {window}", out.transpose(1, 2), q, k, v, causal=False, window=window)
 

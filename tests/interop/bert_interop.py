@@ -1,6 +1,6 @@
-"""Imports and exports random BERTs of transformers with masked-token and class objectives. Logits, loss and every gradient equal
-theirs in fp64, and so do loss, gradient norm, held-out loss and accuracy of a run, and the weights that it exports. The script
-recomputes which tokens we mask in a text."""
+"""Imports and exports random BERTs of transformers with masked-token and class objectives. Logits, loss and every
+gradient equal theirs in fp64, and so do loss, gradient norm, held-out loss and accuracy of a run, and the weights that
+it exports. The script recomputes which tokens we mask in a text."""
 
 import json
 import random
@@ -53,8 +53,9 @@ def hidden(ids, seed):
 
 
 def config(**more):
-    return transformers.BertConfig(vocab_size=258, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
-                                   max_position_embeddings=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **more)
+    return transformers.BertConfig(vocab_size=258, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                   intermediate_size=88, max_position_embeddings=64, hidden_dropout_prob=0,
+                                   attention_probs_dropout_prob=0, **more)
 
 
 def train(name, folder, parallel, data, batch_size, evaluate_batches, model=""):
@@ -108,7 +109,8 @@ def check_masked_tokens():
                       f"path = '{interop.temp_dir}/text.txt'\nheld_out = 0", 1, 0)
     compare("masked", ours, made.loss, gradient_norm(model))
     interop.compare_export("masked", run, model, input_ids=shown)
-    done = subprocess.run([interop.binary, "generate", "--from", str(run), "--prompt", "a"], capture_output=True, text=True)
+    done = subprocess.run([interop.binary, "generate", "--from", str(run), "--prompt", "a"], capture_output=True,
+                          text=True)
     assert done.returncode == 1 and "bert, which fills in masked tokens" in done.stderr, done
     return folder
 
@@ -148,8 +150,8 @@ def check_classes(masked_folder):
     model = transformers.BertForSequenceClassification(config(num_labels=CLASSES, hidden_act="relu"))
     folder = interop.save("class", model)
     generator = random.Random(3)
-    rows = [(generator.randrange(CLASSES), "".join(chr(generator.randrange(97, 123)) for _ in range(generator.randrange(1, 60))))
-            for _ in range(30)]
+    rows = [(generator.randrange(CLASSES),
+             "".join(chr(generator.randrange(97, 123)) for _ in range(generator.randrange(1, 60)))) for _ in range(30)]
     (interop.temp_dir / "texts.tsv").write_text("".join(f"{NAMES[label]}\t{text}\n" for label, text in rows))
     is_held_out = [(derive_seed(derive_seed(0, "held out"), i) >> 11) * 2.0**-53 < 0.3 for i in range(len(rows))]
     training = [row for row, out in zip(rows, is_held_out) if not out]
@@ -165,7 +167,8 @@ def check_classes(masked_folder):
     model.double()
     loss, logits, labels = results(training)
     texts = encoded([text for _, text in training])
-    interop.compare_model("class", model, folder, texts["input_ids"], labels[:, None], loss, logits, [*LAYOUTS, TWO_DIMENSIONS],
+    interop.compare_model("class", model, folder, texts["input_ids"], labels[:, None], loss, logits,
+                          [*LAYOUTS, TWO_DIMENSIONS],
                           documents=1 - texts["attention_mask"])
     wanted, found, labels = results(held_out)  # each sample counts once, although a batch has more rows
     accuracy = (found.argmax(-1) == labels).double().mean().item()

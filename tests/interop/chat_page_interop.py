@@ -1,4 +1,5 @@
-"""A browser uses the chat page of `colossal serve` as a user does: it chats, stops an answer, reloads, and enters a key."""
+"""A browser uses the chat page of `colossal serve` as a user does: it chats, stops an answer, reloads, and enters a
+key."""
 
 import json
 import shutil
@@ -20,7 +21,8 @@ ANSWER = "<b>bold</b> & <img src=x onerror=\"document.title='broken'\">"
 def open_browser():
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={interop.temp_dir}/browser"):
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 f"--user-data-dir={interop.temp_dir}/browser"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     return webdriver.Chrome(options=options, service=webdriver.chrome.service.Service(driver))
@@ -41,7 +43,8 @@ class Page:
         try:
             return webdriver.support.ui.WebDriverWait(self.browser, 60, 0.05).until(lambda _: condition())
         except selenium.common.exceptions.TimeoutException:
-            raise AssertionError((what, self.browser.find_element("tag name", "body").text[-2000:], self.errors())) from None
+            raise AssertionError((what, self.browser.find_element("tag name", "body").text[-2000:],
+                                  self.errors())) from None
 
     def state(self):
         return self.browser.find_element("tag name", "body").get_dom_attribute("data-state")
@@ -60,9 +63,10 @@ class Page:
         self.find("send").click()
 
     def errors(self):
-        """Returns the browser's errors since the last call, such as refusals of the content security policy, but not those about
-        statuses."""
-        return [one for one in self.browser.get_log("browser") if one["level"] == "SEVERE" and "Failed to load resource" not in one["message"]]
+        """Returns the browser's errors since the last call, such as refusals of the content security policy, but not
+        those about statuses."""
+        return [one for one in self.browser.get_log("browser") if one["level"] == "SEVERE"
+                and "Failed to load resource" not in one["message"]]
 
     def check_console(self):
         found = self.errors()
@@ -97,7 +101,8 @@ def check_chat(browser, run):
 
 
 def check_stop(browser, run):
-    """A wrong key is refused, and a stopped answer keeps its text. The bias makes every token an "a", so no answer ends early."""
+    """A wrong key is refused, and a stopped answer keeps its text. The bias makes every token an "a", so no answer ends
+    early."""
     (interop.temp_dir / "keys.txt").write_text(KEY + "\n")
     with Server(*run, "--logit-bias", "97=100", "--api-key-file", "keys.txt") as server:
         page = Page(browser, server)
@@ -106,7 +111,8 @@ def check_stop(browser, run):
             reason = page.find("key-reason").text
             page.find("key").send_keys(key)
             page.find("key-save").click()
-            page.wait(lambda: page.find("key-reason").text != reason or not page.find("key-form").is_displayed(), "the key has no effect")
+            page.wait(lambda: page.find("key-reason").text != reason or not page.find("key-form").is_displayed(),
+                      "the key has no effect")
         page.wait(lambda: page.find("model").text == "run", "the key is not accepted")
         assert not page.find("key-form").is_displayed()
         page.say("Write")
@@ -115,7 +121,8 @@ def check_stop(browser, run):
         page.wait_for_answer()
         text = page.messages()[1][1]
         assert set(text) == {"a"} and len(text) < 15000, len(text)
-        found = server.wait_for_metrics(lambda found: found["colossal_requests_running"] == 0, Authorization=f"Bearer {KEY}")
+        found = server.wait_for_metrics(lambda found: found["colossal_requests_running"] == 0,
+                                        Authorization=f"Bearer {KEY}")
         assert found["colossal_generated_tokens_total"] < 15000, found
         browser.refresh()
         page.wait(lambda: page.find("model").text == "run", "a reload loses the key")
@@ -129,10 +136,11 @@ def check_stop(browser, run):
     print("the page asks for a key, and stops an answer")
 
 
-interop.colossal("train", interop.source_dir / "examples/quickstart.toml", "--run.folder=run", "--parallel.data=1", "--training.steps=1",
-                 "--training.sample_tokens=0", "--training.evaluate_batches=0", "--model.positions=16384", "--data.sequence=32",
-                 "--optimizer.warmup_steps=0")
-(interop.temp_dir / "chat.jinja").write_text("{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:")
+interop.colossal("train", interop.source_dir / "examples/quickstart.toml", "--run.folder=run", "--parallel.data=1",
+                 "--training.steps=1", "--training.sample_tokens=0", "--training.evaluate_batches=0",
+                 "--model.positions=16384", "--data.sequence=32", "--optimizer.warmup_steps=0")
+(interop.temp_dir / "chat.jinja").write_text("{% for message in messages %}{{ message.role }}: "
+                                             "{{ message.content }}\n{% endfor %}assistant:")
 browser = open_browser()
 try:
     model = ["--from", "run", "--chat-template", "chat.jinja"]

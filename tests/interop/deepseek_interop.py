@@ -1,7 +1,7 @@
-"""Compares DeepSeek-V2 and V3 of transformers with random weights and odd shapes: with and without a latent of queries, groups, balance
-biases, and yarn with an mscale on the scores. Logits, loss and every gradient equal theirs in fp64, on one process and under tensor
-and pipeline parallelism. So do greedy tokens, and the folder that we write. A folder's multi-token layer is left out, and weights in fp8
-blocks are refused."""
+"""Compares DeepSeek-V2 and V3 of transformers with random weights and odd shapes: with and without a latent of queries,
+groups, balance biases, and yarn with an mscale on the scores. Logits, loss and every gradient equal theirs in fp64, on
+one process and under tensor and pipeline parallelism. So do greedy tokens, and the folder that we write. A folder's
+multi-token layer is left out, and weights in fp8 blocks are refused."""
 
 import json
 import os
@@ -15,37 +15,42 @@ torch, transformers, safetensors = interop.need("torch", "transformers", "safete
 LENGTH = 21
 PROMPT = "abcdefghijklmnopq"
 BIAS = "e_score_correction_bias"
-LAYOUTS = [[], ["--parallel.tensor=2"], ["--parallel.pipeline=2"], ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]]
+LAYOUTS = [[], ["--parallel.tensor=2"], ["--parallel.pipeline=2"],
+           ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]]
 FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 0.9,
         "mscale_all_dim": 0.7}
-SIZES = dict(vocab_size=263, hidden_size=40, intermediate_size=77, moe_intermediate_size=24, num_hidden_layers=3, kv_lora_rank=12,
-             max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None, experts_implementation="eager")
+SIZES = dict(vocab_size=263, hidden_size=40, intermediate_size=77, moe_intermediate_size=24, num_hidden_layers=3,
+             kv_lora_rank=12, max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None,
+             experts_implementation="eager")
 HEADS = dict(num_attention_heads=5, num_key_value_heads=5, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
 EVEN_HEADS = dict(num_attention_heads=4, num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=10)
 V2 = (transformers.DeepseekV2ForCausalLM, transformers.DeepseekV2Config)
 V3 = (transformers.DeepseekV3ForCausalLM, transformers.DeepseekV3Config)
 # Name, classes, shape, and changes of which each must affect the logits.
 ROWS = [
-    ("v2-lite", V2, dict(SIZES, **HEADS, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=2,
-                         first_k_dense_replace=1, topk_method="greedy", rope_parameters=YARN),
+    ("v2-lite", V2, dict(SIZES, **HEADS, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2,
+                         n_shared_experts=2, first_k_dense_replace=1, topk_method="greedy", rope_parameters=YARN),
      [{"routed_scaling_factor": 3.0}, {"rope_parameters": YARN | {"mscale_all_dim": 0.3}}]),
-    ("v2", V2, dict(SIZES, **EVEN_HEADS, q_lora_rank=20, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, n_group=3,
-                    topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=2.0,
+    ("v2", V2, dict(SIZES, **EVEN_HEADS, q_lora_rank=20, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+                    n_group=3, topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=2.0,
                     rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
      [{"topk_method": "greedy"}]),
-    ("v3", V3, dict(SIZES, **HEADS, q_lora_rank=20, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2, n_group=3, topk_group=2,
-                    first_k_dense_replace=1, num_mtp_layers=0, rope_parameters=YARN),
+    ("v3", V3, dict(SIZES, **HEADS, q_lora_rank=20, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2,
+                    n_group=3, topk_group=2, first_k_dense_replace=1, num_mtp_layers=0, rope_parameters=YARN),
      [{"n_group": 1, "topk_group": 1}, {"norm_topk_prob": False}, {"rope_interleave": False},
       {"rope_parameters": YARN | {"mscale_all_dim": 0.3}}]),
-    ("v3-plain", V3, dict(SIZES, **EVEN_HEADS, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, n_group=1,
-                          topk_group=1, first_k_dense_replace=0, num_mtp_layers=0, rope_interleave=False, norm_topk_prob=False,
-                          rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+    ("v3-plain", V3,
+     dict(SIZES, **EVEN_HEADS, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1,
+          n_group=1, topk_group=1, first_k_dense_replace=0, num_mtp_layers=0, rope_interleave=False,
+          norm_topk_prob=False, rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
      [{"rope_interleave": True}, {"routed_scaling_factor": 1.0}]),
 ]
 # For each class, values that we refuse by their key.
-REFUSED = {"v2": [("norm_topk_prob", True), ("scoring_func", "sigmoid"), ("topk_method", "noaux_tc"), ("mlp_bias", True)],
-           "v3": [("scoring_func", "softmax"), ("topk_method", "greedy"), ("attention_bias", True), ("moe_layer_freq", 2), ("num_key_value_heads", 1)]}
+REFUSED = {"v2": [("norm_topk_prob", True), ("scoring_func", "sigmoid"), ("topk_method", "noaux_tc"),
+                  ("mlp_bias", True)],
+           "v3": [("scoring_func", "softmax"), ("topk_method", "greedy"), ("attention_bias", True),
+                  ("moe_layer_freq", 2), ("num_key_value_heads", 1)]}
 
 
 def as_in_folder(tensors):
@@ -93,7 +98,8 @@ def compare_step(name, model, folder, ids):
 
 def check_matters(name, classes, model, ids, logits, changes):
     for change in changes:
-        other = classes[0](classes[1](**(model.config.to_dict() | {"experts_implementation": "eager"} | change))).double().eval()
+        config = classes[1](**(model.config.to_dict() | {"experts_implementation": "eager"} | change))
+        other = classes[0](config).double().eval()
         other.load_state_dict(model.state_dict())
         with torch.no_grad():
             difference = (other(ids[:, :-1]).logits - logits).abs().max().item()
@@ -101,23 +107,25 @@ def check_matters(name, classes, model, ids, logits, changes):
 
 
 def check_written(name, model, written, ids, logits):
-    again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float32, experts_implementation="eager",
-                                                                      output_loading_info=True)
+    again, report = transformers.AutoModelForCausalLM.from_pretrained(
+        written, dtype=torch.float32, experts_implementation="eager", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     again = again.double().eval()
     for key, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[key]), (name, key)
     with torch.no_grad():
-        expect_close((name, "another config"), again(ids[:, :-1]).logits, logits, interop.rounding(model, ids) * logits.abs().max().item())
+        expect_close((name, "another config"), again(ids[:, :-1]).logits, logits,
+                     interop.rounding(model, ids) * logits.abs().max().item())
 
 
 def check_tokens(name, model, folder):
     with torch.no_grad():
-        wanted = model.generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
+        wanted = model.generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24,
+                                do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
     for flags in [*LAYOUTS, FOUR_RANKS]:
-        printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes",
-                                   *flags)
+        printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids",
+                                   "--tokenizer", "bytes", *flags)
         assert [int(word) for word in printed.split()] == wanted, (name, flags, printed, wanted)
 
 
@@ -143,17 +151,18 @@ def check_multi_token_layer(folder, ids):
 def check_refusals(name, folder):
     config = json.loads((folder / "config.json").read_text())
     (interop.temp_dir / "configs.json").write_text(json.dumps([config | {key: value} for key, value in REFUSED[name]]))
-    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"], capture_output=True, text=True,
-                          timeout=300)
+    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"],
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for (key, value), made in zip(REFUSED[name], json.loads(done.stdout), strict=True):
         assert key in made.get("error", ""), (name, key, value, made)
 
 
 def check_fp8_blocks(folder):
-    other = copy_of(folder, "fp8", quantization_config={"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})
-    done = subprocess.run([interop.binary, "generate", "--from", other, "--prompt", "a", "--tokenizer", "bytes"], capture_output=True, text=True,
-                          timeout=300)
+    other = copy_of(folder, "fp8",
+                    quantization_config={"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})
+    done = subprocess.run([interop.binary, "generate", "--from", other, "--prompt", "a", "--tokenizer", "bytes"],
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "bf16" in done.stderr, done
 
 

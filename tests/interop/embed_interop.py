@@ -1,6 +1,6 @@
-"""Compares `colossal embed` with transformers: hidden states of a BERT and a GPT-2 with random weights, and every pooling by the
-formulas of sentence-transformers (sums over the attention mask of a padded batch). The folders are plain ones and one that
-sentence-transformers writes, on one rank and two ranks."""
+"""Compares `colossal embed` with transformers: hidden states of a BERT and a GPT-2 with random weights, and every
+pooling by the formulas of sentence-transformers (sums over the attention mask of a padded batch). The folders are plain
+ones and one that sentence-transformers writes, on one rank and two ranks."""
 
 import json
 import random
@@ -17,16 +17,16 @@ POSITIONS = 24
 def texts():
     generator = random.Random(4)
     made = ["the cat", "", "caf\u00e9, playing"]
-    made += [" ".join(generator.choice(["play", "playing", "cats", "the", "abc", "of,", "x"]) for _ in range(generator.randrange(1, 40)))
-             for _ in range(40)]
+    made += [" ".join(generator.choice(["play", "playing", "cats", "the", "abc", "of,", "x"])
+                      for _ in range(generator.randrange(1, 40))) for _ in range(40)]
     return made
 
 
 def tokenizer_of(folder):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (interop.temp_dir / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    tokenizer = transformers.BertTokenizerFast(vocab=str(interop.temp_dir / "vocab.txt")) if transformers.__version__ >= "5" else \
-        transformers.BertTokenizerFast(vocab_file=str(interop.temp_dir / "vocab.txt"))
+    key = "vocab" if transformers.__version__ >= "5" else "vocab_file"
+    tokenizer = transformers.BertTokenizerFast(**{key: str(interop.temp_dir / "vocab.txt")})
     tokenizer.save_pretrained(folder)
     return transformers.AutoTokenizer.from_pretrained(folder)
 
@@ -79,21 +79,26 @@ def check_sentence_folder(bert, folder, tokenizer):
     """Adds the files of sentence-transformers to the folder: lengths, a prompt, a pooling, normalization."""
     files = {
         "modules.json": [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-                         for i, (path, kind) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")])],
-        "1_Pooling/config.json": {"word_embedding_dimension": 48, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False,
-                                  "pooling_mode_max_tokens": True, "pooling_mode_mean_sqrt_len_tokens": False},
+                         for i, (path, kind) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling"),
+                                                           ("2_Normalize", "Normalize")])],
+        "1_Pooling/config.json": {"word_embedding_dimension": 48, "pooling_mode_cls_token": False,
+                                  "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True,
+                                  "pooling_mode_mean_sqrt_len_tokens": False},
         "sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False},
-        "config_sentence_transformers.json": {"prompts": {"query": "the cats: ", "none": ""}, "default_prompt_name": None},
+        "config_sentence_transformers.json": {"prompts": {"query": "the cats: ", "none": ""},
+                                              "default_prompt_name": None},
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content))
     for flags, prompt in [[], ""], [["--prompt-name", "query"], "the cats: "]:
-        encoded = tokenizer([prompt + text for text in texts()], padding=True, truncation=True, max_length=9, return_tensors="pt")
+        encoded = tokenizer([prompt + text for text in texts()], padding=True, truncation=True, max_length=9,
+                            return_tensors="pt")
         with torch.no_grad():
             hidden = bert(**encoded).last_hidden_state
         theirs = torch.nn.functional.normalize(pooled(hidden, encoded["attention_mask"], None)["max"], dim=1).numpy()
-        close(("sentence-transformers", prompt), embed(folder, *flags), theirs, interop.rounding(bert, encoded["input_ids"], 2**-24))
+        close(("sentence-transformers", prompt), embed(folder, *flags), theirs,
+              interop.rounding(bert, encoded["input_ids"], 2**-24))
     print("a folder of sentence-transformers agrees")
 
 
@@ -109,7 +114,8 @@ def check_bert():
     check_poolings("bert", model, folder, encoded, True)
     check_sentence_folder(model, folder, tokenizer)
     # The command reports the length to which it cuts a text.
-    done = subprocess.run([interop.binary, "embed", "--from", folder, "--text", "play " * 50, "--with-text"], capture_output=True, text=True)
+    done = subprocess.run([interop.binary, "embed", "--from", folder, "--text", "play " * 50, "--with-text"],
+                          capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["text"] == "play " * 50, done
     assert "1 texts have more than 9 tokens and were truncated, first text 1" in done.stderr, done.stderr
 
@@ -117,8 +123,9 @@ def check_bert():
 def check_heads():
     """A masked-token head is ignored, and a classifier's pooler is found."""
     for kind in transformers.BertForMaskedLM, transformers.BertForSequenceClassification:
-        model = kind(transformers.BertConfig(vocab_size=5 + len(WORDS), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                             intermediate_size=88, max_position_embeddings=POSITIONS))
+        model = kind(transformers.BertConfig(vocab_size=5 + len(WORDS), hidden_size=48, num_hidden_layers=2,
+                                             num_attention_heads=4, intermediate_size=88,
+                                             max_position_embeddings=POSITIONS))
         folder = interop.save(kind.__name__, model)
         tokenizer = tokenizer_of(folder)
         encoded = tokenizer(texts(), padding=True, truncation=True, max_length=POSITIONS, return_tensors="pt")
@@ -126,7 +133,8 @@ def check_heads():
 
 
 def check_gpt2():
-    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=256, n_embd=48, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0))
+    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=256, n_embd=48, n_layer=2, n_head=4,
+                                                           n_positions=64, attn_pdrop=0))
     folder = interop.save("gpt2", model)
     with (interop.temp_dir / "texts.txt").open() as file:
         rows = [list(line.rstrip("\n").encode())[:64] for line in file]

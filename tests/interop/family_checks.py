@@ -1,9 +1,9 @@
-"""Compares language models of a family with those of transformers, with random weights and odd shapes. Logits, loss and every
-gradient equal theirs in fp64, on one process and with tensor 2. So do greedy tokens, also of many prompts at once, and the logits of
-the folder that we write.
-For every key of a family's config class, one of three things is true: another value changes our model, or the key is refused by
-name, or the key is listed below as one that changes no values. If a folder lacks a key, has null for it or has an older form, we
-read it like transformers' config class, or refuse it by the key's name.
+"""Compares language models of a family with those of transformers, with random weights and odd shapes. Logits, loss and
+every gradient equal theirs in fp64, on one process and with tensor 2. So do greedy tokens, also of many prompts at
+once, and the logits of the folder that we write. For every key of a family's config class, one of three things is true:
+another value changes our model, or the key is refused by name, or the key is listed below as one that changes no
+values. If a folder lacks a key, has null for it or has an older form, we read it like transformers' config class, or
+refuse it by the key's name.
 
 A script has rows, one for each family, and calls check()."""
 
@@ -25,10 +25,12 @@ FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
 PIPELINE_2 = ["--parallel.pipeline=2"]
 TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]
 
-# Keys that change no values of the model: information about the folder, initialization, generation, and returned outputs.
-HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
-            "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "id2label", "label2id", "problem_type",
-            "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp", "tie_encoder_decoder",
+# Keys that change no values of the model: information about the folder, initialization, generation, and returned
+# outputs.
+HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states",
+            "output_attentions", "use_cache", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id",
+            "id2label", "label2id", "problem_type", "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp",
+            "tie_encoder_decoder",
             # only training reads these; `colossal train` refuses them (models::Registry::check_training)
             "attention_dropout", "attn_pdrop", "embd_pdrop", "layerdrop", "router_jitter_noise"}
 
@@ -36,7 +38,8 @@ HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "ou
 OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
           "num_hidden_layers": lambda c: {"num_hidden_layers": c["num_hidden_layers"] + 1, "layer_types": None},
           "num_attention_heads": lambda c: {"num_attention_heads": 2 * c["num_attention_heads"]},
-          "num_key_value_heads": lambda c: {"num_key_value_heads": 1 if c["num_key_value_heads"] > 1 else c["num_attention_heads"]},
+          "num_key_value_heads":
+              lambda c: {"num_key_value_heads": 1 if c["num_key_value_heads"] > 1 else c["num_attention_heads"]},
           "head_dim": lambda c: {"head_dim": 2 * c.get("head_dim", 4)},
           "layer_types": lambda c: {"layer_types": ["full_attention"] * c["num_hidden_layers"]},
           "sliding_window": lambda c: {"sliding_window": 9},
@@ -48,11 +51,11 @@ OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
 
 @dataclasses.dataclass
 class Row:
-    """A family. `shapes`: arguments of its config; `matters`: for each shape, changes that must affect the logits, because
-    otherwise the comparison would not test them. `others`: like OTHERS; `harmless`: additions to HARMLESS, each with a reason.
-    `renamed`: names in transformers that differ from the names in folders; `joined`: returns our gradients under the names in
-    transformers, where it joins tensors of the folder. `flags`: flags of each training step; `layouts`: for every shape, flags of
-    further training steps and generations."""
+    """A family. `shapes`: arguments of its config; `matters`: for each shape, changes that must affect the logits,
+    because otherwise the comparison would not test them. `others`: like OTHERS; `harmless`: additions to HARMLESS, each
+    with a reason. `renamed`: names in transformers that differ from the names in folders; `joined`: returns our
+    gradients under the names in transformers, where it joins tensors of the folder. `flags`: flags of each training
+    step; `layouts`: for every shape, flags of further training steps and generations."""
     name: str
     model: type
     config: type
@@ -69,7 +72,8 @@ class Row:
 def sizes(**more):
     """Returns sizes with heads and groups that are not powers of two, and a vocabulary that is not divisible."""
     return dict(vocab_size=263, hidden_size=48, intermediate_size=77, num_hidden_layers=2, num_attention_heads=6,
-                num_key_value_heads=3, max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None) | more
+                num_key_value_heads=3, max_position_embeddings=64, bos_token_id=256, eos_token_id=256,
+                pad_token_id=None) | more
 
 
 def plain_sizes(**more):
@@ -93,26 +97,29 @@ def logits_with(row, model, ids, changes):
 
 
 def check_many_prompts(name, model, folder):
-    """Prompts of different lengths at once, in chunks, with draft tokens: each completion equals transformers' completion of that
-    prompt alone."""
+    """Prompts of different lengths at once, in chunks, with draft tokens: each completion equals transformers'
+    completion of that prompt alone."""
     no_bytes = list(range(256, model.config.vocab_size))  # ids for which the byte tokenizer has no text
     lines, wanted = [], []
-    # Beyond these positions, frequencies depend on the length of a sequence. The engine takes the length that a request may reach, and
-    # transformers the tokens so far. With longrope, this is the same for prompts that are longer than these positions.
+    # Beyond these positions, frequencies depend on the length of a sequence. The engine takes the length that a request
+    # may reach, and transformers the tokens so far. With longrope, this is the same for prompts that are longer than
+    # these positions.
     scaling = getattr(model.config, "rope_parameters", None) or {}
-    even = {"dynamic": getattr(model.config, "max_position_embeddings", None), "longrope": scaling.get("original_max_position_embeddings")}
+    even = {"dynamic": getattr(model.config, "max_position_embeddings", None),
+            "longrope": scaling.get("original_max_position_embeddings")}
     most = even.get(scaling.get("rope_type"), 64)
     new = min(12, most // 2)
     for length in (1, 9, 30):
         if scaling.get("rope_type") != "longrope" or length <= most:
             length = min(length, most - new)
         prompt = (PROMPT * 2)[:length]
-        lines.append(json.dumps({"prompt": prompt, "logprobs": 0, "logit_bias": {str(token): -1e9 for token in no_bytes}}))
-        wanted.append(copy.deepcopy(model).generate(torch.tensor([list(prompt.encode())]), max_new_tokens=new, do_sample=False,
-                                                    suppress_tokens=no_bytes)[0, length:].tolist())
+        lines.append(json.dumps({"prompt": prompt, "logprobs": 0,
+                                 "logit_bias": {str(token): -1e9 for token in no_bytes}}))
+        wanted.append(copy.deepcopy(model).generate(torch.tensor([list(prompt.encode())]), max_new_tokens=new,
+                                                    do_sample=False, suppress_tokens=no_bytes)[0, length:].tolist())
     (interop.temp_dir / "prompts.jsonl").write_text("\n".join(lines))
-    printed = interop.colossal("generate", "--from", folder, "--tokenizer", "bytes", "--prompts", "prompts.jsonl", "--max-tokens", new,
-                               "--step-tokens", 7, "--draft-tokens", 3)
+    printed = interop.colossal("generate", "--from", folder, "--tokenizer", "bytes", "--prompts", "prompts.jsonl",
+                               "--max-tokens", new, "--step-tokens", 7, "--draft-tokens", 3)
     answers = [[token["id"] for token in json.loads(line)["logprobs"]] for line in printed.splitlines()]
     assert answers == wanted, (name, answers, wanted)
 
@@ -123,7 +130,8 @@ def check_shape(row, index):
     folder = interop.save(name, model)
     ids = torch.randint(0, shape["vocab_size"], (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
     # A copy, because tables of dynamic rotary positions keep the longest sequence.
-    wanted = copy.deepcopy(model).generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
+    wanted = copy.deepcopy(model).generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24,
+                                           do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
     check_many_prompts(name, model, folder)
     interop.in_fp64(model)
@@ -131,33 +139,38 @@ def check_shape(row, index):
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     # transformers computes norms and rotations in fp32 for any dtype.
     layouts = [flags + row.flags for flags in [[], *([TENSOR_2] if index == 0 or row.layouts else []), *row.layouts]]
-    written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, layouts, roundoff=2**-24,
-                                    renamed=row.renamed, joined=row.joined)
+    written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, layouts,
+                                    roundoff=2**-24, renamed=row.renamed, joined=row.joined)
     for key, value in row.matters[index].items():
         difference = (logits_with(row, model, ids[:, :-1], {key: value}) - logits).abs().max().item()
         assert difference > 1e-3, (name, key, "changes nothing", difference)
-    again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float32, output_loading_info=True)
+    again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float32,
+                                                                      output_loading_info=True)
     again = interop.in_fp64(again).eval()  # like `model`, whose values other than weights are fp32
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items()), name
     off = (again(ids[:, :-1]).logits - logits).abs().max().item()
-    assert off <= interop.rounding(model, ids) * logits.abs().max().item(), (name, "another config", off, model.config, again.config)
-    printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes")
+    bound = interop.rounding(model, ids) * logits.abs().max().item()
+    assert off <= bound, (name, "another config", off, model.config, again.config)
+    printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids",
+                               "--tokenizer", "bytes")
     assert [int(word) for word in printed.split()] == wanted, (name, printed, wanted)
     for flags in [*([FOUR_RANKS] if index == 0 else []), *([TENSOR_2] if row.layouts else []), *row.layouts]:
-        cut = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes", *flags)
+        cut = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids",
+                               "--tokenizer", "bytes", *flags)
         assert [int(word) for word in cut.split()] == wanted, (name, flags, cut, wanted)
     for key in ("pad_token_id", "bos_token_id", "eos_token_id"):
         token = getattr(again.config, key, None)
-        assert token is None or 0 <= token < shape["vocab_size"], (name, key, token, "is beyond the vocabulary of what we write")
+        is_legal = token is None or 0 <= token < shape["vocab_size"]
+        assert is_legal, (name, key, token, "is beyond the vocabulary of what we write")
     return folder
 
 
 def made_of(configs):
     """Returns for each config.json the config that we would write, or our error."""
     (interop.temp_dir / "configs.json").write_text(json.dumps(configs))
-    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"], capture_output=True, text=True,
-                          timeout=300)
+    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"],
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -188,7 +201,8 @@ def check_config(row, folder):
             assert key in result["error"], (row.name, key, "is refused by another name", result)
             refused.append(key)
         else:
-            assert result != base, (row.name, key, "changes nothing, is not refused, and nobody says that it is harmless")
+            assert result != base, (row.name, key,
+                                    "changes nothing, is not refused, and nobody says that it is harmless")
             honoured.append(key)
     print(row.name, "honours", ", ".join(honoured), "and refuses", ", ".join(refused))
 
@@ -207,12 +221,14 @@ def older_forms(row, config):
     forms = []
     if isinstance(rope_parameters := config.get("rope_parameters"), dict):
         rest = {key: value for key, value in config.items() if key != "rope_parameters"}
-        scaling = {key: value for key, value in rope_parameters.items() if key not in ("rope_theta", "partial_rotary_factor")}
+        scaling = {key: value for key, value in rope_parameters.items()
+                   if key not in ("rope_theta", "partial_rotary_factor")}
         share = {key: value for key, value in rope_parameters.items() if key == "partial_rotary_factor"}
         kind = scaling.pop("rope_type")
         for name in ("type", "rope_type"):
             old = None if kind == "default" else {name: kind} | scaling
-            forms.append(("rope_scaling", rest | share | {"rope_theta": rope_parameters["rope_theta"], "rope_scaling": old}))
+            forms.append(("rope_scaling",
+                          rest | share | {"rope_theta": rope_parameters["rope_theta"], "rope_scaling": old}))
     for other, name in getattr(row.config, "attribute_map", {}).items():
         if name in config:
             forms.append((name, {key: value for key, value in config.items() if key != name} | {other: config[name]}))

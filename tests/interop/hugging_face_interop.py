@@ -1,5 +1,5 @@
-"""Imports and exports random transformers models: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and
-the model that a run exports agree."""
+"""Imports and exports random transformers models: loss and gradient norm of our first step, greedy tokens or held-out
+accuracy, and the model that a run exports agree."""
 
 import json
 import random
@@ -15,34 +15,35 @@ IMAGES = 24
 
 def gpt2():
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=64, n_embd=48, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-        bos_token_id=256, eos_token_id=256))
+        vocab_size=VOCABULARY, n_positions=64, n_embd=48, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, bos_token_id=256, eos_token_id=256))
 
 
 def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=88, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-        max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=256, eos_token_id=256,
-        rope_scaling={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                      "original_max_position_embeddings": 32}))
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=88, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        bos_token_id=256, eos_token_id=256,
+        rope_scaling={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
+                      "high_freq_factor": 4.0, "original_max_position_embeddings": 32}))
 
 
 def vit():
     return transformers.ViTForImageClassification(transformers.ViTConfig(
-        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
-        num_labels=10))
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=88, num_labels=10))
 
 
 def deit():
     return transformers.DeiTForImageClassification(transformers.DeiTConfig(
-        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
-        num_labels=10, hidden_act="relu", qkv_bias=False))
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=88, num_labels=10, hidden_act="relu", qkv_bias=False))
 
 
 def distilled_deit():
     return transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(
-        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
-        num_labels=10))
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=88, num_labels=10))
 
 
 def gradient_norm(model, loss):
@@ -82,13 +83,14 @@ def compare(name, tensor, ours, loss, norm):
 
 
 def check_byte_tokenizer(folder):
-    """Checks that transformers reads the tokenizer of a model of bytes with the same ids, and ends its texts at the same token."""
+    """Checks that transformers reads the tokenizer of a model of bytes with the same ids, and ends its texts at the
+    same token."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert (len(tokenizer), tokenizer.eos_token_id, tokenizer.bos_token_id) == (VOCABULARY, 256, None), tokenizer
     for text in ("TEST(a, b)  {\n\n\t}", "\u00e4\u65e5\U0001f642\x00\x7f", " a", ""):
         assert tokenizer.encode(text) == list(text.encode()), (text, tokenizer.encode(text))
         assert tokenizer.decode(tokenizer.encode(text)) == text, text
-    assert [tokenizer.backend_tokenizer.decode([byte]) for byte in range(32, 127)] == [chr(byte) for byte in range(32, 127)]
+    assert all(tokenizer.backend_tokenizer.decode([byte]) == chr(byte) for byte in range(32, 127))
     assert transformers.AutoModelForCausalLM.from_pretrained(folder).generation_config.eos_token_id == 256
 
 
@@ -108,12 +110,13 @@ def check_text(name, model):
     check_byte_tokenizer(f"{run}-export")
 
     prompt = "abcdefgh"
-    wanted = model.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=24, do_sample=False)[0, len(prompt):].tolist()
+    wanted = model.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=24,
+                            do_sample=False)[0, len(prompt):].tolist()
     if 256 in wanted:
         wanted = wanted[:wanted.index(256)]
     for tensor in 1, 2:
-        printed = interop.colossal("generate", "--from", f"{run}-export", "--prompt", prompt, "--max-tokens", 24, "--ids",
-                                   "--tokenizer", "bytes", f"--parallel.tensor={tensor}")
+        printed = interop.colossal("generate", "--from", f"{run}-export", "--prompt", prompt, "--max-tokens", 24,
+                                   "--ids", "--tokenizer", "bytes", f"--parallel.tensor={tensor}")
         assert [int(word) for word in printed.split()] == wanted, (name, tensor, printed.split(), wanted)
     print(name, "agrees: loss", loss.item(), "gradient norm", norm)
 
@@ -140,12 +143,14 @@ def check_images(name, model):
     held_out_loss = torch.nn.functional.cross_entropy(logits, wanted).item()
     accuracy = (logits.argmax(-1) == wanted).double().mean().item()
     for tensor in 1, 2:
-        run, ours = first_step(name, folder, tensor, f"path = '{cifar}'\naugment = false", batch_size=IMAGES, evaluate_batches=1)
+        run, ours = first_step(name, folder, tensor, f"path = '{cifar}'\naugment = false", batch_size=IMAGES,
+                               evaluate_batches=1)
         compare(name, tensor, ours, loss, norm)
         assert abs(ours["eval_loss"] - held_out_loss) < 1e-4, (name, tensor, ours["eval_loss"], held_out_loss)
         assert abs(ours["accuracy"] - accuracy) < 1e-9, (name, tensor, ours["accuracy"], accuracy)
     interop.compare_export(name, run, model, pixel_values=images)
-    print(name, "agrees: loss", loss.item(), "gradient norm", norm, "held-out loss", held_out_loss, "accuracy", accuracy)
+    print(name, "agrees: loss", loss.item(), "gradient norm", norm, "held-out loss", held_out_loss, "accuracy",
+          accuracy)
 
 
 check_text("gpt2", gpt2())

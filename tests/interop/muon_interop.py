@@ -1,6 +1,6 @@
-"""Runs steps of a random LLaMA in fp64. Losses and gradient norms of our Muon equal torch.optim.Muon on the separate matrices of
-transformers, although we keep q, k, v and gate, up fused; on one rank and on two ranks of each kind. torch rounds its iteration to
-bf16, which this script prevents."""
+"""Runs steps of a random LLaMA in fp64. Losses and gradient norms of our Muon equal torch.optim.Muon on the separate
+matrices of transformers, although we keep q, k, v and gate, up fused; on one rank and on two ranks of each kind. torch
+rounds its iteration to bf16, which this script prevents."""
 
 import json
 import random
@@ -20,8 +20,9 @@ LAYOUTS = {"alone": "", "tensor": "tensor = 2", "zero": "data = 2\nzero = 3"}
 def save_model():
     torch.manual_seed(1)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=257, hidden_size=48, intermediate_size=88, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-        max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=256, eos_token_id=256))
+        vocab_size=257, hidden_size=48, intermediate_size=88, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        bos_token_id=256, eos_token_id=256))
     model.save_pretrained(interop.temp_dir / "model")
 
 
@@ -76,8 +77,8 @@ def theirs(adjust, ids):
     tables = [named["model.embed_tokens.weight"], named["lm_head.weight"]]
     norms = [p for p in named.values() if p.dim() == 1]
     optimizers = [torch.optim.Muon(hidden, lr=RATE, weight_decay=DECAY, momentum=0.95, adjust_lr_fn=adjust),
-                  torch.optim.AdamW([{"params": tables}, {"params": norms, "weight_decay": 0}], lr=RATE, betas=(0.9, 0.98), eps=1e-3,
-                                    weight_decay=DECAY)]
+                  torch.optim.AdamW([{"params": tables}, {"params": norms, "weight_decay": 0}], lr=RATE,
+                                    betas=(0.9, 0.98), eps=1e-3, weight_decay=DECAY)]
     losses, gradients = [], []
     for _ in range(STEPS):
         for optimizer in optimizers:
@@ -101,12 +102,13 @@ for step_scale, adjust in [("adamw", "match_rms_adamw"), ("spectral", "original"
     for layout, parallel in LAYOUTS.items():
         losses, norms = ours(f"{step_scale}-{layout}", parallel, step_scale)
         assert len(losses) == STEPS, (step_scale, layout, len(losses))
-        # transformers computes norms and rotations in fp32: the first losses differ by 3e-9, and steps that amplify small singular
-        # values amplify that
+        # transformers computes norms and rotations in fp32: the first losses differ by 3e-9, and steps that amplify
+        # small singular values amplify that
         off = max(abs(a - b) / b for a, b in [*zip(losses, wanted), *zip(norms, wanted_norms)])
         assert off < 1e-4, (step_scale, layout, off, losses[-1], wanted[-1])
         alone = alone or losses
         apart = max(abs(a - b) / b for a, b in zip(losses, alone))
         assert apart < 1e-8, (step_scale, layout, apart, losses[-1], alone[-1])
-        print(f"{step_scale}, {layout}, agrees over {STEPS} steps: loss {wanted[0]:.6f} to {wanted[-1]:.6f}, largest difference {off:.1e}, "
+        print(f"{step_scale}, {layout}, agrees over {STEPS} steps: loss {wanted[0]:.6f} to {wanted[-1]:.6f}, "
+              f"largest difference {off:.1e}, "
               f"from one process {apart:.1e}")

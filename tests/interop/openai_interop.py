@@ -1,6 +1,6 @@
-"""Drives `colossal serve` with the package openai: every route, streamed and not, and every class of error. Log-probabilities of prompts
-and answers equal those of transformers, embeddings those of transformers and `colossal embed`, greedy texts those of
-`colossal generate`."""
+"""Drives `colossal serve` with the package openai: every route, streamed and not, and every class of error.
+Log-probabilities of prompts and answers equal those of transformers, embeddings those of transformers and `colossal
+embed`, greedy texts those of `colossal generate`."""
 
 import base64
 import concurrent.futures
@@ -18,7 +18,8 @@ from running_server import Server  # noqa: E402
 
 MODEL = "tiny-chat"
 KEYS = ["first-key-of-two", "second-key-of-two"]
-PROMPTS = [f"{start} {end}" for start in ("the cat", "a dog and", "rain on the", "Hello, " * 40) for end in ("saw", "in the tree", "came", "7")]
+PROMPTS = [f"{start} {end}" for start in ("the cat", "a dog and", "rain on the", "Hello, " * 40)
+           for end in ("saw", "in the tree", "came", "7")]
 
 
 def client_of(server, key="none", **options):
@@ -48,13 +49,14 @@ class Judge:
 
     def __init__(self, tokenizer, model):
         self.model = model
-        self.spelled = [token.replace("\u0120", " ").replace("\u010a", "\n") for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+        self.spelled = [token.replace("\u0120", " ").replace("\u010a", "\n")
+                        for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
         self.ids = {text: id for id, text in enumerate(self.spelled)}
         assert len(self.ids) == len(self.spelled)
 
     def check(self, ids, reported, best_count):
-        """Checks the last tokens of `ids`, reported as (spelling, log-probability, {spelling: log-probability}). Returns the largest
-        error."""
+        """Checks the last tokens of `ids`, reported as (spelling, log-probability, {spelling: log-probability}).
+        Returns the largest error."""
         with torch.no_grad():
             logits = self.model(torch.tensor([ids])).logits[0]
         # An error of a log-probability is at most that of its logit and that of the largest logit.
@@ -66,7 +68,8 @@ class Judge:
                 assert logprob is None and best is None, (logprob, best)
                 continue
             row = values[place - 1]
-            errors = [abs(logprob - row[ids[place]].item())] + [abs(value - row[self.ids[text]].item()) for text, value in best.items()]
+            errors = [abs(logprob - row[ids[place]].item()),
+                      *(abs(value - row[self.ids[text]].item()) for text, value in best.items())]
             # Tokens within rounding of each other may change places, but the values of the places may not.
             ours = sorted(best.values(), reverse=True)[:best_count]
             errors += [abs(a - b) for a, b in zip(ours, row.topk(best_count).values.tolist(), strict=True)]
@@ -84,7 +87,8 @@ def generated(folder, prompts, *flags):
 
 
 def joined(stream):
-    """Returns the texts and reasons of a stream of completions by choice, the number of events with text, and the usage."""
+    """Returns the texts and reasons of a stream of completions by choice, the number of events with text, and the
+    usage."""
     texts, reasons, events, usage = {}, {}, 0, None
     for event in stream:
         assert event.object == "text_completion" and usage is None, event
@@ -118,7 +122,8 @@ def check_clients(server, folder):
 
 
 def check_completions(server, tokenizer):
-    create = lambda **options: client_of(server).completions.create(**{"model": MODEL, "temperature": 0, "max_tokens": 24} | options)
+    create = lambda **options: client_of(server).completions.create(
+        **{"model": MODEL, "temperature": 0, "max_tokens": 24} | options)
     ids = [tokenizer(prompt).input_ids for prompt in PROMPTS[:2]]
     one, two = (create(prompt=prompt).choices[0].text for prompt in PROMPTS[:2])
     for prompt in PROMPTS[:2], ids:
@@ -130,7 +135,8 @@ def check_completions(server, tokenizer):
     assert create(prompt=ids[0]).choices[0].text == one
 
     # The default length is 16 tokens, and an answer that ignores end tokens has exactly max_tokens.
-    made = client_of(server).completions.create(model="any name", prompt="7", temperature=0, extra_body={"ignore_eos": True, "own": {}})
+    made = client_of(server).completions.create(model="any name", prompt="7", temperature=0,
+                                                extra_body={"ignore_eos": True, "own": {}})
     assert made.usage.completion_tokens == 16 and made.choices[0].finish_reason == "length", made
     made = create(prompt="7", max_tokens=100, extra_body={"ignore_eos": True})
     assert made.usage.completion_tokens == 100, made.usage
@@ -149,7 +155,8 @@ def check_completions(server, tokenizer):
     # The same seed draws the same text, and choice i draws by seed + i.
     draw = lambda **options: [choice.text for choice in create(prompt="rain", temperature=2, **options).choices]
     drawn = draw(seed=5, n=3)
-    assert drawn == draw(seed=5, n=3) and drawn == [draw(seed=seed)[0] for seed in (5, 6, 7)] and len(set(drawn)) == 3, drawn
+    assert drawn == draw(seed=5, n=3) and len(set(drawn)) == 3, drawn
+    assert drawn == [draw(seed=seed)[0] for seed in (5, 6, 7)], drawn
     assert len({draw()[0] for _ in range(4)}) > 1
     texts, reasons, events, usage = joined(create(prompt="rain", temperature=2, seed=5, n=3, stream=True,
                                                   stream_options={"include_usage": True}))
@@ -164,7 +171,8 @@ def check_completions(server, tokenizer):
 def check_prefixes(server):
     """A second request finds the blocks of its prompt."""
     prompt = "a long prompt: " + " ".join(map(str, range(90)))
-    first, second = (client_of(server).completions.create(model=MODEL, prompt=prompt, max_tokens=4, temperature=0) for _ in range(2))
+    first, second = (client_of(server).completions.create(model=MODEL, prompt=prompt, max_tokens=4, temperature=0)
+                     for _ in range(2))
     assert first.usage.prompt_tokens == second.usage.prompt_tokens > 128, first.usage
     assert first.usage.prompt_tokens_details.cached_tokens == 0, first.usage
     assert 64 <= second.usage.prompt_tokens_details.cached_tokens < second.usage.prompt_tokens, second.usage
@@ -174,10 +182,12 @@ def check_prefixes(server):
 
 def check_logprobs(server, tokenizer, judge, known_prompt):
     """Log-probabilities of prompts and completions. `known_prompt` has blocks in the cache."""
-    create = lambda **options: client_of(server).completions.create(**{"model": MODEL, "temperature": 0} | options).choices
+    create = lambda **options: client_of(server).completions.create(
+        **{"model": MODEL, "temperature": 0} | options).choices
     worst = limit = 0
     prompts = [*PROMPTS[:2], "x", known_prompt]
-    for prompt, count, echo, best in [*((p, 0, True, 5) for p in prompts), (prompts, 3, True, 2), (PROMPTS[0], 8, False, 20),
+    for prompt, count, echo, best in [*((p, 0, True, 5) for p in prompts), (prompts, 3, True, 2),
+                                      (PROMPTS[0], 8, False, 20),
                                       ([tokenizer(p).input_ids for p in prompts], 1, True, 1)]:
         for choice, own in zip(create(prompt=prompt, max_tokens=count, echo=echo, logprobs=best),
                                prompts if isinstance(prompt, list) else [prompt], strict=True):
@@ -189,36 +199,44 @@ def check_logprobs(server, tokenizer, judge, known_prompt):
             off, bound = judge.check(begin + answer, reported, best)
             worst, limit = max(worst, off), max(limit, bound)
             for token, offset in zip(reports.tokens, reports.text_offset, strict=True):
-                assert token in chat_folder.SPECIAL or choice.text[offset:offset + len(token)] == token, (token, offset, choice.text)
+                is_there = token in chat_folder.SPECIAL or choice.text[offset:offset + len(token)] == token
+                assert is_there, (token, offset, choice.text)
     # Events of a stream report the tokens whose text they have.
     tokens = []
-    for event in client_of(server).completions.create(model=MODEL, temperature=0, prompt=PROMPTS[0], max_tokens=8, logprobs=3, stream=True):
+    for event in client_of(server).completions.create(model=MODEL, temperature=0, prompt=PROMPTS[0], max_tokens=8,
+                                                      logprobs=3, stream=True):
         for choice in event.choices:
             tokens += choice.logprobs.tokens if choice.logprobs else []
     assert tokens == create(prompt=PROMPTS[0], max_tokens=8, logprobs=3)[0].logprobs.tokens, tokens
     messages = chat_folder.HELLO
-    made = client_of(server).chat.completions.create(model=MODEL, messages=messages, temperature=0, logprobs=True, top_logprobs=4).choices[0]
+    made = client_of(server).chat.completions.create(model=MODEL, messages=messages, temperature=0, logprobs=True,
+                                                     top_logprobs=4).choices[0]
     content = made.logprobs.content
-    assert bytes(byte for token in content for byte in token.bytes).decode() == made.message.content == chat_folder.HELLO_ANSWER
-    reported = [(token.token, token.logprob, {best.token: best.logprob for best in token.top_logprobs}) for token in content]
-    off, bound = judge.check(chat_folder.prompt_ids(tokenizer, messages) + [judge.ids[token.token] for token in content], reported, 4)
+    text = bytes(byte for token in content for byte in token.bytes).decode()
+    assert text == made.message.content == chat_folder.HELLO_ANSWER
+    reported = [(token.token, token.logprob, {best.token: best.logprob for best in token.top_logprobs})
+                for token in content]
+    ids = chat_folder.prompt_ids(tokenizer, messages) + [judge.ids[token.token] for token in content]
+    off, bound = judge.check(ids, reported, 4)
     print("log-probabilities agree within", max(worst, off), "of", max(limit, bound))
 
 
 def check_scores(server, tokenizer, judge):
-    """The requests of lm-evaluation-harness (local-completions), which drops the one generated token from the lists: they must have it,
-    also if it ends the answer."""
+    """The requests of lm-evaluation-harness (local-completions), which drops the one generated token from the lists:
+    they must have it, also if it ends the answer."""
     begin = chat_folder.prompt_ids(tokenizer, chat_folder.HELLO)
     rest = tokenizer(chat_folder.HELLO_ANSWER, add_special_tokens=False).input_ids
-    status, _, made = server.ask("POST", "/v1/completions", {"model": MODEL, "prompt": [begin + rest, begin + rest[:-2]], "temperature": 0,
-                                                             "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True})
+    status, _, made = server.ask("POST", "/v1/completions",
+                                 {"model": MODEL, "prompt": [begin + rest, begin + rest[:-2]], "temperature": 0,
+                                  "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True})
     assert status == 200, made
     for choice, count in zip(made["choices"], (len(rest), len(rest) - 2), strict=True):
         lists = [choice["logprobs"][name][len(begin):-1] for name in ("tokens", "token_logprobs", "top_logprobs")]
         assert len(lists[0]) == count, (choice, count)
         judge.check(begin + rest[:count], list(zip(*lists, strict=True)), 1)
         assert all(logprob == max(best.values()) for logprob, best in zip(*lists[1:])), choice  # learned by heart
-    assert made["choices"][0]["logprobs"]["tokens"][-1] == "<|im_end|>" and made["choices"][0]["finish_reason"] == "stop", made
+    first = made["choices"][0]
+    assert first["logprobs"]["tokens"][-1] == "<|im_end|>" and first["finish_reason"] == "stop", made
     print("scores of lm-evaluation-harness agree")
 
 
@@ -250,11 +268,13 @@ def check_chats(server, tokenizer):
     made = create(messages=chat_folder.HELLO)
     message, ids = made.choices[0].message, chat_folder.prompt_ids(tokenizer, chat_folder.HELLO)
     assert (message.role, message.content, message.tool_calls) == ("assistant", chat_folder.HELLO_ANSWER, None), message
-    assert made.choices[0].finish_reason == "stop" and made.usage.prompt_tokens == len(ids) and made.object == "chat.completion", made
+    assert made.choices[0].finish_reason == "stop" and made.object == "chat.completion", made
+    assert made.usage.prompt_tokens == len(ids), made
     content, calls, reason, events, usage = streamed_chat(create(messages=chat_folder.HELLO, stream=True,
                                                                  stream_options={"include_usage": True}))
     assert (content, calls, reason) == (chat_folder.HELLO_ANSWER, [], "stop") and events > 3, content
-    assert (usage.prompt_tokens, usage.completion_tokens) == (made.usage.prompt_tokens, made.usage.completion_tokens), usage
+    assert usage.prompt_tokens == made.usage.prompt_tokens, usage
+    assert usage.completion_tokens == made.usage.completion_tokens, usage
     # A developer is a system, and parts of a content are joined.
     variant = [{"role": "developer", "content": "You are kind."},
                {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
@@ -281,19 +301,22 @@ def check_schemas(server):
     assert made.message.content == chat_folder.JSON_ANSWER and made.finish_reason == "stop", made
     assert create(temperature=0, response_format={"type": "text"})[0].message.content == chat_folder.JSON_ANSWER
     schema = {"type": "object", "required": ["name", "tags"], "additionalProperties": False, "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 6}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "name": {"type": "string", "minLength": 1, "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
         "tags": {"type": "array", "items": {"enum": ["red", "green", 3]}, "maxItems": 3}}}
-    for choice in create(temperature=1, n=8, seed=1, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}):
+    for choice in create(temperature=1, n=8, seed=1,
+                         response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}):
         assert choice.finish_reason == "stop", choice
         jsonschema.validate(json.loads(choice.message.content), schema)
-    pet = client.chat.completions.parse(model=MODEL, messages=chat_folder.JSON, temperature=1, seed=2, response_format=Pet)
+    pet = client.chat.completions.parse(model=MODEL, messages=chat_folder.JSON, temperature=1, seed=2,
+                                        response_format=Pet)
     assert isinstance(pet.choices[0].message.parsed, Pet), pet
     print("answers match their schemas")
 
 
 def check_tools(server):
-    create = lambda **options: client_of(server).chat.completions.create(**{"model": MODEL, "messages": chat_folder.RAIN, "tools": TOOLS,
-                                                                           "temperature": 0} | options)
+    create = lambda **options: client_of(server).chat.completions.create(
+        **{"model": MODEL, "messages": chat_folder.RAIN, "tools": TOOLS, "temperature": 0} | options)
     wanted = (chat_folder.RAIN_CALL["name"], chat_folder.RAIN_CALL["arguments"])
     made = create().choices[0]
     calls = [(call.function.name, json.loads(call.function.arguments)) for call in made.message.tool_calls]
@@ -314,8 +337,10 @@ def check_tools(server):
             call = made.choices[0].message.tool_calls[0].function
             assert call.name in names and made.choices[0].finish_reason == "tool_calls", made
             jsonschema.validate(json.loads(call.arguments), schemas[call.name])
-            content, calls, reason, *_ = streamed_chat(create(tool_choice=choice, temperature=1, seed=seed, stream=True))
-            assert (content, calls, reason) == ("", [(call.name, json.loads(call.arguments))], "tool_calls"), (content, calls, made)
+            content, calls, reason, *_ = streamed_chat(create(tool_choice=choice, temperature=1, seed=seed,
+                                                              stream=True))
+            wanted_calls = [(call.name, json.loads(call.arguments))]
+            assert (content, calls, reason) == ("", wanted_calls, "tool_calls"), (content, calls, made)
     assert create(tool_choice="none").choices[0].message.tool_calls is None
     print("calls of functions agree")
 
@@ -347,11 +372,12 @@ def vectors(client, texts, **options):
 def check_embeddings(server, folder, tokenizer, model):
     """Vectors are those of the mean of hidden states, in both formats, for texts and token ids."""
     texts = ["the cats play", "a", "dogs, playing the abc"]
-    hidden = [getattr(model, "model", model)(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)).last_hidden_state[0]
-              for text in texts]
+    inputs = [tokenizer(text, return_tensors="pt", return_token_type_ids=False) for text in texts]
+    hidden = [getattr(model, "model", model)(**one).last_hidden_state[0] for one in inputs]
     wanted = torch.stack([states.mean(0) for states in hidden]).detach().numpy()
     ids = [tokenizer(text).input_ids for text in texts]
-    limit = interop.rounding(model, torch.tensor([0] * max(map(len, ids))), 2**-24) * max(states.abs().max().item() for states in hidden)
+    rounding = interop.rounding(model, torch.tensor([0] * max(map(len, ids))), 2**-24)
+    limit = rounding * max(states.abs().max().item() for states in hidden)
     client = client_of(server)
     made, usage = vectors(client, texts)  # the package asks for base64
     assert usage.prompt_tokens == usage.total_tokens == sum(map(len, ids)), usage
@@ -363,7 +389,8 @@ def check_embeddings(server, folder, tokenizer, model):
     raw = server.ask("POST", "/v1/embeddings", {"input": texts, "encoding_format": "base64"})[2]["data"][0]["embedding"]
     assert np.array_equal(np.frombuffer(base64.b64decode(raw), "<f4"), made[0]), raw
     (interop.temp_dir / "texts.txt").write_text("\n".join(texts) + "\n")
-    printed = interop.colossal("embed", "--from", folder, "--input", interop.temp_dir / "texts.txt", "--pooling", "mean")
+    printed = interop.colossal("embed", "--from", folder, "--input", interop.temp_dir / "texts.txt", "--pooling",
+                               "mean")
     embedded = np.array([json.loads(line)["embedding"] for line in printed.splitlines()])
     assert np.abs(embedded - made).max() <= limit, np.abs(embedded - made).max()
     print("embeddings of", folder.name, "agree")
@@ -373,36 +400,45 @@ def check_streams(server):
     """The bytes of a stream, its headers, and a client that leaves."""
     body = {"model": MODEL, "prompt": "the", "stream": True, "max_tokens": 3, "temperature": 0, "ignore_eos": True}
     status, headers, text = server.ask("POST", "/v1/completions", body, X_Request_Id="my-id")
-    assert status == 200 and headers["X-Request-Id"] == "my-id" and headers["Content-Type"].startswith("text/event-stream"), headers
+    assert status == 200 and headers["X-Request-Id"] == "my-id", headers
+    assert headers["Content-Type"].startswith("text/event-stream"), headers
     assert headers["Cache-Control"] == "no-cache" and headers["X-Accel-Buffering"] == "no", headers
     events = text.split("\n\n")
     assert all(event.startswith("data: {") for event in events[:-2]) and events[-2:] == ["data: [DONE]", ""], text
     with client_of(server).chat.completions.create(model=MODEL, messages=chat_folder.HELLO, stream=True,
                                                    extra_body={"ignore_eos": True}) as stream:
         next(iter(stream))
-    server.wait_for_metrics(lambda found: found["colossal_requests_running"] == found["colossal_cache_blocks_used"] == 0)
+    server.wait_for_metrics(
+        lambda found: found["colossal_requests_running"] == found["colossal_cache_blocks_used"] == 0)
 
 
 def check_open_webui(server):
     """The requests of Open WebUI 0.6: models, a streamed chat with calls and fields of its own, and a title."""
-    own = {"Authorization": "Bearer ", "X_OpenWebUI_User_Name": "Ann%20B", "X_OpenWebUI_User_Role": "admin", "X_OpenWebUI_Chat_Id": "c-1"}
+    own = {"Authorization": "Bearer ", "X_OpenWebUI_User_Name": "Ann%20B", "X_OpenWebUI_User_Role": "admin",
+           "X_OpenWebUI_Chat_Id": "c-1"}
     status, _, models = server.ask("GET", "/v1/models", None, **own)
     assert status == 200 and models["data"][0]["id"] == MODEL and models["object"] == "list", models
-    fields = {"model": MODEL, "chat_id": "c-1", "session_id": "s-1", "id": "m-1", "features": {"web_search": False}, "params": {},
-              "variables": {"{{USER_NAME}}": "Ann"}, "background_tasks": {"title_generation": True}, "logit_bias": {}, "stop": [],
-              "reasoning": {"effort": "low"}, "metadata": {"task": "title_generation", "chat_id": "c-1"}}
+    fields = {"model": MODEL, "chat_id": "c-1", "session_id": "s-1", "id": "m-1", "features": {"web_search": False},
+              "params": {}, "variables": {"{{USER_NAME}}": "Ann"}, "background_tasks": {"title_generation": True},
+              "logit_bias": {}, "stop": [], "reasoning": {"effort": "low"},
+              "metadata": {"task": "title_generation", "chat_id": "c-1"}}
     cached = [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]
-    called = {"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {
-        "name": "weather", "arguments": json.dumps(chat_folder.RAIN_CALL["arguments"])}}]}
+    function = {"name": "weather", "arguments": json.dumps(chat_folder.RAIN_CALL["arguments"])}
+    called = {"role": "assistant", "content": "",
+              "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}
     rained = [*chat_folder.RAIN, called, {"role": "tool", "tool_call_id": "call_1", "content": "no rain"}]
-    for messages, tools, answer in [([chat_folder.HELLO[0], {"role": "user", "content": cached}], {}, chat_folder.HELLO_ANSWER),
+    for messages, tools, answer in [([chat_folder.HELLO[0], {"role": "user", "content": cached}], {},
+                                     chat_folder.HELLO_ANSWER),
                                     (rained, {"tools": TOOLS}, chat_folder.RAINED_ANSWER)]:
-        body = fields | tools | {"messages": messages, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+        body = fields | tools | {"messages": messages, "temperature": 0, "stream": True,
+                                 "stream_options": {"include_usage": True}}
         status, headers, text = server.ask("POST", "/v1/chat/completions", body, **own)
         assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), (status, text)
         events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
-        assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"]) == answer, text
-        assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] > 0 and text.endswith("data: [DONE]\n\n"), text
+        parts = [event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"]]
+        assert "".join(parts) == answer, text
+        assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] > 0, text
+        assert text.endswith("data: [DONE]\n\n"), text
     body = fields | {"messages": chat_folder.HELLO, "stream": False, "max_completion_tokens": 1000, "temperature": 0}
     status, _, made = server.ask("POST", "/v1/chat/completions", body, **own)
     assert status == 200 and made["choices"][0]["message"]["content"] == chat_folder.HELLO_ANSWER, made
@@ -413,13 +449,14 @@ def check_metrics(server, asked):
     found = server.wait_for_metrics(lambda found: found["colossal_requests_running"] == 0)
     for name in "requests_waiting", "cache_blocks_used":
         assert found[f"colossal_{name}"] == 0, found
-    for name in ("cache_blocks", "prompt_tokens_total", "prefix_tokens_found_total", "generated_tokens_total", "first_token_seconds_count",
-                 "between_tokens_seconds_count", "request_seconds_count"):
+    for name in ("cache_blocks", "prompt_tokens_total", "prefix_tokens_found_total", "generated_tokens_total",
+                 "first_token_seconds_count", "between_tokens_seconds_count", "request_seconds_count"):
         assert found[f"colossal_{name}"] > 0, name
     for route in asked:
         assert found[f'colossal_requests_total{{route="{route}",status="200"}}'] > 0, found
     (line,) = [line for line in server.lines if " my-id " in line]
-    assert re.search(r"request my-id /v1/completions key - status 200: \d+ prompt tokens \(0 found\), 3 answer tokens", line), line
+    assert re.search(r"request my-id /v1/completions key - status 200: \d+ prompt tokens \(0 found\), 3 answer tokens",
+                     line), line
     assert chat_folder.HELLO_ANSWER not in server.log()
 
 
@@ -429,33 +466,42 @@ def check_metrics(server, asked):
 def check_bad_requests(server):
     client = client_of(server)
     complete = lambda **options: lambda: client.completions.create(**{"model": MODEL, "prompt": "a"} | options)
-    chat = lambda **options: lambda: client.chat.completions.create(**{"model": MODEL, "messages": chat_folder.HELLO} | options)
+    chat = lambda **options: lambda: client.chat.completions.create(
+        **{"model": MODEL, "messages": chat_folder.HELLO} | options)
     for call, param, part in [
-        (complete(temperature="hot"), "temperature", 'temperature must be a number: got "hot"'), (complete(max_tokens=-1), "max_tokens", "-1"),
-        (complete(n=17), "n", "17"), (complete(logprobs=21), "logprobs", "21"), (complete(stop=["a"] * 17), "stop", "16"),
+        (complete(temperature="hot"), "temperature", 'temperature must be a number: got "hot"'),
+        (complete(max_tokens=-1), "max_tokens", "-1"),
+        (complete(n=17), "n", "17"), (complete(logprobs=21), "logprobs", "21"),
+        (complete(stop=["a"] * 17), "stop", "16"),
         (complete(prompt=[[1], "a"]), "prompt", "a list"), (complete(prompt=[10000]), "prompt", "10000"),
         (complete(logit_bias={"x": 1}), "logit_bias", "token ids"), (complete(best_of=2), "best_of", "n"),
-        (chat(messages=[]), "messages", "at least one"), (chat(messages=[{"role": "user", "content": 3}]), "messages[0].content", "a text"),
+        (chat(messages=[]), "messages", "at least one"),
+        (chat(messages=[{"role": "user", "content": 3}]), "messages[0].content", "a text"),
         (chat(top_logprobs=2), "top_logprobs", "logprobs"), (chat(tool_choice="required"), "tool_choice", "tools"),
-        (chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}), "response_format", "#"),
-        (chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$dynamicRef": "#a"}}}), "response_format",
-         "$dynamicRef")]:
+        (chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}),
+         "response_format", "#"),
+        (chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$dynamicRef": "#a"}}}),
+         "response_format", "$dynamicRef")]:
         refused(openai.BadRequestError, call, part, param=param)
     refused(openai.BadRequestError, complete(suffix="b"), "suffix", param="suffix", code="unsupported_parameter")
-    for call, param in (complete(prompt=[1] * 513), "prompt"), (chat(messages=[chat_folder.user("7 " * 600)]), "messages"):
+    long = [chat_folder.user("7 " * 600)]
+    for call, param in (complete(prompt=[1] * 513), "prompt"), (chat(messages=long), "messages"):
         refused(openai.BadRequestError, call, str(POSITIONS), "got", param=param, code="context_length_exceeded")
     json_type = {"Content_Type": "application/json"}
     for status, part, words, headers in [
-        (400, "the body", ("POST", "/v1/completions", "{"), json_type), (400, "UTF-8", ("POST", "/v1/completions", b'{"a": "\xff"}'), json_type),
+        (400, "the body", ("POST", "/v1/completions", "{"), json_type),
+        (400, "UTF-8", ("POST", "/v1/completions", b'{"a": "\xff"}'), json_type),
         (400, "object", ("POST", "/v1/completions", "[]"), json_type),
         (400, "64", ("POST", "/v1/completions", '{"prompt": ' + "[" * 100 + "]" * 100 + "}"), json_type),
-        (415, "-H 'Content-Type: application/json'", ("POST", "/v1/completions", "prompt=a"), {"Content_Type": "text/plain"}),
+        (415, "-H 'Content-Type: application/json'", ("POST", "/v1/completions", "prompt=a"),
+         {"Content_Type": "text/plain"}),
         (404, "/v1/none", ("GET", "/v1/none"), {}), (405, "must be POST", ("GET", "/v1/completions"), {}),
         (403, "--allow-host", ("GET", "/health"), {"Host": "evil.example"})]:
         got, sent, body = server.ask(*words, **headers)
         assert got == status and part in body["error"]["message"], (status, got, body)
         assert status != 405 or sent["Allow"] == "POST"
-    refused(openai.PermissionDeniedError, lambda: client_of(server, default_headers={"Host": "evil.example"}).models.list(), "evil.example")
+    refused(openai.PermissionDeniedError,
+            lambda: client_of(server, default_headers={"Host": "evil.example"}).models.list(), "evil.example")
     refused(openai.NotFoundError, lambda: client.files.list(), "/v1/files")
     print("bad requests are refused")
 
@@ -477,25 +523,31 @@ def check_full_queue(complete):
 
 def check_limits_and_keys(folder):
     (interop.temp_dir / "keys.txt").write_text("# keys\n\n" + "\n".join(KEYS) + "\n")
-    with Server("--from", folder, "--api-key-file", "keys.txt", "--name", "own-name", "--max-waiting", 1, "--max-body", "4KiB",
-                "--max-tokens", 5, "--temperature", 0, "--allow-host", "llm.example", "--parallel.tensor=2") as server:
+    with Server("--from", folder, "--api-key-file", "keys.txt", "--name", "own-name", "--max-waiting", 1, "--max-body",
+                "4KiB", "--max-tokens", 5, "--temperature", 0, "--allow-host", "llm.example",
+                "--parallel.tensor=2") as server:
         first, second = (client_of(server, key) for key in KEYS)
         for key, path in ("none", "/completions"), (KEYS[0][:-1], "/completions"), ("none", "/no-route"):
-            refused(openai.AuthenticationError, lambda: client_of(server, key).post(path, cast_to=object, body={}), "Bearer",
-                    code="invalid_api_key")
-        assert server.ask("GET", "/health")[0] == server.ask("GET", "/")[0] == 200 and server.ask("GET", "/metrics")[0] == 401
+            refused(openai.AuthenticationError, lambda: client_of(server, key).post(path, cast_to=object, body={}),
+                    "Bearer", code="invalid_api_key")
+        assert server.ask("GET", "/health")[0] == server.ask("GET", "/")[0] == 200
+        assert server.ask("GET", "/metrics")[0] == 401
         assert [model.id for model in first.models.list()] == ["own-name"]
-        complete = lambda client=first, **options: client.completions.create(**{"model": "own-name", "prompt": "7"} | options)
+        complete = lambda client=first, **options: client.completions.create(
+            **{"model": "own-name", "prompt": "7"} | options)
         refused(openai.NotFoundError, lambda: complete(model=MODEL), "own-name", param="model", code="model_not_found")
-        refused(openai.NotFoundError, lambda: first.models.retrieve(MODEL), MODEL, code="model_not_found", param="model")
+        refused(openai.NotFoundError, lambda: first.models.retrieve(MODEL), MODEL, code="model_not_found",
+                param="model")
         refused(openai.BadRequestError, lambda: complete(n=2), "--max-waiting", param="prompt")
         check_full_queue(complete)
         refused(413, lambda: complete(prompt="7" * 5000), "4096 bytes")
         assert server.ask("GET", "/health", Host="llm.example")[0] == 200
         # The command line's options are defaults: a request that leaves them out is greedy, with five tokens.
         prompt = "only one key knows this: " + "7 " * 80
-        made, again, other = (complete(client, prompt=prompt, extra_body={"ignore_eos": True}) for client in (first, first, second))
-        assert made.usage.completion_tokens == 5 and made.choices[0].text == again.choices[0].text == other.choices[0].text, made
+        made, again, other = (complete(client, prompt=prompt, extra_body={"ignore_eos": True})
+                              for client in (first, first, second))
+        assert made.usage.completion_tokens == 5, made
+        assert made.choices[0].text == again.choices[0].text == other.choices[0].text, made
         found = [answer.usage.prompt_tokens_details.cached_tokens for answer in (made, again, other)]
         assert found[0] == found[2] == 0 and found[1] >= 64, found
     assert "key 1 status 200" in server.log() and not any(key in server.log() for key in KEYS), server.log()
@@ -532,7 +584,8 @@ def main():
         check_bad_requests(server)
         check_metrics(server, ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/health"])
     times.append(time.monotonic())
-    for flags in (["--parallel.tensor=2"], ["--replicas", 2], ["--draft-tokens", 4], ["--draft", folder, "--parallel.tensor=2"],
+    for flags in (["--parallel.tensor=2"], ["--replicas", 2], ["--draft-tokens", 4],
+                  ["--draft", folder, "--parallel.tensor=2"],
                   ["--memory.disk", interop.temp_dir / "disk"]):
         with Server("--from", folder, *flags) as server:
             check_clients(server, folder)

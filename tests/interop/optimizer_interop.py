@@ -15,8 +15,8 @@ VOCABULARY = 257  # vocabulary of the byte tokenizer
 def save_model():
     torch.manual_seed(1)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=24, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-        bos_token_id=256, eos_token_id=256))
+        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=24, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, bos_token_id=256, eos_token_id=256))
     model.save_pretrained(interop.temp_dir / "model")
 
 
@@ -85,8 +85,9 @@ NO_CLIP = "clip = 0", lambda parameters: None
 BY_NORM = "clip = 0.5", lambda parameters: scale_down(parameters, 2, 0.5)
 BY_VALUE = 'clip = 0.01\nclip_by = "value"', lambda parameters: torch.nn.utils.clip_grad_value_(parameters, 0.01)
 
-# Name, our [optimizer], theirs, clipping. Gradients of keys' biases are zero up to rounding. A large epsilon keeps Adam from making
-# steps of them. Adafactor's first epsilon, which the two implementations add in different places, leaves noise.
+# Name, our [optimizer], theirs, clipping. Gradients of keys' biases are zero up to rounding. A large epsilon keeps Adam
+# from making steps of them. Adafactor's first epsilon, which the two implementations add in different places, leaves
+# noise.
 CASES = [
     ("sgd", 'name = "sgd"\nmomentum = 0\nlearning_rate = 0.1\nweight_decay = 0.1',
      lambda groups: torch.optim.SGD(groups, lr=0.1, weight_decay=0.1), NO_CLIP),

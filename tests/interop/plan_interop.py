@@ -1,5 +1,5 @@
-"""Solves the choice problems of small decoders, and on meshes of two axes of two linear layers, with HiGHS, as integer programs: our solver must find the same optimum, and must find
-none where HiGHS finds none."""
+"""Solves the choice problems of small decoders, and on meshes of two axes of two linear layers, with HiGHS, as integer
+programs: our solver must find the same optimum, and must find none where HiGHS finds none."""
 
 import json
 import os
@@ -18,8 +18,8 @@ def problem_of(layers, mesh, share):
 
 
 class Program:
-    """An integer program: columns with costs, rows with bounds. A choice is a binary column; a pair of choices is a column that the
-    rows below hold to the product of both, which needs no integrality."""
+    """An integer program: columns with costs, rows with bounds. A choice is a binary column; a pair of choices is a
+    column that the rows below hold to the product of both, which needs no integrality."""
 
     def __init__(self, problem):
         self.problem, self.columns, self.rows = problem, [], []
@@ -59,13 +59,15 @@ class Program:
             self.add_live(cells, pair["bytes"], pair["intervals"])
 
     def optimum(self, scale):
-        """Returns the least cost, or None if nothing fits. Costs are divided by `scale`, so that tolerances suit them."""
+        """Returns the least cost, or None if nothing fits. Costs are divided by `scale`, so that tolerances suit
+        them."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.columns), len(self.rows)
         lp.col_cost_ = np.array([cost / scale for cost, _, _ in self.columns])
         lp.col_lower_ = np.zeros(len(self.columns))
         lp.col_upper_ = np.array([float(upper) for _, upper, _ in self.columns])
-        lp.integrality_ = [highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous for _, _, integer in self.columns]
+        lp.integrality_ = [highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
+                           for _, _, integer in self.columns]
         lp.row_lower_ = np.array([float(lower) for lower, _, _ in self.rows])
         lp.row_upper_ = np.array([float(upper) for _, upper, _ in self.rows])
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
@@ -74,8 +76,8 @@ class Program:
         lp.a_matrix_.value_ = np.array([float(value) for _, _, entries in self.rows for _, value in entries])
         solver = highspy.Highs()
         solver.silent()
-        for name, value in {"threads": 1, "mip_rel_gap": 1e-9, "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9,
-                            "time_limit": 200.0}.items():
+        for name, value in {"threads": 1, "mip_rel_gap": 1e-9, "mip_feasibility_tolerance": 1e-9,
+                            "primal_feasibility_tolerance": 1e-9, "time_limit": 200.0}.items():
             solver.setOptionValue(name, value)
         solver.passModel(lp)
         solver.run()

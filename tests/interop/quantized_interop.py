@@ -1,7 +1,7 @@
-"""Tests folders of GPTQ and AWQ. This script quantizes the weights of a small model and writes them by the formulas of AutoGPTQ and
-AutoAWQ, with numpy. It also writes the dequantized model in fp32, from which transformers continues a prompt. Our program continues
-it from the quantized folder in the same way: in fp64 with the dequantized values, and in fp32 with the quantized ones, where
-activations are rounded too."""
+"""Tests folders of GPTQ and AWQ. This script quantizes the weights of a small model and writes them by the formulas of
+AutoGPTQ and AutoAWQ, with numpy. It also writes the dequantized model in fp32, from which transformers continues a
+prompt. Our program continues it from the quantized folder in the same way: in fp64 with the dequantized values, and in
+fp32 with the quantized ones, where activations are rounded too."""
 
 import json
 import pathlib
@@ -26,7 +26,8 @@ def words(codes, bits):
 
 
 def rounded(weight, bits, symmetric, order):
-    """Returns quantized values [in, out] and zero points [groups, out], scales in binary16, and the group of each input."""
+    """Returns quantized values [in, out] and zero points [groups, out], scales in binary16, and the group of each
+    input."""
     w = weight.T.astype(np.float32)
     inputs, outputs = w.shape
     group = np.empty(inputs, np.int64)
@@ -62,8 +63,9 @@ def awq(codes, zeros, scales):
 def run(name, config, bits, symmetric, shuffled):
     folder = pathlib.Path(interop.temp_dir) / name
     torch.manual_seed(0)
-    sizes = dict(vocab_size=263, bos_token_id=256, eos_token_id=None, pad_token_id=None, hidden_size=96, intermediate_size=160,
-                 num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=64, initializer_range=0.3)
+    sizes = dict(vocab_size=263, bos_token_id=256, eos_token_id=None, pad_token_id=None, hidden_size=96,
+                 intermediate_size=160, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3,
+                 max_position_embeddings=64, initializer_range=0.3)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
     plain = folder / "plain"
     model.save_pretrained(plain)
@@ -90,19 +92,20 @@ def run(name, config, bits, symmetric, shuffled):
     (packed / "config.json").write_text(json.dumps(about))
 
     model = transformers.LlamaForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
-    # Activations are rounded to 8 bits in each product with quantized weights, by up to 1/254 of the largest value of a group. The
-    # bound of a tenth of the spread of the logits is a choice: it detects quantized values with a wrong meaning. The exact
-    # comparison uses dequantized values. Weights in another order are dequantized in fp32 too.
+    # Activations are rounded to 8 bits in each product with quantized weights, by up to 1/254 of the largest value of a
+    # group. The bound of a tenth of the spread of the logits is a choice: it detects quantized values with a wrong
+    # meaning. The exact comparison uses dequantized values. Weights in another order are dequantized in fp32 too.
     for precision, apart in (("fp64", 1e-4), ("fp32", 1e-4 if shuffled else 0.1)):
         ids = [*PROMPT.encode()]
-        out = interop.colossal("generate", "--from", packed, "--tokenizer", "bytes", "--prompt", PROMPT, "--max-tokens", "24", "--temperature", "0",
-                               "--ids", "--precision", precision).split()
+        out = interop.colossal("generate", "--from", packed, "--tokenizer", "bytes", "--prompt", PROMPT, "--max-tokens",
+                               "24", "--temperature", "0", "--ids", "--precision", precision).split()
         same = 0
         for ours in map(int, out):
             with torch.no_grad():
                 logits = model(torch.tensor([ids])).logits[0, -1]
             gap, spread = float(logits.max() - logits[ours]), float(logits.std())
-            assert gap <= apart * spread, f"{name}, {precision}: token {len(ids)}: {ours} lies {gap:.3g} below the best, of a spread of {spread:.3g}"
+            assert gap <= apart * spread, (f"{name}, {precision}: token {len(ids)}: {ours} lies {gap:.3g} below the "
+                                           f"best, of a spread of {spread:.3g}")
             same += gap == 0
             ids.append(ours)
         print(f"{name}, {precision}: {same} of {len(out)} tokens are transformers'")
@@ -112,6 +115,7 @@ def run(name, config, bits, symmetric, shuffled):
 for bits in (4, 8):
     for symmetric in (True, False):
         for layout in ("gptq", "gptq_v2"):
-            run(f"{layout}_{bits}_{symmetric}", {"quant_method": "gptq", "checkpoint_format": layout, "sym": symmetric}, bits, symmetric, False)
+            run(f"{layout}_{bits}_{symmetric}", {"quant_method": "gptq", "checkpoint_format": layout, "sym": symmetric},
+                bits, symmetric, False)
     run(f"order_{bits}", {"quant_method": "gptq", "desc_act": True, "sym": True}, bits, True, True)
 run("awq", {"quant_method": "awq", "version": "gemm", "zero_point": True}, 4, False, False)

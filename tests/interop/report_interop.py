@@ -31,8 +31,8 @@ function charts() {
             name: [...svg.querySelectorAll('.name')].map(text => text.textContent).join(),
             fits: document.documentElement.scrollWidth <= window.innerWidth,
             lines: [...svg.querySelectorAll('path.line')].map(path => ({
-              run: +path.dataset.run, name: path.dataset.name, raw: path.classList.contains('raw'), d: path.getAttribute('d'),
-              points: +path.dataset.points, stroke: getComputedStyle(path).stroke}))};
+              run: +path.dataset.run, name: path.dataset.name, raw: path.classList.contains('raw'),
+              d: path.getAttribute('d'), points: +path.dataset.points, stroke: getComputedStyle(path).stroke}))};
   });
 }
 function press(selector, change) {
@@ -103,9 +103,10 @@ def lines(one, raw=False):
 
 # --- two runs, the second of which stops and resumes
 evil = "</script><script>throw 1</script><b>&"
-common = ["train", interop.source_dir / "examples/quickstart.toml", "--training.batch_size=2", "--training.save_every=5",
-          "--training.evaluate_every=5", "--training.evaluate_batches=1", "--optimizer.warmup_steps=1", "--data.sequence=50",
-          "--training.sample_tokens=8", f"--training.sample_prompt={evil}", "--training.sample_every=5",
+common = ["train", interop.source_dir / "examples/quickstart.toml", "--training.batch_size=2",
+          "--training.save_every=5", "--training.evaluate_every=5", "--training.evaluate_batches=1",
+          "--optimizer.warmup_steps=1", "--data.sequence=50", "--training.sample_tokens=8",
+          f"--training.sample_prompt={evil}", "--training.sample_every=5",
           "--run.matmul=mkl"]  # "auto" measures anew in each run, and the libraries round differently
 interop.colossal(*common, "--run.folder=first", "--parallel.data=2", "--training.steps=12")
 second = [*common, "--run.folder=second", "--parallel.data=1", "--optimizer.learning_rate=1e-3"]
@@ -114,7 +115,8 @@ interop.colossal(*second, "--training.steps=20", "--resume-from=10")
 
 # Samples change no value: the same run without them gives equal results.
 interop.colossal(*common, "--run.folder=plain", "--parallel.data=2", "--training.steps=12", "--training.sample_every=0")
-losses = lambda run: [json.loads(line)["loss"] for line in (interop.temp_dir / run / "metrics.jsonl").read_text().splitlines()]
+losses = lambda run: [json.loads(line)["loss"]
+                      for line in (interop.temp_dir / run / "metrics.jsonl").read_text().splitlines()]
 assert losses("first") == losses("plain")
 
 # --- the files of the runs
@@ -157,7 +159,8 @@ for before, after, again in zip(lines(loss), lines(chart(seen["log"], "Loss")), 
     assert after["d"] != before["d"] and after["points"] == before["points"]
     assert [x for x, _ in points(after)] == [x for x, _ in points(before)]
     assert again["d"] == before["d"]
-# The slider: without smoothing there is one line. With it, the faint original line remains and the other one is smoother.
+# The slider: without smoothing there is one line. With it, the faint original line remains and the other one is
+# smoother.
 rough, smooth = chart(seen["rough"], "Loss"), chart(seen["smooth"], "Loss")
 assert not lines(rough, raw=True) and len(lines(smooth, raw=True)) == 4
 for before, after in zip(lines(rough)[:2], lines(smooth)[:2]):
@@ -182,7 +185,8 @@ assert wrong["first"] == seen["first"], "an address without sense shows the page
 # the tables
 text = both.read_text()
 between = text[text.index("id='between'"):text.index("id='changed'")]
-assert "optimizer.learning_rate" in between and "parallel.data" in between and "training.batch_size" not in between, between
+assert "optimizer.learning_rate" in between and "parallel.data" in between, between
+assert "training.batch_size" not in between, between
 assert "training.batch_size" in text[text.index("id='changed'"):]
 assert "resumed after step 10" in text and "--resume-from=10" in text and html.escape(evil, quote=False) in text
 
@@ -209,9 +213,11 @@ for part in ("8 of 20 steps are done", "metrics.jsonl: 1 line cannot be read (li
     assert part in text, part
 
 # --- refused by name
-for words, part in ((["report", "nothing"], "there is no folder nothing"), (["report", "."], ". must be the folder of a run"),
+for words, part in ((["report", "nothing"], "there is no folder nothing"),
+                    (["report", "."], ". must be the folder of a run"),
                     (["report", "first", "second", "./first/"], "each run must be named once: ./first/ is first")):
     refused = subprocess.run([interop.binary, *words], cwd=interop.temp_dir, capture_output=True, text=True)
     assert refused.returncode == 1 and part in refused.stderr, (words, refused)
 assert not (interop.temp_dir / "report.html").exists()
-print(len(seen["first"]), "charts of two runs,", sum(len(one["lines"]) for one in seen["first"]), "lines, are drawn as they should be")
+print(len(seen["first"]), "charts of two runs,", sum(len(one["lines"]) for one in seen["first"]),
+      "lines, are drawn as they should be")

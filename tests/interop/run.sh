@@ -8,9 +8,11 @@ python=$COLOSSAL_SOURCE_DIR/.venv/bin/python
 [ -x "$python" ] || python=python3
 command -v "$python" >/dev/null || { echo "skipped: no python3 here"; exit 77; }
 # A CUDA build of torch that colossal.sh installed for the CPU lacks the libraries that Python's import loads.
-if grep -qE '"(torch|transformers)"|import (torch|transformers)' "$script" && "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' &&
+if grep -qE '"(torch|transformers)"|import (torch|transformers)' "$script" &&
+  "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' &&
   ! why=$("$python" -c 'import torch' 2>&1); then
-  echo "skipped: Python cannot import torch: $(echo "$why" | tail -n 1); install a CPU wheel of torch into .venv, or all of this one with $python -m pip install torch"
+  echo "skipped: Python cannot import torch: $(echo "$why" | tail -n 1); install a CPU wheel of torch into .venv," \
+    "or all of this one with $python -m pip install torch"
   exit 77
 fi
 COLOSSAL_TEMP_DIR=$(mktemp -d)

@@ -12,11 +12,13 @@ import interop
 
 
 class Server:
-    """Runs `colossal serve --port 0` with these words until the end of a `with` block, which demands status 0 after SIGTERM."""
+    """Runs `colossal serve --port 0` with these words until the end of a `with` block, which demands status 0 after
+    SIGTERM."""
 
     def __init__(self, *words):
-        self.process = subprocess.Popen([interop.binary, "serve", *map(str, words), "--port", "0"], cwd=interop.temp_dir,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen([interop.binary, "serve", *map(str, words), "--port", "0"],
+                                        cwd=interop.temp_dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
         self.lines, self.ready = [], threading.Event()
         self.url = None
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -60,8 +62,8 @@ class Server:
         return status
 
     def ask(self, method, path, body=None, **headers):
-        """Sends one request without the openai package: headers are named as Python names (X_Request_Id). Returns status, headers
-        and the body, of JSON as an object."""
+        """Sends one request without the openai package: headers are named as Python names (X_Request_Id). Returns
+        status, headers and the body, of JSON as an object."""
         host, port = self.url.removeprefix("http://").rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=120)
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -79,7 +81,8 @@ class Server:
         """Returns {name with labels: value} of /metrics."""
         status, kind, text = self.ask("GET", "/metrics", **headers)
         assert status == 200 and kind["Content-Type"].startswith("text/plain"), (status, kind)
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
+        return {name: float(value)
+                for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
 
     def wait_for_metrics(self, condition, **headers):
         """Waits until the metrics meet the condition; fails the test after 30 s."""

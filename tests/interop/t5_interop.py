@@ -1,7 +1,8 @@
-"""Compares T5s of transformers with random weights, in the form of the paper and in v1.1. Loss, logits and every gradient of padded
-pairs equal theirs in fp64, on one process and with tensor 2. So do greedy completions, and the logits of the folder that we write.
-For every key of config.json, another value changes the model, or the key is refused by name, or it is listed here as one that
-changes no values. A run on pairs of texts is exported, and transformers generates the same completions."""
+"""Compares T5s of transformers with random weights, in the form of the paper and in v1.1. Loss, logits and every
+gradient of padded pairs equal theirs in fp64, on one process and with tensor 2. So do greedy completions, and the
+logits of the folder that we write. For every key of config.json, another value changes the model, or the key is refused
+by name, or it is listed here as one that changes no values. A run on pairs of texts is exported, and transformers
+generates the same completions."""
 
 import copy
 import dataclasses
@@ -21,9 +22,9 @@ SHAPES = {"v1.0": dict(SIZES, d_model=40, d_kv=6, d_ff=77, num_layers=2, num_dec
           "v1.1": dict(SIZES, d_model=48, d_kv=10, d_ff=50, num_layers=3, num_heads=3, feed_forward_proj="gated-gelu",
                        relative_attention_num_buckets=12, relative_attention_max_distance=18)}
 # Initialization, generation and other heads, and returned outputs.
-HARMLESS = {"initializer_factor", "use_cache", "eos_token_id", "classifier_dropout", "architectures", "transformers_version", "dtype",
-            "return_dict", "output_hidden_states", "output_attentions", "id2label", "label2id", "problem_type", "bos_token_id",
-            "chunk_size_feed_forward", "n_positions",
+HARMLESS = {"initializer_factor", "use_cache", "eos_token_id", "classifier_dropout", "architectures",
+            "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "id2label",
+            "label2id", "problem_type", "bos_token_id", "chunk_size_feed_forward", "n_positions",
             "is_gated_act", "dense_act_fn",  # follows from feed_forward_proj
             "pad_token_id"}  # follows from decoder_start_token_id
 OTHERS = {"feed_forward_proj": "gated-silu", "num_decoder_layers": 5, "tie_word_embeddings": True, "is_decoder": True,
@@ -54,7 +55,8 @@ def batch():
 
 
 def check_answers(name, model):
-    """Compares greedy completions. The weights are larger than the initial ones, with which all completions repeat one token."""
+    """Compares greedy completions. The weights are larger than the initial ones, with which all completions repeat one
+    token."""
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "block" in key and parameter.dim() > 1:
@@ -67,8 +69,8 @@ def check_answers(name, model):
     wanted = wanted[:wanted.index(END)] if END in wanted else wanted
     assert len(set(wanted)) > 1, wanted
     for flags in [[], ["--parallel.tensor=2"], ["--parallel.pipeline=2"]]:
-        printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes",
-                                   *flags)
+        printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids",
+                                   "--tokenizer", "bytes", *flags)
         assert [int(word) for word in printed.split()] == wanted, (name, flags, printed, wanted)
 
 
@@ -88,39 +90,46 @@ def check_shape(name, shape):
     of_source = f"--model.source_tokens={SOURCE}"
     # transformers computes norms and softmax in fp32 for any dtype.
     written = interop.compare_model(name, model, folder, torch.cat([source, read], 1), labels, loss, logits,
-                                    [[of_source], [of_source, "--parallel.tensor=2"]], documents=documents, roundoff=2**-24)
-    again, report = transformers.T5ForConditionalGeneration.from_pretrained(written, dtype=torch.float32, output_loading_info=True)
+                                    [[of_source], [of_source, "--parallel.tensor=2"]], documents=documents,
+                                    roundoff=2**-24)
+    again, report = transformers.T5ForConditionalGeneration.from_pretrained(written, dtype=torch.float32,
+                                                                            output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     for key, value in model.state_dict().items():
         assert torch.equal(value, again.double().state_dict()[key]), (name, key)
-    off = (again.double().eval()(input_ids=source, attention_mask=mask, decoder_input_ids=read).logits - logits).abs().max().item()
+    off = (again.double().eval()(input_ids=source, attention_mask=mask, decoder_input_ids=read).logits
+           - logits).abs().max().item()
     assert off <= interop.rounding(model, source, 2**-24) * logits.abs().max().item(), (name, "another config", off)
     return folder
 
 
 def made_of(configs):
     (interop.temp_dir / "configs.json").write_text(json.dumps(configs))
-    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"], capture_output=True, text=True,
-                          timeout=300)
+    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"],
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def check_config(folder):
     config = json.loads((folder / "config.json").read_text())
-    keys = sorted(({field.name for field in dataclasses.fields(transformers.T5Config)} | config.keys() | OTHERS.keys()) - HARMLESS - {"model_type"})
+    keys = sorted(({field.name for field in dataclasses.fields(transformers.T5Config)} | config.keys() | OTHERS.keys())
+                  - HARMLESS - {"model_type"})
 
     def another(key):
         value = config.get(key)
         return config | {key: OTHERS[key] if key in OTHERS else value + (1 if isinstance(value, int) else 0.25)}
 
-    base, *results = made_of([config] + [another(key) for key in keys if key in OTHERS or isinstance(config.get(key), (int, float))])
+    base, *results = made_of([config] + [another(key) for key in keys
+                                         if key in OTHERS or isinstance(config.get(key), (int, float))])
     assert "config" in base, base
     checked = [key for key in keys if key in OTHERS or isinstance(config.get(key), (int, float))]
-    assert {"d_model", "d_kv", "layer_norm_epsilon", "relative_attention_max_distance", "decoder_start_token_id"} <= set(checked), checked
+    assert {"d_model", "d_kv", "layer_norm_epsilon", "relative_attention_max_distance",
+            "decoder_start_token_id"} <= set(checked), checked
     for key, result in zip(checked, results, strict=True):
         if "error" in result:
-            assert key in result["error"] or key.split("_")[-1] in result["error"], (key, "is refused by another name", result)
+            is_named = key in result["error"] or key.split("_")[-1] in result["error"]
+            assert is_named, (key, "is refused by another name", result)
         else:
             assert result != base, (key, "changes nothing, is not refused, and nobody says that it is harmless")
 
@@ -128,19 +137,24 @@ def check_config(folder):
 def check_run():
     """Trains on pairs of words and their letters in reverse order."""
     words = ["abc", "bcd", "cde", "dea", "eab", "acb", "bda", "ced", "dbe", "eca"]
-    (interop.temp_dir / "pairs.jsonl").write_text("".join(json.dumps({"text": w, "target": w[::-1]}) + "\n" for w in words * 4))
-    interop.colossal("train", interop.source_dir / "examples" / "t5_pairs.toml", "--run.folder=t5-run", "--model.layers=2", "--model.hidden=64",
-                     "--model.source_tokens=6", "--data.path=pairs.jsonl", "--data.sequence=12", "--training.evaluate_every=60",
-                     "--training.steps=60", "--training.batch_size=8", "--training.evaluate_batches=1", "--training.sample_tokens=0",
+    (interop.temp_dir / "pairs.jsonl").write_text("".join(json.dumps({"text": w, "target": w[::-1]}) + "\n"
+                                                          for w in words * 4))
+    interop.colossal("train", interop.source_dir / "examples" / "t5_pairs.toml", "--run.folder=t5-run",
+                     "--model.layers=2", "--model.hidden=64", "--model.source_tokens=6", "--data.path=pairs.jsonl",
+                     "--data.sequence=12", "--training.evaluate_every=60", "--training.steps=60",
+                     "--training.batch_size=8", "--training.evaluate_batches=1", "--training.sample_tokens=0",
                      "--optimizer.learning_rate=3e-3", "--training.save_every=60")
     interop.colossal("export", "--from", "t5-run", "--to", "t5-out")
-    model, report = transformers.T5ForConditionalGeneration.from_pretrained(interop.temp_dir / "t5-out", output_loading_info=True)
+    model, report = transformers.T5ForConditionalGeneration.from_pretrained(interop.temp_dir / "t5-out",
+                                                                            output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], report
     for word in words[:3]:
-        wanted = model.eval().generate(torch.tensor([list(word.encode()) + [END]]), max_new_tokens=5, do_sample=False, eos_token_id=END)
+        wanted = model.eval().generate(torch.tensor([list(word.encode()) + [END]]), max_new_tokens=5, do_sample=False,
+                                       eos_token_id=END)
         wanted = wanted[0, 1:].tolist()
         wanted = wanted[:wanted.index(END)] if END in wanted else wanted
-        printed = interop.colossal("generate", "--from", "t5-run", "--prompt", word, "--max-tokens", 5, "--ids", "--temperature", 0)
+        printed = interop.colossal("generate", "--from", "t5-run", "--prompt", word, "--max-tokens", 5, "--ids",
+                                   "--temperature", 0)
         assert [int(id) for id in printed.split()] == wanted, (word, printed, wanted)
 
 

@@ -16,5 +16,7 @@ for (const plot of document.querySelectorAll('.plot')) {
     cursor.setAttribute('x1', x); cursor.setAttribute('x2', x);
     out.textContent = `${label} ${step}: ${values.join(' / ')}`;
   });
-  svg.addEventListener('pointerleave', () => { cursor.setAttribute('x1', -9); cursor.setAttribute('x2', -9); out.textContent = ''; });
+  svg.addEventListener('pointerleave', () => {
+    cursor.setAttribute('x1', -9); cursor.setAttribute('x2', -9); out.textContent = '';
+  });
 }
