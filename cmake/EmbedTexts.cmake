@@ -3,8 +3,8 @@
 #
 #   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
 #
-# defines `std::string_view page_html()`, which serve/page.h declares, in a unit of the layer `serve`. It is written from
-# src/colossal/serve/page.html. The function of POLICY returns the value of Content-Security-Policy that allows the
+# defines `std::string_view page_html()`, which serve/page.h declares, in a unit of the layer `serve`. It is written
+# from src/colossal/serve/page.html. The function of POLICY returns the value of Content-Security-Policy that allows the
 # script and the style of a page, as `const char*`.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(colossal_embed_texts header)

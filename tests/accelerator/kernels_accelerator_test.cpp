@@ -377,11 +377,8 @@ TEST_F(KernelsOnAccelerator, RefusesTensorsOfTheHost) {
   EXPECT_THAT([&] { swiglu(there, x); }, says("gate and up must have one shape, dtype and device"));
   EXPECT_THAT([&] { sgd_({there, x}, {}, {}); }, says("of equal length and on one device: got values [4] on"));
   EXPECT_THAT([&] { adam_8bit_({there, x}, {4, Codes::Signed}, {4, Codes::Positive}, {}); }, says("on one device"));
-  EXPECT_THAT(
-      [&] {
-        rotary(there.view({1, 1, 1, 4}), at::zeros({1, 1}, at::kLong), RotaryTable(4, 100));
-      },
-      says("positions must be on the device of the input"));
+  EXPECT_THAT([&] { rotary(there.view({1, 1, 1, 4}), at::zeros({1, 1}, at::kLong), RotaryTable(4, 100)); },
+              says("positions must be on the device of the input"));
   const at::Tensor labels = at::zeros({1}, at::kLong), matrix = there.view({1, 4});
   EXPECT_THAT([&] { linear_cross_entropy(matrix, matrix, labels); },
               says("labels must be on the device of the logits"));

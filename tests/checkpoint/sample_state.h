@@ -66,9 +66,8 @@ struct Sample {
 inline std::vector<Sample> samples() {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
-  const std::vector<tensor::Segment> heads{
-      {12, 3}, {6, 3, true}, {6, 3, true}};                                      // 4 query, 2 key and 2 value heads
-  return {{"embedding.weight", ShardSpec::split({11, 6}, 0, axes), at::kFloat},  // 11 rows: padding on 2 and 4 ranks
+  const std::vector<tensor::Segment> heads{{12, 3}, {6, 3, true}, {6, 3, true}};  // 4 query, 2 key and 2 value heads
+  return {{"embedding.weight", ShardSpec::split({11, 6}, 0, axes), at::kFloat},   // 11 rows: padding on 2 and 4 ranks
           {"blocks.0.attention.qkv.weight", ShardSpec::split({24, 6}, 0, axes, heads), at::kBFloat16},
           {"blocks.0.attention.qkv.bias", ShardSpec::split({24}, 0, axes, heads), at::kDouble},
           {"blocks.0.mlp.down.weight", ShardSpec::split({6, 8}, 1, axes), at::kFloat},

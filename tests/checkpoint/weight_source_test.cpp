@@ -41,11 +41,8 @@ TEST(WeightSource, ReadsOneSafetensorsFile) {
 
 TEST(WeightSource, HoldsTensorsInMemory) {
   expect_all(*weights_in_memory(tensors()));
-  EXPECT_THAT(
-      [] {
-        weights_in_memory({{"gone", at::Tensor()}});
-      },
-      ThrowsMessage<Error>(HasSubstr("got none for gone")));
+  EXPECT_THAT([] { weights_in_memory({{"gone", at::Tensor()}}); },
+              ThrowsMessage<Error>(HasSubstr("got none for gone")));
 }
 
 }  // namespace

@@ -137,10 +137,9 @@ TEST_F(Export, WritesRotaryKeysOnlyOnce) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     run::SavedModel saved;
-    saved.model =
-        std::make_unique<distributed::DistributedModel>(mesh, distributed::ParallelConfig{}, shape,
-                                                        nn::Parameters::Options{.without_memory = true},
-                                                        distributed::DistributedModel::Workload{});
+    saved.model = std::make_unique<distributed::DistributedModel>(mesh, distributed::ParallelConfig{}, shape,
+                                                                  nn::Parameters::Options{.without_memory = true},
+                                                                  distributed::DistributedModel::Workload{});
     saved.tokenizer_source = saved.source = folder / "hf";
     source.erase("rope_parameters");
     source["rope_theta"] = theta;

@@ -70,9 +70,7 @@ std::set<std::thread::id> threads_of(const Loop& loop) {
 
 TEST(ParallelFor, SharesTheThreadsOfTheTeamInItsScope) {
   const ThreadCount scope(2);
-  const auto team = threads_of([](const auto& wait) {
-    ThreadTeam::of_this_thread().run(2, [&](int64_t) { wait(); });
-  });
+  const auto team = threads_of([](const auto& wait) { ThreadTeam::of_this_thread().run(2, [&](int64_t) { wait(); }); });
   const auto loop = [](const auto& wait) { parallel_for(0, 2, 1, [&](int64_t, int64_t) { wait(); }); };
   {
     const TeamLoops loops;

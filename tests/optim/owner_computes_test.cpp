@@ -23,16 +23,15 @@ TEST(OwnerComputes, BalancesTheWorkOfRanks) {
     const OwnerComputes owners(mesh.all(), matrices);
     std::vector<double> results(matrices.size());
     world.traffic().reset();
-    owners.run(
-        {}, at::kDouble,
-        {.needs = {},
-         .collect = [](size_t k, const at::Tensor& whole, const auto&) { whole.fill_(static_cast<double>(k)); },
-         .compute =
-             [&](size_t k, const at::Tensor& whole) {
-               done[world.rank()] += matrices[k].cost;
-               return whole.sum().view({1});
-             },
-         .hand_out = [&](size_t k, const at::Tensor& all, const auto&) { results[k] = all.item<double>(); }});
+    owners.run({}, at::kDouble,
+               {.needs = {},
+                .collect = [](size_t k, const at::Tensor& whole, const auto&) { whole.fill_(static_cast<double>(k)); },
+                .compute =
+                    [&](size_t k, const at::Tensor& whole) {
+                      done[world.rank()] += matrices[k].cost;
+                      return whole.sum().view({1});
+                    },
+                .hand_out = [&](size_t k, const at::Tensor& all, const auto&) { results[k] = all.item<double>(); }});
     EXPECT_EQ(world.traffic().total().calls, 2 * kRanks) << "a reduce and a broadcast for each owner";
     for (size_t k = 0; k < results.size(); ++k)
       EXPECT_EQ(results[k], static_cast<double>(kRanks * k) * matrices[k].cost) << "matrix " << k;

@@ -90,8 +90,8 @@ void change(nn::Parameters& parameters, Weights weights) {
 
 /// Runs the layer forward and backward. `part` cuts this rank's part of whole hidden states.
 template <class Part>
-Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, Weights weights,
-           bool compresses, const Part& part) {
+Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, Weights weights, bool compresses,
+           const Part& part) {
   const auto experts = make.experts("mlp", kHidden, options);
   change(parameters, weights);
   const std::vector<int64_t> sizes{kRows, kSequence, kHidden};
@@ -167,11 +167,9 @@ TEST_P(ExpertsParity, DiffersFromOneProcessWithTwoExpertsSwapped) {
   const Case& c = GetParam();
   const int ranks = c.data * c.expert * static_cast<int>(c.tensor.size);
   const Result wrong = serial(options_of(8, 2), Weights::Swapped, c.compresses);
-  EXPECT_THROW(comm::run_ranks(ranks,
-                               [&](comm::World& world) {
-                                 compare(world, c, options_of(8, 2), Weights::Drawn, wrong);
-                               }),
-               ParityError);
+  EXPECT_THROW(
+      comm::run_ranks(ranks, [&](comm::World& world) { compare(world, c, options_of(8, 2), Weights::Drawn, wrong); }),
+      ParityError);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -207,8 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(with_node({"expert2", 1, 2}, 2), with_node({"expert4", 1, 4}, 2), with_node({"expert4", 1, 4}, 4),
                     with_node({"data2_expert2", 2, 2}, 2), with_node({"expert8", 1, 8}, 2),
                     with_node({"expert8", 1, 8}, 4), with_node({"tensor2", 1, 1, {.size = 2}}, 2),
-                    with_node({"tensor3", 1, 1, {.size = 3}}, 3),
-                    with_node({"expert2_tensor2", 1, 2, {.size = 2}}, 2),
+                    with_node({"tensor3", 1, 1, {.size = 3}}, 3), with_node({"expert2_tensor2", 1, 2, {.size = 2}}, 2),
                     with_node({"data2_expert2_tensor2", 2, 2, {.size = 2}}, 2),
                     with_node({"sequence_form", 2, 1, {.size = 2, .sequence = true}}, 2),
                     with_node({"expert2_sequence_form", 1, 2, {.size = 3, .sequence = true}}, 2),

@@ -146,24 +146,23 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
   const Results want = of_one_process(labels, reference, c.head);
   std::vector<comm::Mesh::Axis> axes = parallel::sequence_axes(c.sequence);
   for (const comm::Mesh::Axis& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
-  comm::run_ranks(static_cast<int>(c.tensor.size * c.sequence.size),
-                  [&](comm::World& world) {
-                    comm::Mesh mesh(world, axes);
-                    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
-                    const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
-                    parallel::TensorLayers make(parameters, layout);
-                    const nn::ForwardContext step = layout.with_cut({}, c.tokens);
-                    const Results got = run_head(make, mesh, c.head, labels, step, loss);
-                    expect_same(got.loss, want.loss, "loss");
-                    expect_same(got.hidden_gradient,
-                                parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
-                                "gradient of the hidden state", want.hidden_gradient);
-                    for (const nn::Parameter& p : parameters)
-                      expect_same(got.gradients.at(p.name),
-                                  local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
-                                  "gradient of " + p.name, want.gradients.at(p.name));
-                  },
-                  {.collectives_off = collectives_off});
+  comm::run_ranks(
+      static_cast<int>(c.tensor.size * c.sequence.size),
+      [&](comm::World& world) {
+        comm::Mesh mesh(world, axes);
+        nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
+        const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
+        parallel::TensorLayers make(parameters, layout);
+        const nn::ForwardContext step = layout.with_cut({}, c.tokens);
+        const Results got = run_head(make, mesh, c.head, labels, step, loss);
+        expect_same(got.loss, want.loss, "loss");
+        expect_same(got.hidden_gradient, parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
+                    "gradient of the hidden state", want.hidden_gradient);
+        for (const nn::Parameter& p : parameters)
+          expect_same(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
+                      "gradient of " + p.name, want.gradients.at(p.name));
+      },
+      {.collectives_off = collectives_off});
 }
 
 void check(const Case& c) {
@@ -175,9 +174,7 @@ void check(const Case& c) {
 class LogProbabilityModes : public testing::TestWithParam<TensorConfig> {};
 
 TEST_P(LogProbabilityModes, AddsUpToTheLossWithItsGradients) { check(Case{.tensor = GetParam()}); }
-TEST_P(LogProbabilityModes, AddsUpToTheLossForClasses) {
-  check(Case{.tensor = GetParam(), .head = Head::Classifier});
-}
+TEST_P(LogProbabilityModes, AddsUpToTheLossForClasses) { check(Case{.tensor = GetParam(), .head = Head::Classifier}); }
 
 INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });

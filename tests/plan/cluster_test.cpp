@@ -280,13 +280,9 @@ TEST(Cluster, SaysWhatAProfileLacks) {
   profile.network.bandwidth = 0;
   profile.node = {1, 0, 0};
   const Cluster cluster(profile);
-  EXPECT_THAT(fault_of([&] {
-                cluster.collective_seconds(Collective::Send, 8, {2, 2});
-              }),
+  EXPECT_THAT(fault_of([&] { cluster.collective_seconds(Collective::Send, 8, {2, 2}); }),
               HasSubstr("round: the profile has no links between nodes; add for instance network = {"));
-  EXPECT_THAT(fault_of([&] {
-                cluster.collective_seconds(Collective::Send, 8, {2, 1});
-              }),
+  EXPECT_THAT(fault_of([&] { cluster.collective_seconds(Collective::Send, 8, {2, 1}); }),
               HasSubstr("no links inside a node; add for instance node = {"));
   EXPECT_THAT(fault_of([&] { cluster.host_copy_seconds(8); }), HasSubstr("add for instance host = {"));
   EXPECT_THAT(fault_of([&] { cluster.disk_read_seconds(8); }), HasSubstr("add for instance disk = {"));

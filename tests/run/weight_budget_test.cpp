@@ -77,11 +77,9 @@ TEST(WeightBudget, FitsAcceleratorAndNamesSmallest) {
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
     if (random.plan().min_device > memory.device)
-      expect_smallest(
-          random, memory.device, 1, [&] { return random.plan().min_device; }, what);
+      expect_smallest(random, memory.device, 1, [&] { return random.plan().min_device; }, what);
     if (memory.host > 0 && random.plan().min_host * random.ranks > memory.host)
-      expect_smallest(
-          random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
+      expect_smallest(random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
     const WeightBudget budget = random.plan();
     int64_t there = 0;
     for (const nn::Parameter* p : budget.on_device) there += bytes_of(*p);
@@ -106,8 +104,7 @@ TEST(WeightBudget, FitsCpuAndNamesSmallest) {
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
     if (memory.host > 0 && random.plan().min_host * random.ranks > memory.host)
-      expect_smallest(
-          random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
+      expect_smallest(random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
     const WeightBudget budget = random.plan();
     EXPECT_TRUE(budget.on_device.empty()) << what;
     EXPECT_EQ(budget.residence.stays + budget.travelling, budget.host) << what;

@@ -167,7 +167,8 @@ TEST_F(LocalEngineTest, RefusesWrongOptions) {
   EXPECT_THAT(refusal({{"draft", *folder / "run"}, {"draft_tokens", 0}}),
               HasSubstr("--draft has no effect with --draft-tokens 0"));
   LocalEngine engine(options());
-  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"top_k": 3})"); }), HasSubstr("no effect at temperature 0"));
+  EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"top_k": 3})"); }),
+              HasSubstr("no effect at temperature 0"));
   EXPECT_THAT(test::thrown_message([&] { engine.options(R"({"topk": 3})"); }), HasSubstr("topk"));
 }
 

@@ -197,16 +197,16 @@ class ModelServer {
                             .max_waiting = options.limits.max_waiting});
     loop_ = &loop;
     replica_.emplace(loop, gate);
-    service.open({.name = "tiny",
-                  .created = 1700000000,
-                  .tokenizer = saved.tokenizer.get(),
-                  .chat_template = &chat_template_,
-                  .schemas = &schemas,
-                  .max_length = engine.max_length(),
-                  .continues = true,
-                  .check_embedding =
-                      [&](const std::vector<int64_t>& ids) { serve::check_text(embedder, &engine, ids); }},
-                 *replica_);
+    service.open(
+        {.name = "tiny",
+         .created = 1700000000,
+         .tokenizer = saved.tokenizer.get(),
+         .chat_template = &chat_template_,
+         .schemas = &schemas,
+         .max_length = engine.max_length(),
+         .continues = true,
+         .check_embedding = [&](const std::vector<int64_t>& ids) { serve::check_text(embedder, &engine, ids); }},
+        *replica_);
     ready();
     loop.run([this] { gate.pass(); });
   }

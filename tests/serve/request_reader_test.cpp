@@ -238,8 +238,7 @@ TEST(RequestReader, RefusesFormatsBesideFunctions) {
   for (const char* choice : {R"("required")", R"({"function": {"name": "f"}})", R"("auto")"})
     for (const char* format :
          {R"({"type": "json_object"})", R"({"type": "json_schema", "json_schema": {"schema": {}}})"})
-      EXPECT_THAT(error_with(concat(R"("response_format": )", format, R"(, "tool_choice": )", choice)),
-                  HasSubstr(want))
+      EXPECT_THAT(error_with(concat(R"("response_format": )", format, R"(, "tool_choice": )", choice)), HasSubstr(want))
           << choice << format;
   EXPECT_EQ(error_with(R"("response_format": {"type": "json_object"}, "tool_choice": "none")"), "");
   EXPECT_EQ(error_with(R"("response_format": {"type": "text"}, "tool_choice": "required")"), "");
@@ -306,16 +305,15 @@ TEST(RequestReader, ConvertsFormatsToSchemas) {
 
 TEST(RequestReader, ReadsSchemasAsClientsOfLlamaCppSendThem) {
   for (const char* type : {"json_object", "json_schema"}) {
-    const ChatRequest request = chat(
-        chat_with(concat(R"("response_format": {"type": ")", type, R"(", "schema": {"type": "integer"}})")));
+    const ChatRequest request =
+        chat(chat_with(concat(R"("response_format": {"type": ")", type, R"(", "schema": {"type": "integer"}})")));
     EXPECT_EQ(ordered_json::parse(request.options.json_schema), ordered_json::parse(R"({"type": "integer"})")) << type;
   }
   for (const auto& [format, param] : std::vector<std::pair<const char*, const char*>>{
            {R"({"type": "text", "schema": {}})", "response_format.type"},
            {R"({"type": "json_object", "json_schema": {"schema": {}}})", "response_format.type"},
            {R"({"type": "json_schema", "schema": {}, "json_schema": {"schema": {}}})", "response_format.schema"}}) {
-    const auto error =
-        error_of([&format = format] { chat(chat_with(concat(R"("response_format": )", format))); });
+    const auto error = error_of([&format = format] { chat(chat_with(concat(R"("response_format": )", format))); });
     ASSERT_TRUE(error) << format;
     EXPECT_EQ(error->answer().param, param) << format;
   }

@@ -110,7 +110,7 @@ class CountingStore final : public memory::OffloadStore {
     else
       at::Tensor(tensor).fill_(77);
   }
-  int64_t sum(int64_t Count::*what, size_t first, size_t end) const {
+  int64_t sum(int64_t Count::* what, size_t first, size_t end) const {
     int64_t total = 0;
     for (size_t i = first; i < std::min(end, counts.size()); ++i) total += counts[i].*what;
     return total;

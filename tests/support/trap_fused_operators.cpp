@@ -85,8 +85,8 @@ Tensor grouped_mm(const Tensor& a, const Tensor& b, const Optional& ends, const 
                   std::optional<at::ScalarType> dtype) {
   check_grouped("self", a);
   check_grouped("mat2", b);
-  TORCH_CHECK(a.dim() == 2 && (b.dim() == 2 || b.dim() == 3) && a.size(1) == b.size(-2), "sizes do not fit: ",
-              a.sizes(), " and ", b.sizes());
+  TORCH_CHECK(a.dim() == 2 && (b.dim() == 2 || b.dim() == 3) && a.size(1) == b.size(-2),
+              "sizes do not fit: ", a.sizes(), " and ", b.sizes());
   TORCH_CHECK(!bias, "Bias not supported yet");
   TORCH_CHECK(!dtype || *dtype == at::kBFloat16, "Only bf16 high precision output types are supported");
   TORCH_CHECK(ends && ends->scalar_type() == at::kInt && ends->dim() == 1 && ends->device() == a.device(),

@@ -67,13 +67,27 @@ TEST(HostileTemplates, StopsAtTheStepLimit) {
 }
 
 TEST(HostileTemplates, StopsAtTheMemoryLimit) {
-  for (const char* expression :
-       {"'a' * 10**12", "[1] * 10**12", "'a'.center(10**12)", "'a'.zfill(10**15)", "'\\t'.expandtabs(10**15)",
-        "'a'|indent(10**12)", "'%2000000000d' % 1", "'%*d' % (10**15, 1)", "'{:1000000000000}'.format(1)",
-        "[1]|batch(10**12, 0)|list", "[1]|slice(10**12)|list", "[[1]]|tojson(indent=10**12)",
-        "('a,' * 400000).split(',')", "('a,' * 400000).rsplit(',')", "('a ' * 400000).split()",
-        "('\\n' * 900000).splitlines()", "('\\n' * 900000)|indent", "'%9000000d' % 1", "'{:9000000}'.format(1)",
-        "([1] * 100000)|join('a' * 1000000)", "('a' * 1000000)|replace('a', 'a' * 1000000)"})
+  for (const char* expression : {"'a' * 10**12",
+                                 "[1] * 10**12",
+                                 "'a'.center(10**12)",
+                                 "'a'.zfill(10**15)",
+                                 "'\\t'.expandtabs(10**15)",
+                                 "'a'|indent(10**12)",
+                                 "'%2000000000d' % 1",
+                                 "'%*d' % (10**15, 1)",
+                                 "'{:1000000000000}'.format(1)",
+                                 "[1]|batch(10**12, 0)|list",
+                                 "[1]|slice(10**12)|list",
+                                 "[[1]]|tojson(indent=10**12)",
+                                 "('a,' * 400000).split(',')",
+                                 "('a,' * 400000).rsplit(',')",
+                                 "('a ' * 400000).split()",
+                                 "('\\n' * 900000).splitlines()",
+                                 "('\\n' * 900000)|indent",
+                                 "'%9000000d' % 1",
+                                 "'{:9000000}'.format(1)",
+                                 "([1] * 100000)|join('a' * 1000000)",
+                                 "('a' * 1000000)|replace('a', 'a' * 1000000)"})
     EXPECT_THAT(outcome("{{ " + std::string(expression) + " }}"),
                 HasSubstr("limit: the texts and lists that a rendering"))
         << expression;

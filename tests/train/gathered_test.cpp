@@ -96,7 +96,9 @@ TEST(Gathered, GathersTheChunksOfGivenParametersOnly) {
     {
       const Gathered outer = training->gathered(some);
       EXPECT_EQ(training->store().counts().gathers, before + 2);
-      { const Gathered inner = training->gathered({&some[0], 1}); }
+      {
+        const Gathered inner = training->gathered({&some[0], 1});
+      }
       EXPECT_NE(module.layers[3]->weight.data_ptr(), nullptr) << "still inside of the outer scope";
       EXPECT_THROW(first_of(module.layers[0]->weight), c10::Error);
     }
@@ -157,11 +159,8 @@ TEST(Gathered, RefusesForeignTensorsAndUpdatesInside) {
     Chain module;
     const auto training = initialize(world, module, config_of(1, 3));
     const at::Tensor foreign = at::zeros({3, 2});
-    EXPECT_THAT(
-        [&] {
-          training->gathered({&foreign, 1});
-        },
-        ThrowsMessage<Error>(HasSubstr("takes parameters of the module: got a tensor of shape [3, 2]")));
+    EXPECT_THAT([&] { training->gathered({&foreign, 1}); },
+                ThrowsMessage<Error>(HasSubstr("takes parameters of the module: got a tensor of shape [3, 2]")));
     training->zero_grad();
     training->backward(loss_of(module));
     Gathered scope = training->gathered();

@@ -128,16 +128,10 @@ TEST(WholeTensors, RefusesUnknownNamesAndFoldersOnAllRanks) {
   comm::run_ranks(2, [&](comm::World& world) {
     Chain module;
     const auto training = initialize(world, module, config_of(2, 3, "fp32"));
-    EXPECT_THAT(
-        [&] {
-          training->save_pretrained(folder.path(), {{"a", "layer7"}});
-        },
-        ThrowsMessage<Error>(HasSubstr("got layer7")));
-    EXPECT_THAT(
-        [&] {
-          training->save_pretrained(folder.path(), {{"a", "calls"}, {"a", "none"}});
-        },
-        ThrowsMessage<Error>(HasSubstr("got a twice")));
+    EXPECT_THAT([&] { training->save_pretrained(folder.path(), {{"a", "layer7"}}); },
+                ThrowsMessage<Error>(HasSubstr("got layer7")));
+    EXPECT_THAT([&] { training->save_pretrained(folder.path(), {{"a", "calls"}, {"a", "none"}}); },
+                ThrowsMessage<Error>(HasSubstr("got a twice")));
     EXPECT_THROW(training->save_pretrained(file + "/under"), Error);
     training->save_pretrained(folder / "out");
   });

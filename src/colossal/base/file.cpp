@@ -140,7 +140,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     int descriptor;
     ~Closer() { ::close(descriptor); }
   } closer{descriptor};
-  struct stat status {};
+  struct stat status{};
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
   require(error == 0, "file", "cannot read ", path, ": ", std::strerror(error));
   require(!S_ISDIR(status.st_mode), "file", path, " must be a file: got a folder");

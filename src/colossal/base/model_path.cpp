@@ -12,9 +12,8 @@ namespace {
 /// Returns true for the names that Hugging Face gives to owners and models.
 bool is_hub_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.front() != '-' &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return c < 128 && (std::isalnum(c) || c == '-' || c == '_' || c == '.');
-         });
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '-' || c == '_' || c == '.'); });
 }
 
 }  // namespace

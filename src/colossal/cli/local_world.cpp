@@ -63,7 +63,7 @@ void handle_stop_signals(struct sigaction action) {
   action.sa_flags |= SA_RESTART;  // a write in progress continues
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before {};
+    struct sigaction before{};
     sigaction(signal, nullptr, &before);
     const bool is_unwanted = signal == SIGHUP && before.sa_handler == SIG_IGN;  // nohup
     if (!is_unwanted) sigaction(signal, &action, nullptr);
@@ -71,7 +71,7 @@ void handle_stop_signals(struct sigaction action) {
 }
 
 struct sigaction calls(void (*handler)(int, siginfo_t*, void*)) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = handler;
   action.sa_flags = SA_SIGINFO;
   return action;
@@ -94,7 +94,7 @@ void end_on_stop_signals() {
 }
 
 void ignore_stop_signals() {
-  struct sigaction ignore {};
+  struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   handle_stop_signals(ignore);
 }

@@ -12,8 +12,7 @@ namespace {
 
 /// A value of a header without bytes that could end it.
 std::string header_value(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
+  std::replace_if(text.begin(), text.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
   return text;
 }
 

@@ -153,8 +153,8 @@ struct Model {
   std::shared_ptr<nn::LossHead> head;
   /// Number by which the rows of every batch must be divisible (nn::Layers::batch_parts() of the layout)
   int64_t batch_parts = 1;
-  EndStep end_step{};     ///< null = no action at the end of a step
-  Mixtures mixtures{};    ///< make_model() lets end_step end their step and add their rows, after its own action
+  EndStep end_step{};   ///< null = no action at the end of a step
+  Mixtures mixtures{};  ///< make_model() lets end_step end their step and add their rows, after its own action
   /// Number of tokens after a token whose ids and labels the norm reads in training (models/multi_token.h)
   int64_t tokens_ahead = 0;
   /// Multi-token layers, which generation may draft tokens with; null = none

@@ -72,8 +72,8 @@ MultiTokenLayers::MultiTokenLayers(const ModelShape& s, const MultiTokenOptions&
                                                     layers, mixtures));
   term_ = layers.reports().add_loss({.name = "multi_token_loss", .weight = options.loss});
   const tensor::MeshCoordinates& coordinates = layers.parameters().coordinates();
-  parts_ = static_cast<double>(layers.reports().ranks()) /
-           static_cast<double>(coordinates.size(coordinates.row_axes()));
+  parts_ =
+      static_cast<double>(layers.reports().ranks()) / static_cast<double>(coordinates.size(coordinates.row_axes()));
 }
 
 at::Tensor MultiTokenLayers::forward(int64_t layer, const at::Tensor& hidden, const nn::ForwardContext& step) const {

@@ -130,7 +130,7 @@ class FeedForwardBranch {
 
   nn::Unary activation_;
   std::shared_ptr<nn::Experts> experts_;  // null = the layer is dense
-  std::unique_ptr<nn::Expand> up_;  // with experts: the shared one; null = none
+  std::unique_ptr<nn::Expand> up_;        // with experts: the shared one; null = none
   std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<BranchEnd> end_;
 };

@@ -66,11 +66,11 @@ struct BlockVariant {
   /// Activation inside the feed-forward layer. If `gated`, it maps [..., 2 ffn], gate and up, to [..., ffn].
   nn::Unary activation;
   bool gated = false;
-  Biases bias{};            ///< biases of the linear layers
+  Biases bias{};  ///< biases of the linear layers
   /// Experts in place of the feed-forward layer (count 0 = the layer is dense). ffn 0 = the shape's. Activation, gates,
   /// biases and deviations are those of this variant
   nn::ExpertOptions experts{};
-  int64_t shared_ffn = 0;  ///< features of the shared expert beside `experts`; 0 = none
+  int64_t shared_ffn = 0;   ///< features of the shared expert beside `experts`; 0 = none
   bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
   /// Projection of heads through latents (DeepSeek-V2); kv_rank 0 = off. Its table is `rotary`
   nn::LatentOptions latent{};

@@ -38,9 +38,9 @@ class Layers;
 
 /// How heads are projected through latents.
 struct LatentOptions {
-  int64_t q_rank = 0;   ///< features of the latent of queries; 0 = queries are projected from hidden states
-  int64_t kv_rank = 0;  ///< features of the latent of keys and values
-  int64_t rope_dim = 0;  ///< features of a head that are rotated, its last ones
+  int64_t q_rank = 0;       ///< features of the latent of queries; 0 = queries are projected from hidden states
+  int64_t kv_rank = 0;      ///< features of the latent of keys and values
+  int64_t rope_dim = 0;     ///< features of a head that are rotated, its last ones
   double epsilon = 1e-6;    ///< of the RMSNorms of the latents
   double deviation = 0.02;  ///< standard deviation of the initial weights
   /// Table that rotates rope_dim features; null = none are rotated
@@ -91,7 +91,6 @@ class LatentLinears {
 /// kv_up is then multiplied into the queries and into the results (DeepSeek-V2, section 2.1.2). Scores and results are
 /// equal up to rounding. A cache holds kv_rank + R elements of a token and layer.
 std::unique_ptr<HeadProjection> make_latent_heads(Layers& make, const std::string& name, const AttentionShape& shape,
-                                                  const LatentOptions& options,
-                                                  std::unique_ptr<LatentLinears> linears);
+                                                  const LatentOptions& options, std::unique_ptr<LatentLinears> linears);
 
 }  // namespace colossal::nn

@@ -66,7 +66,10 @@ Report Reports::add_loss(const LossTermOptions& options) {
   require(options.over == Over::Mean || options.over == Over::Same, "model",
           "a loss term must be over Mean or Same: got ", options.over == Over::Sum ? "Sum" : "Max", " of `",
           options.name, "`; with Mean the layout does not change its strength");
-  return declare({.name = options.name, .over = options.over, .is_loss = true, .weight = options.weight,
+  return declare({.name = options.name,
+                  .over = options.over,
+                  .is_loss = true,
+                  .weight = options.weight,
                   .has_row = options.has_row});
 }
 

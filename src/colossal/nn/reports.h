@@ -70,9 +70,9 @@ class Reports {
     int64_t size = 1;
     Over over = Over::Sum;
     bool is_loss = false;
-    double weight = 0;  ///< weight of a loss term; 0 for other values
+    double weight = 0;     ///< weight of a loss term; 0 for other values
     bool has_row = false;  ///< true = a loss term with a row of its own
-    int64_t first = 0;  ///< index of its first element: among the maxima for Over::Max, otherwise among the sums
+    int64_t first = 0;     ///< index of its first element: among the maxima for Over::Max, otherwise among the sums
   };
 
   Reports() = default;

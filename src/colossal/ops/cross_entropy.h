@@ -64,11 +64,11 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kC
 ///             over the logits. Extra memory: a slice of logits [t, rows], two with a cap and gradients; during forward
 ///             the weight in fp32 if products are computed in fp32; wide dhidden and dweight, held from forward to
 ///             backward.
-at::Tensor linear_cross_entropy(
-    const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range = {},
-    RankReduction* reduction = nullptr, int64_t slice = 0 /* 0 = slice_tokens() for the weight's rows */,
-    Projection* projection = nullptr /* null = the local products; else pass `slice` */,
-    const at::Tensor& bias = {}, double soft_cap = 0);
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                const VocabularyRange& range = {}, RankReduction* reduction = nullptr,
+                                int64_t slice = 0 /* 0 = slice_tokens() for the weight's rows */,
+                                Projection* projection = nullptr /* null = the local products; else pass `slice` */,
+                                const at::Tensor& bias = {}, double soft_cap = 0);
 
 /// Computes the loss of linear_cross_entropy() from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);

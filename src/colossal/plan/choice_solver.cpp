@@ -332,8 +332,8 @@ class LimitedSearch {
   ChoiceProblem memory_only_;
   ChoiceSolution solution_;
   Subproblem root_;
-  std::vector<Subproblem> open_;    // a heap
-  double most_ = kForbidden;  // the window: more is not looked for
+  std::vector<Subproblem> open_;  // a heap
+  double most_ = kForbidden;      // the window: more is not looked for
   double entries_ = 0;
   bool is_impossible_ = false;
 };

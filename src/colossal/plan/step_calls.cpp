@@ -68,8 +68,8 @@ int StepCalls::stream_of(int role, const StepEvent& event) const {
 }
 
 int StepCalls::role_of(int rank, int role, const std::string& group) const {
-  const bool has_role = rank >= 0 && static_cast<size_t>(rank) < role_of_rank_.size() &&
-                        role_of_rank_[static_cast<size_t>(rank)] >= 0;
+  const bool has_role =
+      rank >= 0 && static_cast<size_t>(rank) < role_of_rank_.size() && role_of_rank_[static_cast<size_t>(rank)] >= 0;
   require(has_role, "timeline", "every rank of a group must have a role: rank ", rank, " of group ", group, " of ",
           roles_[static_cast<size_t>(role)].name, " has none; list the ranks of all roles");
   return role_of_rank_[static_cast<size_t>(rank)];
@@ -83,17 +83,15 @@ int StepCalls::link_of(int role, int kind, bool outgoing) {
 int StepCalls::collective_channel(int role, const StepEvent& call) {
   GroupOfRole& own = group_of(role, call);
   if (own.collectives >= 0) return own.collectives;
-  const StepEvents::Group& group =
-      roles_[static_cast<size_t>(role)].events.groups[static_cast<size_t>(call.group)];
+  const StepEvents::Group& group = roles_[static_cast<size_t>(role)].events.groups[static_cast<size_t>(call.group)];
   std::vector<int> members;
   for (const int rank : group.ranks) members.push_back(role_of(rank, role, group.name));
   std::sort(members.begin(), members.end());
   members.erase(std::unique(members.begin(), members.end()), members.end());
   const auto [found, is_new] = collectives_.try_emplace({group.name, members}, static_cast<int>(channels_.size()));
   if (is_new) {
-    Channel channel{.title = "a call of group " + group.name,
-                    .roles = members,
-                    .reached = std::vector<size_t>(members.size())};
+    Channel channel{
+        .title = "a call of group " + group.name, .roles = members, .reached = std::vector<size_t>(members.size())};
     for (const int member : members)
       for (const bool outgoing : {true, false}) channel.links.push_back(link_of(member, own.place.link, outgoing));
     channels_.push_back(std::move(channel));
@@ -117,8 +115,8 @@ int StepCalls::message_channel(int role, const StepEvent& call) {
     return rank != peer_rank && role_of(rank, role, group.name) == role;
   });
   const int own_rank = mine == group.ranks.end() ? peer_rank : *mine;
-  const GroupPlace place = costs_.place_of(is_send ? std::vector<int>{own_rank, peer_rank}
-                                                   : std::vector<int>{peer_rank, own_rank});
+  const GroupPlace place =
+      costs_.place_of(is_send ? std::vector<int>{own_rank, peer_rank} : std::vector<int>{peer_rank, own_rank});
   own.to[call.peer] = place;
   const std::vector<int> ends = is_send ? std::vector<int>{role, peer} : std::vector<int>{peer, role};
   const auto [found, is_new] = messages_.try_emplace({group.name, ends}, static_cast<int>(channels_.size()));
@@ -144,23 +142,21 @@ StepCalls::Joined StepCalls::join(int role, const StepEvent& event, Transfers& t
     return {own_transfer(role, own.copies, kHostCopy, transfers),
             checked_seconds(costs_.host_copy_seconds(event.bytes), whose)};
   if (event.kind == StepEvent::Kind::Disk)
-    return {own_transfer(role, own.disk, kDisk, transfers),
-            checked_seconds(costs_.disk_seconds(event.bytes), whose)};
+    return {own_transfer(role, own.disk, kDisk, transfers), checked_seconds(costs_.disk_seconds(event.bytes), whose)};
   const bool is_send = event.collective == StepEvent::kSend, is_receive = event.collective == StepEvent::kReceive;
   const bool is_message = is_send || is_receive;
   const int index = is_message ? message_channel(role, event) : collective_channel(role, event);
   Channel& channel = channels_[static_cast<size_t>(index)];
   // Sender and receiver of a message may be the same role, so their places are fixed.
-  const auto place = is_message ? static_cast<size_t>(is_receive ? 1 : 0)
-                                : static_cast<size_t>(std::distance(
-                                      channel.roles.begin(),
-                                      std::lower_bound(channel.roles.begin(), channel.roles.end(), role)));
+  const auto place =
+      is_message ? static_cast<size_t>(is_receive ? 1 : 0)
+                 : static_cast<size_t>(std::distance(
+                       channel.roles.begin(), std::lower_bound(channel.roles.begin(), channel.roles.end(), role)));
   const size_t number = channel.reached[place]++;
   if (number == channel.transfers.size())
-    channel.transfers.push_back(
-        transfers.add({.name = &channel.title,
-                       .members = is_message ? 1 : static_cast<int>(channel.roles.size()),
-                       .links = channel.links}));
+    channel.transfers.push_back(transfers.add({.name = &channel.title,
+                                               .members = is_message ? 1 : static_cast<int>(channel.roles.size()),
+                                               .links = channel.links}));
   const int transfer = channel.transfers[number];
   if (is_receive) return {transfer, 0};
   GroupOfRole& group = group_of(role, event);

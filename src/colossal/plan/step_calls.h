@@ -44,10 +44,10 @@ class StepCalls {
   };
   using Key = std::pair<std::string, std::vector<int>>;
   struct GroupOfRole {
-    int stream = 0;                   // index in streams
-    int collectives = -1;             // channel; -1 = not used yet
+    int stream = 0;                     // index in streams
+    int collectives = -1;               // channel; -1 = not used yet
     std::map<int, int> sent, received;  // channels of messages, by peer in the group
-    std::map<int, GroupPlace> to;     // places of messages, by peer
+    std::map<int, GroupPlace> to;       // places of messages, by peer
     GroupPlace place;
   };
   struct Own {

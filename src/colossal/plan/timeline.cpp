@@ -37,13 +37,13 @@ StreamSpan::Kind span_kind(const StepEvent& event) {
 
 /// A role in progress.
 struct Worker {
-  size_t next = 0;                     // next event
-  double now = 0;                      // end of the work so far
-  std::vector<int> begun;              // transfers, by the place of their events among those that can be waited for
-  std::vector<int> own;                // those of them that the step waits for at its end
-  int awaited = -1;                    // transfer that it waits for; -1 = none
-  int32_t waiting_event = -1;          // event that waits; -1 = the end of the step
-  size_t settled = 0;                  // of `own`, those that are over
+  size_t next = 0;             // next event
+  double now = 0;              // end of the work so far
+  std::vector<int> begun;      // transfers, by the place of their events among those that can be waited for
+  std::vector<int> own;        // those of them that the step waits for at its end
+  int awaited = -1;            // transfer that it waits for; -1 = none
+  int32_t waiting_event = -1;  // event that waits; -1 = the end of the step
+  size_t settled = 0;          // of `own`, those that are over
   bool is_done = false;
 };
 
@@ -73,7 +73,7 @@ class Simulation {
   Transfers transfers_;
   Clock clock_;
   std::vector<Worker> workers_;
-  std::vector<std::vector<int>> waiting_;  // roles that wait, by transfer
+  std::vector<std::vector<int>> waiting_;                    // roles that wait, by transfer
   std::vector<std::vector<std::pair<int, int32_t>>> drawn_;  // roles and events that a transfer is drawn for
   StepTimeline timeline_;
 };
@@ -224,9 +224,7 @@ StepTimeline Simulation::run() {
   for (const Worker& worker : workers_)
     if (!worker.is_done) fail_stuck();
   for (const RoleTimeline& role : timeline_.roles) timeline_.seconds = std::max(timeline_.seconds, role.end);
-  const auto work_of = [&](size_t r) {
-    return timeline_.roles[r].parts.compute + timeline_.roles[r].parts.optimizer;
-  };
+  const auto work_of = [&](size_t r) { return timeline_.roles[r].parts.compute + timeline_.roles[r].parts.optimizer; };
   for (size_t r = 0; r < roles_.size(); ++r) {
     timeline_.roles[r].parts.bubble += timeline_.seconds - timeline_.roles[r].end;
     if (work_of(r) > work_of(timeline_.busiest)) timeline_.busiest = r;

@@ -40,12 +40,12 @@ struct StepParts {
 struct StreamSpan {
   enum class Kind : uint8_t { Compute, Optimizer, Wait, Call, HostCopy, Disk };
   Kind kind = Kind::Compute;
-  uint8_t phase = 0;         ///< comm::Phase of its first event
-  bool recomputed = false;   ///< as StepEvent
-  int16_t chunk = -1;        ///< as StepEvent
-  int32_t micro_batch = -1;  ///< as StepEvent
-  int32_t stream = 0;        ///< index in RoleTimeline::streams
-  int32_t event = -1;        ///< its first event, as an index in the role's list
+  uint8_t phase = 0;          ///< comm::Phase of its first event
+  bool recomputed = false;    ///< as StepEvent
+  int16_t chunk = -1;         ///< as StepEvent
+  int32_t micro_batch = -1;   ///< as StepEvent
+  int32_t stream = 0;         ///< index in RoleTimeline::streams
+  int32_t event = -1;         ///< its first event, as an index in the role's list
   double begin = 0, end = 0;  ///< seconds from the begin of the step
 };
 
@@ -57,9 +57,9 @@ struct RoleTimeline {
 };
 
 struct StepTimeline {
-  double seconds = 0;                ///< when the last role ends
-  std::vector<RoleTimeline> roles;   ///< in the order of the roles
-  size_t busiest = 0;                ///< the first of the roles with the most seconds of compute and optimizer
+  double seconds = 0;               ///< when the last role ends
+  std::vector<RoleTimeline> roles;  ///< in the order of the roles
+  size_t busiest = 0;               ///< the first of the roles with the most seconds of compute and optimizer
   /// Returns the parts of the busiest role. Their sum is `seconds`.
   const StepParts& parts() const { return roles.at(busiest).parts; }
 };

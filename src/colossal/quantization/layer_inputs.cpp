@@ -54,8 +54,7 @@ void InputRecorder::watch(std::set<std::string> weights) {
 
 const LayerInputs& InputRecorder::of(const std::string& weight) const {
   const LayerInputs* inputs = find(weight);
-  require(inputs, "quantization", "no sample reached the layer of ", weight,
-          ": its method calibrates on layer inputs");
+  require(inputs, "quantization", "no sample reached the layer of ", weight, ": its method calibrates on layer inputs");
   return *inputs;
 }
 

@@ -49,8 +49,8 @@ std::string chat_prompt(const ChatRequest& request, const text::ChatTemplate* ch
   }
 }
 
-void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64_t max_length,
-                 const std::string& param, int64_t even_length) {
+void fit_to_room(infer::GenerationOptions& options, int64_t prompt_tokens, int64_t max_length, const std::string& param,
+                 int64_t even_length) {
   if (options.max_tokens == kAsManyAsFit && prompt_tokens <= even_length)
     max_length = std::min(max_length, even_length);
   const int64_t room = max_length - prompt_tokens + 1;  // the model does not read the last token of an answer

@@ -52,11 +52,9 @@ void EmbeddingWork::give_next(Place place) {
   const std::vector<int64_t>& text = place->embedding.texts[index];
   const infer::EmbedOptions& options = embedder_->options();
   place->reading_tokens += static_cast<int64_t>(text.size());
-  const int64_t id = engine_->add({.prompt = text,
-                                   .client = place->embedding.client,
-                                   .pooling = options.pooling,
-                                   .normalizes = options.normalize},
-                                  [this, place](const infer::Event& event) { hear(place, event); });
+  const int64_t id = engine_->add(
+      {.prompt = text, .client = place->embedding.client, .pooling = options.pooling, .normalizes = options.normalize},
+      [this, place](const infer::Event& event) { hear(place, event); });
   place->reading.emplace(id, index);
 }
 

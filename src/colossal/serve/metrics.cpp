@@ -14,7 +14,7 @@ void write_header(std::string& out, const char* name, const char* type, const ch
 
 struct NumberRow {
   const char *name, *type, *help;
-  std::atomic<int64_t> Metrics::*value;
+  std::atomic<int64_t> Metrics::* value;
 };
 
 constexpr NumberRow kNumberRows[] = {
@@ -30,7 +30,7 @@ constexpr NumberRow kNumberRows[] = {
 
 struct HistogramRow {
   const char *name, *help;
-  Histogram Metrics::*value;
+  Histogram Metrics::* value;
 };
 
 constexpr HistogramRow kHistogramRows[] = {

@@ -89,12 +89,11 @@ ToolChoice read_tool_choice(const BodyFields& fields, const ChatRequest& request
 void refuse_format_of_calls(const BodyFields& fields, const ChatRequest& request) {
   if (request.options.json_schema.empty() || request.function_names().empty()) return;
   if (!fields.find("response_format") && request.tool_choice.is_forced()) return;  // replaces the server's default
-  throw http::RequestError(
-      400,
-      concat(R"(response_format must be {"type": "text"} beside tools: got JSON)",
-             fields.find("response_format") ? "" : ", which this server's --json-schema demands",
-             R"(, which is no call; leave one of them out, or send "tool_choice": "none")"),
-      "response_format");
+  throw http::RequestError(400,
+                           concat(R"(response_format must be {"type": "text"} beside tools: got JSON)",
+                                  fields.find("response_format") ? "" : ", which this server's --json-schema demands",
+                                  R"(, which is no call; leave one of them out, or send "tool_choice": "none")"),
+                           "response_format");
 }
 
 void read_chat_logprobs(const BodyFields& fields, infer::GenerationOptions& options) {

@@ -37,11 +37,13 @@ bool starts_with_any(std::string_view name, std::initializer_list<const char*> s
 }
 
 bool is_product(std::string_view name) {
-  return starts_with_any(
-      name, {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm", "aten::mv", "aten::addmv",
-             "aten::dot", "aten::_scaled_mm", "aten::_int_mm", "aten::_grouped_mm", "aten::convolution",
-             "aten::_convolution", "aten::mkldnn_", "aten::thnn_conv", "aten::slow_conv", "aten::_flash_att",
-             "aten::_efficient_att", "aten::_scaled_dot", "mkldnn::_linear"});
+  return starts_with_any(name, {"aten::mm",           "aten::addmm",       "aten::bmm",
+                                "aten::baddbmm",      "aten::_addmm",      "aten::mv",
+                                "aten::addmv",        "aten::dot",         "aten::_scaled_mm",
+                                "aten::_int_mm",      "aten::_grouped_mm", "aten::convolution",
+                                "aten::_convolution", "aten::mkldnn_",     "aten::thnn_conv",
+                                "aten::slow_conv",    "aten::_flash_att",  "aten::_efficient_att",
+                                "aten::_scaled_dot",  "mkldnn::_linear"});
 }
 
 /// Returns true if the operator writes the tensor that it changes without reading it.
@@ -52,14 +54,14 @@ bool only_writes(std::string_view name, std::string_view argument) {
 
 /// Returns true if the operator reads only those elements of its inputs that it writes.
 bool picks(std::string_view name) {
-  return name == "aten::embedding" || name == "aten::index_select" || name == "aten::gather" ||
-         name == "aten::index" || name == "aten::take";
+  return name == "aten::embedding" || name == "aten::index_select" || name == "aten::gather" || name == "aten::index" ||
+         name == "aten::take";
 }
 
 /// Returns true if the operator changes only as many elements as its other inputs have.
 bool places(std::string_view name) {
-  return starts_with_any(name, {"aten::index_add_", "aten::index_copy_", "aten::index_put_", "aten::_index_put_impl_",
-                                "aten::scatter_"});
+  return starts_with_any(
+      name, {"aten::index_add_", "aten::index_copy_", "aten::index_put_", "aten::_index_put_impl_", "aten::scatter_"});
 }
 
 template <class Visit>

@@ -83,7 +83,9 @@ class Optimization {
   /// agreement.
   void end_pass();
   /// Throws errors of the pass so far. Collective if there is an offload store: an agreement.
-  void check_pass() { agree([] {}); }
+  void check_pass() {
+    agree([] {});
+  }
   /// Clips, updates, and counts the step. With `weights` it first divides gradients of weighted losses, made with
   /// loss_scale(weight, losses), by the sum of the weights.
   /// Communication: one all_reduce of [1] over all ranks, with weights as optim::joint_norm_and_sum(); as the optimizer

@@ -53,7 +53,8 @@ QuantizedFormat quantized_format(const json& config, const std::string& path) {
   const json& says = config.at("quantization_config");
   require(says.is_object(), kFormat, path, ": quantization_config must be an object");
   const std::string method = text_of(says, "quant_method", "", path);
-  require(method != "fp8", kFormat, path, ": quant_method must be gptq or awq: got fp8, weights in blocks with scales; "
+  require(method != "fp8", kFormat, path,
+          ": quant_method must be gptq or awq: got fp8, weights in blocks with scales; "
           "convert the folder to bf16 first");
   require(method == "gptq" || method == "awq", kFormat, path, ": quant_method must be gptq or awq: got ",
           printable(method), "; use the folder of the model before quantization");

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/html.h"
 #include "colossal/base/suggest.h"
 #include "colossal/cli/commands.h"
-#include "colossal/base/html.h"
 #include "colossal/report/report_page.h"
 
 namespace colossal::cli {

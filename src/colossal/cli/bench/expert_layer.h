@@ -27,14 +27,14 @@ struct ExpertWorkload {
 
 /// Cost of a forward and a backward pass of the layer. Traffic is the sum over all ranks.
 struct ExpertLayerCost {
-  int64_t remote = 0;  ///< assignments whose expert is on another rank than the token, from chosen_experts()
+  int64_t remote = 0;            ///< assignments whose expert is on another rank than the token, from chosen_experts()
   parallel::NodeRows node_rows;  ///< rows of both hops from chosen_experts(); zeros without nodes
-  int64_t sent = 0;    ///< elements of hidden states and their gradients, in dispatch and combine
-  int64_t counts = 0;  ///< integers: numbers of tokens
-  int64_t sums = 0;    ///< elements of all_reduces: loads and scores for the balance loss
-  int64_t other = 0;   ///< elements of all other calls
-  int64_t calls = 0;   ///< largest number of collectives of a rank
-  double seconds = 0;  ///< time of the slowest rank; median over the rounds
+  int64_t sent = 0;              ///< elements of hidden states and their gradients, in dispatch and combine
+  int64_t counts = 0;            ///< integers: numbers of tokens
+  int64_t sums = 0;              ///< elements of all_reduces: loads and scores for the balance loss
+  int64_t other = 0;             ///< elements of all other calls
+  int64_t calls = 0;             ///< largest number of collectives of a rank
+  double seconds = 0;            ///< time of the slowest rank; median over the rounds
   double expert_load = 0, rank_load = 0;  ///< as the layer reports them (nn::ExpertMetrics)
 };
 

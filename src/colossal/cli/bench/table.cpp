@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "colossal/base/number.h"
 #include "colossal/base/html.h"
+#include "colossal/base/number.h"
 
 namespace colossal::cli {
 namespace {

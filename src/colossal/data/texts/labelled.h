@@ -15,10 +15,10 @@ namespace colossal::data {
 struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int64_t> labels;
-  int64_t classes = 0;                     ///< number of classes; labels are below it
-  std::vector<std::string> names{};        ///< names of the classes, in order; empty = labels are numbers or LABEL_i
-  bool are_unnamed = false;                ///< true = every label is LABEL_i, the name that transformers gives class i
-  std::string fingerprint;                 ///< changes with the file; a checkpoint's data position needs the same
+  int64_t classes = 0;               ///< number of classes; labels are below it
+  std::vector<std::string> names{};  ///< names of the classes, in order; empty = labels are numbers or LABEL_i
+  bool are_unnamed = false;          ///< true = every label is LABEL_i, the name that transformers gives class i
+  std::string fingerprint;           ///< changes with the file; a checkpoint's data position needs the same
   std::vector<std::string> skipped_records{};  ///< notices about skipped lines, for people
 
   /// Numbers the classes by their index in `order`. LABEL_i counts as a name here. If labels are numbers, the function

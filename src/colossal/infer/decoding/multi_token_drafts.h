@@ -37,12 +37,12 @@ class MultiTokenDrafts {
   /// Accepted tokens [first, first + count) of a sequence that the model read in its last step.
   struct Sequence {
     int64_t id;
-    int64_t place;              ///< index of the first one among the tokens of the step
+    int64_t place;  ///< index of the first one among the tokens of the step
     int64_t first, count;
-    bool wants_drafts = false;  ///< true = one token follows them, and drafts follow that token
-    std::vector<int64_t> tokens{};   ///< whole sequence so far, with a token after the accepted ones
-    std::vector<int32_t> blocks{};   ///< with room for entries_for() tokens
-    int64_t max_draft_tokens = 0;    ///< number of draft tokens wanted; 0 = the layers only read
+    bool wants_drafts = false;      ///< true = one token follows them, and drafts follow that token
+    std::vector<int64_t> tokens{};  ///< whole sequence so far, with a token after the accepted ones
+    std::vector<int32_t> blocks{};  ///< with room for entries_for() tokens
+    int64_t max_draft_tokens = 0;   ///< number of draft tokens wanted; 0 = the layers only read
   };
 
   /// Returns the number of multi-token layers of the model; 0 = it cannot write drafts.

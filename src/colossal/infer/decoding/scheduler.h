@@ -225,8 +225,8 @@ class Scheduler {
   std::vector<int64_t> running_;  // ids of the requests that hold blocks, in the order in which they started
   int64_t left_ = 0;              // during next(): number of tokens that the step has room for
   int64_t work_ = 0;              // growth of all counters since a preempted request last preempted to start again
-  int64_t waiting_ = 0;  // without pooled ones
-  int64_t pooled_ = 0;   // number of requests with is_pooled
+  int64_t waiting_ = 0;           // without pooled ones
+  int64_t pooled_ = 0;            // number of requests with is_pooled
   int64_t next_since_ = 0;
   Counts counts_;
 };

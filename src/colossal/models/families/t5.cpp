@@ -325,13 +325,17 @@ ModelShape sized(int64_t hidden, int64_t blocks, int64_t heads, int64_t head_dim
 std::vector<Preset> presets() {
   models::ModelShape tiny = sized(128, 2, 4, 32, 256, false);
   tiny.vocabulary = 257;  // ids of the bytes tokenizer, as in the tiny presets of other families
-  return {
-      {"t5-tiny", tiny},                                       {"t5-small", sized(512, 6, 8, 64, 2048, true)},
-      {"t5-base", sized(768, 12, 12, 64, 3072, true)},         {"t5-large", sized(1024, 24, 16, 64, 4096, true)},
-      {"t5-3b", sized(1024, 24, 32, 128, 16384, true)},        {"t5-11b", sized(1024, 24, 128, 128, 65536, true)},
-      {"t5-v1.1-small", sized(512, 8, 6, 64, 1024, false)},    {"t5-v1.1-base", sized(768, 12, 12, 64, 2048, false)},
-      {"t5-v1.1-large", sized(1024, 24, 16, 64, 2816, false)}, {"t5-v1.1-xl", sized(2048, 24, 32, 64, 5120, false)},
-      {"t5-v1.1-xxl", sized(4096, 24, 64, 64, 10240, false)}};
+  return {{"t5-tiny", tiny},
+          {"t5-small", sized(512, 6, 8, 64, 2048, true)},
+          {"t5-base", sized(768, 12, 12, 64, 3072, true)},
+          {"t5-large", sized(1024, 24, 16, 64, 4096, true)},
+          {"t5-3b", sized(1024, 24, 32, 128, 16384, true)},
+          {"t5-11b", sized(1024, 24, 128, 128, 65536, true)},
+          {"t5-v1.1-small", sized(512, 8, 6, 64, 1024, false)},
+          {"t5-v1.1-base", sized(768, 12, 12, 64, 2048, false)},
+          {"t5-v1.1-large", sized(1024, 24, 16, 64, 2816, false)},
+          {"t5-v1.1-xl", sized(2048, 24, 32, 64, 5120, false)},
+          {"t5-v1.1-xxl", sized(4096, 24, 64, 64, 10240, false)}};
 }
 
 }  // namespace t5

@@ -112,8 +112,8 @@ void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& se
                         const std::vector<int64_t>& lengths) {
   require((pages.has_codes() || tokens.scalar_type() == pages.dtype()) && tokens.device() == pages.v.device(),
           "paged_attention", "pages and tokens must be of one dtype on one device: got ",
-          toString(tokens.scalar_type()), " on ", tokens.device().str(), " and pages of ",
-          toString(pages.dtype()), " on ", pages.v.device().str());
+          toString(tokens.scalar_type()), " on ", tokens.device().str(), " and pages of ", toString(pages.dtype()),
+          " on ", pages.v.device().str());
   require(lengths.size() == sequences.size() && tokens.dim() == 3 && tokens.size(2) == pages.size &&
               std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == tokens.size(0),
           "paged_attention", "tokens must be [T, heads, ", pages.size, "] with a length for each of ", sequences.size(),

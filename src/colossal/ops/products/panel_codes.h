@@ -134,9 +134,8 @@ inline __attribute__((always_inline)) void group_sums(const int32_t* x, int64_t 
   constexpr int64_t kCount = 4;
   for (int64_t k = 0; k < group / 8; k += kCount) {
     Shorts pairs[Rows][Vectors] = {};
-    const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers) __attribute__((always_inline)) {
-      add_pairs(pairs[i][v], codes, numbers);
-    };
+    const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers)
+                         __attribute__((always_inline)) { add_pairs(pairs[i][v], codes, numbers); };
     for_halves<Rows, Vectors>(x + 2 * k * pitch, pitch, w + k * 4 * kOutputs, smaller(kCount, group / 8 - k), add);
 #pragma GCC unroll 12
     for (int i = 0; i < Rows; ++i)
@@ -144,9 +143,8 @@ inline __attribute__((always_inline)) void group_sums(const int32_t* x, int64_t 
       for (int v = 0; v < Vectors; ++v) sums[i][v] += sums_of_pairs(pairs[i][v]);
   }
 #else
-  const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers) __attribute__((always_inline)) {
-    add_products(sums[i][v], codes, numbers);
-  };
+  const auto add = [&](int i, int v, PanelBytes codes, int32_t numbers)
+                       __attribute__((always_inline)) { add_products(sums[i][v], codes, numbers); };
   for_halves<Rows, Vectors>(x, pitch, w, group / 8, add);
 #endif
 }
@@ -168,7 +166,7 @@ inline void codes_part(const PanelProduct& p, int64_t begin, int64_t end, int64_
         for (int v = 0; v < Vectors; ++v) body(totals[i][v], &out.of[row + i][(first + v) * kLanes<float>]);
     }
   };
-  for_totals([](Vec<float> & total, const float* in) __attribute__((always_inline)) { total = load(in, Whole{}); });
+  for_totals([](Vec<float>& total, const float* in) __attribute__((always_inline)) { total = load(in, Whole{}); });
   for (int64_t g = begin; g < end; ++g) {
     const char* w = static_cast<const char*>(p.panel) + g * group_bytes;
     const int32_t* x = static_cast<const int32_t*>(p.block) + g * (p.group / 4) * pitch + row;

@@ -225,7 +225,7 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
       const int64_t ahead = row > 0 ? 0 : at_a_time < p.inputs ? (end - unit) * kOutputs * sizeof(*w) : Number::kAhead;
       numbers_part<Number, decltype(count)::value, decltype(vectors)::value>(
           x + row, rows, w + first * kLanes<float>, end - unit, ahead,
-          reinterpret_cast<float(*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
+          reinterpret_cast<float (*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
     });
   }
   if constexpr (Number::kScales) {

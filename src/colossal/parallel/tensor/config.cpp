@@ -40,8 +40,7 @@ std::vector<TensorConfig> grids(int64_t ranks, bool deep) {
 void TensorConfig::fields(Fields& f) {
   f.integer("size", size, "ranks",
             "number of ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1, 65536);
-  f.choice("mode", mode, mode_names(),
-           "partition of matrices; docs/how-to/choose-a-layout.md says when to use which");
+  f.choice("mode", mode, mode_names(), "partition of matrices; docs/how-to/choose-a-layout.md says when to use which");
   f.integer("depth", depth, "copies", "number of copies of the weights, each with a part of the batch (2.5d)", 1,
             65536);
   f.flag("keep_gathered", keep_gathered,
