@@ -10,7 +10,7 @@
 // A module of one's own whose operators are divided over ranks, too, by a plan that the library finds
 // (auto_parallel/training.h, examples/own_module_auto):
 //
-//   auto training = colossal::auto_parallel(world, *module, loss, {x, y}, config);
+//   auto training = colossal::auto_parallel::initialize(world, *module, loss, {x, y}, config);
 //   training->backward({rows_of_x, rows_of_y});
 //   training->step();
 //

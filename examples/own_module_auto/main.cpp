@@ -49,7 +49,7 @@ void train(colossal::comm::World& world, const colossal::Config& config) {
     return torch::cross_entropy_loss(net->forward(in[0]).to(at::kFloat), in[1]);
   };
   const int64_t parts = config.training.accumulate, rows = config.training.batch_size / parts;
-  const auto training = colossal::auto_parallel(world, *net, loss, spirals(rows, 0), config);
+  const auto training = colossal::auto_parallel::initialize(world, *net, loss, spirals(rows, 0), config);
   const std::string folder = config.run.folder + "/checkpoints";
   const bool is_first = world.rank() == 0;
   if (training->resume(folder) && is_first)

@@ -130,8 +130,8 @@ Course alone(const std::string& name) {
   Course course;
   comm::run_ranks(1, [&](comm::World& world) {
     const Subject subject = subjects().at(name)(0);
-    const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, name + "-alone"));
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0),
+                                                    config_of(1, 1, name + "-alone"));
     course.losses = losses_of(*training, subject, kSteps);
     training->gather();
     course.values = values_of(*subject.module);
@@ -195,8 +195,8 @@ void expect_trains(const Layout& layout, const std::string& plan = "", int64_t z
     run::Config config = config_of(layout.data, layout.tensor, layout.subject);
     config.parallel.plan = plan;
     config.parallel.zero = zero;
-    const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, {.annotate = layout.annotate});
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config,
+                                                    {.annotate = layout.annotate});
     world.traffic().reset();
     Course got{losses_of(*training, subject, kSteps), {}};
     if (zero == 0) expect_traffic(*training, world, kSteps);
@@ -250,7 +250,7 @@ std::string edited_plan(const std::string& name, const std::function<std::string
   comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
     const Subject subject = subjects().at(name)(0);
     const run::Config config = config_of(data, tensor, name + "-edited");
-    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config);
     if (world.rank() != 0) return;
     const plan::Graph graph = plan::read_graph(config.run.folder + "/graph.json");
     std::vector<std::string> strategies;
@@ -300,7 +300,7 @@ TEST(LoadedPlan, RunsAnOperatorOfSeveralResultsOnce) {
       const Subject subject = subjects().at("largest")(0);
       run::Config config = config_of(2, 1, "largest");
       config.parallel.plan = path;
-      const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+      const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config);
       losses_of(*training, subject, steps);
     });
     return called("topk");
@@ -314,8 +314,9 @@ TEST(LoadedPlan, RefusesAnotherMeshWithTheAxis) {
     const Subject subject = subjects().at("mlp")(0);
     run::Config config = config_of(2, 1, "other-mesh");
     config.parallel.plan = path;
-    EXPECT_THAT(colossal::test::thrown_message(
-                    [&] { auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config); }),
+    EXPECT_THAT(colossal::test::thrown_message([&] {
+                  auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config);
+                }),
                 HasSubstr("axis tensor is 2 there and 1 in the run"));
   });
 }
@@ -333,7 +334,7 @@ Course torch_course(const std::string& name, const std::string& resumed_from = "
   Course course;
   comm::run_ranks(1, [&](comm::World& world) {
     const Subject subject = subjects().at(name)(resumed_from.empty() ? 0 : 7);
-    const auto training = initialize(world, *subject.module, config_of(1, 1, name + "-torch"));
+    const auto training = train::initialize(world, *subject.module, config_of(1, 1, name + "-torch"));
     if (!resumed_from.empty()) training->load(resumed_from);
     for (int64_t i = 0; i < steps; ++i) {
       training->zero_grad();
@@ -357,8 +358,8 @@ TEST(AutoTraining, FollowsTorch) {
 void save_half(const std::string& name, int64_t data, int64_t tensor, const std::string& folder) {
   comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
     const Subject subject = subjects().at(name)(0);
-    const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(data, tensor, name + "-half"));
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0),
+                                                    config_of(data, tensor, name + "-half"));
     EXPECT_FALSE(training->resume(folder));
     losses_of(*training, subject, kSteps / 2);
     training->save(folder);
@@ -378,7 +379,7 @@ TEST(AutoTraining, ResumesOnAnotherMesh) {
     comm::run_ranks(2, [&](comm::World& world) {
       const Subject subject = subjects().at(name)(7);
       const auto training =
-          auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 2, "other"));
+          auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 2, "other"));
       EXPECT_TRUE(training->resume(folder));
       EXPECT_EQ(training->steps_done(), kSteps / 2);
       Course got{losses_of(*training, subject, kSteps / 2), {}};
@@ -406,7 +407,7 @@ TEST(AutoTraining, AccumulatesMicroBatches) {
     config.training.accumulate = 2;
     std::vector<at::Tensor> example;
     for (const at::Tensor& input : subject.inputs(0)) example.push_back(input.narrow(0, 0, kRows / 2));
-    const auto training = auto_parallel(world, *subject.module, subject.loss, example, config);
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, example, config);
     Course got;
     for (int64_t step = 0; step < kSteps; ++step) {
       training->zero_grad();
@@ -439,8 +440,8 @@ double planned_seconds(const std::string& name, int64_t data, int64_t tensor) {
   try {
     comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
       const Subject subject = subjects().at(name)(0);
-      const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0),
-                                          config_of(data, tensor, name), {.cluster = cluster_of_bytes()});
+      const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0),
+                                                      config_of(data, tensor, name), {.cluster = cluster_of_bytes()});
       if (world.rank() == 0) seconds = training->plan().seconds;
     });
   } catch (const Error&) {  // data does not divide the rows
@@ -460,8 +461,8 @@ int64_t chosen_replicas(const std::string& name, int64_t ranks) {
     const Subject subject = subjects().at(name)(world.rank());
     run::Config config = config_of(1, 1, name + "-auto");
     config.parallel.automatic = true;
-    const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, {.cluster = cluster_of_bytes()});
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config,
+                                                    {.cluster = cluster_of_bytes()});
     EXPECT_EQ(training->plan().seconds, fastest);
     EXPECT_EQ(training->plan().mesh.ranks(), ranks);
     Course got{losses_of(*training, subject, kSteps), {}};
@@ -495,8 +496,9 @@ TEST_P(BadInputs, ThrowWithTheWayOut) {
     run::Config config = config_of(2, 1, "bad");
     AutoOptions options;
     GetParam().change(config, options);
-    EXPECT_THAT(colossal::test::thrown_message(
-                    [&] { auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config, options); }),
+    EXPECT_THAT(colossal::test::thrown_message([&] {
+                  auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config, options);
+                }),
                 HasSubstr(GetParam().message));
   });
 }
@@ -525,7 +527,7 @@ TEST(AutoTraining, RefusesInputsOfOtherShapesWithBoth) {
   comm::run_ranks(2, [](comm::World& world) {
     const Subject subject = subjects().at("mlp")(0);
     const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(2, 1, "shapes"));
+        auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config_of(2, 1, "shapes"));
     training->zero_grad();
     const std::string message =
         colossal::test::thrown_message([&] { training->backward(subject.inputs(0)); });  // all rows on every rank
@@ -538,7 +540,7 @@ TEST(AutoTraining, RefusesInputsOfOtherDtypes) {
   comm::run_ranks(1, [](comm::World& world) {
     const Subject subject = subjects().at("shared")(0);
     const auto training =
-        auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, "dtypes"));
+        auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, "dtypes"));
     training->zero_grad();
     std::vector<at::Tensor> narrow;
     for (const at::Tensor& input : subject.inputs(0)) narrow.push_back(input.to(at::kInt));
@@ -559,7 +561,7 @@ TEST(AutoTraining, LeavesGraphAndPlanInTheRunFolder) {
   std::filesystem::remove_all(config.run.folder);
   comm::run_ranks(2, [&](comm::World& world) {
     const Subject subject = subjects().at("mlp")(0);
-    const auto training = auto_parallel(world, *subject.module, subject.loss, subject.inputs(0), config);
+    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config);
     const plan::Graph graph = plan::read_graph(config.run.folder + "/graph.json");
     const plan::PlanFile file = plan::read_plan(config.run.folder + "/plan.json", graph);
     ASSERT_EQ(file.strategies.size(), training->plan().strategies.size());

@@ -53,7 +53,7 @@ TEST(HeaderExamples, AutoTraining) {
       return {points.narrow(0, replica * rows, rows), targets.narrow(0, replica * rows, rows)};
     };
     const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-    const auto training = colossal::auto_parallel(world, *net, loss, {points, targets}, config);
+    const auto training = colossal::auto_parallel::initialize(world, *net, loss, {points, targets}, config);
     while (training->steps_done() < config.training.steps) {
       training->zero_grad();
       training->backward(batch_of(training->replica(), training->replicas()));

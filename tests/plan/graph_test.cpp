@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text) {
-  return test::thrown_message([&] { parse_graph(text, "g.json"); });
+  return colossal::test::thrown_message([&] { parse_graph(text, "g.json"); });
 }
 
 std::string with_nodes(const std::string& nodes) {

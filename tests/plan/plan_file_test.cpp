@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text, const Graph& graph) {
-  return test::thrown_message([&] { parse_plan(text, "p.json", graph); });
+  return colossal::test::thrown_message([&] { parse_plan(text, "p.json", graph); });
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

@@ -127,7 +127,9 @@ TEST(PredictionPage, DrawsLimitsNearThePeak) {
 }
 
 TEST(PredictionPage, RefusesOtherNumbersOfRoles) {
-  const auto fault_of = [](const Page& page) { return test::thrown_message([&] { page.text(small_prediction()); }); };
+  const auto fault_of = [](const Page& page) {
+    return colossal::test::thrown_message([&] { page.text(small_prediction()); });
+  };
   Page page;
   page.roles.push_back(small_role());
   EXPECT_THAT(fault_of(page), HasSubstr("1 timelines of 2 roles"));

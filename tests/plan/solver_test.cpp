@@ -78,7 +78,7 @@ TEST(Solve, EqualsTryingAllPlansWithinAnyLimit) {
     EXPECT_NEAR(plan.seconds, best, 1e-9 * best);
     EXPECT_TRUE(plan.is_proven);
   }
-  EXPECT_THAT(test::thrown_message([&] { solve(graph, mesh, links, {.memory = least - 1}); }),
+  EXPECT_THAT(colossal::test::thrown_message([&] { solve(graph, mesh, links, {.memory = least - 1}); }),
               HasSubstr("no plan fits the memory of a rank"));
 }
 
@@ -161,7 +161,7 @@ TEST(Solve, EqualsTryingAllPlansOfRandomGraphs) {
       }
       if (best == kForbidden) {
         ++impossible;
-        EXPECT_THAT(test::thrown_message([&] { solve(graph, mesh, links, {.memory = limit}); }),
+        EXPECT_THAT(colossal::test::thrown_message([&] { solve(graph, mesh, links, {.memory = limit}); }),
                     HasSubstr("no plan fits"));
         continue;
       }
@@ -206,10 +206,11 @@ TEST(Solve, KeepsAnnotatedSpecs) {
   EXPECT_EQ(print_spec(plan.strategies[graph.index_of("fc1")].operands[1], mesh), "[R, tensor]");
   EXPECT_EQ(strategy(plan, graph, "gelu"), "whole");
   EXPECT_FALSE(plan.conversions.empty());
-  EXPECT_THAT(test::thrown_message([&] { solve(graph, mesh, {}, {.annotate = {{"fc1.wight", "[R, R]"}}}); }),
+  EXPECT_THAT(colossal::test::thrown_message([&] { solve(graph, mesh, {}, {.annotate = {{"fc1.wight", "[R, R]"}}}); }),
               HasSubstr("got fc1.wight, did you mean `fc1.weight`?"));
-  EXPECT_THAT(test::thrown_message([&] { solve(graph, mesh, {}, {.annotate = {{"norm.weight", "[tensor]"}}}); }),
-              HasSubstr("got [tensor] for norm.weight; the legal ones are [R]"));
+  EXPECT_THAT(
+      colossal::test::thrown_message([&] { solve(graph, mesh, {}, {.annotate = {{"norm.weight", "[tensor]"}}}); }),
+      HasSubstr("got [tensor] for norm.weight; the legal ones are [R]"));
 }
 
 TEST(Solve, GivesASharedParameterOneSpec) {
@@ -225,9 +226,9 @@ TEST(Solve, GivesASharedParameterOneSpec) {
   const Plan plan = solve(graph, mesh, {}, {.annotate = {{"table", "[tensor, R]"}}});
   EXPECT_EQ(plan.strategies[1].operands[1], plan.strategies[2].operands[1]);
   EXPECT_EQ(plan.parameter_bytes, 512 * 64 * 16 / 4) << "counted once";
-  EXPECT_THAT(
-      test::thrown_message([&] { price_plan(graph, mesh, {}, {"data=dim0", "tensor=in", "tensor=in", "whole"}); }),
-      HasSubstr("nodes that read one parameter must read it under one spec"));
+  EXPECT_THAT(colossal::test::thrown_message(
+                  [&] { price_plan(graph, mesh, {}, {"data=dim0", "tensor=in", "tensor=in", "whole"}); }),
+              HasSubstr("nodes that read one parameter must read it under one spec"));
 }
 
 TEST(Solve, RepeatedBlocksShareAStrategy) {
@@ -260,7 +261,7 @@ TEST(PricePlan, RefusesStrategiesThatANodeDoesNotHave) {
   strategies[0] = strategies[1] = "data=dim0";
   strategies[3] = "tensor=heads";
   EXPECT_THAT(
-      test::thrown_message([&] { price_plan(graph, parse_mesh("data=2"), {}, strategies); }),
+      colossal::test::thrown_message([&] { price_plan(graph, parse_mesh("data=2"), {}, strategies); }),
       HasSubstr("node fc1 has no strategy `tensor=heads` on the mesh data=2,tensor=1; the legal ones are whole; "
                 "data=dim0"));
 }

@@ -17,10 +17,12 @@ using ::testing::HasSubstr;
 TEST(Mesh, ReadsWhatItPrints) {
   EXPECT_EQ(print_mesh(parse_mesh("tensor=4, data=2")), "data=2,tensor=4");
   EXPECT_EQ(parse_mesh("tensor=4").ranks(), 4);
-  EXPECT_THAT(test::thrown_message([] { parse_mesh("tensr=4"); }), HasSubstr("got `tensr=4`, did you mean `tensor`?"));
-  EXPECT_THAT(test::thrown_message([] { parse_mesh("data=0"); }), HasSubstr("must be 1 to 65536: got `data=0`"));
-  EXPECT_THAT(test::thrown_message([] { parse_mesh("data"); }), HasSubstr("got `data`"));
-  EXPECT_THAT(test::thrown_message([] { parse_mesh("data=2,data=2"); }), HasSubstr("got data twice"));
+  EXPECT_THAT(colossal::test::thrown_message([] { parse_mesh("tensr=4"); }),
+              HasSubstr("got `tensr=4`, did you mean `tensor`?"));
+  EXPECT_THAT(colossal::test::thrown_message([] { parse_mesh("data=0"); }),
+              HasSubstr("must be 1 to 65536: got `data=0`"));
+  EXPECT_THAT(colossal::test::thrown_message([] { parse_mesh("data"); }), HasSubstr("got `data`"));
+  EXPECT_THAT(colossal::test::thrown_message([] { parse_mesh("data=2,data=2"); }), HasSubstr("got data twice"));
 }
 
 TEST(Spec, ReadsEveryLegalSpecItPrints) {
@@ -42,11 +44,13 @@ TEST(Spec, CountsLegalSpecs) {
 
 TEST(Spec, RefusesOtherTexts) {
   const Mesh mesh = parse_mesh("data=2,tensor=4");
-  EXPECT_THAT(test::thrown_message([&] { parse_spec("data, R", mesh); }),
+  EXPECT_THAT(colossal::test::thrown_message([&] { parse_spec("data, R", mesh); }),
               HasSubstr("must be a list such as [data, R]"));
-  EXPECT_THAT(test::thrown_message([&] { parse_spec("[dta, R]", mesh); }), HasSubstr("did you mean `data`?"));
-  EXPECT_THAT(test::thrown_message([&] { parse_spec("[tensor+data]", mesh); }), HasSubstr("in the order of the mesh"));
-  EXPECT_THAT(test::thrown_message([&] { parse_spec("[data, data]", mesh); }), HasSubstr("at most one dimension"));
+  EXPECT_THAT(colossal::test::thrown_message([&] { parse_spec("[dta, R]", mesh); }), HasSubstr("did you mean `data`?"));
+  EXPECT_THAT(colossal::test::thrown_message([&] { parse_spec("[tensor+data]", mesh); }),
+              HasSubstr("in the order of the mesh"));
+  EXPECT_THAT(colossal::test::thrown_message([&] { parse_spec("[data, data]", mesh); }),
+              HasSubstr("at most one dimension"));
 }
 
 }  // namespace

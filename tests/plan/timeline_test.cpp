@@ -313,7 +313,7 @@ TEST(Timeline, JoinsNeighbouringWorkOfOnePass) {
 }
 
 std::string error_of(const std::vector<Role>& roles) {
-  return test::thrown_message([&] { simulate(roles); });
+  return colossal::test::thrown_message([&] { simulate(roles); });
 }
 
 TEST(Timeline, RefusesRunsThatDoNotFitTogether) {

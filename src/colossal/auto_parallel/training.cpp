@@ -201,32 +201,27 @@ std::optional<train::Resumed> AutoTraining::resume(const std::string& folder) {
   return resumed;
 }
 
-}  // namespace colossal::auto_parallel
-
-namespace colossal {
-
-std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Module& module,
-                                            const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
-                                            const std::vector<at::Tensor>& inputs, const run::Config& config,
-                                            const AutoOptions& options) {
-  using auto_parallel::ModuleParameter;
+std::unique_ptr<AutoTraining> initialize(comm::World& world, torch::nn::Module& module,
+                                         const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
+                                         const std::vector<at::Tensor>& inputs, const run::Config& config,
+                                         const AutoOptions& options) {
   const comm::PhaseScope phase(world.traffic(), comm::Phase::Setup);
   const auto everyone = train::group_of_all(world);
   train::require_same(*everyone, train::program_inputs());
   train::require_same(*everyone, train::config_inputs(config));
   train::require_same(*everyone, train::module_inputs(train::tensors_of(module)));
-  auto_parallel::check_config(world, config);
+  check_config(world, config);
   const at::Device device = comm::choose_device(config.run.device, world.local_rank());
   const at::ScalarType dtype = config.precision.dtype();
-  std::vector<ModuleParameter> parameters = auto_parallel::take_parameters(module, device, dtype, *everyone);
+  std::vector<ModuleParameter> parameters = take_parameters(module, device, dtype, *everyone);
   std::vector<at::Tensor> example;
   for (const at::Tensor& input : inputs)
     example.push_back(input.to(device, input.is_floating_point() ? dtype : input.scalar_type()));
-  auto_parallel::ModulePlan planned = auto_parallel::plan_module(*everyone, module, loss, example, config, options);
-  const run::Config on_mesh = auto_parallel::config_on(config, planned.plan.mesh);
+  ModulePlan planned = plan_module(*everyone, module, loss, example, config, options);
+  const run::Config on_mesh = config_on(config, planned.plan.mesh);
   on_mesh.validate();
   return std::make_unique<AutoTraining>(
       std::make_unique<AutoTraining::State>(world, module, std::move(planned), std::move(parameters), on_mesh, device));
 }
 
-}  // namespace colossal
+}  // namespace colossal::auto_parallel

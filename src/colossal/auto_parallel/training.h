@@ -1,7 +1,7 @@
 // Training of any torch::nn::Module under a plan: its operators are divided over the axes `data` and `tensor`.
 //
 //   const auto loss = [&](const std::vector<at::Tensor>& in) { return torch::mse_loss(net->forward(in[0]), in[1]); };
-//   const auto training = colossal::auto_parallel(world, *net, loss, {points, targets}, config);
+//   const auto training = colossal::auto_parallel::initialize(world, *net, loss, {points, targets}, config);
 //   while (training->steps_done() < config.training.steps) {
 //     training->zero_grad();
 //     training->backward(batch_of(training->replica(), training->replicas()));   // this replica's rows
@@ -48,7 +48,7 @@ struct AutoOptions {
   std::vector<int64_t> whole_inputs{};  ///< indices of inputs that have no rows: every rank passes all of them
 };
 
-/// One rank of a module in training under a plan. Made by auto_parallel().
+/// One rank of a module in training under a plan. Made by auto_parallel::initialize().
 ///
 /// The module gives the graph, the names and the initial values. Its forward is not called after the trace; the plan's
 /// operators run instead, on this rank's blocks. Its parameters have no memory until gather(). Losses, gradients and
@@ -56,7 +56,7 @@ struct AutoOptions {
 /// eval() are those of the trace.
 class AutoTraining {
  public:
-  /// Use auto_parallel().
+  /// Use auto_parallel::initialize().
   struct State;
   explicit AutoTraining(std::unique_ptr<State> state);
   ~AutoTraining();
@@ -107,13 +107,6 @@ class AutoTraining {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace colossal::auto_parallel
-
-namespace colossal {
-
-using auto_parallel::AutoOptions;
-using auto_parallel::AutoTraining;
-
 /// Traces `loss`, finds a plan for the mesh of [parallel] data and tensor, and prepares training under it. With
 /// [parallel] auto every mesh of the ranks is tried. Reads [parallel] data, tensor, zero and plan, [precision],
 /// [memory] without recompute, [optimizer], [training] and [run] of `config`.
@@ -128,9 +121,16 @@ using auto_parallel::AutoTraining;
 /// Errors, the same on all ranks: pipeline, sequence or expert parallelism, a tensor mode other than 1d, fp8,
 ///         recomputation; operators that cannot be traced; an annotation of an unknown name, with the nearest, or with
 ///         a spec that no strategy has, with the legal ones; a plan file of another graph or mesh; no plan that fits.
-std::unique_ptr<AutoTraining> auto_parallel(comm::World& world, torch::nn::Module& module,
-                                            const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
-                                            const std::vector<at::Tensor>& inputs, const run::Config& config,
-                                            const AutoOptions& options = {});
+std::unique_ptr<AutoTraining> initialize(comm::World& world, torch::nn::Module& module,
+                                         const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss,
+                                         const std::vector<at::Tensor>& inputs, const run::Config& config,
+                                         const AutoOptions& options = {});
+
+}  // namespace colossal::auto_parallel
+
+namespace colossal {
+
+using auto_parallel::AutoOptions;
+using auto_parallel::AutoTraining;
 
 }  // namespace colossal

@@ -25,7 +25,8 @@ int print_usage(std::FILE* to, const std::string& program, int status) {
   return status;
 }
 
-/// Checks the config. auto_parallel(), which the module may use, takes parallel.plan and checks it against its graph.
+/// Checks the config. auto_parallel::initialize(), which the module may use, takes parallel.plan and checks it against
+/// its graph.
 void check_module_config(const run::Config& config) {
   run::Config checked = config;
   checked.parallel.plan.clear();

@@ -27,7 +27,7 @@ struct ParallelConfig {
   double max_gathered_mib = 0;    ///< limit on gathered parameters in MiB; 0 = the chunk in use and the next one only
   std::string compress = "none";  ///< format of gradients sent between replicas; "none" = uncompressed
   double chunk_mib = 25;          ///< size of a chunk of parameters in MiB
-  std::string plan;               ///< plan.json that auto_parallel() applies; "" = it finds one
+  std::string plan;               ///< plan.json that auto_parallel::initialize() applies; "" = it finds one
   void fields(Fields& f);
   int64_t ranks() const { return pipeline.size * copies() * tensor.size; }
   /// Returns the number of replicas that read other rows of the batch: data x expert. The ranks of "expert" hold other

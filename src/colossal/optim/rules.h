@@ -77,7 +77,8 @@ RuleMaker make_lars;
 /// Communication: two all_reduces of doubles per step among all ranks: n + m for each matrix [n, m], and 2 * tensors.
 RuleMaker make_adafactor;
 
-/// CAME (Luo et al., arXiv:2307.02047) over shards: Adafactor's memory with a measure of how far updates can be trusted.
+/// CAME (Luo et al., arXiv:2307.02047) over shards: the memory of Adafactor, and a measure of how far updates can be
+/// trusted.
 ///
 /// Algorithm 2 of the paper, with betas b1, b2, b3:
 ///
