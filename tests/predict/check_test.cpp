@@ -19,6 +19,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/profile.h"
+#include "colossal/predict/step.h"
 #include "colossal/run/objective.h"
 #include "support/parity.h"
 #include "support/temporary_folder.h"

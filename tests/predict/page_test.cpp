@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "colossal/predict/step.h"
 #include "support/parity.h"
 
 namespace colossal::predict::page_test {

@@ -5,6 +5,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
@@ -35,12 +36,6 @@ struct StoredManifest {
   }
 };
 
-std::string joined(const std::vector<int64_t>& values) {
-  std::string text;
-  for (int64_t value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
-  return text;
-}
-
 at::ScalarType dtype_named(const std::string& name) {
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i)
     if (name == c10::toString(static_cast<at::ScalarType>(i))) return static_cast<at::ScalarType>(i);
@@ -51,12 +46,12 @@ void check_inside(const Box& box, const std::vector<int64_t>& shape, const std::
   bool inside = box.start.size() == shape.size() && box.size.size() == shape.size();
   for (size_t d = 0; inside && d < shape.size(); ++d)
     inside = box.size[d] > 0 && box.start[d] <= shape[d] && box.size[d] <= shape[d] - box.start[d];
-  require(inside, "checkpoint", "a block of ", printable(name), " is outside its shape [", joined(shape), "]");
+  require(inside, "checkpoint", "a block of ", printable(name), " is outside its shape [", join(shape, ","), "]");
 }
 
 }  // namespace
 
-std::string block_name(const std::string& tensor, const Box& box) { return tensor + "@" + joined(box.start); }
+std::string block_name(const std::string& tensor, const Box& box) { return tensor + "@" + join(box.start, ","); }
 
 std::string shard_name(int rank) {
   const std::string digits = std::to_string(rank);
@@ -92,8 +87,8 @@ void Manifest::add(const BlockRow& row) {
   const StoredTensor described{dtype_named(row.dtype), row.shape, {}};
   StoredTensor& tensor = tensors.try_emplace(row.name, described).first->second;
   require(tensor.dtype == described.dtype && tensor.shape == described.shape, "checkpoint", "ranks disagree on ",
-          printable(row.name), ": ", tensor.dtype, " [", joined(tensor.shape), "] and ", described.dtype, " [",
-          joined(described.shape), "]");
+          printable(row.name), ": ", tensor.dtype, " [", join(tensor.shape, ","), "] and ", described.dtype, " [",
+          join(described.shape, ","), "]");
   const Box box{row.start, row.size};
   check_inside(box, tensor.shape, row.name);
   tensor.blocks.push_back({row.rank, box, row.checksum});

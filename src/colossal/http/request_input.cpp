@@ -178,7 +178,6 @@ void RequestInput::end() { state_->parser.reset(); }
 bool RequestInput::has_header() const { return state_->parser && state_->parser->is_header_done(); }
 bool RequestInput::is_complete() const { return state_->parser && state_->parser->is_done(); }
 bool RequestInput::is_http_1_0() const { return state_->parser && state_->parser->is_http_1_0; }
-bool RequestInput::is_chunked() const { return state_->parser && state_->parser->chunked(); }
 bool RequestInput::keeps_alive() const { return state_->parser && state_->parser->keep_alive(); }
 bool RequestInput::is_head() const { return state_->parser && state_->parser->request.method == "HEAD"; }
 Request& RequestInput::request() { return state_->parser->request; }

@@ -60,7 +60,6 @@ class RequestInput {
   bool has_header() const;
   bool is_complete() const;
   bool is_http_1_0() const;
-  bool is_chunked() const;
   bool keeps_alive() const;  ///< the client wants to send further requests
   bool is_head() const;      ///< the method is HEAD
   // With one:

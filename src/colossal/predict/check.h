@@ -19,7 +19,7 @@
 #include "colossal/comm/traffic.h"
 #include "colossal/comm/world.h"
 #include "colossal/plan/prediction.h"
-#include "colossal/predict/step.h"
+#include "colossal/predict/roles.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
 

@@ -9,7 +9,7 @@
 #include "colossal/plan/cluster.h"
 #include "colossal/plan/failures.h"
 #include "colossal/plan/prediction.h"
-#include "colossal/predict/step.h"
+#include "colossal/predict/roles.h"
 #include "colossal/run/config.h"
 
 namespace colossal::predict {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "colossal/plan/cluster.h"
-#include "colossal/predict/step.h"
 #include "colossal/run/config.h"
 #include "colossal/train/run_models.h"
 

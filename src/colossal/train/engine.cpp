@@ -13,7 +13,6 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
@@ -28,7 +27,6 @@
 #include "colossal/train/captured_pass.h"
 #include "colossal/train/model_optimizers.h"
 #include "colossal/train/optimization.h"
-#include "colossal/train/placed_model.h"
 #include "colossal/train/step_reports.h"
 
 namespace colossal::train {

@@ -19,7 +19,6 @@
 #include "colossal/memory/device_meter.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/products/matmul.h"
-#include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/run_records.h"

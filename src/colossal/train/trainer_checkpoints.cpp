@@ -7,6 +7,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
@@ -52,15 +53,15 @@ nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, c
 
 /// Returns the names of the models of both lists that have other weights in `now` than in `saved`, joined; "" if none.
 std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved) {
-  std::string changed;
+  std::vector<std::string> changed;
   for (const nlohmann::json& before : saved)
     for (const nlohmann::json& one : now) {
       if (one.at("name") != before.at("name")) continue;
       const bool is_same = one.at("checksum") == before.at("checksum") &&
                            (one.at("checksum") != "" || one.at("from") == before.at("from"));
-      if (!is_same) changed += concat(changed.empty() ? "" : ", ", one.at("name").get<std::string>());
+      if (!is_same) changed.push_back(one.at("name").get<std::string>());
     }
-  return changed;
+  return join(changed);
 }
 
 /// Returns a line for the log: "teacher: gpt2 of 859008 parameters from gpt2-tiny, frozen, 3.3 MiB over all ranks".
