@@ -27,7 +27,7 @@ enum class Reduce { Sum, Max, Min };
 const char* to_string(Reduce op);
 
 /// A request of one rank to a group. It refers to the caller's tensors and row counts, which must stay valid for as
-/// long as the Call is used. Code that needs them for longer makes a KeptCall (backends/kept_call.h). The member of
+/// long as the Call is used. Code that needs them for longer makes a KeptCall (backends/worker.h). The member of
 /// Group with the same name documents each collective.
 struct Call {
   Collective collective = Collective::Barrier;

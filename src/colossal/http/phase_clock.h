@@ -1,4 +1,4 @@
-// When a connection must do something although nothing arrives.
+// When a connection must do something although nothing arrives, and the answer to a request that is late.
 #pragma once
 #include <algorithm>
 #include <chrono>

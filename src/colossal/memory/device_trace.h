@@ -1,6 +1,7 @@
-// Traces the device memory that a step needs in addition to its model data, at each moment of the step, and gathers
-// chunks within what it leaves. It is measured in one step and known in the next. The method is the runtime tracer of
-// Gemini and PatrickStar (Fang et al. 2022, arXiv:2108.05818); here a moment ends when the chunk in use changes.
+// Traces the device memory that a step needs in addition to its model data, at each moment of the step. It is measured
+// in one step and known in the next, and a policy gathers chunks within what it leaves. The method is the runtime
+// tracer of Gemini and PatrickStar (Fang et al. 2022, arXiv:2108.05818); here a moment ends when the chunk in use
+// changes.
 //
 //   auto trace = std::make_shared<memory::DeviceTrace>(memory::make_device_meter(device));
 //   memory::ChunkStore store(parameters, mesh, options,

@@ -40,8 +40,7 @@ void set_ranks(run::Config& config, int64_t ranks);
 /// Resolves run.device = "auto" to the device of the profile: "cpu" if ranks share it, else "cuda". A recorded step
 /// makes the choices of that device.
 void set_device(run::Config& config, const plan::Profile& profile);
-/// Returns the cluster on which `ranks` ranks run. On a shared device without a network, all ranks are in one
-/// node.
+/// Returns the cluster on which `ranks` ranks run. On a shared device without a network, all ranks are in one node.
 /// Errors: those of plan::Cluster.
 plan::Cluster cluster_of(int64_t ranks, const plan::Profile& profile);
 

@@ -39,8 +39,7 @@ struct MemoryNeed {
 ///
 /// No communication. Memory and time: as building a model without values, milliseconds for a hundred layers.
 /// Errors: as initialize() for the config and its models, except a wrong number of ranks. "model": a model of more than
-/// 2^53
-///         elements.
+///         2^53 elements.
 std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank);
 
 /// The size of one model of a run.

@@ -43,9 +43,8 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOp
                      const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own = {});
 
 /// Checks the budgets of `memory` for the optimizer of that name: memory.host, for all ranks of a machine together, and
-/// memory.device. Errors
-/// ("memory"): a budget that is too small, with the smallest that works. The same on all ranks with the same `needs`
-/// and the same number of ranks on their machine.
+/// memory.device. Errors ("memory"): a budget that is too small, with the smallest that works. The same on all ranks
+/// with the same `needs` and the same number of ranks on their machine.
 void check_budgets(const TierNeeds& needs, const run::MemoryConfig& memory, const std::string& optimizer,
                    int ranks_here);
 

@@ -36,8 +36,8 @@ class SignalQueue {
 };
 
 /// Gives the controlling terminal of this process to the process group of a rank, as a shell does for a job. The
-/// terminal's foreground process group reads what the user types and gets the signals of Ctrl-C and
-/// Ctrl-Z. The caller blocks SIGTTOU. Without a terminal all functions do nothing.
+/// terminal's foreground process group reads what the user types and gets the signals of Ctrl-C and Ctrl-Z. The caller
+/// blocks SIGTTOU. Without a terminal all functions do nothing.
 class Foreground {
  public:
   Foreground();
