@@ -319,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Refusals,
     testing::Values(Refusal{"tensor", [](run::Config& c) { c.parallel.tensor.size = 2; },
                             "got tensor 2, pipeline 1, sequence 1, expert 1; set all to 1 and use parallel.data with "
-                            "parallel.zero, or train with colossal::auto_parallel"},
+                            "parallel.zero, or train with auto_parallel::initialize()"},
                     Refusal{"pipeline", [](run::Config& c) { c.parallel.pipeline.size = 2; },
                             "got tensor 1, pipeline 2, sequence 1, expert 1; set all to 1 and use parallel.data"},
                     Refusal{"sequence", [](run::Config& c) { c.parallel.sequence.size = 2; },

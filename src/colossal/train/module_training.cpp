@@ -25,14 +25,16 @@ using comm::PhaseScope;
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
-  require(!p.automatic, "parallel",
-          "auto needs a plan of the module's operators: got auto = true; train with colossal::auto_parallel, or set "
-          "parallel.data and leave auto and ranks out");
-  require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1 && p.expert.size == 1, "parallel",
-          "a user-defined module supports data parallelism and ZeRO only: got tensor ", p.tensor.size, ", pipeline ",
-          p.pipeline.size, ", sequence ", p.sequence.size, ", expert ", p.expert.size,
-          "; set all to 1 and use parallel.data with parallel.zero",
-          p.tensor.size > 1 ? ", or train with colossal::auto_parallel, which divides operators over tensor, too" : "");
+  require(
+      !p.automatic, "parallel",
+      "auto needs a plan of the module's operators: got auto = true; train with auto_parallel::initialize(), or set "
+      "parallel.data and leave auto and ranks out");
+  require(
+      p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1 && p.expert.size == 1, "parallel",
+      "a user-defined module supports data parallelism and ZeRO only: got tensor ", p.tensor.size, ", pipeline ",
+      p.pipeline.size, ", sequence ", p.sequence.size, ", expert ", p.expert.size,
+      "; set all to 1 and use parallel.data with parallel.zero",
+      p.tensor.size > 1 ? ", or train with auto_parallel::initialize(), which divides operators over tensor, too" : "");
   require(config.precision.mode != "fp8", "precision",
           "mode fp8 needs this library's linear layers, which a user-defined module does not have; set precision.mode "
           "= \"bf16\"");
