@@ -9,6 +9,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/number.h"
 
 namespace colossal {
@@ -159,9 +160,7 @@ struct TypeName {
 std::string type_of(const Field& field) {
   if (field.is_bytes) return "bytes";
   if (field.is_json) return "JSON";
-  std::string list;
-  for (const auto& choice : field.choices) list += (list.empty() ? "one of " : ", ") + choice;
-  return list.empty() ? std::visit(TypeName(), field.value) : list;
+  return field.choices.empty() ? std::visit(TypeName(), field.value) : "one of " + join(field.choices);
 }
 
 std::string range_of(const Field& field) {

@@ -8,6 +8,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/number.h"
 #include "colossal/base/suggest.h"
 
@@ -212,17 +213,10 @@ class Reader : public Fields {
     const auto* text = std::get_if<std::string>(&entry.value);
     if (text == nullptr && !entry.raw) return wrong_type(key, entry, "text in quotes");
     const std::string& value = text != nullptr ? *text : *entry.raw;
-    if (!field.choices.empty()) {
-      bool allowed = false;
-      std::string list;
-      for (const auto& choice : field.choices) {
-        allowed = allowed || choice == value;
-        list += (list.empty() ? "" : ", ") + choice;
-      }
-      if (!allowed) {
-        const std::string hint = did_you_mean(value, field.choices);
-        return complain(entry, concat("`", key, "` must be one of ", list, ": got ", FoundText()(value), hint));
-      }
+    const std::vector<std::string>& known = field.choices;
+    if (!known.empty() && std::find(known.begin(), known.end(), value) == known.end()) {
+      const std::string hint = did_you_mean(value, known);
+      return complain(entry, concat("`", key, "` must be one of ", join(known), ": got ", FoundText()(value), hint));
     }
     target = value;
   }

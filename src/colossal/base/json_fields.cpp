@@ -9,6 +9,8 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/base/suggest.h"
 
@@ -86,11 +88,9 @@ class ValueReader : public Fields {
     }
     expect(value.is_string(), field.name, "a string", value);
     const std::string text = value.template get<std::string>();
-    bool is_choice = field.choices.empty();
-    std::string choices;
-    for (const std::string& choice : field.choices)
-      is_choice |= choice == text, choices += (choices.empty() ? "one of " : ", ") + choice;
-    expect(is_choice, field.name, choices.c_str(), value);
+    const std::vector<std::string>& known = field.choices;
+    const bool is_choice = known.empty() || std::find(known.begin(), known.end(), text) != known.end();
+    expect(is_choice, field.name, ("one of " + join(known)).c_str(), value);
     target = text;
   }
 
@@ -259,7 +259,7 @@ class JsonWriter : public Fields {
   }
   static ordered_json value_of(const Field& field, const std::string& text) {
     if (!field.is_json) return text;
-    return text.empty() ? ordered_json() : ordered_json::parse(text);
+    return text.empty() ? ordered_json() : parse_ordered_json(text, field.name, "config");
   }
   static ordered_json value_of(const Field& field, double number) {
     if (field.is_count && is_exact_integer(number)) return static_cast<int64_t>(number);
