@@ -118,7 +118,7 @@ void keys(FolderKeys& k, ModelShape& s, FalconSizes& own) {
   else
     k.optional("num_kv_heads", s.kv_heads, s.heads);
   k.optional("ffn_hidden_size", s.ffn, s.ffn);
-  k.optional("max_position_embeddings", s.positions, s.positions);
+  k.optional("max_position_embeddings", s.positions, 2048);
   k.optional("layer_norm_epsilon", s.norm_epsilon, 1e-5);
   k.optional("hidden_dropout", s.dropout, 0.0);
   k.written("attention_dropout", 0.0);

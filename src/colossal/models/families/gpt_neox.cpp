@@ -91,7 +91,7 @@ void keys(FolderKeys& k, ModelShape& s, NeoxSizes& own) {
   k.required("num_attention_heads", s.heads);
   if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
   k.required("intermediate_size", s.ffn);
-  k.optional("max_position_embeddings", s.positions, s.positions);
+  k.optional("max_position_embeddings", s.positions, 2048);
   k.optional("layer_norm_eps", s.norm_epsilon, 1e-5);
   k.optional("hidden_dropout", s.dropout, 0.0);
   k.written("attention_dropout", 0.0);

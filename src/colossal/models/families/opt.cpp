@@ -93,7 +93,7 @@ void keys(FolderKeys& k, ModelShape& s, OptSizes& own) {
   k.required("hidden_size", s.hidden);
   k.required("num_hidden_layers", s.layers);
   k.required("num_attention_heads", s.heads);
-  if (k.reads()) s = gpt_layout(s.vocabulary, s.hidden, s.layers, s.heads);
+  if (k.reads()) s = sized(s.vocabulary, s.hidden, s.layers, s.heads);
   k.required("ffn_dim", s.ffn);
   k.required("max_position_embeddings", s.positions);
   k.optional("dropout", s.dropout, 0.1);
