@@ -7,7 +7,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/cli/plan.h"
@@ -103,9 +103,7 @@ ResultJson json_of(const Strategy& strategy, const Mesh& mesh) {
           {"calls", json_of(strategy.calls, mesh)}};
 }
 
-void print_json(const ResultJson& object) {
-  std::printf("%s\n", object.dump(-1, ' ', false, ResultJson::error_handler_t::replace).c_str());
-}
+void print_json(const ResultJson& object) { std::printf("%s\n", json_line(object).c_str()); }
 
 /// Warns once of each operator without strategies.
 void warn_unknown(const Graph& graph) {

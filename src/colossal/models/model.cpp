@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/expert_choice.h"
@@ -35,9 +36,7 @@ std::string name_of(const Model& model, int64_t index) {
 }
 
 std::string state_names(const Model& model) {
-  std::string names;
-  for (const State& state : model.states) names += concat(names.empty() ? "`" : ", `", state.name, "`");
-  return names;
+  return join(model.states, ", ", [](const State& state) { return concat("`", state.name, "`"); });
 }
 
 [[noreturn]] void refuse_unwritten(const Model& model, int state, const std::string& part) {

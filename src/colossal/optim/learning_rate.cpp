@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/optim/config.h"
 #include "colossal/optim/unused_keys.h"
 
@@ -80,8 +81,7 @@ const ScheduleRow& row_of(const ScheduleConfig& config) {
 }
 
 void check_milestones(const ScheduleConfig& c, double warmup) {
-  std::string text;
-  for (const double m : c.milestones) text += concat(text.empty() ? "" : ", ", m);
+  const std::string text = join(c.milestones);
   const bool rises = std::adjacent_find(c.milestones.begin(), c.milestones.end(),
                                         [](double a, double b) { return a >= b; }) == c.milestones.end();
   require(!c.milestones.empty() && rises, "optimizer", "schedule.milestones must rise: got [", text,

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
@@ -212,10 +213,6 @@ std::string print_graph(const Graph& graph) {
 
 void write_graph(const Graph& graph, const std::string& path) { write_file(path, print_graph(graph)); }
 
-std::string print_shape(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
+std::string print_shape(const std::vector<int64_t>& shape) { return "[" + join(shape) + "]"; }
 
 }  // namespace colossal::plan

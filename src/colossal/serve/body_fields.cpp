@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::serve {
@@ -19,10 +20,7 @@ std::string bounds_of(int64_t low, int64_t high) {
 }  // namespace
 
 void refuse(const std::string& param, const std::string& rule, const ordered_json& got) {
-  throw http::RequestError(400,
-                           concat(param, " must be ", rule, ": got ",
-                                  printable(got.dump(-1, ' ', false, ordered_json::error_handler_t::replace))),
-                           param);
+  throw http::RequestError(400, concat(param, " must be ", rule, ": got ", printable(json_line(got))), param);
 }
 
 int64_t integer_of(const ordered_json& value, const std::string& param, int64_t low, int64_t high) {
@@ -37,9 +35,7 @@ int64_t integer_of(const ordered_json& value, const std::string& param, int64_t 
 BodyFields::BodyFields(const ordered_json& object, std::string path) : object_(object), path_(std::move(path)) {
   if (object_.is_object()) return;
   if (!path_.empty()) refuse(path_, "an object", object_);
-  throw http::RequestError(400,
-                           concat("the body must be an object: got ",
-                                  printable(object_.dump(-1, ' ', false, ordered_json::error_handler_t::replace))));
+  throw http::RequestError(400, concat("the body must be an object: got ", printable(json_line(object_))));
 }
 
 const ordered_json* BodyFields::find(const char* name) const {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/seed.h"
 #include "colossal/http/client.h"
 
@@ -38,7 +38,7 @@ std::string error_message_of(const LoadJson& answer) {
   for (const LoadJson* text :
        {member_of(error, "message"), error, member_of(&answer, "message"), member_of(&answer, "detail")})
     if (std::string message = text_or_empty(text); !message.empty()) return message;
-  return error ? error->dump(-1, ' ', false, LoadJson::error_handler_t::replace) : "";
+  return error ? json_line(*error) : "";
 }
 
 std::string shown_body(const std::string& body) {

@@ -143,7 +143,7 @@ std::string PromptAnswers::line_of(const Answer& answer, const PromptLine& line)
   if (answer.finish_reason == FinishReason::Failed) object["error"] = answer.error;
   if (line.options.logprobs >= 0) object["logprobs"] = answer.log_probabilities;
   if (line.options.prompt_logprobs >= 0) object["prompt_logprobs"] = answer.prompt_log_probabilities;
-  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return json_line(object);
 }
 
 void PromptAnswers::run(const std::function<void(const std::string& line)>& emit) {
