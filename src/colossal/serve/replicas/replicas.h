@@ -32,7 +32,8 @@ class PrefixHasher {
   comm::HashKey key_;
 };
 
-/// A bounded set of blocks. The least recently used ones are dropped first; of one prefix, the last ones.
+/// The blocks of prompts that a replica was sent, a bounded set. The least recently used ones are dropped first; of one
+/// prefix, the last ones.
 /// Memory: about 100 bytes per block. Thread safety: none.
 class SentPrefixes {
  public:
