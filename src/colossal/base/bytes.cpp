@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 #include "colossal/base/number.h"
 

@@ -5,14 +5,12 @@
 //   write_file(path, encode(layout));                                 // every rank reads it
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "colossal/base/fields.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/world.h"
-#include "colossal/models/shape.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"

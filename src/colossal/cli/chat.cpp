@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/cli/chat_options.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/generation_flags.h"

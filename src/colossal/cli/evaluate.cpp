@@ -6,7 +6,6 @@
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"
-#include "colossal/text/unicode.h"
 
 namespace colossal::cli {
 namespace {

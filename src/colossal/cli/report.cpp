@@ -1,7 +1,6 @@
 #include "colossal/report/report.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/shape.h"

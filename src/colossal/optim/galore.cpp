@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "colossal/base/error.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/optim/factored.h"
 #include "colossal/optim/owner_computes.h"

@@ -1,7 +1,6 @@
 #include "colossal/plan/profile.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "colossal/base/collective.h"
 #include "colossal/base/config.h"

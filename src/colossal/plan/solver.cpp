@@ -6,7 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
-#include "colossal/base/suggest.h"
 #include "colossal/plan/choice_solver.h"
 #include "colossal/plan/plan_problem.h"
 

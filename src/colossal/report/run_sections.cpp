@@ -1,6 +1,5 @@
 #include "colossal/report/run_sections.h"
 
-#include <algorithm>
 #include <cmath>
 #include <ctime>
 

@@ -1,7 +1,6 @@
 #include "colossal/schedule/forward_only.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace colossal::schedule {

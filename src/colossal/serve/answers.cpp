@@ -1,7 +1,6 @@
 #include "colossal/serve/answers.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <utility>
 

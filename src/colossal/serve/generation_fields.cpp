@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"

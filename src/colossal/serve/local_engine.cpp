@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/base/foreign_error.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/run_folder.h"

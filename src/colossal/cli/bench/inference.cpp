@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "colossal/base/bytes.h"
-#include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/number.h"

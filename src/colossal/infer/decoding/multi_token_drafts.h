@@ -12,7 +12,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/built_in.h"
 #include "colossal/models/transformer_block.h"
