@@ -226,7 +226,7 @@ class StoredReader : public ValueReader<Json> {
   }
   bool has(const char* name, bool has_value) override {
     const Json* value = member(name, "", this->presence());
-    return value ? !value->is_null() : !open_.back().value && has_value;
+    return value ? !value->is_null() : has_value;
   }
   void enter_item(size_t index) override {
     const Json* list = open_.back().value;
