@@ -3,6 +3,7 @@
 #include "colossal/base/error.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/tokenizers/written_sections.h"
 
 namespace colossal::text {
 
@@ -22,33 +23,13 @@ TokenizerFiles files_of_bytes() {
   using nlohmann::json;
   json ids = json::object();
   for (int byte = 0; byte < 256; ++byte) ids[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
-  const json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
-  const json end{{"id", ByteTokenizer::kEnd},
-                 {"content", ByteTokenizer::kEndSpelling},
-                 {"single_word", false},
-                 {"lstrip", false},
-                 {"rstrip", false},
-                 {"normalized", false},
-                 {"special", true}};
-  const json model{{"type", "BPE"},
-                   {"dropout", nullptr},
-                   {"unk_token", nullptr},
-                   {"continuing_subword_prefix", nullptr},
-                   {"end_of_word_suffix", nullptr},
-                   {"fuse_unk", false},
-                   {"byte_fallback", false},
-                   {"ignore_merges", false},
-                   {"vocab", ids},
-                   {"merges", json::array()}};
-  return {.tokenizer = {{"version", "1.0"},
-                        {"truncation", nullptr},
-                        {"padding", nullptr},
-                        {"added_tokens", json::array({end})},
-                        {"normalizer", nullptr},
-                        {"pre_tokenizer", bytes},
-                        {"post_processor", nullptr},
-                        {"decoder", bytes},
-                        {"model", model}},
+  const json bytes = byte_level_section(false);
+  TokenizerSections<json> sections{.model = bpe_section("", "", "", ids, json::array()),
+                                   .pre_tokenizer = bytes,
+                                   .decoder = bytes,
+                                   .added_tokens = json::array()};
+  sections.added_tokens.emplace_back(added_token(ByteTokenizer::kEnd, ByteTokenizer::kEndSpelling));
+  return {.tokenizer = std::move(sections).to_json(TokenizerSections<json>::head()),
           // A null stops readers from guessing that the end token also begins a text.
           .config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                      {"eos_token", ByteTokenizer::kEndSpelling},

@@ -86,8 +86,7 @@ TokenChange word_piece(const json& section) {
 }
 
 TokenChange metaspace(const json& section) {
-  const auto scheme = value_or<std::string>(section, "prepend_scheme",
-                                            value_or(section, "add_prefix_space", true) ? "always" : "never");
+  const std::string scheme = prepend_scheme_of(section);
   return [mark = value_or<std::string>(section, "replacement", kMetaspace), strips = scheme != "never"](
              std::string& token, bool is_first, bool) { token = replaced(token, mark, is_first && strips ? "" : " "); };
 }
@@ -113,8 +112,9 @@ TokenChange change_of(const std::string& type, const json& section) {
     };
   }
   if (type == "Replace") {
-    return [pattern = pattern_of(section), content = section.at("content").get<std::string>()](
-               std::string& token, bool, bool) { token = with_replaced(token, pattern, content); };
+    return [pattern = pattern_of(section), content = content_of(section)](std::string& token, bool, bool) {
+      token = with_replaced(token, pattern, content);
+    };
   }
   if (type == "WordPiece") return word_piece(section);
   if (type == "Metaspace") return metaspace(section);

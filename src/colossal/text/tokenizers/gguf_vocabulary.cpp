@@ -6,17 +6,20 @@
 #include <set>
 #include <unordered_map>
 
+#include "colossal/base/base64.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/gguf_words.h"
 #include "colossal/text/tokenizers/normalizer.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/tokenizers/written_sections.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::text {
 namespace {
 
 using nlohmann::json;
+using Sections = TokenizerSections<json>;
 
 constexpr size_t kMaxPieceBytes = 1024;  // bounds the cost: every split of a piece is looked up
 
@@ -38,20 +41,20 @@ class Reader {
 
   TokenizerFiles files() const {
     const std::string model = file_.text(key("model"));
-    TokenizerFiles files;
+    Sections sections;
     if (model == "gpt2") {
-      files.tokenizer = byte_level();
+      sections = byte_level();
     } else if (model == "llama") {
-      files.tokenizer = sentence_piece();
+      sections = sentence_piece();
     } else if (model == "bert") {
-      files.tokenizer = word_piece();
+      sections = word_piece();
     } else if (model == "t5") {
-      files.tokenizer = unigram();
+      sections = unigram();
     } else {
       check(false, "model must be gpt2, llama, bert or t5: got ", printable(model));
     }
-    files.config = config();
-    return files;
+    sections.added_tokens = added_tokens();
+    return {std::move(sections).to_json(), config()};
   }
 
  private:
@@ -97,30 +100,28 @@ class Reader {
     json single = json::array(), pair = json::array(), special = json::object();
     const auto put = [&](json& list, int64_t token, int type) {
       if (token < 0) return;
-      list.push_back({{"SpecialToken", {{"id", tokens_[token]}, {"type_id", type}}}});
+      list.push_back(template_token(tokens_[token], type));
       special[tokens_[token]] = {{"id", tokens_[token]}, {"ids", {token}}, {"tokens", {tokens_[token]}}};
     };
-    const auto text = [](const char* name, int type) { return json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
-    put(single, begin, 0), single.push_back(text("A", 0)), put(single, end, 0);
-    put(pair, begin, 0), pair.push_back(text("A", 0)), put(pair, end, 0);
-    put(pair, begin, 1), pair.push_back(text("B", 1)), put(pair, end, 1);
+    put(single, begin, 0), single.push_back(template_text("A", 0)), put(single, end, 0);
+    put(pair, begin, 0), pair.push_back(template_text("A", 0)), put(pair, end, 0);
+    put(pair, begin, 1), pair.push_back(template_text("B", 1)), put(pair, end, 1);
     return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", special}};
   }
 
-  json byte_level() const {
+  Sections byte_level() const {
     // The key `pre` is required, because without it llama.cpp uses a pattern that belongs to no vocabulary. That
     // pattern splits GPT-NeoX's words wrongly.
     check(file_.has(key("pre")), "pre is missing, so the pre-tokenizer is unknown; name a tokenizer with --tokenizer");
     const GgufWords& words = gguf_words(file_.text(key("pre")), file_.path());
-    return {{"model",
-             {{"type", "BPE"},
-              {"vocab", vocabulary()},
-              {"merges", file_.texts(key("merges"))},
-              {"ignore_merges", words.ignores_merges}}},
-            {"pre_tokenizer", pre_tokenizer_of(words)},
-            {"post_processor", around(id("bos_token_id"), id("eos_token_id"), words.adds_begin, false)},
-            {"decoder", {{"type", "ByteLevel"}}},
-            {"added_tokens", added_tokens()}};
+    return {.model = {{"type", "BPE"},
+                      {"vocab", vocabulary()},
+                      {"merges", file_.texts(key("merges"))},
+                      {"ignore_merges", words.ignores_merges}},
+            .normalizer = Sections::left_out(),
+            .pre_tokenizer = pre_tokenizer_of(words),
+            .post_processor = around(id("bos_token_id"), id("eos_token_id"), words.adds_begin, false),
+            .decoder = {{"type", "ByteLevel"}}};
   }
 
   std::vector<double> scores() const {
@@ -153,33 +154,28 @@ class Reader {
     return merges;
   }
 
-  json sentence_piece() const {
+  Sections sentence_piece() const {
     const bool prefix = file_.integer(key("add_space_prefix"), 1) != 0;
     const int64_t unknown = std::max<int64_t>(0, id("unknown_token_id"));
     check(!tokens_.empty(), "tokens must not be empty");
-    json normalizers = json::array(), decoders = json::array();
+    json normalizers = json::array();
     if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kMetaspace}});
-    normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMetaspace}});
-    decoders.push_back({{"type", "Replace"}, {"pattern", {{"String", kMetaspace}}}, {"content", " "}});
-    decoders.push_back({{"type", "ByteFallback"}});
-    decoders.push_back({{"type", "Fuse"}});
-    if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    return {{"model",
-             {{"type", "BPE"},
-              {"vocab", vocabulary()},
-              {"merges", merges()},
-              {"unk_token", tokens_[unknown]},
-              {"fuse_unk", true},
-              {"byte_fallback", has_all_bytes()}}},
-            {"normalizer", {{"type", "Sequence"}, {"normalizers", normalizers}}},
-            {"post_processor", around(id("bos_token_id"), id("eos_token_id"), true, false)},
-            {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
-            {"added_tokens", added_tokens()}};
+    normalizers.push_back(replace_section("String", " ", kMetaspace));
+    return {.model = {{"type", "BPE"},
+                      {"vocab", vocabulary()},
+                      {"merges", merges()},
+                      {"unk_token", tokens_[unknown]},
+                      {"fuse_unk", true},
+                      {"byte_fallback", has_all_bytes()}},
+            .normalizer = {{"type", "Sequence"}, {"normalizers", normalizers}},
+            .pre_tokenizer = Sections::left_out(),
+            .post_processor = around(id("bos_token_id"), id("eos_token_id"), true, false),
+            .decoder = pieces_decoder(prefix)};
   }
 
   /// Returns the WordPiece tokenizer. It respells the tokens, because the file marks those that start a word and
   /// tokenizer.json those that continue one ("##").
-  json word_piece() const {
+  Sections word_piece() const {
     json ids = json::object();
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const std::string& token = tokens_[i];
@@ -192,16 +188,15 @@ class Reader {
     }
     const int64_t unknown = id("unknown_token_id");
     check(unknown >= 0, "unknown_token_id is missing");
-    return {{"model", {{"type", "WordPiece"}, {"vocab", ids}, {"unk_token", tokens_[unknown]}}},
-            {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}}},
-            {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-            {"post_processor", around(first_id("cls_token_id", "bos_token_id"),
-                                      first_id("seperator_token_id", "eos_token_id"), true, true)},
-            {"decoder", {{"type", "WordPiece"}}},
-            {"added_tokens", added_tokens()}};
+    return {.model = {{"type", "WordPiece"}, {"vocab", ids}, {"unk_token", tokens_[unknown]}},
+            .normalizer = {{"type", "BertNormalizer"}, {"lowercase", true}},
+            .pre_tokenizer = {{"type", "BertPreTokenizer"}},
+            .post_processor = around(first_id("cls_token_id", "bos_token_id"),
+                                     first_id("seperator_token_id", "eos_token_id"), true, true),
+            .decoder = {{"type", "WordPiece"}}};
   }
 
-  json unigram() const {
+  Sections unigram() const {
     json vocabulary = json::array();
     const std::vector<double> scores = this->scores();
     for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -212,39 +207,22 @@ class Reader {
     if (file_.has(key("precompiled_charsmap"))) {
       std::string bytes;
       for (const int64_t byte : file_.integers(key("precompiled_charsmap"))) bytes += static_cast<char>(byte);
-      normalizer = {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(bytes)}};
+      normalizer = {{"type", "Precompiled"}, {"precompiled_charsmap", base64(bytes)}};
     }
     const bool prefix = file_.integer(key("add_space_prefix"), 1) != 0;
-    const json space{{"type", "Metaspace"},
-                     {"replacement", kMetaspace},
-                     {"prepend_scheme", prefix ? "always" : "never"},
-                     {"split", true}};
+    const json space = metaspace_section(prefix ? "always" : "never", true);
     json cut = space;
     if (file_.integer(key("remove_extra_whitespaces"), 0) != 0)
       cut = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, space}}};
     const int64_t unknown = id("unknown_token_id");
-    return {{"model",
-             {{"type", "Unigram"},
-              {"vocab", vocabulary},
-              {"unk_id", unknown >= 0 ? json(unknown) : json()},
-              {"byte_fallback", has_all_bytes()}}},
-            {"normalizer", normalizer},
-            {"pre_tokenizer", cut},
-            {"post_processor", around(id("bos_token_id"), id("eos_token_id"), false, true)},
-            {"decoder", space},
-            {"added_tokens", added_tokens()}};
-  }
-
-  static std::string to_base64(const std::string& bytes) {
-    static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (size_t at = 0; at < bytes.size(); at += 3) {
-      uint32_t bits = 0;
-      const size_t count = std::min<size_t>(3, bytes.size() - at);
-      for (size_t i = 0; i < 3; ++i) bits = bits << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0);
-      for (size_t i = 0; i < 4; ++i) text += i <= count ? kLetters[bits >> (18 - 6 * i) & 63] : '=';
-    }
-    return text;
+    return {.model = {{"type", "Unigram"},
+                      {"vocab", vocabulary},
+                      {"unk_id", unknown >= 0 ? json(unknown) : json()},
+                      {"byte_fallback", has_all_bytes()}},
+            .normalizer = normalizer,
+            .pre_tokenizer = cut,
+            .post_processor = around(id("bos_token_id"), id("eos_token_id"), false, true),
+            .decoder = space};
   }
 
   json config() const {

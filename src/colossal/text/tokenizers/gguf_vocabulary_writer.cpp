@@ -89,7 +89,7 @@ std::vector<Row> rows_of(const json& tokenizer) {
   }
   const auto unknown = value_or<std::string>(model, "unk_token", "");
   for (const json& added : value_or(tokenizer, "added_tokens", json::array())) {
-    const auto text = added.at("content").get<std::string>();
+    const auto text = content_of(added);
     const json& known = model["vocab"].value(text, added.at("id"));
     put(text, known.get<int64_t>(),
         text == unknown                     ? kIsUnknown

@@ -1,6 +1,7 @@
 #include "colossal/text/tokenizers/gguf_words.h"
 
 #include <cstring>
+#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
@@ -45,14 +46,11 @@ const std::vector<GgufWords>& table() {
   return rows;
 }
 
-/// Returns the pattern of a step that is a Split by a regular expression that keeps all text; null for other steps.
-const std::string* pattern_of_step(const json& step) {
-  if (type_of(step) != "Split" || value_or(step, "invert", false)) return nullptr;
-  if (value_or<std::string>(step, "behavior", "") != "Isolated") return nullptr;
-  const auto pattern = step.find("pattern");
-  return pattern != step.end() && pattern->is_object() && pattern->contains("Regex")
-             ? (*pattern)["Regex"].get_ptr<const std::string*>()
-             : nullptr;
+/// Returns the pattern of a step that is a Split by a regular expression that keeps all text; no value for other steps.
+std::optional<std::string> pattern_of_step(const json& step) {
+  if (type_of(step) != "Split" || value_or(step, "invert", false)) return std::nullopt;
+  if (value_or<std::string>(step, "behavior", "") != "Isolated") return std::nullopt;
+  return pattern_text(step, "Regex");
 }
 
 /// Returns the patterns by which a pre_tokenizer splits; GPT-2's own if a ByteLevel uses it. Empty if it has another
@@ -62,9 +60,9 @@ std::vector<std::string> patterns_of(const json& section) {
   const json steps = type_of(section) == "Sequence" ? section.at("pretokenizers") : json::array({section});
   for (size_t i = 0; i < steps.size(); ++i) {
     const json& step = steps[i];
-    if (const std::string* pattern = pattern_of_step(step)) {
+    if (const auto pattern = pattern_of_step(step)) {
       patterns.push_back(*pattern);
-    } else if (type_of(step) == "ByteLevel" && i + 1 == steps.size() && !value_or(step, "add_prefix_space", true)) {
+    } else if (type_of(step) == "ByteLevel" && i + 1 == steps.size() && !adds_prefix_space(step)) {
       if (value_or(step, "use_regex", true)) patterns.emplace_back(kGpt2Words);
     } else if (type_of(step) == "Digits" && value_or(step, "individual_digits", false)) {
       patterns.emplace_back(kNumberPattern);

@@ -45,13 +45,14 @@ struct Added {
 Added parse_added(const json& list, const WordModel& model, const Normalizer& normalizer) {
   Added added{Vocabulary(model.vocabulary().ids().size() + list.size()), {}, {}, {}};
   for (const json& row : list) {
-    const auto content = row.at("content").get<std::string>();
+    const std::string content = content_of(row);
     require(!content.empty(), "tokenizer", "an added token must have content: ", row.dump());
-    require(row.at("id").is_number_integer(), "tokenizer",
+    const json& id = row.at("id");
+    require(id.is_number_integer(), "tokenizer",
             "the id of an added token must be a whole number: ", printable(row.dump()));
     // As in the package, a token that the model has keeps the model's id.
     const int32_t known = model.vocabulary().id_of(content);
-    added.ids.add(content, known >= 0 ? known : row["id"].get<int64_t>());
+    added.ids.add(content, known >= 0 ? known : id.get<int64_t>());
     AddedToken token{.content = content,
                      .id = added.ids.id_of(content),
                      .is_special = value_or(row, "special", false),

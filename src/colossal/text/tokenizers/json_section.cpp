@@ -18,10 +18,16 @@ std::array<int8_t, 256> values_of_digits() {
 
 }  // namespace
 
+std::optional<std::string> pattern_text(const nlohmann::json& section, const char* kind) {
+  const auto pattern = section.find("pattern");
+  if (pattern == section.end() || !pattern->is_object()) return std::nullopt;
+  const auto text = pattern->find(kind);
+  return text == pattern->end() ? std::nullopt : std::optional(text->get<std::string>());
+}
+
 Regex pattern_of(const nlohmann::json& section) {
-  const nlohmann::json& pattern = section.at("pattern");
-  if (pattern.is_object() && pattern.contains("Regex")) return Regex(pattern["Regex"].get<std::string>());
-  const auto text = pattern.at("String").get<std::string>();
+  if (const auto regex = pattern_text(section, "Regex")) return Regex(*regex);
+  const auto text = section.at("pattern").at("String").get<std::string>();
   require(!text.empty(), "tokenizer", "the pattern of a ", type_of(section), " must not be empty");
   return Regex::of_string(text);
 }

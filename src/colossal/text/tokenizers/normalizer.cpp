@@ -245,13 +245,11 @@ void Normalizer::add(const json& section) {
       if (!result.text.empty()) result.text = prefix + result.text;
     });
   } else if (type == "Replace") {
-    const auto content = section.at("content").get<std::string>();
-    const json& pattern = section.at("pattern");
-    if (pattern.is_object() && pattern.contains("String") && !pattern["String"].get<std::string>().empty() &&
-        !content.empty()) {
-      steps_.push_back([from = pattern["String"].get<std::string>(), content](Result& result) {
-        result.text = replaced(result.text, from, content);
-      });
+    const std::string content = content_of(section);
+    const auto pattern = pattern_text(section, "String");
+    if (pattern && !pattern->empty() && !content.empty()) {
+      steps_.push_back(
+          [from = *pattern, content](Result& result) { result.text = replaced(result.text, from, content); });
     } else {
       steps_.push_back([regex = pattern_of(section), content](Result& result) { replace(result, regex, content); });
     }

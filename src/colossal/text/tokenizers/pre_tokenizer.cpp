@@ -179,12 +179,12 @@ void PreTokenizer::add(const json& section) {
   } else if (type == "Metaspace") {
     add_metaspace(section);
   } else if (type == "Split") {
-    const json& pattern = section.at("pattern");
+    const auto regex = pattern_text(section, "Regex");
     const Behavior behavior = behavior_of(section);
     const bool invert = value_or(section, "invert", false);
     const bool plain = behavior == Behavior::Isolated || (behavior == Behavior::Removed && invert);
-    const auto known = pattern.is_object() && pattern.contains("Regex") && plain
-                           ? WordScanner::of(pattern["Regex"].get<std::string>(), Dialect::Oniguruma)
+    const auto known = regex && plain
+                           ? WordScanner::of(*regex, Dialect::Oniguruma)
                            : std::nullopt;  // the scanner's patterns match every character, so there is no text between
                                             // matches
     steps_.push_back(known ? Step(scan(*known)) : Step(split(pattern_of(section), behavior, invert)));
@@ -217,7 +217,7 @@ void PreTokenizer::add_byte_level(const json& section) {
   // If the text is already spelled in the alphabet, spelling it again gives other words than the bytes of the text.
   if (byte_level_) bytes_wanted_ = false;
   byte_level_ = true;
-  if (value_or(section, "add_prefix_space", true)) {
+  if (adds_prefix_space(section)) {
     steps_.push_back([](const Word& word, Words& out) {
       const bool has_space = word.text[0] == ' ';
       out.list.push_back({has_space ? word.text : keep(" " + std::string(word.text), out), word.at_start});
@@ -235,8 +235,7 @@ void PreTokenizer::add_metaspace(const json& section) {
   const auto mark = value_or<std::string>(section, "replacement", kMetaspace);
   require(!mark.empty() && first_code_point(mark).length == mark.size(), "tokenizer",
           "the replacement of a Metaspace must be one character: got ", mark);
-  const auto scheme = value_or<std::string>(section, "prepend_scheme",
-                                            value_or(section, "add_prefix_space", true) ? "always" : "never");
+  const std::string scheme = prepend_scheme_of(section);
   require(scheme == "always" || scheme == "first" || scheme == "never", "tokenizer", "the prepend_scheme ", scheme,
           " is not supported, only always, first, never");
   steps_.push_back([=](const Word& word, Words& out) {
@@ -260,12 +259,11 @@ void PreTokenizer::find_scanner(const json& section) {
     const json& one = sequence ? list[0] : section;
     if (!value_or(one, "use_regex", true)) scanner_ = std::nullopt;
   } else if (list.size() == 2 && type_of(list[0]) == "Split" && !value_or(list[1], "use_regex", true)) {
-    const json& pattern = list[0].at("pattern");
+    const auto regex = pattern_text(list[0], "Regex");
     const Behavior behavior = behavior_of(list[0]);
     const bool plain =
         behavior == Behavior::Isolated || (behavior == Behavior::Removed && value_or(list[0], "invert", false));
-    if (plain && pattern.is_object() && pattern.contains("Regex"))
-      scanner_ = WordScanner::of(pattern["Regex"].get<std::string>(), Dialect::Oniguruma);
+    if (plain && regex) scanner_ = WordScanner::of(*regex, Dialect::Oniguruma);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/tokenizers/written_sections.h"
 
 namespace colossal::text {
 namespace {
@@ -225,29 +226,25 @@ void for_sections(json& section, const char* type, Visit visit) {
       for (json& part : *list) for_sections(part, type, visit);
 }
 
-json metaspace(const char* scheme) {
-  return {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", scheme}, {"split", false}};
-}
+/// The flags that a file implies if no key of tokenizer_config.json is applied; no value = it does not say.
+struct FileFlags {
+  bool prefix_space = false, lower_case = false;
+  std::optional<bool> strip_accents, chinese_chars;
+};
 
-/// Returns the flags that the file implies if no key of tokenizer_config.json is applied.
-std::map<std::string, bool> flags_of_file(const json& tokenizer) {
-  std::map<std::string, bool> flags{{"add_prefix_space", false}, {"do_lower_case", false}};
+FileFlags flags_of_file(const json& tokenizer) {
+  FileFlags flags;
   for (const char* key : {"pre_tokenizer", "normalizer"}) {
     json section = tokenizer.value(key, json());
-    for_sections(section, "ByteLevel",
-                 [&](json& at) { flags["add_prefix_space"] |= value_or(at, "add_prefix_space", true); });
-    for_sections(section, "Prepend", [&](json&) { flags["add_prefix_space"] = true; });
-    for_sections(section, "Metaspace", [&](json& at) {
-      const bool otherwise = value_or(at, "add_prefix_space", true);
-      flags["add_prefix_space"] |=
-          value_or<std::string>(at, "prepend_scheme", otherwise ? "always" : "never") != "never";
-    });
-    for_sections(section, "Lowercase", [&](json&) { flags["do_lower_case"] = true; });
-    for_sections(section, "StripAccents", [&](json&) { flags["strip_accents"] = true; });
+    for_sections(section, "ByteLevel", [&](json& at) { flags.prefix_space |= adds_prefix_space(at); });
+    for_sections(section, "Prepend", [&](json&) { flags.prefix_space = true; });
+    for_sections(section, "Metaspace", [&](json& at) { flags.prefix_space |= prepend_scheme_of(at) != "never"; });
+    for_sections(section, "Lowercase", [&](json&) { flags.lower_case = true; });
+    for_sections(section, "StripAccents", [&](json&) { flags.strip_accents = true; });
     for_sections(section, "BertNormalizer", [&](json& at) {
-      flags["do_lower_case"] |= value_or(at, "lowercase", true);
-      flags["strip_accents"] = value_or(at, "strip_accents", flags["do_lower_case"]);
-      flags["tokenize_chinese_chars"] = value_or(at, "handle_chinese_chars", true);
+      flags.lower_case |= value_or(at, "lowercase", true);
+      flags.strip_accents = value_or(at, "strip_accents", flags.lower_case);
+      flags.chinese_chars = value_or(at, "handle_chinese_chars", true);
     });
   }
   return flags;
@@ -275,12 +272,7 @@ class ClassReader {
       case Change::None:
         return;
       case Change::Bert:
-        tokenizer_["normalizer"] = {{"type", "BertNormalizer"},
-                                    {"clean_text", true},
-                                    {"handle_chinese_chars", flag("tokenize_chinese_chars").value_or(true)},
-                                    {"strip_accents", nullptr},
-                                    {"lowercase", flag("do_lower_case").value_or(true)}};
-        if (const auto strips = flag("strip_accents")) tokenizer_["normalizer"]["strip_accents"] = *strips;
+        tokenizer_["normalizer"] = bert();
         return;
       case Change::GptNeoX:
         tokenizer_["post_processor"] = nullptr;
@@ -292,6 +284,12 @@ class ClassReader {
       case Change::Unknown:
         return refuse_contradictions();
     }
+  }
+
+  json bert() const {
+    const std::optional<bool> strips = flag("strip_accents");
+    return bert_normalizer(flag("do_lower_case").value_or(true), strips ? json(*strips) : json(),
+                           flag("tokenize_chinese_chars").value_or(true));
   }
 
   void set_prefix_space() {
@@ -309,24 +307,25 @@ class ClassReader {
   void cut_as_llama() {
     const bool prefix = flag("add_prefix_space").value_or(true);
     tokenizer_["normalizer"] = nullptr;
-    tokenizer_["pre_tokenizer"] = metaspace(!prefix ? "never" : flag("legacy").value_or(false) ? "always" : "first");
-    json decoders = {{{"type", "Replace"}, {"pattern", {{"String", "\xE2\x96\x81"}}}, {"content", " "}},
-                     {{"type", "ByteFallback"}},
-                     {{"type", "Fuse"}}};
-    if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    tokenizer_["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+    tokenizer_["pre_tokenizer"] = metaspace_section(!prefix                          ? "never"
+                                                    : flag("legacy").value_or(false) ? "always"
+                                                                                     : "first",
+                                                    false);
+    tokenizer_["decoder"] = pieces_decoder(prefix);
   }
 
   void refuse_contradictions() {
-    const std::map<std::string, bool> own = flags_of_file(tokenizer_);
-    for (const char* key : {"add_prefix_space", "do_lower_case", "strip_accents", "tokenize_chinese_chars"}) {
+    const auto check = [&](const char* key, std::optional<bool> own) {
       const std::optional<bool> wanted = flag(key);
-      const auto found = own.find(key);
-      if (!wanted || found == own.end()) continue;
-      require(*wanted == found->second, "tokenizer", key, " in tokenizer_config.json must equal that of ", file_,
-              ", because its tokenizer_class is unknown: got ", *wanted ? "true" : "false",
+      require(!wanted || !own || *wanted == *own, "tokenizer", key, " in tokenizer_config.json must equal that of ",
+              file_, ", because its tokenizer_class is unknown: got ", wanted.value_or(false) ? "true" : "false",
               "; change the file, or remove the key");
-    }
+    };
+    const FileFlags own = flags_of_file(tokenizer_);
+    check("add_prefix_space", own.prefix_space);
+    check("do_lower_case", own.lower_case);
+    check("strip_accents", own.strip_accents);
+    check("tokenize_chinese_chars", own.chinese_chars);
   }
 
   /// Returns the id that the file gives a token, or else the next new id.
@@ -347,8 +346,9 @@ class ClassReader {
     }
     next_id_ = static_cast<int64_t>(ids_.size());
     for (const json& token : tokenizer_["added_tokens"]) {
-      ids_.emplace(token.at("content").get<std::string>(), token.at("id").get<int64_t>());
-      next_id_ = std::max(next_id_, token.at("id").get<int64_t>() + 1);
+      const auto id = token.at("id").get<int64_t>();
+      ids_.emplace(content_of(token), id);
+      next_id_ = std::max(next_id_, id + 1);
     }
   }
 
@@ -368,23 +368,23 @@ class ClassReader {
     std::set<std::string> contents = named_tokens();
     for (const auto& [id, token] : listed) {
       take(id, *token);
-      contents.insert(token->at("content").get<std::string>());
+      contents.insert(content_of(*token));
     }
     if (class_.change == Change::None || class_.change == Change::Unknown) return;
     for (const json& token : tokenizer_["added_tokens"])  // these classes drop all other added tokens
-      require(contents.count(token["content"].get<std::string>()) > 0, "tokenizer", "the added token ",
-              printable(token["content"].get<std::string>()), " of ", file_,
+      require(contents.count(content_of(token)) > 0, "tokenizer", "the added token ", printable(content_of(token)),
+              " of ", file_,
               " must be in added_tokens_decoder of tokenizer_config.json too; add it there, or remove that key");
   }
 
   void take(int64_t id, const json& token) {
-    const auto content = token.at("content").get<std::string>();
+    const std::string content = content_of(token);
     const int64_t own = id_of(content);
     require(id == own, "tokenizer", "added_tokens_decoder in tokenizer_config.json must give ", printable(content),
             " its id in ", file_, ", ", own, ": got ", id);
     json& list = tokenizer_["added_tokens"];
     const auto known =
-        std::find_if(list.begin(), list.end(), [&](const json& other) { return other["content"] == content; });
+        std::find_if(list.begin(), list.end(), [&](const json& other) { return content_of(other) == content; });
     json& entry = known == list.end() ? list.emplace_back(json::object()) : *known;
     entry = token;
     entry["id"] = id;

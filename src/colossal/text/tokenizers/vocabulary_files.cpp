@@ -8,20 +8,17 @@
 #include "colossal/base/json_file.h"
 #include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
+#include "colossal/text/tokenizers/written_sections.h"
 
 namespace colossal::text {
 namespace {
 
 using nlohmann::json;
 
-json special(const std::string& content, const json& id) {
-  return {{"content", content}, {"id", id}, {"special", true}};
-}
-
 /// Returns the content of a token that tokenizer_config.json names, as a string or an object.
 std::string named(const json& config, const char* key, const char* otherwise) {
   const json token = config.value(key, json());
-  return token.is_object() ? token.at("content").get<std::string>() : value_or<std::string>(config, key, otherwise);
+  return token.is_object() ? content_of(token) : value_or<std::string>(config, key, otherwise);
 }
 
 /// Returns true if the tokenizer puts RoBERTa's special tokens around texts.
@@ -47,11 +44,10 @@ json post_processor(const std::string& folder, const json& config, const json& v
     return {{"type", "RobertaProcessing"}, {"sep", token("sep_token", "</s>")}, {"cls", token("cls_token", "<s>")}};
   if (!value_or(config, "add_bos_token", false)) return nullptr;
   const json begin = token("bos_token", "<|endoftext|>");
-  const auto special = [&](int type) { return json{{"SpecialToken", {{"id", begin[0]}, {"type_id", type}}}}; };
-  const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
+  const auto special = [&](int type) { return template_token(begin[0].get<std::string>(), type); };
   return {{"type", "TemplateProcessing"},
-          {"single", {special(0), text("A", 0)}},
-          {"pair", {special(0), text("A", 0), special(1), text("B", 1)}},
+          {"single", {special(0), template_text("A", 0)}},
+          {"pair", {special(0), template_text("A", 0), special(1), template_text("B", 1)}},
           {"special_tokens", {{begin[0].get<std::string>(), {{"ids", {begin[1]}}}}}}};
 }
 
@@ -67,12 +63,14 @@ json from_vocabulary_and_merges(const std::string& folder, const json& config) {
   const json vocabulary = read_json_object(folder + "/vocab.json", "tokenizer", {.bytes = kMaxTokenizerBytes});
   json added = json::array();
   for (const char* token : {"<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"})
-    if (vocabulary.contains(token)) added.push_back(special(token, vocabulary[token]));
-  return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", value_or(config, "add_prefix_space", false)}}},
-          {"post_processor", post_processor(folder, config, vocabulary)},
-          {"decoder", {{"type", "ByteLevel"}}},
-          {"added_tokens", added}};
+    if (vocabulary.contains(token)) added.emplace_back(added_token(vocabulary[token], token));
+  TokenizerSections<json> sections{
+      .model = {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}},
+      .pre_tokenizer = {{"type", "ByteLevel"}, {"add_prefix_space", value_or(config, "add_prefix_space", false)}},
+      .post_processor = post_processor(folder, config, vocabulary),
+      .decoder = {{"type", "ByteLevel"}},
+      .added_tokens = added};
+  return std::move(sections).to_json();
 }
 
 json from_vocabulary_text(const std::string& file, const json& config) {
@@ -84,21 +82,18 @@ json from_vocabulary_text(const std::string& file, const json& config) {
     vocabulary[line] = id;
   }
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
-    if (vocabulary.contains(token)) added.push_back(special(token, vocabulary[token]));
-  const bool lower = config.value("do_lower_case", true);
-  json tokenizer = {{"model", {{"type", "WordPiece"}, {"vocab", vocabulary}, {"unk_token", "[UNK]"}}},
-                    {"normalizer",
-                     {{"type", "BertNormalizer"},
-                      {"lowercase", lower},
-                      {"strip_accents", config.value("strip_accents", json())},
-                      {"handle_chinese_chars", config.value("tokenize_chinese_chars", true)}}},
-                    {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                    {"decoder", {{"type", "WordPiece"}}},
-                    {"added_tokens", added}};
+    if (vocabulary.contains(token)) added.emplace_back(added_token(vocabulary[token], token));
+  TokenizerSections<json> sections{
+      .model = {{"type", "WordPiece"}, {"vocab", vocabulary}, {"unk_token", "[UNK]"}},
+      .normalizer = bert_normalizer(config.value("do_lower_case", true), config.value("strip_accents", json()),
+                                    config.value("tokenize_chinese_chars", true)),
+      .pre_tokenizer = {{"type", "BertPreTokenizer"}},
+      .decoder = {{"type", "WordPiece"}},
+      .added_tokens = added};
+  const auto token = [&](const char* name) { return json{name, vocabulary[name]}; };
   if (vocabulary.contains("[CLS]") && vocabulary.contains("[SEP]"))
-    tokenizer["post_processor"] = {
-        {"type", "BertProcessing"}, {"cls", {"[CLS]", vocabulary["[CLS]"]}}, {"sep", {"[SEP]", vocabulary["[SEP]"]}}};
-  return tokenizer;
+    sections.post_processor = {{"type", "BertProcessing"}, {"cls", token("[CLS]")}, {"sep", token("[SEP]")}};
+  return std::move(sections).to_json();
 }
 
 }  // namespace colossal::text

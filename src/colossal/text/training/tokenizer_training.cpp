@@ -21,18 +21,18 @@ using nlohmann::ordered_json;
 
 constexpr char kUsualUnknown[] = "<unk>";  // unknown token of unigram models
 
-json usual_sections(const std::string& kind) {
+/// Returns the normalizer, pre_tokenizer and decoder.
+TokenizerSections<json> usual_sections(const std::string& kind) {
   if (kind == "bpe") {
-    const json byte_level{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-    return {{"normalizer", nullptr}, {"pre_tokenizer", byte_level}, {"decoder", byte_level}};
+    const json byte_level = byte_level_section(true);
+    return {.pre_tokenizer = byte_level, .decoder = byte_level};
   }
-  const json one_space{{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", " "}};
-  const json metaspace{
-      {"type", "Metaspace"}, {"replacement", kMetaspace}, {"prepend_scheme", "always"}, {"split", true}};
-  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}, {{"type", "NFKC"}}, one_space}}}},
-          {"pre_tokenizer", metaspace},
-          {"decoder", metaspace}};
+  const json metaspace = metaspace_section("always", true);
+  return {
+      .normalizer = {{"type", "Sequence"},
+                     {"normalizers", {{{"type", "Nmt"}}, {{"type", "NFKC"}}, replace_section("Regex", " {2,}", " ")}}},
+      .pre_tokenizer = metaspace,
+      .decoder = metaspace};
 }
 
 /// Checks all options that can be checked before the first text is read.
@@ -49,11 +49,10 @@ TokenizerTraining checked(TokenizerTraining training) {
   return training;
 }
 
-json sections_of(const TokenizerTraining& training) {
+TokenizerSections<json> sections_of(const TokenizerTraining& training) {
   if (training.like.is_null()) return usual_sections(training.kind);
-  json sections;
-  for (const char* key : {"normalizer", "pre_tokenizer", "decoder", "model"})
-    sections[key] = training.like.value(key, json());
+  TokenizerSections<json> sections;
+  sections.each([&](const char* name, json& section) { section = training.like.value(name, json()); });
   return sections;
 }
 
@@ -73,16 +72,14 @@ std::string unknown_of(const json& model) {
   return value_or<std::string>(model, "unk_token", "");
 }
 
-ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json() : ordered_json(text); }
-
 }  // namespace
 
 TokenizerTrainer::TokenizerTrainer(TokenizerTraining training) : training_(checked(std::move(training))) {
   try {
     sections_ = sections_of(training_);
-    counter_.emplace(sections_["normalizer"], sections_["pre_tokenizer"], training_.threads);
-    const Decoder check(sections_["decoder"]);  // fails here if the learned tokenizer could not decode
-    unknown_ = unknown_of(sections_.value("model", json()));
+    counter_.emplace(sections_.normalizer, sections_.pre_tokenizer, training_.threads);
+    const Decoder check(sections_.decoder);  // fails here if the learned tokenizer could not decode
+    unknown_ = unknown_of(sections_.model);
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat("the tokenizer `like` must be a tokenizer.json: ", printable(error.what())));
   }
@@ -93,12 +90,12 @@ TokenizerTrainer::TokenizerTrainer(TokenizerTraining training) : training_(check
 }
 
 ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const {
-  const json model = sections_.value("model", json::object());
+  const json& model = sections_.model;
   const auto of_model = [&](const char* key) {
     return model.is_object() ? value_or<std::string>(model, key, "") : std::string();
   };
-  const Normalizer normalizer(sections_["normalizer"]);
-  const PreTokenizer pre_tokenizer(sections_["pre_tokenizer"], Spelling::Bytes, normalizer.is_byte_level());
+  const Normalizer normalizer(sections_.normalizer);
+  const PreTokenizer pre_tokenizer(sections_.pre_tokenizer, Spelling::Bytes, normalizer.is_byte_level());
   const BpeTraining training{.vocabulary = training_.vocabulary,
                              .min_frequency = training_.min_frequency,
                              .special = training_.special,
@@ -110,16 +107,7 @@ ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const 
   for (size_t id = 0; id < trained.tokens.size(); ++id)
     vocabulary.get_ref<ordered_json::object_t&>().emplace_back(trained.tokens[id], id);
   for (const auto& [left, right] : trained.merges) merges.push_back({left, right});
-  return {{"type", "BPE"},
-          {"dropout", nullptr},
-          {"unk_token", or_null(unknown_)},
-          {"continuing_subword_prefix", or_null(training.prefix)},
-          {"end_of_word_suffix", or_null(training.suffix)},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
-          {"ignore_merges", false},
-          {"vocab", std::move(vocabulary)},
-          {"merges", std::move(merges)}};
+  return bpe_section(unknown_, training.prefix, training.suffix, std::move(vocabulary), std::move(merges));
 }
 
 ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) const {
@@ -134,26 +122,14 @@ ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) co
 
 ordered_json TokenizerTrainer::trained() && {
   const std::vector<CountedWord> words = std::move(*counter_).words();
-  ordered_json model = training_.kind == "bpe" ? bpe(words) : unigram(words);
+  TokenizerSections<ordered_json> learned{.model = training_.kind == "bpe" ? bpe(words) : unigram(words),
+                                          .normalizer = sections_.normalizer,
+                                          .pre_tokenizer = sections_.pre_tokenizer,
+                                          .decoder = sections_.decoder,
+                                          .added_tokens = ordered_json::array()};
   const std::vector<std::string>& special = training_.special;  // in the order in which the trainers number them
-  ordered_json added = ordered_json::array();
-  for (size_t id = 0; id < special.size(); ++id)
-    added.push_back({{"id", id},
-                     {"content", special[id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", std::move(added)},
-          {"normalizer", sections_["normalizer"]},
-          {"pre_tokenizer", sections_["pre_tokenizer"]},
-          {"post_processor", nullptr},
-          {"decoder", sections_["decoder"]},
-          {"model", std::move(model)}};
+  for (size_t id = 0; id < special.size(); ++id) learned.added_tokens.push_back(added_token(id, special[id]));
+  return std::move(learned).to_json(TokenizerSections<ordered_json>::head());
 }
 
 }  // namespace colossal::text

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colossal/base/json.h"
+#include "colossal/text/tokenizers/written_sections.h"
 #include "colossal/text/training/word_counts.h"
 
 namespace colossal::text {
@@ -43,8 +44,8 @@ class TokenizerTrainer {
   nlohmann::ordered_json unigram(const std::vector<CountedWord>& words) const;
 
   TokenizerTraining training_;
-  nlohmann::json sections_;  // normalizer, pre_tokenizer, decoder, model
-  std::string unknown_;      // empty = none
+  TokenizerSections<nlohmann::json> sections_;  // of the usual kind, or of `like`
+  std::string unknown_;                         // empty = none
   std::optional<WordCounter> counter_;
 };
 
