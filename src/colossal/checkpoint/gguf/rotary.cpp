@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/checkpoint/gguf/blocks.h"
@@ -16,18 +17,47 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kScaling[] = "rope_scaling";  // key of config.json
 constexpr char kLlama[] = "rope_freqs.weight", kLong[] = "rope_factors_long.weight",
                kShort[] = "rope_factors_short.weight";
 
+using Factors = std::vector<double>;
+
+/// The object rope_scaling of config.json.
+struct RopeScaling {
+  std::string type;
+  std::optional<double> factor{}, low{}, high{};
+  std::optional<int64_t> original{};  ///< positions before the extension
+  std::optional<Factors> short_factors{}, long_factors{};
+  std::optional<double> attention{}, beta_fast{}, beta_slow{}, mscale{}, mscale_all_dim{};
+  std::optional<bool> truncates{};
+
+  void fields(Fields& f) {
+    const auto put = [&](const char* name, auto& value, bool is_needed = false) {
+      f.optional(!value.has_value()).member(name, value);
+      require(value.has_value() || !is_needed, "gguf", "rope_scaling must have ", name, " for the rope_type ",
+              printable(type));
+    };
+    f.member("rope_type", type);
+    const bool is_llama3 = type == "llama3", is_yarn = type == "yarn", is_longrope = type == "longrope";
+    put("factor", factor, is_llama3 || is_yarn || type == "linear");
+    put("low_freq_factor", low, is_llama3), put("high_freq_factor", high, is_llama3);
+    put("original_max_position_embeddings", original, is_llama3 || is_yarn);
+    put("short_factor", short_factors, is_longrope), put("long_factor", long_factors, is_longrope);
+    put("attention_factor", attention), put("beta_fast", beta_fast), put("beta_slow", beta_slow);
+    put("mscale", mscale), put("mscale_all_dim", mscale_all_dim), put("truncate", truncates);
+  }
+};
+
 /// Returns the divisors of the frequencies, one per pair of features; none = the file has no such tensor.
-std::optional<std::vector<double>> factors(const formats::GgufFile& file, const std::string& name) {
+std::optional<Factors> factors(const formats::GgufFile& file, const std::string& name) {
   for (const formats::GgufTensor& tensor : file.tensors()) {
     if (tensor.name != name) continue;
     require(std::string(tensor.type->name) == "F32" && tensor.shape.size() == 1, "gguf", file.path(), ": ", name,
             " must be a list of F32");
     std::vector<float> values(static_cast<size_t>(tensor.numbers()));
     decode_gguf(*tensor.type, file.bytes(tensor).data(), tensor.numbers(), values.data());
-    std::vector<double> found;
+    Factors found;
     for (const float value : values) found.push_back(shortest_double(value));
     return found;
   }
@@ -37,10 +67,9 @@ std::optional<std::vector<double>> factors(const formats::GgufFile& file, const 
 /// Returns the factors that rope_type llama3 stands for: waves longer than the original positions are stretched, short
 /// ones are not.
 /// See: arXiv:2407.21783 and modeling_rope_utils.py of transformers.
-std::vector<float> llama3_factors(const json& scaling, double theta, int64_t features) {
-  const auto factor = scaling.at("factor").get<double>(), low = scaling.at("low_freq_factor").get<double>(),
-             high = scaling.at("high_freq_factor").get<double>(),
-             original = scaling.at("original_max_position_embeddings").get<double>();
+std::vector<float> llama3_factors(const RopeScaling& scaling, double theta, int64_t features) {
+  const double factor = *scaling.factor, low = *scaling.low, high = *scaling.high;
+  const auto original = static_cast<double>(*scaling.original);
   std::vector<float> found;
   for (int64_t i = 0; i < features; i += 2) {
     const double turns =
@@ -52,62 +81,64 @@ std::vector<float> llama3_factors(const json& scaling, double theta, int64_t fea
 }
 
 /// Returns the scaling of Meta's models if `found` are its factors.
-std::optional<json> as_llama3(const std::vector<double>& found, double theta) {
+std::optional<RopeScaling> as_llama3(const Factors& found, double theta) {
   const double most = *std::max_element(found.begin(), found.end());
-  const json scaling{{"rope_type", "llama3"},
-                     {"factor", most},
-                     {"low_freq_factor", 1.0},
-                     {"high_freq_factor", 4.0},
-                     {"original_max_position_embeddings", 8192}};
+  const RopeScaling scaling{.type = "llama3", .factor = most, .low = 1.0, .high = 4.0, .original = 8192};
   const std::vector<float> its = llama3_factors(scaling, theta, 2 * static_cast<int64_t>(found.size()));
   for (size_t i = 0; i < found.size(); ++i)
     if (std::fabs(its[i] - found[i]) > 1e-5 * found[i]) return {};
   return scaling;
 }
 
+/// Returns a number of a file, which has it in fp32, with as few digits.
+double shortened(double value) { return shortest_double(static_cast<float>(value)); }
+
+double theta_of(const json& config) { return config.value("rope_theta", 10000.0); }
+
+/// GGUF's keys of the members that say where yarn extends positions.
+constexpr std::pair<const char*, std::optional<double> RopeScaling::*> kBetas[] = {
+    {"rope.scaling.yarn_beta_fast", &RopeScaling::beta_fast}, {"rope.scaling.yarn_beta_slow", &RopeScaling::beta_slow}};
+
 /// Returns longrope's default factor of cosines and sines.
 double longrope_attention(double positions, double original) {
   return positions > original && original > 1 ? std::sqrt(1 + std::log(positions / original) / std::log(original)) : 1;
 }
 
-json read_scaling(const formats::GgufFile& file, const std::string& prefix, const json& config) {
+std::optional<RopeScaling> read_scaling(const formats::GgufFile& file, const std::string& prefix, const json& config) {
   const auto positions = config.at("max_position_embeddings").get<int64_t>();
   const int64_t original = file.integer(prefix + "rope.scaling.original_context_length", positions);
   if (const auto all = factors(file, kLlama)) {
-    if (const auto scaling = as_llama3(*all, config.value("rope_theta", 10000.0))) return *scaling;
-    return {{"rope_type", "longrope"}, {"factor", 1.0},       {"attention_factor", 1.0},
-            {"short_factor", *all},    {"long_factor", *all}, {"original_max_position_embeddings", positions}};
+    if (const auto scaling = as_llama3(*all, theta_of(config))) return scaling;
+    return RopeScaling{.type = "longrope",
+                       .factor = 1.0,
+                       .original = positions,
+                       .short_factors = all,
+                       .long_factors = all,
+                       .attention = 1.0};
   }
   const auto far = factors(file, kLong), near = factors(file, kShort);
   if (far && near) {
-    json scaling{{"rope_type", "longrope"},
-                 {"long_factor", *far},
-                 {"short_factor", *near},
-                 {"original_max_position_embeddings", original}};
+    RopeScaling scaling{.type = "longrope", .original = original, .short_factors = near, .long_factors = far};
     // Drops a factor that follows from the positions, because the file has it only in fp32.
     const double follows = longrope_attention(static_cast<double>(positions), static_cast<double>(original));
     const double factor =
         file.has(prefix + "rope.scaling.attn_factor") ? file.real(prefix + "rope.scaling.attn_factor") : follows;
-    if (std::fabs(factor - follows) > 1e-6 * follows)
-      scaling["attention_factor"] = shortest_double(static_cast<float>(factor));
+    if (std::fabs(factor - follows) > 1e-6 * follows) scaling.attention = shortened(factor);
     return scaling;
   }
   const std::string type = file.text(prefix + "rope.scaling.type", std::string("none"));
-  if (type == "none") return nullptr;
+  if (type == "none") return std::nullopt;
   require(type == "linear" || type == "yarn", "gguf", file.path(), ": ", prefix, "rope.scaling.type must be none, ",
           "linear or yarn if the file has no frequency factors: got ", printable(type));
-  json scaling{{"rope_type", type},
-               {"factor", shortest_double(static_cast<float>(file.real(prefix + "rope.scaling.factor")))}};
+  RopeScaling scaling{.type = type, .factor = shortened(file.real(prefix + "rope.scaling.factor"))};
   if (type == "linear") return scaling;
-  scaling["original_max_position_embeddings"] = original;
-  for (const char* beta : {"beta_fast", "beta_slow"})
-    if (const std::string key = prefix + "rope.scaling.yarn_" + beta; file.has(key))
-      scaling[beta] = shortest_double(static_cast<float>(file.real(key)));
+  scaling.original = original;
+  for (const auto& [name, beta] : kBetas)
+    if (const std::string key = prefix + name; file.has(key)) scaling.*beta = shortened(file.real(key));
   if (const std::string key = prefix + "rope.scaling.yarn_log_multiplier"; file.has(key)) {
-    const double multiplier = shortest_double(static_cast<float>(file.real(key)));
+    const double multiplier = shortened(file.real(key));
     // llama.cpp takes both for equal, so the factor of cosines and sines is 1.
-    if (multiplier != 0)
-      scaling["mscale"] = scaling["mscale_all_dim"] = shortest_double(static_cast<float>(10 * multiplier));
+    if (multiplier != 0) scaling.mscale = scaling.mscale_all_dim = shortened(10 * multiplier);
   }
   return scaling;
 }
@@ -144,8 +175,8 @@ void read_gguf_rotary(const formats::GgufFile& file, const GgufFamily& family, j
     require(turned == head_dim, "gguf", file.path(), ": ", prefix,
             "rope.dimension_count must be the features of a head, ", head_dim, ": got ", turned);
   }
-  const json scaling = read_scaling(file, prefix, config);
-  config["rope_scaling"] = scaling;
+  const std::optional<RopeScaling> scaling = read_scaling(file, prefix, config);
+  config[kScaling] = scaling ? json(to_json_object(*scaling)) : json();
   if (config.contains("rope_theta")) config["rotary_emb_base"] = config["rope_theta"];
   if (std::string(family.architecture) == "phi3")
     config["original_max_position_embeddings"] = file.integer(prefix + "rope.scaling.original_context_length",
@@ -163,46 +194,45 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
   if (std::string(family.architecture) == "phi3")
     model.values[prefix + "rope.scaling.original_context_length"] =
         formats::GgufValue::integer(config.at("original_max_position_embeddings").get<int64_t>());
-  const json scaling = config.value("rope_scaling", json());
-  if (scaling.is_null()) return;
-  const auto type = scaling.at("rope_type").get<std::string>();
+  const json object = config.value(kScaling, json());
+  if (object.is_null()) return;
+  const auto scaling = read_stored<RopeScaling>(object, "gguf");
+  const std::string& type = scaling.type;
   const auto refuse = [&](bool ok, const std::string& what) {
     require(ok, "gguf", "GGUF files cannot store ", what, " of rotary positions; keep the model as a folder");
   };
   if (type == "llama3") {
-    model.tensors.emplace_back(kLlama, llama3_factors(scaling, config.value("rope_theta", 10000.0), turned));
+    model.tensors.emplace_back(kLlama, llama3_factors(scaling, theta_of(config), turned));
   } else if (type == "longrope") {
-    const auto far = scaling.at("long_factor").get<std::vector<float>>();
-    const auto near = scaling.at("short_factor").get<std::vector<float>>();
+    const std::vector<float> far(scaling.long_factors->begin(), scaling.long_factors->end());
+    const std::vector<float> near(scaling.short_factors->begin(), scaling.short_factors->end());
     if (std::string(family.architecture) == "phi3") {
       const double follows = longrope_attention(config.at("max_position_embeddings").get<double>(),
                                                 config.at("original_max_position_embeddings").get<double>());
-      model.values[prefix + "rope.scaling.attn_factor"] =
-          formats::GgufValue::real(scaling.value("attention_factor", follows));
+      model.values[prefix + "rope.scaling.attn_factor"] = formats::GgufValue::real(scaling.attention.value_or(follows));
       model.tensors = {{kLong, far}, {kShort, near}};
     } else {
-      refuse(far == near && scaling.value("attention_factor", 0.0) == 1, "longrope");
+      refuse(far == near && scaling.attention == 1.0, "longrope");
       model.tensors.emplace_back(kLlama, far);
     }
   } else {
     refuse(type == "linear" || type == "yarn", "rope_type " + type);
     model.values[prefix + "rope.scaling.type"] = formats::GgufValue::text(type);
-    model.values[prefix + "rope.scaling.factor"] = formats::GgufValue::real(scaling.at("factor").get<double>());
+    model.values[prefix + "rope.scaling.factor"] = formats::GgufValue::real(*scaling.factor);
     if (type == "linear") return;
-    refuse(!scaling.contains("attention_factor"), "attention_factor");
+    refuse(!scaling.attention, "attention_factor");
     if (has_latent(family)) {
-      const double all = scaling.value("mscale_all_dim", 0.0);
-      refuse(all > 0 && scaling.value("mscale", 0.0) == all, "an mscale other than mscale_all_dim");
+      const double all = scaling.mscale_all_dim.value_or(0);
+      refuse(all > 0 && scaling.mscale == all, "an mscale other than mscale_all_dim");
       model.values[prefix + "rope.scaling.yarn_log_multiplier"] = formats::GgufValue::real(0.1 * all);
     } else {
-      for (const char* key : {"mscale", "mscale_all_dim"}) refuse(!scaling.contains(key), key);
+      refuse(!scaling.mscale, "mscale");
+      refuse(!scaling.mscale_all_dim, "mscale_all_dim");
     }
-    refuse(scaling.value("truncate", true), "truncate = false");
-    model.values[prefix + "rope.scaling.original_context_length"] =
-        formats::GgufValue::integer(scaling.at("original_max_position_embeddings").get<int64_t>());
-    for (const char* beta : {"beta_fast", "beta_slow"})
-      if (scaling.contains(beta))
-        model.values[prefix + "rope.scaling.yarn_" + beta] = formats::GgufValue::real(scaling[beta].get<double>());
+    refuse(scaling.truncates.value_or(true), "truncate = false");
+    model.values[prefix + "rope.scaling.original_context_length"] = formats::GgufValue::integer(*scaling.original);
+    for (const auto& [name, beta] : kBetas)
+      if (scaling.*beta) model.values[prefix + name] = formats::GgufValue::real(*(scaling.*beta));
   }
 }
 
