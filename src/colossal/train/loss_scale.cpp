@@ -2,13 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 
 namespace colossal::train {
 namespace {
 
 constexpr double kMaxScale = 1 << 24;  // gradients of ordinary losses overflow at much smaller scales
+
+/// The state in a checkpoint.
+struct StoredScale {
+  int64_t good = 0, skipped = 0;
+  std::optional<double> value{};  ///< checkpoints of other precisions have none
+  double weight_unit = 1;
+
+  void fields(Fields& f) {
+    f.member("good", good), f.member("skipped", skipped);
+    f.optional(!value.has_value()).member("value", value);
+    f.optional(weight_unit == 1).member("weight_unit", weight_unit);
+  }
+};
 
 }  // namespace
 
@@ -37,17 +51,15 @@ void LossScale::set_mean_weight(double mean) {
 }
 
 nlohmann::json LossScale::state() const {
-  nlohmann::json state{{"good", good_}, {"skipped", skipped_}};
-  if (active_) state["value"] = value_;
-  if (weight_unit_ != 1) state["weight_unit"] = weight_unit_;
-  return state;
+  StoredScale stored{.good = good_, .skipped = skipped_, .weight_unit = weight_unit_};
+  if (active_) stored.value = value_;
+  return to_json_object(stored);
 }
 
 void LossScale::restore(const nlohmann::json& state) {
-  if (active_ && state.contains("value")) value_ = state["value"];  // checkpoints of other precisions have no value
-  if (active_) weight_unit_ = state.value("weight_unit", 1.0);
-  good_ = state.at("good");
-  skipped_ = state.at("skipped");
+  const auto stored = read_stored<StoredScale>(state, "checkpoint");
+  if (active_) value_ = stored.value.value_or(value_), weight_unit_ = stored.weight_unit;
+  good_ = stored.good, skipped_ = stored.skipped;
 }
 
 }  // namespace colossal::train

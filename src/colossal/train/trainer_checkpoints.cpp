@@ -8,7 +8,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
-#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
@@ -32,8 +32,15 @@ namespace {
 
 constexpr char kNeeds[] = "needs";  // key in the progress: the models that a checkpoint leaves out
 
-/// Returns a list of objects {"name", "from", "checksum"}, one for each frozen model, the same on every rank: the
-/// models that checkpoints of a run leave out. Rank 0 reads the files (run::checksum_of). Communication: comm::agree()
+/// A model that checkpoints leave out.
+struct NeededModel {
+  std::string name, from, checksum;
+
+  void fields(Fields& f) { f.member("name", name), f.member("from", from), f.member("checksum", checksum); }
+};
+
+/// Returns a list of NeededModel, one for each frozen model, the same on every rank: the models that checkpoints of a
+/// run leave out. Rank 0 reads the files (run::checksum_of). Communication: comm::agree()
 /// and a broadcast over all ranks of `mesh`. Errors: those of run::checksum_of(), on every rank.
 nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, comm::Mesh& mesh) {
   if (further.empty()) return nlohmann::json::array();
@@ -41,12 +48,11 @@ nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, c
   comm::agree(mesh.all(), at::kCPU, [&] {
     if (mesh.world().rank() != 0) return;
     const auto busy = mesh.world().busy("computing the checksums of further models");
-    nlohmann::json needs = nlohmann::json::array();
+    std::vector<NeededModel> needs;
     for (const run::ResolvedFurther& one : further)
       if (one.model.use == run::ModelUse::Frozen)
-        needs.push_back(
-            {{"name", one.model.name}, {"from", one.source.path}, {"checksum", run::checksum_of(one.source)}});
-    text = needs.dump();
+        needs.push_back({one.model.name, one.source.path, run::checksum_of(one.source)});
+    text = to_json_list(needs).dump();
   });
   return parse_json(comm::broadcast_text(mesh.all(), at::kCPU, 0, text), "the list of needed models", "model");
 }
@@ -54,13 +60,15 @@ nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, c
 /// Returns the names of the models of both lists that have other weights in `now` than in `saved`, joined; "" if none.
 std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved) {
   std::vector<std::string> changed;
-  for (const nlohmann::json& before : saved)
-    for (const nlohmann::json& one : now) {
-      if (one.at("name") != before.at("name")) continue;
-      const bool is_same = one.at("checksum") == before.at("checksum") &&
-                           (one.at("checksum") != "" || one.at("from") == before.at("from"));
-      if (!is_same) changed.push_back(one.at("name").get<std::string>());
+  for (const nlohmann::json& stored : saved) {
+    const auto before = read_stored<NeededModel>(stored, "model");
+    for (const nlohmann::json& present : now) {
+      const auto one = read_stored<NeededModel>(present, "model");
+      if (one.name != before.name) continue;
+      const bool is_same = one.checksum == before.checksum && (!one.checksum.empty() || one.from == before.from);
+      if (!is_same) changed.push_back(one.name);
     }
+  }
   return join(changed);
 }
 

@@ -256,6 +256,8 @@ std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
   return parts;
 }
 
+json Corpus::traits() const { return {{"files", contents()}, {"end_id", end_id_}, {"vocabulary", vocabulary_size_}}; }
+
 std::map<std::string, std::string> Corpus::contents() const {
   std::map<std::string, std::string> contents;
   for (const auto& run : runs_) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,8 @@ class Corpus {
   /// in a checkpoint is valid only for these contents. More than 1000 documents give only their number and one
   /// checksum.
   std::map<std::string, std::string> contents() const;
+  /// Returns the members of Samples::traits() that a corpus has.
+  nlohmann::json traits() const;
 
  private:
   struct Run;  // a range of consecutive tokens of one document

@@ -104,14 +104,13 @@ void CorruptedSpans::fill(int64_t index, uint64_t seed, tensor::Batch& batch, in
 }
 
 nlohmann::json CorruptedSpans::traits() const {
-  return {{"files", corpus_.contents()},
-          {"end_id", corpus_.end_id()},
-          {"vocabulary", corpus_.vocabulary_size()},
-          {"source", sizes_.source},
-          {"target", sizes_.target},
-          {"start_id", sizes_.start_id},
-          {"spans", {options_.density, options_.mean_span}},
-          {"sentinels", sentinels_}};
+  nlohmann::json traits = corpus_.traits();
+  traits.update({{"source", sizes_.source},
+                 {"target", sizes_.target},
+                 {"start_id", sizes_.start_id},
+                 {"spans", {options_.density, options_.mean_span}},
+                 {"sentinels", sentinels_}});
+  return traits;
 }
 
 }  // namespace colossal::data

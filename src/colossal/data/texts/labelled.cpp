@@ -17,6 +17,7 @@
 #include "colossal/data/streams/record_lines.h"
 #include "colossal/data/streams/record_source.h"
 #include "colossal/data/streams/unpacked_file.h"
+#include "colossal/data/texts/samples.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::data {
@@ -226,9 +227,8 @@ tensor::Batch LabelledSamples::make(int64_t rows) const {
 }
 
 void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batch, int64_t row) const {
-  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* documents = batch.at("documents").mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t *tokens = row_of(batch, "ids", row), *positions = row_of(batch, "positions", row);
+  int64_t* documents = row_of(batch, "documents", row);
   const std::vector<int32_t>& text = tokens_[index];
   const auto length = static_cast<int64_t>(text.size()) + 2;
   for (int64_t i = 0; i < sequence_; ++i) {
@@ -236,7 +236,7 @@ void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batc
     positions[i] = i < length ? i : i - length;
     documents[i] = i < length ? 0 : 1;
   }
-  batch.at("labels").mutable_data_ptr<int64_t>()[row] = labels_[index];
+  *row_of(batch, "labels", row) = labels_[index];
 }
 
 nlohmann::json LabelledSamples::traits() const {

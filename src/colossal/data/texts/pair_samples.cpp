@@ -12,6 +12,7 @@
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/streams/record_lines.h"
 #include "colossal/data/streams/unpacked_file.h"
+#include "colossal/data/texts/samples.h"
 
 namespace colossal::data {
 namespace {
@@ -121,12 +122,9 @@ tensor::Batch make_pair_batch(int64_t rows, const PairSizes& sizes, bool hides_p
 
 void fill_pair_row(const std::vector<int32_t>& source, const std::vector<int32_t>& answer, const PairSizes& sizes,
                    tensor::Batch& batch, int64_t row) {
-  const int64_t all = sizes.source + sizes.target;
-  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * all;
-  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * all;
-  const at::Tensor kept = batch.find("documents");
-  int64_t* documents = kept.defined() ? kept.mutable_data_ptr<int64_t>() + row * all : nullptr;
-  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * sizes.target;
+  int64_t *tokens = row_of(batch, "ids", row), *positions = row_of(batch, "positions", row);
+  int64_t* documents = batch.find("documents").defined() ? row_of(batch, "documents", row) : nullptr;
+  int64_t* labels = row_of(batch, "labels", row);
   const auto source_size = static_cast<int64_t>(source.size()), answer_size = static_cast<int64_t>(answer.size());
   for (int64_t i = 0; i < sizes.source; ++i) {
     tokens[i] = i < source_size ? source[i] : sizes.start_id;

@@ -19,6 +19,11 @@ TextSamples::TextSamples(Corpus corpus, int64_t sequence, Documents documents)
           "; name more text in data.path, or lower data.sequence or data.held_out");
 }
 
+int64_t* row_of(const tensor::Batch& batch, const char* field, int64_t row) {
+  const at::Tensor& rows = batch.at(field);
+  return rows.mutable_data_ptr<int64_t>() + row * rows.size(1);
+}
+
 tensor::Batch make_text_batch(int64_t rows, int64_t sequence, Documents documents) {
   const auto zeros = [&] { return at::zeros({rows, sequence}, at::kLong); };
   return text_batch(zeros(), zeros(), zeros(), documents == Documents::Separate ? zeros() : at::Tensor());
@@ -26,11 +31,10 @@ tensor::Batch make_text_batch(int64_t rows, int64_t sequence, Documents document
 
 void fill_text_row(const int64_t* ids, Documents documents_kept, int64_t end_id, tensor::Batch& batch, int64_t row) {
   const int64_t sequence = batch.at("ids").size(1);
-  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t *tokens = row_of(batch, "ids", row), *labels = row_of(batch, "labels", row);
+  int64_t* positions = row_of(batch, "positions", row);
   const bool are_separate = documents_kept == Documents::Separate;
-  int64_t* documents = are_separate ? batch.at("documents").mutable_data_ptr<int64_t>() + row * sequence : nullptr;
+  int64_t* documents = are_separate ? row_of(batch, "documents", row) : nullptr;
   int64_t position = 0, document = 0;
   for (int64_t i = 0; i < sequence; ++i) {
     const bool ends = are_separate && ids[i] == end_id;
@@ -56,10 +60,9 @@ void TextSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batch, i
 }
 
 nlohmann::json TextSamples::traits() const {
-  return {{"files", corpus_.contents()},
-          {"end_id", corpus_.end_id()},
-          {"vocabulary", corpus_.vocabulary_size()},
-          {"sequence", sequence_}};
+  nlohmann::json traits = corpus_.traits();
+  traits["sequence"] = sequence_;
+  return traits;
 }
 
 MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking)
@@ -71,8 +74,7 @@ MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents document
 
 void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {
   const int64_t length = batch.at("ids").size(1);
-  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * length;
-  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * length;
+  int64_t *tokens = row_of(batch, "ids", row), *labels = row_of(batch, "labels", row);
   std::fill(labels, labels + length, kIgnored);
   std::vector<int64_t> places;
   for (int64_t i = 0; i < length; ++i)

@@ -16,6 +16,9 @@ enum class Documents {
   Joined,
 };
 
+/// Returns the numbers of a row of a field [B, N] of `batch`, int64 on the host.
+int64_t* row_of(const tensor::Batch& batch, const char* field, int64_t row);
+
 /// Fills row `row` of `batch`, which make_text_batch() made for the same `documents`, with a sample of S tokens. S is
 /// the length of its rows. `ids` has S + 1 tokens: the sample and the token after it. `end_id` is the end token; it is
 /// ignored with Documents::Joined.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -47,6 +48,22 @@ const char* name_of(FinishReason finish_reason) {
       return "length";
   }
 }
+
+/// A token with its log-probability, as lines print it.
+struct ListedToken {
+  int64_t id = 0;
+  std::string piece{};
+  std::optional<double> logprob{};  ///< no value = nothing predicts the token
+
+  void fields(Fields& f) { f.member("id", id), f.member("piece", piece), f.member("logprob", logprob); }
+};
+
+/// A token of a text with the most probable ones in its place.
+struct ReportedToken : ListedToken {
+  std::vector<ListedToken> best{};
+
+  void fields(Fields& f) { ListedToken::fields(f), f.member("best", best); }
+};
 
 /// Returns the text of a token; "" for ids that only the model has, because its vocabulary may be larger than the
 /// tokenizer's.
@@ -95,10 +112,7 @@ PromptAnswers::PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, c
       Answer& answer = answers_.emplace_back(Answer{-1, {tokenizer, line.options.stop}, request.prompt});
       answer.id = engine.add(std::move(request), [this, &answer](const Event& event) { hear(event, answer); });
       const int64_t first = answer.prompt.front();
-      answer.prompt_log_probabilities.push_back({{"id", first},
-                                                 {"piece", piece_of(tokenizer, first)},
-                                                 {"logprob", nullptr},
-                                                 {"best", ordered_json::array()}});
+      answer.prompt_log_probabilities.push_back(to_json_object(ReportedToken{{first, piece_of(tokenizer, first)}}));
     } catch (const Error& error) {
       for (const Answer& answer : answers_) engine.drop(answer.id);
       throw Error(error.component(), concat("prompt ", answers_.size(), ": ", error.message()));
@@ -111,10 +125,9 @@ PromptAnswers::~PromptAnswers() {
 }
 
 ordered_json PromptAnswers::json_of(const LogProbabilities& reported, int64_t token) const {
-  ordered_json best = ordered_json::array();
-  for (const auto& [id, logarithm] : reported.best)
-    best.push_back({{"id", id}, {"piece", piece_of(tokenizer_, id)}, {"logprob", logarithm}});
-  return {{"id", token}, {"piece", piece_of(tokenizer_, token)}, {"logprob", reported.own}, {"best", std::move(best)}};
+  ReportedToken listed{{token, piece_of(tokenizer_, token), reported.own}};
+  for (const auto& [id, logarithm] : reported.best) listed.best.push_back({id, piece_of(tokenizer_, id), logarithm});
+  return to_json_object(std::move(listed));
 }
 
 void PromptAnswers::hear(const Event& event, Answer& answer) const {
