@@ -9,19 +9,20 @@
 namespace colossal::models {
 namespace {
 
+constexpr const char* kNames = "id2label";  // key of config.json: the name of each class
+
 std::string made_up_name(int64_t index) { return concat("LABEL_", index); }
 
 }  // namespace
 
 int64_t count_classes(const nlohmann::json& config) {
-  return config.contains("id2label") ? static_cast<int64_t>(config["id2label"].size())
-                                     : config.value("num_labels", int64_t{2});
+  return config.contains(kNames) ? static_cast<int64_t>(config[kNames].size()) : config.value("num_labels", int64_t{2});
 }
 
 Classes classes_of(const nlohmann::json& config) {
   Classes classes{count_classes(config)};
-  if (!config.contains("id2label")) return classes;
-  const nlohmann::json& labels = config["id2label"];
+  if (!config.contains(kNames)) return classes;
+  const nlohmann::json& labels = config[kNames];
   bool is_made_up = true;
   for (int64_t i = 0; i < classes.count; ++i) {
     const auto label = labels.find(std::to_string(i));
@@ -41,7 +42,7 @@ void write_classes(const Classes& classes, nlohmann::json& config) {
     names[std::to_string(i)] = name;
     numbers[name] = i;
   }
-  config["id2label"] = std::move(names);
+  config[kNames] = std::move(names);
   config["label2id"] = std::move(numbers);
 }
 

@@ -103,11 +103,17 @@ ordered_json chat_logprobs(const std::vector<ReportedToken>& tokens) {
 
 ordered_json text_or_null(const std::string& text) { return text.empty() ? ordered_json() : ordered_json(text); }
 
-ordered_json completion_choice(const AnswerHead& head, int64_t index, const ChoicePart& part) {
+ordered_json choice_json(int64_t index, const char* content_name, ordered_json content, ordered_json logprobs,
+                         const ChoicePart& part) {
   return {{"index", index},
-          {"text", text::valid_utf8(part.text)},
-          {"logprobs", head.with_logprobs ? completion_logprobs(part.tokens) : ordered_json()},
+          {content_name, std::move(content)},
+          {"logprobs", std::move(logprobs)},
           {"finish_reason", text_or_null(part.finish_reason)}};
+}
+
+ordered_json completion_choice(const AnswerHead& head, int64_t index, const ChoicePart& part) {
+  return choice_json(index, "text", text::valid_utf8(part.text),
+                     head.with_logprobs ? completion_logprobs(part.tokens) : ordered_json(), part);
 }
 
 /// `first` is the number of calls before these, and `has_index` is true for events, whose calls are numbered.
@@ -127,10 +133,8 @@ ordered_json calls_json(const AnswerHead& head, int64_t choice, const std::vecto
 
 ordered_json chat_choice(const AnswerHead& head, int64_t index, const char* content_name, ordered_json content,
                          const ChoicePart& part) {
-  return {{"index", index},
-          {content_name, std::move(content)},
-          {"logprobs", head.with_logprobs ? chat_logprobs(part.tokens) : ordered_json()},
-          {"finish_reason", text_or_null(part.finish_reason)}};
+  return choice_json(index, content_name, std::move(content),
+                     head.with_logprobs ? chat_logprobs(part.tokens) : ordered_json(), part);
 }
 
 std::string event_of(const AnswerHead& head, const char* object, ordered_json choice) {

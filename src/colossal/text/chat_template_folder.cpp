@@ -48,14 +48,16 @@ std::vector<Source> sources_of_config(const json& config, const std::string& pat
   if (found == config.end() || found->is_null()) return {};
   if (found->is_string()) return {{"default", path, found->get<std::string>()}};
   require(found->is_array(), "chat template", path, ": chat_template must be a string or a list of named templates");
+  const auto text_in = [](const json& one, const char* member) {
+    const auto text = one.find(member);
+    return text == one.end() ? nullptr : text->get_ptr<const std::string*>();
+  };
   std::vector<Source> sources;
   for (const json& one : *found) {
-    const bool is_named = one.is_object() && one.contains("name") && one["name"].is_string() &&
-                          one.contains("template") && one["template"].is_string();
-    require(is_named, "chat template", path,
+    const std::string *name = text_in(one, "name"), *text = text_in(one, "template");
+    require(name && text, "chat template", path,
             ": each element of the list chat_template must have the strings \"name\" and \"template\"");
-    const auto name = one["name"].get<std::string>();
-    sources.push_back({name, path + " (" + name + ")", one["template"].get<std::string>()});
+    sources.push_back({*name, path + " (" + *name + ")", *text});
   }
   return sources;
 }

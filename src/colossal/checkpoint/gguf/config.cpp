@@ -13,6 +13,8 @@ namespace {
 using nlohmann::json;
 using Kind = GgufKey::Kind;
 
+constexpr char kDivisor[] = "query_pre_attn_scalar", kSharedHeads[] = "num_kv_heads", kWindow[] = "sliding_window";
+
 const formats::GgufTensor* find_tensor(const formats::GgufFile& file, const std::string& name) {
   for (const formats::GgufTensor& tensor : file.tensors())
     if (tensor.name == name) return &tensor;
@@ -56,6 +58,16 @@ void refuse_unknown_keys(const formats::GgufFile& file, const GgufFamily& family
           "attention.causal must be true");
 }
 
+int64_t integer_in(const json& config, const char* key) { return config.at(key).get<int64_t>(); }
+
+/// Returns query_pre_attn_scalar of a gemma2. Follows llama.cpp: the 27B model, which has 46 layers, divides by hidden
+/// size / heads.
+int64_t divisor_of_queries(const json& config) {
+  const int64_t heads = integer_in(config, "num_attention_heads");
+  const bool is_27b = integer_in(config, "num_hidden_layers") == 46 && heads > 0;
+  return is_27b ? integer_in(config, "hidden_size") / heads : integer_in(config, "head_dim");
+}
+
 /// Sets values of `config` that follow from the presence of tensors, or that files of one family store in their own
 /// way.
 void read_particular(const formats::GgufFile& file, const GgufFamily& family, json& config) {
@@ -67,19 +79,13 @@ void read_particular(const formats::GgufFile& file, const GgufFamily& family, js
   if (has_latent(family)) read_latent(file, config);
   if (name == "phi3") {
     const int64_t window = file.integer(prefix + "attention.sliding_window", 0);
-    config["sliding_window"] = window > 0 ? json(window) : json();
+    config[kWindow] = window > 0 ? json(window) : json();
   }
-  // Follows llama.cpp: the 27B model, which has 46 layers, divides by hidden size / heads.
-  if (name == "gemma2") {
-    const auto hidden = config.at("hidden_size").get<int64_t>(),
-               heads = config.at("num_attention_heads").get<int64_t>();
-    config["query_pre_attn_scalar"] =
-        config.at("num_hidden_layers") == 46 && heads > 0 ? json(hidden / heads) : config.at("head_dim");
-  }
+  if (name == "gemma2") config[kDivisor] = divisor_of_queries(config);
   if (name == "falcon") {
-    const auto heads = config.at("num_attention_heads").get<int64_t>(), shared = config.value("num_kv_heads", heads);
+    const int64_t heads = integer_in(config, "num_attention_heads"), shared = config.value(kSharedHeads, heads);
     const bool has_two = has("blk.0.attn_norm_2.weight"), is_new = has_two || (shared != 1 && shared != heads);
-    config["num_kv_heads"] = shared;
+    config[kSharedHeads] = shared;
     config["new_decoder_architecture"] = is_new;
     config["multi_query"] = shared == 1;
     if (is_new) config["num_ln_in_parallel_attn"] = has_two ? 2 : 1;
@@ -95,20 +101,18 @@ void write_particular(const json& config, const GgufFamily& family, formats::Ggu
   if (has_latent(family)) write_latent(config, values);
   if (name == "phi3")
     values[prefix + "attention.sliding_window"] =
-        formats::GgufValue::integer(config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<int64_t>());
+        formats::GgufValue::integer(config[kWindow].is_null() ? 0 : integer_in(config, kWindow));
   if (name == "falcon") values[prefix + "tensor_data_layout"] = formats::GgufValue::text("jploski");
   if (name == "bloom") {
-    values[prefix + "feed_forward_length"] = formats::GgufValue::integer(4 * config.at("hidden_size").get<int64_t>());
-    values[prefix + "attention.head_count_kv"] = formats::GgufValue::integer(config.at("n_head").get<int64_t>());
+    values[prefix + "feed_forward_length"] = formats::GgufValue::integer(4 * integer_in(config, "hidden_size"));
+    values[prefix + "attention.head_count_kv"] = formats::GgufValue::integer(integer_in(config, "n_head"));
   }
   if (!has_latent(family) && config.contains("head_dim") && values.count(prefix + "attention.key_length"))
     values[prefix + "attention.value_length"] = values[prefix + "attention.key_length"];
   if (name != "gemma2") return;
-  const auto hidden = config.at("hidden_size").get<int64_t>(), heads = config.at("num_attention_heads").get<int64_t>();
-  const int64_t divides = config.at("num_hidden_layers") == 46 ? hidden / heads : config.at("head_dim").get<int64_t>();
-  require(config.at("query_pre_attn_scalar") == divides, "gguf",
-          "a GGUF file of a gemma2 can store only query_pre_attn_scalar ", divides, ": got ",
-          config.at("query_pre_attn_scalar").dump());
+  const int64_t divides = divisor_of_queries(config);
+  require(config.at(kDivisor) == divides, "gguf", "a GGUF file of a gemma2 can store only ", kDivisor, " ", divides,
+          ": got ", config.at(kDivisor).dump());
   const json types = config.value("layer_types", json::array());
   for (size_t i = 0; i < types.size(); ++i)
     require(
@@ -163,7 +167,7 @@ GgufModel gguf_of_config(const json& config) {
     if (key.optional && (!config.contains(key.config) || config[key.config].is_null())) continue;
     model.values[prefix + key.gguf] = written(config.at(key.config), key);
   }
-  model.values[prefix + "vocab_size"] = formats::GgufValue::integer(config.at("vocab_size").get<int64_t>());
+  model.values[prefix + "vocab_size"] = formats::GgufValue::integer(integer_in(config, "vocab_size"));
   write_particular(config, *family, model.values);
   write_gguf_rotary(config, *family, model);
   return model;

@@ -21,7 +21,11 @@ Conversation::Conversation(Engine& engine, const text::Tokenizer& tokenizer, con
 void Conversation::begin(const std::string& system) {
   messages_ = nlohmann::ordered_json::array();
   tokens_ = 0;
-  if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
+  if (!system.empty()) add("system", system);
+}
+
+void Conversation::add(const char* role, const std::string& content) {
+  messages_.push_back({{"role", role}, {"content", content}});
 }
 
 std::vector<int64_t> Conversation::ids() const {
@@ -34,7 +38,7 @@ std::vector<int64_t> Conversation::ids() const {
 
 FinishReason Conversation::answer(const std::string& said, const std::function<bool(const std::string&)>& emit) {
   const nlohmann::ordered_json before = messages_;
-  messages_.push_back({{"role", "user"}, {"content", said}});
+  add("user", said);
   int64_t id = 0;
   std::vector<int64_t> tokens;
   FinishReason finish_reason = FinishReason::None;
@@ -81,7 +85,7 @@ FinishReason Conversation::answer(const std::string& said, const std::function<b
   }
   take(stream.finish());
   if (stream.is_stopped()) finish_reason = FinishReason::AtStop;
-  messages_.push_back({{"role", "assistant"}, {"content", answer}});
+  add("assistant", answer);
   return finish_reason;
 }
 

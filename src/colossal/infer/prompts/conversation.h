@@ -54,6 +54,7 @@ class Conversation {
 
  private:
   std::vector<int64_t> ids() const;
+  void add(const char* role, const std::string& content);
 
   Engine& engine_;
   const text::Tokenizer& tokenizer_;
