@@ -283,7 +283,7 @@ TEST(StoredJson, NamesThePlaceOfAMissingMember) {
   EXPECT_EQ(without("/roles/0/calls/1", "calls"), "");
 }
 
-TEST(StoredJson, IsTheOnlyFormOfListsOfStructs) {
+TEST(StoredJson, AloneHasListsOfStructs) {
   Roles list{roles()};
   const std::string refusal = "[config] a list of structs must be in JSON: got `roles`";
   EXPECT_EQ(test::thrown_message([&] { ConfigDocument::parse("roles = 1", "x.toml").read(list); }), refusal);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/file.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/log.h"
@@ -56,6 +57,17 @@ TEST(HeaderExamples, JsonFields) {
   EXPECT_EQ(options.max_tokens, 5);
   EXPECT_EQ(options.logprobs, 2);
   EXPECT_EQ(given, std::vector<std::string>{"max_tokens"});
+
+  struct Layout {
+    int64_t data = 1;
+    void fields(Fields& f) { f.member("data", data); }
+  };
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "layout.json";
+  Layout layout{2};
+  write_file(path, json_line(to_json_object(layout)));
+  const auto again = read_stored<Layout>(read_json_object(path, "layout"), "layout");
+  EXPECT_EQ(again.data, 2);
 }
 
 tensor::Batch table_batch(int64_t rows) {

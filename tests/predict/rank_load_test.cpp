@@ -109,15 +109,23 @@ std::vector<int64_t> peaks_with_one_expert(const run::Config& config, const mode
   return peaks;
 }
 
+/// Computes products with MKL. oneDNN needs other buffers, and which of them a process measures to be faster varies.
+class MklProducts {
+ public:
+  MklProducts() { ops::set_matmul({}); }
+  ~MklProducts() { ops::set_matmul(before_); }
+
+ private:
+  ops::MatmulChoice before_ = ops::matmul_choice();
+};
+
 /// Operators of LibTorch's CPU make tensors for themselves, which those of meta do not: 2 % or 64 KiB, as in
 /// RecordedMemory.
 TEST(RankLoad, HasTheMemoryOfARunWhoseTokensChooseOneExpert) {
-  const ops::MatmulChoice before = ops::matmul_choice();
-  ops::set_matmul({});
+  const MklProducts products;
   const run::Config config = config_of(4);
   const std::vector<int64_t> measured = peaks_with_one_expert(config, mixture());
   const RecordedRoles roles = record_roles({config, mixture()});
-  ops::set_matmul(before);
   ASSERT_TRUE(roles.at(0).at_worst);
   const auto even = static_cast<double>(roles[0].step.memory.peak_bytes),
              worst = static_cast<double>(roles[0].at_worst->peak_bytes),
@@ -148,6 +156,7 @@ std::pair<int64_t, int64_t> peaks_of(const RecordedRoles& roles) {
 }
 
 TEST(RankLoad, FitsOnlyIfTheWorstFits) {
+  const MklProducts products;
   const run::Config config = config_of(4);
   const models::ModelShape shape = mixture();
   const RecordedRoles roles = record_roles({config, shape});

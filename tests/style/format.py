@@ -23,7 +23,8 @@ def skip(reason):
 
 def clang_format():
     """Returns the program: the one beside this Python, else that of the PATH."""
-    wanted = re.search(r"^clang-format==(\S+)", (SOURCE / "tests/interop/requirements.txt").read_text(), re.MULTILINE)[1]
+    packages = (SOURCE / "tests/interop/requirements.txt").read_text()
+    wanted = re.search(r"^clang-format==(\S+)", packages, re.MULTILINE)[1]
     beside = pathlib.Path(sys.executable).parent / "clang-format"
     program = str(beside) if beside.exists() else shutil.which("clang-format")
     if not program:

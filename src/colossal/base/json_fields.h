@@ -8,8 +8,8 @@
 //
 // Files and messages of the program are written and read back:
 //
-//   write_file(path, json_line(to_json_object(plan)));
-//   const auto again = read_stored<Plan>(read_json_object(path, "plan"), "plan");
+//   write_file(path, json_line(to_json_object(layout)));
+//   const auto again = read_stored<Layout>(read_json_object(path, "layout"), "layout");
 #pragma once
 #include <functional>
 #include <string>

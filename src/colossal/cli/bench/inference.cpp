@@ -264,9 +264,9 @@ int bench_inference(const Arguments& arguments) {
       "times.",
       "colossal bench inference");
   InferenceRequest r;
-  r.model.tokenizer = "none";  // ids are random
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
+  r.model.tokenizer = "none";  // ids are random; after the options, because help has no default for it
   const auto add_count = [&](const char* flag, int64_t& value, const char* help, int64_t min = 1) {
     app.add_option(flag, value, help)->capture_default_str()->check(CLI::Range(min, int64_t{1} << 30));
   };

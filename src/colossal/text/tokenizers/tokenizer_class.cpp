@@ -86,92 +86,21 @@ const std::vector<TokenizerClass>& classes() {
   return rows;
 }
 
-/// Returns true for models whose tokenizer.json is used unchanged, whatever tokenizer_class says.
+/// Models whose tokenizer.json is used unchanged, whatever tokenizer_class says; a space before and after each name.
+constexpr std::string_view kUnchangedModels =
+    " EvollaModel arctic aria beam bigbird_pegasus camembertv2-base canary chatlm cohere_asr ernie4_5 ernie4_5_moe"
+    " flex_olmo fuyu glm glm4 glm4_moe glm4_moe_lite glm4v glm4v_moe glm_image glmasr got_ocr2 gpt_bigcode"
+    " gradium_phonon_tts granite granitemoe h2ovl_chat granitemoehybrid granitemoeshared hyperclovax internlm2"
+    " internlm3 iquestcoder hyperclovax_vlm jamba kimi_k25 kimi_linear kosmos-2 llava llava_next mimo_v2_flash"
+    " minicpm3 minicpm_ocr minicpmv minicpmv4_6 minicpmv4_7 minimax_m2 ministral ministral3 mistral mistral3"
+    " mistral_large4 mixtral modernbert molmo molmo2 nemo_speechlm nemotron nvfp4 modernbert-decoder olmo2 olmo3"
+    " olmo_hybrid nystromformer opencua openvla paddleocr_vl pegasus_x persimmon phi3 phi3_v phimoe pix2struct"
+    " pixtral pocket_tts smolvlm stablelm step3_vl umt5 vipllava voxtral voxtral_realtime xlm-roberta-xl ";
+
+/// Returns true for models of kUnchangedModels.
 bool takes_files_as_they_are(std::string_view model_type) {
-  static const std::set<std::string_view> types{"EvollaModel",
-                                                "arctic",
-                                                "aria",
-                                                "beam",
-                                                "bigbird_pegasus",
-                                                "camembertv2-base",
-                                                "canary",
-                                                "chatlm",
-                                                "cohere_asr",
-                                                "ernie4_5",
-                                                "ernie4_5_moe",
-                                                "flex_olmo",
-                                                "fuyu",
-                                                "glm",
-                                                "glm4",
-                                                "glm4_moe",
-                                                "glm4_moe_lite",
-                                                "glm4v",
-                                                "glm4v_moe",
-                                                "glm_image",
-                                                "glmasr",
-                                                "got_ocr2",
-                                                "gpt_bigcode",
-                                                "gradium_phonon_tts",
-                                                "granite",
-                                                "granitemoe",
-                                                "h2ovl_chat",
-                                                "granitemoehybrid",
-                                                "granitemoeshared",
-                                                "hyperclovax",
-                                                "internlm2",
-                                                "internlm3",
-                                                "iquestcoder",
-                                                "hyperclovax_vlm",
-                                                "jamba",
-                                                "kimi_k25",
-                                                "kimi_linear",
-                                                "kosmos-2",
-                                                "llava",
-                                                "llava_next",
-                                                "mimo_v2_flash",
-                                                "minicpm3",
-                                                "minicpm_ocr",
-                                                "minicpmv",
-                                                "minicpmv4_6",
-                                                "minicpmv4_7",
-                                                "minimax_m2",
-                                                "ministral",
-                                                "ministral3",
-                                                "mistral",
-                                                "mistral3",
-                                                "mistral_large4",
-                                                "mixtral",
-                                                "modernbert",
-                                                "molmo",
-                                                "molmo2",
-                                                "nemo_speechlm",
-                                                "nemotron",
-                                                "nvfp4",
-                                                "modernbert-decoder",
-                                                "olmo2",
-                                                "olmo3",
-                                                "olmo_hybrid",
-                                                "nystromformer",
-                                                "opencua",
-                                                "openvla",
-                                                "paddleocr_vl",
-                                                "pegasus_x",
-                                                "persimmon",
-                                                "phi3",
-                                                "phi3_v",
-                                                "phimoe",
-                                                "pix2struct",
-                                                "pixtral",
-                                                "pocket_tts",
-                                                "smolvlm",
-                                                "stablelm",
-                                                "step3_vl",
-                                                "umt5",
-                                                "vipllava",
-                                                "voxtral",
-                                                "voxtral_realtime",
-                                                "xlm-roberta-xl"};
-  return types.count(model_type) > 0;
+  return model_type.find(' ') == model_type.npos &&
+         kUnchangedModels.find(concat(" ", model_type, " ")) != kUnchangedModels.npos;
 }
 
 /// Returns true for models that use the class of their type, whatever tokenizer_class says.
