@@ -157,6 +157,7 @@ struct ObjectiveRow {
   OwnKeys data{};
   /// Makes the objective of a run. Every command that reads a run's config calls it, even before the vocabulary of the
   /// shape is known. Data must be read in open(), because data read here would be needed by all of these commands.
+  /// Lifetime: the objective may outlive config, tables and shape, so it copies what it needs of them.
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
   /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
