@@ -103,7 +103,7 @@ namespace {
 /// The rows of a block: all dimensions but the last.
 struct BlockRows {
   const std::vector<int64_t>&shape, &start;
-  std::vector<int64_t> size;  // of the block
+  std::vector<int64_t> size;  // sizes of the block
 
   bool is_divided(size_t dim) const { return size[dim] != shape[dim]; }
   /// Returns the last dimension of the rows that is divided, or -1.

@@ -98,7 +98,7 @@ class Namer {
 
   plan::Graph& graph_;
   const std::vector<std::vector<plan::Source>>& operands_;
-  std::vector<std::optional<std::string>> blocks_;  ///< of each node; none = it depends on no parameter
+  std::vector<std::optional<std::string>> blocks_;  ///< block of each node; none = the node depends on no parameter
   std::string last_;                                ///< block of the last parameter read
   std::set<std::string> taken_;
 };

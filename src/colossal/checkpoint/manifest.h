@@ -28,7 +28,7 @@ struct StoredTensor {
 
 /// One block of one tensor, as the manifest and the tables of the ranks hold it.
 struct BlockRow {
-  std::string name, dtype;                  ///< of its tensor
+  std::string name, dtype;                  ///< name and dtype of the tensor
   std::vector<int64_t> shape, start, size;  ///< logical shape of the tensor; first indices and sizes of the block
   std::string checksum;                     ///< XXH3-128 of its bytes
   int rank = 0;                             ///< rank whose file holds it

@@ -33,7 +33,7 @@ class BodyMemory {
   std::set<int64_t> readers_;
 };
 
-/// What one connection has of the memory: the bytes of the body that it reads, if it reads one.
+/// The share of one connection in the memory: the bytes of the body that it reads, if it reads one.
 class BodyShare {
  public:
   /// `memory` must outlive the object.

@@ -210,7 +210,7 @@ namespace {
 
 constexpr int64_t kElementsPerChunk = int64_t{1} << 15;
 
-/// Returns how many tokens of so many elements each are worth a thread.
+/// Returns the number of tokens, of `elements` elements each, that are worth a thread.
 int64_t tokens_per_chunk(int64_t elements) {
   return std::max<int64_t>(1, kElementsPerChunk / std::max<int64_t>(1, elements));
 }

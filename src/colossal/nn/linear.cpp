@@ -148,7 +148,7 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
-/// What a node keeps besides its saved tensors. The tensors of the product are kept in it and not in the node, because
+/// The state of a node besides its saved tensors. It holds the tensors of the product, which the node does not, because
 /// their number depends on the product; they have no graph of their own.
 struct GroupState : torch::CustomClassHolder {
   const GroupedProduct* product = nullptr;

@@ -40,10 +40,10 @@ struct Worker {
   size_t next = 0;             // next event
   double now = 0;              // end of the work so far
   std::vector<int> begun;      // transfers, by the place of their events among those that can be waited for
-  std::vector<int> own;        // those of them that the step waits for at its end
+  std::vector<int> own;        // begun transfers that the step waits for at its end
   int awaited = -1;            // transfer that it waits for; -1 = none
   int32_t waiting_event = -1;  // event that waits; -1 = the end of the step
-  size_t settled = 0;          // of `own`, those that are over
+  size_t settled = 0;          // number of `own` transfers that are over
   bool is_done = false;
 };
 

@@ -57,7 +57,7 @@ RecordedRoles record_stages(const train::ConfiguredRun& run, const plan::Cluster
 
 /// Returns blocks x micro-batches that record_stages() runs, with what building the ranks of `stages` stages costs.
 double recording_work(int64_t stages, int64_t micro_batches, bool recomputes, int64_t blocks);
-/// The same for a config.
+/// Returns recording_work() for the pipeline and the recomputation of a config.
 double recording_work(const run::Config& config, int64_t blocks);
 
 /// Returns `run` with the memory for activations that memory.recompute = "auto" has on the devices of `cluster`

@@ -1,4 +1,4 @@
-// What a launcher shares with its terminal: the signals that it receives, and the process group in the foreground.
+// The signals that a launcher receives, and the process group in the foreground of its terminal.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
