@@ -350,16 +350,17 @@ TEST_F(ServerOverModel, GivesClientsTurns) {
 TEST_F(ServerOverModel, StopsUnderLoad) {
   ModelServerOptions options;
   options.attention_sinks = 4;  // answers do not end by themselves
-  options.engine.max_running = 4;
+  constexpr int kRunning = 4, kLoad = 16;
+  options.engine.max_running = kRunning;
   ModelServer server(model(), options);
-  constexpr int kLoad = 16;
   std::array<std::string, kLoad> last;
   std::array<int, kLoad> statuses{};
   std::atomic<int> begun = 0;
-  ClientThreads clients(kLoad, [&](int i) {
+  const auto is_stream = [](int i) { return i < kRunning || i % 2 == 0; };
+  const auto ask = [&](int i) {
     http::Client client = server.client();
     bool has_begun = false;
-    const Json body = body_of(concat(i), 1000000000, {{"stream", i % 2 == 0}});
+    const Json body = body_of(concat(i), 1000000000, {{"stream", is_stream(i)}});
     const http::Reply reply = client.post(kPath, body.dump(), [&](std::string_view line, http::Client::Time) {
       if (line.starts_with("data: ")) last[i] = line;
       if (!last[i].empty() && !std::exchange(has_begun, true)) ++begun;
@@ -367,15 +368,20 @@ TEST_F(ServerOverModel, StopsUnderLoad) {
     });
     statuses[i] = reply.status;
     if (last[i].empty()) last[i] = reply.body;
-  });
+  };
+  // Only streams show that they have begun, so the four that run are streams, and the others come later.
+  ClientThreads running(kRunning, ask);
+  EXPECT_TRUE(wait_for([&] { return begun == kRunning; }));
+  ClientThreads waiting(kLoad - kRunning, [&](int i) { ask(kRunning + i); });
   EXPECT_TRUE(wait_for([&] {
     const serve::ReplicaLoad load = server.load();
-    return begun > 0 && load.running == 4 && load.waiting == kLoad - 4;
+    return load.running == kRunning && load.waiting == kLoad - kRunning;
   }));
   server.server.stop();
-  clients.join();
+  running.join();
+  waiting.join();
   for (int i = 0; i < kLoad; ++i) {
-    EXPECT_TRUE(statuses[i] == 503 || (statuses[i] == 200 && i % 2 == 0)) << statuses[i];
+    EXPECT_TRUE(statuses[i] == 503 || (statuses[i] == 200 && is_stream(i))) << statuses[i];
     EXPECT_THAT(last[i], HasSubstr("{\"error\":{\"message\":\"the server is stopping")) << i;
   }
   EXPECT_TRUE(wait_for([&] { return server.is_idle(); })) << "the engine has no more work";
