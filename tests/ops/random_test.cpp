@@ -45,6 +45,16 @@ TEST(FillNormal, DependsOnTheLogicalIndexOnly) {
   EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // elements outside the box did not change
 }
 
+TEST(Uniform, DependsOnTheLogicalIndexOnly) {
+  const at::Tensor whole = uniform(12, 10, 5, {0}, 0, 10, at::kCPU);
+  EXPECT_TRUE(at::equal(uniform(4, 3, 5, {6}, 2, 10, at::kCPU), whole.narrow(0, 6, 4).narrow(1, 2, 3)));
+  const at::Tensor runs = uniform(4, 10, 5, {1, 2, 6}, 0, 10, at::kCPU);  // rows 1, 2, 7, 8
+  EXPECT_TRUE(at::equal(runs, at::cat({whole.narrow(0, 1, 2), whole.narrow(0, 7, 2)})));
+  for (int64_t i = 0; i < 120; ++i)
+    EXPECT_EQ(whole.flatten()[i].item<float>(),
+              static_cast<float>(philox(static_cast<uint64_t>(i) / 4, 5)[i % 4] >> 8) * 0x1p-23f - 1);
+}
+
 TEST(FillNormal, DrawsEqualValuesForAnyThreadCountAndDtype) {
   const std::vector<int64_t> shape{300, 301};
   const int threads = at::get_num_threads();

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/embedding_noise.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
@@ -51,7 +53,8 @@ struct Parts {
         up_taps(make.expand("up_taps", kHidden, kInner, {.deviation = 0.3, .taps = {2, 2}})),
         down_taps(make.contract("down_taps", kInner, kHidden, {.bias = false, .deviation = 0.3, .taps = {2}})),
         up_plain(make.expand("up_plain", kHidden, kInner, {.bias = false})),
-        up_plain_taps(make.expand("up_plain_taps", kHidden, kInner, {.bias = false, .taps = {3}})) {}
+        up_plain_taps(make.expand("up_plain_taps", kHidden, kInner, {.bias = false, .taps = {3}})),
+        noise(make, kHidden) {}
   std::shared_ptr<const nn::Features> features, inner;
   std::shared_ptr<const nn::TokenRuns> runs;
   std::shared_ptr<const nn::Neighbours> neighbours;
@@ -61,6 +64,7 @@ struct Parts {
   std::unique_ptr<nn::Expand> up_taps;
   std::unique_ptr<nn::Contract> down_taps;
   std::unique_ptr<nn::Expand> up_plain, up_plain_taps;
+  nn::EmbeddingNoise noise;
 };
 
 struct Primitive {
@@ -81,6 +85,8 @@ const Primitive kPrimitives[] = {
      }},
     {"sum over tokens", [](const Parts& p, const at::Tensor& x,
                            const nn::ForwardContext&) { return x * p.runs->sum(x.square().sum(1, true)); }},
+    {"noise on embeddings",
+     [](const Parts& p, const at::Tensor& x, const nn::ForwardContext& step) { return p.noise.forward(x, step) * x; }},
     {"halo",
      [](const Parts& p, const at::Tensor& x, const nn::ForwardContext& step) {
        const nn::Halo halo = p.neighbours->of(x, step);
@@ -124,6 +130,15 @@ at::Tensor documents() {
   return (at::arange(kTokens) + at::arange(kRows).remainder(5).unsqueeze(1)).ge(7).to(at::kLong);
 }
 
+/// A step with documents, and with noise on the tokens of some.
+nn::ForwardContext step_of_documents() {
+  nn::ForwardContext step{.documents = documents(), .training = true, .dropout_seed = 7};
+  tensor::Batch batch;
+  batch.add(nn::kEmbeddingNoise, {documents().to(at::kDouble) * 0.5, {tensor::Dim::Row, tensor::Dim::Token}});
+  step.batch = std::make_shared<const tensor::Batch>(std::move(batch));
+  return step;
+}
+
 struct Rank {
   Rank(comm::World& world, const Case& c)
       : mesh(world, axes_of(c)),
@@ -131,7 +146,7 @@ struct Rank {
         layout(parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence)),
         make(parameters, layout),
         parts(make),
-        step(layout.with_cut({.documents = documents()}, kTokens)) {}
+        step(layout.with_cut(step_of_documents(), kTokens)) {}
   static std::vector<comm::Mesh::Axis> axes_of(const Case& c) {
     std::vector<comm::Mesh::Axis> axes = parallel::sequence_axes(c.sequence);
     for (const comm::Mesh::Axis& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
@@ -156,7 +171,7 @@ TEST(Primitives, EqualOneProcessInEveryMode) {
   std::vector<at::Tensor> want, want_dx;
   for (const Primitive& primitive : kPrimitives) {
     const at::Tensor leaf = x.clone().requires_grad_();
-    want.push_back(primitive.run(whole, leaf, {.documents = documents()}));
+    want.push_back(primitive.run(whole, leaf, step_of_documents()));
     want.back().backward(dy);
     want_dx.push_back(leaf.grad());
   }
@@ -245,6 +260,25 @@ TEST(Primitives, SendAProductForEachTap) {
                    three = sent([&](const at::Tensor& x) { return rank.parts.up_plain_taps->forward_taps({x, x, x}); });
       EXPECT_DOUBLE_EQ(three, 3 * one) << c.name();
     });
+}
+
+TEST(EmbeddingNoise, IsUniformWithNeftunesScaleInTrainingAlone) {
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers serial(parameters);
+  const nn::EmbeddingNoise noise(serial, kHidden);
+  nn::ForwardContext step = step_of_documents();
+  const at::Tensor zeros = at::zeros({kRows, kTokens, kHidden}), y = noise.forward(zeros, step);
+  const at::Tensor scaled = y * std::sqrt(static_cast<double>(kHidden)) / 0.5, noisy = documents().eq(1);
+  EXPECT_TRUE(at::equal(y.index({noisy.logical_not()}), zeros.index({noisy.logical_not()})));
+  const at::Tensor drawn = scaled.index({noisy});
+  const auto n = static_cast<double>(drawn.numel());
+  EXPECT_LE(drawn.abs().max().item<double>(), 1 + 1e-6);
+  EXPECT_NEAR(drawn.mean().item<double>(), 0, 5 / std::sqrt(3 * n)) << "five deviations of the mean";
+  EXPECT_NEAR(drawn.square().mean().item<double>(), 1 / 3.0, 5 * std::sqrt(4 / 45.0 / n));
+  step.first_row = 1;
+  EXPECT_FALSE(at::equal(noise.forward(zeros, step), y));
+  step.training = false;
+  EXPECT_TRUE(at::equal(noise.forward(zeros, step), zeros));
 }
 
 TEST(Primitives, RefuseOtherNumbersOfTaps) {

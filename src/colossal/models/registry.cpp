@@ -6,6 +6,7 @@
 #include "colossal/base/json.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
+#include "colossal/nn/embedding_noise.h"
 #include "colossal/nn/reports.h"
 
 namespace colossal::models {
@@ -148,11 +149,23 @@ void end_steps_of_mixtures(Model& model) {
   };
 }
 
+/// Lets a batch ask for noise on the embeddings of a model that continues text.
+void add_noise(const ModelShape& shape, nn::Layers& layers, Embed& embed) {
+  if (!embed || !shape.task().continues()) return;
+  const auto noise = std::make_shared<nn::EmbeddingNoise>(layers, shape.hidden);
+  embed.run = [noise, run = std::move(embed.run)](States& states, const tensor::Batch& batch,
+                                                  const nn::ForwardContext& step) {
+    run(states, batch, step);
+    states[0] = noise->forward(states[0], step);
+  };
+}
+
 }  // namespace
 
 Model make_model(const ModelShape& shape, nn::Layers& layers) {
   shape.validate();
   Model model = shape.architecture->make(shape, layers);
+  add_noise(shape, layers, model.embed);
   model.shape = shape;
   model.batch_parts = layers.batch_parts();
   model.reports = layers.reports();

@@ -2,12 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <vector>
-
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/layers.h"
+#include "colossal/nn/logical_rows.h"
 #include "colossal/ops/random.h"
 
 namespace colossal::nn {
@@ -25,22 +24,10 @@ class FeatureDropout final : public Dropout {
     if (!step.training || probability_ == 0) return x;
     Tokens tokens = tokens_(step);
     if (step.parts.find<ClassTokens>()) tokens.sequence = {};
-    const int64_t sequence = tokens.sequence.whole_size(x.size(1));
-    const int64_t first_row = step.first_row + tokens.batch.held.front() * x.size(0);
-    const auto dropped = [&](const at::Tensor& run, const Range& range) {
-      return ops::dropout(run, probability_, derive_seed(step.dropout_seed, site_),
-                          {first_row * sequence + range.first, range.size, sequence}, features_->here().first,
+    return by_logical_rows(x, tokens, step.first_row, [&](const at::Tensor& run, const ops::LogicalRows& rows) {
+      return ops::dropout(run, probability_, derive_seed(step.dropout_seed, site_), rows, features_->here().first,
                           features_->size());
-    };
-    const auto ranges = tokens.sequence.ranges(sequence, "sequence");
-    if (ranges.size() == 1) return dropped(x, ranges.front());
-    std::vector<at::Tensor> runs;
-    int64_t own = 0;  // index in x of the first token of a range
-    for (const Range& range : ranges) {
-      runs.push_back(dropped(x.narrow(1, own, range.size), range));
-      own += range.size;
-    }
-    return at::cat(runs, 1);
+    });
   }
 
  private:

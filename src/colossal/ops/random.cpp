@@ -87,7 +87,8 @@ struct Normal {
 };
 
 // Draws the values of logical indices [first, first + count), in runs of whole blocks that are cut at both ends.
-void draw_run(const Normal& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
+template <class Draw>
+void draw_run(const Draw& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
   uint32_t words[kRandomRun];
   float values[kRandomRun];
   for (int64_t done = 0; done < count;) {
@@ -246,14 +247,20 @@ bool apply_on_device(const Mask& mask, const at::Tensor& x, const at::Tensor& y,
   });
 }
 
-// Returns rows [from, from + count) of the mask; true = kept.
-at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask, at::Device device) {
+// Returns the words [count, cols] of rows [from, from + count), by ATen's operators.
+at::Tensor words_of_rows(int64_t from, int64_t count, int64_t cols, uint64_t seed, const LogicalRows& rows,
+                         int64_t first_col, int64_t logical_cols, at::Device device) {
   const auto words = at::TensorOptions(at::kLong).device(device);
-  const LogicalRows& rows = mask.rows;
   const auto local = at::arange(from, from + count, words), run = at::floor_divide(local, rows.run);
   const auto row = (rows.first + run * rows.stride + (local - run * rows.run)).unsqueeze(1);
-  const auto col = at::arange(mask.first_col, mask.first_col + cols, words).unsqueeze(0);
-  return random_words_reference(row * mask.logical_cols + col, mask.seed) >= static_cast<int64_t>(mask.threshold());
+  const auto col = at::arange(first_col, first_col + cols, words).unsqueeze(0);
+  return random_words_reference(row * logical_cols + col, seed);
+}
+
+// Returns rows [from, from + count) of the mask; true = kept.
+at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask, at::Device device) {
+  return words_of_rows(from, count, cols, mask.seed, mask.rows, mask.first_col, mask.logical_cols, device) >=
+         static_cast<int64_t>(mask.threshold());
 }
 
 // Works in slices of rows, because the words for a whole activation would need many times its memory.
@@ -299,6 +306,15 @@ struct Dropout : Function<Dropout> {
   }
 };
 
+void check_place(const char* component, const LogicalRows& rows, int64_t cols, int64_t first_col,
+                 int64_t logical_cols) {
+  require(rows.run >= 1 && rows.run <= rows.stride, component, "runs of rows must not overlap: got runs of ", rows.run,
+          ", ", rows.stride, " apart");
+  require(rows.first >= 0 && first_col >= 0 && first_col + cols <= logical_cols, component,
+          "the shard must be inside the logical row: got first row ", rows.first, ", first column ", first_col, ", ",
+          cols, " columns of ", logical_cols);
+}
+
 }  // namespace
 
 at::Tensor dropout_mask_reference(int64_t count, int64_t cols, double p, uint64_t seed, const LogicalRows& rows,
@@ -310,13 +326,34 @@ at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRo
                    int64_t logical_cols) {
   require(p >= 0 && p < 1, "dropout", "probability must be in [0, 1): got ", p);
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1);
-  require(rows.run >= 1 && rows.run <= rows.stride, "dropout", "runs of rows must not overlap: got runs of ", rows.run,
-          ", ", rows.stride, " apart");
-  require(rows.first >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
-          "the shard must be inside the logical row: got first row ", rows.first, ", first column ", first_col, ", ",
-          cols, " columns of ", logical_cols);
+  check_place("dropout", rows, cols, first_col, logical_cols);
   if (p == 0) return x;
   return Dropout::apply(x, p, static_cast<int64_t>(seed), rows.first, rows.run, rows.stride, first_col, logical_cols);
+}
+
+at::Tensor uniform(int64_t count, int64_t cols, uint64_t seed, const LogicalRows& rows, int64_t first_col,
+                   int64_t logical_cols, at::Device device) {
+  check_place("uniform", rows, cols, first_col, logical_cols);
+  at::Tensor values = at::empty({count, cols}, at::TensorOptions(at::kFloat).device(device));
+  if (values.numel() == 0 || values.is_meta()) return values;
+  if (!values.is_cpu()) {
+    const int64_t slice = std::max<int64_t>(kDropoutSlice / cols, 1);
+    for (int64_t from = 0; from < count; from += slice) {
+      const int64_t some = std::min(slice, count - from);
+      const at::Tensor words = words_of_rows(from, some, cols, seed, rows, first_col, logical_cols, device);
+      values.narrow(0, from, some).copy_(at::bitwise_right_shift(words, 8) * 0x1p-23 - 1);
+    }
+    return values;
+  }
+  const auto draw = [](const uint32_t* words, float* out) {
+    for (int i = 0; i < 8; ++i) out[i] = static_cast<float>(words[i] >> 8) * 0x1p-23f - 1;
+  };
+  float* const out = values.data_ptr<float>();
+  parallel_for(0, count, std::max<int64_t>(kRandomGrain / cols, 1), [&](int64_t from, int64_t to) {
+    for (int64_t row = from; row < to; ++row)
+      draw_run(draw, seed, static_cast<uint64_t>(rows(row) * logical_cols + first_col), cols, out + row * cols);
+  });
+  return values;
 }
 
 }  // namespace colossal::ops

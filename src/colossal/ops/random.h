@@ -60,4 +60,11 @@ at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRo
 at::Tensor dropout_mask_reference(int64_t count, int64_t cols, double p, uint64_t seed, const LogicalRows& rows,
                                   int64_t first_col, int64_t logical_cols, at::Device device);
 
+/// Returns values [count, cols], uniform in [-1, 1), in fp32 on `device`: rows and columns of a logical matrix as in
+/// dropout(). A value depends on (seed, its index in that matrix), and is a multiple of 2^-23.
+/// Errors: as dropout().
+/// Cost:   one pass on the CPU; elsewhere ATen integer operators, in slices.
+at::Tensor uniform(int64_t count, int64_t cols, uint64_t seed, const LogicalRows& rows, int64_t first_col,
+                   int64_t logical_cols, at::Device device);
+
 }  // namespace colossal::ops
