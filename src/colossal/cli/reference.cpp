@@ -7,6 +7,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
@@ -68,39 +69,33 @@ int print_config_reference(const run::Program* program) {
   return 0;
 }
 
-std::vector<KeyHelp> own_table_keys(const run::Program* program) {
-  std::vector<KeyHelp> keys;
-  if (!program) return keys;
-  const auto add = [&](const std::string& table, const OwnKeys& own, const std::string& help) {
-    for (KeyHelp& key : describe_config(own)) {
-      key.key = concat(table, ".", key.key);
-      key.section = key.section.empty() ? table : concat(table, ".", key.section);
-      if (key.section == table) key.section_help = help;
-      keys.push_back(std::move(key));
-    }
-  };
-  for (const run::OwnTable& table : run::tables_of(program->objectives)) {
+std::vector<KeyHelp> own_table_keys(const run::Program* given) {
+  const run::Program program = given ? *given : run::built_in();
+  std::vector<run::OwnTable> tables = run::tables_of(program.objectives);
+  for (run::OwnTable& table : tables) {
     std::vector<std::string> readers;
-    for (const run::ObjectiveRow& row : program->objectives.rows())
+    for (const run::ObjectiveRow& row : program.objectives.rows())
       for (const run::OwnTable& own : row.tables)
         if (own.name == table.name) readers.push_back(row.name);
-    std::string help = readers.size() > 1 ? "keys of the objectives " : "keys of the objective ";
-    for (const std::string& reader : readers) help += (reader == readers.front() ? "" : ", ") + reader;
-    add(table.name, table.keys, help);
+    if (table.help.empty())
+      table.help = concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers));
   }
-  for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
-  return keys;
+  for (run::OwnTable& table : run::tables_of(program.adapters)) {
+    if (table.help.empty()) table.help = "keys of an adapter";
+    tables.push_back(std::move(table));
+  }
+  return run::describe_tables(tables);
 }
 
 std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
   return run::data_keys_of(program ? program->objectives : run::built_in_objectives());
 }
 
-std::vector<std::string> own_table_names(const run::Program* program) {
+std::vector<std::string> own_table_names(const run::Program* given) {
+  const run::Program program = given ? *given : run::built_in();
   std::vector<std::string> names;
-  if (!program) return names;
-  for (const run::OwnTable& table : run::tables_of(program->objectives)) names.push_back(table.name);
-  for (const run::OwnTable& table : run::tables_of(program->adapters)) names.push_back(table.name);
+  for (const run::OwnTable& table : run::tables_of(program.objectives)) names.push_back(table.name);
+  for (const run::OwnTable& table : run::tables_of(program.adapters)) names.push_back(table.name);
   return names;
 }
 

@@ -132,6 +132,10 @@ class ChatTemplate {
   TemplateLimits limits_;
 };
 
+/// Returns the special tokens of a Hugging Face folder or GGUF file, as ChatTemplate::read() defines them for its
+/// template: {"bos_token": "<s>", ...}. For an empty path there are none. Errors: those of ChatTemplate::read() for them.
+nlohmann::ordered_json special_tokens(const std::string& folder);
+
 /// Returns true if the folder has a chat template.
 bool has_chat_template(const std::string& folder);
 

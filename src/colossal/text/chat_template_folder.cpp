@@ -39,6 +39,18 @@ void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
   }
 }
 
+/// Returns tokenizer_config.json, or what a GGUF file has of it.
+json config_of(const std::string& folder) {
+  return formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(folder + "/" + kConfig);
+}
+
+nlohmann::ordered_json tokens_of(const json& config, const std::string& folder) {
+  nlohmann::ordered_json tokens = nlohmann::ordered_json::object();
+  take_tokens(config, tokens);
+  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), tokens);
+  return tokens;
+}
+
 struct Source {
   std::string name, shown_name, text;
 };
@@ -82,7 +94,7 @@ std::vector<Source> sources_of_files(const std::string& folder, int64_t max) {
 
 ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits& limits) {
   const std::string config_path = formats::is_gguf(folder) ? folder : folder + "/" + kConfig;
-  const json config = formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(config_path);
+  const json config = config_of(folder);
   std::vector<Source> sources = sources_of_files(folder, limits.template_bytes);
   if (sources.empty()) sources = sources_of_config(config, config_path);
   if (sources.empty()) sources = sources_of_config(read_if_there(folder + "/" + kOldFile), folder + "/" + kOldFile);
@@ -91,10 +103,13 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
   ChatTemplate made;
   made.limits_ = limits;
   made.where_ = folder;
-  take_tokens(config, made.variables_);
-  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), made.variables_);
+  made.variables_ = tokens_of(config, folder);
   for (const Source& source : sources) made.add(source.name, source.shown_name, source.text);
   return made;
+}
+
+nlohmann::ordered_json special_tokens(const std::string& folder) {
+  return folder.empty() ? nlohmann::ordered_json::object() : tokens_of(config_of(folder), folder);
 }
 
 bool has_chat_template(const std::string& folder) {

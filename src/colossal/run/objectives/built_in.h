@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/data_keys.h"
+#include "colossal/run/objectives/keys.h"
 
 namespace colossal::run {
 
@@ -19,5 +19,8 @@ std::unique_ptr<Objective> make_masked_token(const Config& config, const OwnTabl
 std::unique_ptr<Objective> make_target(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 /// Makes the objective of a classifier of texts or images. Labels [B, 1]: the class of each sample.
 std::unique_ptr<Objective> make_class(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+/// Makes the objective that alignment.method names, which fine-tunes a language model on chats.
+std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
+                                          const models::ModelShape& shape);
 
 }  // namespace colossal::run

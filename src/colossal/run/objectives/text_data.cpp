@@ -21,22 +21,6 @@ std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, cons
   return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents_of(d), *masking);
 }
 
-std::vector<data::StreamSource> sources_of(const DataConfig& d, const StreamKeys& keys) {
-  const auto& [named, weights, bytes] = keys;
-  require(weights.empty() || weights.size() == named.size(), "data", "weights must be one for each source: got ",
-          weights.size(), " for ", named.size(), " of data.sources");
-  if (named.empty()) return {data::StreamSource::open("path", d.path, 1)};
-  require(d.path == "builtin", "data", "data.sources replaces data.path: got both, path = ", d.path, "; leave one out");
-  std::vector<data::StreamSource> sources;
-  for (size_t i = 0; i < named.size(); ++i) {
-    const size_t equals = named[i].find('=');
-    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", named[i]);
-    sources.push_back(data::StreamSource::open(named[i].substr(0, equals), named[i].substr(equals + 1),
-                                               weights.empty() ? 1 : weights[i]));
-  }
-  return sources;
-}
-
 OpenedData open_stream(const DataRequest& request, const StreamKeys& keys,
                        const std::optional<data::Masking>& masking) {
   const Config& config = request.config;
@@ -90,6 +74,22 @@ OpenedData open_corpus(const DataRequest& request, const std::optional<data::Mas
 }
 
 }  // namespace
+
+std::vector<data::StreamSource> sources_of(const DataConfig& d, const StreamKeys& keys) {
+  const auto& [named, weights, bytes] = keys;
+  require(weights.empty() || weights.size() == named.size(), "data", "weights must be one for each source: got ",
+          weights.size(), " for ", named.size(), " of data.sources");
+  if (named.empty()) return {data::StreamSource::open("path", d.path, 1)};
+  require(d.path == "builtin", "data", "data.sources replaces data.path: got both, path = ", d.path, "; leave one out");
+  std::vector<data::StreamSource> sources;
+  for (size_t i = 0; i < named.size(); ++i) {
+    const size_t equals = named[i].find('=');
+    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", named[i]);
+    sources.push_back(data::StreamSource::open(named[i].substr(0, equals), named[i].substr(equals + 1),
+                                               weights.empty() ? 1 : weights[i]));
+  }
+  return sources;
+}
 
 data::OnError on_error_of(const DataConfig& d) {
   return d.on_error == "skip" ? data::OnError::Skip : data::OnError::Refuse;

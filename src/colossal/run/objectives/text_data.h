@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "colossal/data/streams/record_mix.h"
 #include "colossal/data/streams/record_source.h"
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/samples.h"
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/data_keys.h"
+#include "colossal/run/objectives/keys.h"
 
 namespace colossal::run {
 
@@ -26,6 +27,10 @@ bool reads_records(const DataConfig& config);
 
 /// Refuses keys that others leave without effect.
 void check_stream_keys(const StreamKeys& keys);
+
+/// Opens the sources that data.sources names, or data.path. Errors ("data"): weights of another number; a source that is
+/// not `name=path`; both keys; those of data::StreamSource::open().
+std::vector<data::StreamSource> sources_of(const DataConfig& config, const StreamKeys& keys);
 
 /// The text of data.path, which is not streamed, split into a training part and a held-out part.
 struct PlainText {

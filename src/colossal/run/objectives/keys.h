@@ -1,11 +1,12 @@
-// The keys of [data] that the library's objectives have. This header needs no LibTorch, so that every program can list
-// them.
+// The keys that the library's objectives have: those of [data], and their tables. This header needs no LibTorch, so that
+// every program can list them.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "colossal/run/data_keys.h"
+#include "colossal/run/own_tables.h"
 
 namespace colossal::run {
 
@@ -44,7 +45,20 @@ struct ClassKeys {
   bool operator==(const ClassKeys&) const = default;
 };
 
-/// Returns the keys of each objective of the library.
+/// The keys of the objective alignment.
+struct ChatKeys {
+  StreamKeys stream;
+  std::string answers = "all", chat_template;
+  bool packing = true;
+  std::string too_long = "cut";
+  void fields(Fields& f);
+  bool operator==(const ChatKeys&) const = default;
+};
+
+/// Returns the keys of [data] of each objective of the library.
 std::vector<DataKeys> built_in_data_keys();
+
+/// Returns the tables of the library's objectives.
+std::vector<OwnTable> built_in_tables();
 
 }  // namespace colossal::run

@@ -1,4 +1,6 @@
-#include "colossal/run/objectives/data_keys.h"
+#include "colossal/run/objectives/keys.h"
+
+#include "colossal/run/objectives/alignment/keys.h"
 
 namespace colossal::run {
 
@@ -42,11 +44,28 @@ void ClassKeys::fields(Fields& f) {
               "minimum area of a random crop, for image folders with augment", 1e-3, 1);
 }
 
+void ChatKeys::fields(Fields& f) {
+  stream.fields(f);
+  f.choice("answers", answers, {"all", "last", "everything"},
+           "messages of the assistant that are trained: all, or the last of each chat; everything = prompts, too");
+  f.text("chat_template", chat_template, "Jinja file that renders chats; empty = the template of the model");
+  f.flag("packing", packing,
+         "several texts share a row of sequence tokens, separately; false = one text a row, and the rows of a batch end "
+         "with the longest");
+  f.choice("too_long", too_long, {"cut", "drop", "refuse"},
+           "what happens to a text of more than sequence tokens: it is cut at its end, left out or an error");
+}
+
 std::vector<DataKeys> built_in_data_keys() {
   return {{"next-token", StreamKeys{}},
           {"masked-token", MaskedTokenKeys{}},
           {"target", TargetKeys{}},
-          {"class", ClassKeys{}}};
+          {"class", ClassKeys{}},
+          {"alignment", ChatKeys{}}};
+}
+
+std::vector<OwnTable> built_in_tables() {
+  return {{"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective alignment"}};
 }
 
 }  // namespace colossal::run

@@ -1,0 +1,112 @@
+#include "colossal/run/objectives/alignment/chat_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/data/chats/chat_stream.h"
+#include "colossal/run/objectives/text_data.h"
+#include "colossal/run/unused_keys.h"
+#include "colossal/text/chat_template.h"
+#include "colossal/text/end_tokens.h"
+
+namespace colossal::run {
+namespace {
+
+constexpr int64_t kMaxTemplateBytes = 1 << 20;
+// Rows that are not packed end at a multiple of this, so that few lengths occur.
+constexpr int64_t kRowMultiple = 64;
+
+/// Returns the folder or GGUF file of the tokenizer; empty = it has none.
+std::string folder_of_tokenizer(const Config& config) {
+  const std::string name = config.tokenizer();
+  std::error_code ignored;
+  if (name == "bytes") return "";
+  const bool is_json = std::filesystem::path(name).extension() == ".json";
+  return is_json ? std::filesystem::path(name).parent_path().string() : name;
+}
+
+/// Returns the template of data.chat_template, of the tokenizer or of model.from; nothing if there is none. `text` gets
+/// the one of data.chat_template.
+std::optional<text::ChatTemplate> find_template(const Config& config, const ChatKeys& keys, std::string& text) {
+  const std::string folder = folder_of_tokenizer(config);
+  if (!keys.chat_template.empty()) {
+    text = read_file(keys.chat_template, kMaxTemplateBytes);
+    return text::ChatTemplate(text, keys.chat_template, text::special_tokens(folder));
+  }
+  for (const std::string& source : {folder, config.model.from})
+    if (!source.empty() && text::has_chat_template(source)) return text::ChatTemplate::read(source);
+  return std::nullopt;
+}
+
+data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {
+  const Config& config = request.config;
+  const DataConfig& d = config.data;
+  const tensor::ReplicaRows rows = config.replica_rows(request.replica);
+  const int64_t parts =
+      2 * config.parallel.sequence.size * config.parallel.tensor.size;  // that a layout makes of a row
+  return {.batch_size = rows.batch_size,
+          .rank = static_cast<int>(rows.replica),
+          .ranks = static_cast<int>(rows.replicas),
+          .micro_batches = rows.micro_batches,
+          .rules = {.samples = samples,
+                    .sequence = d.sequence,
+                    .too_long = data::too_long_of(keys.too_long, "data.too_long")},
+          .packing = keys.packing,
+          .row_multiple = std::min(d.sequence, std::lcm(kRowMultiple, parts)),
+          .threads = static_cast<int>(d.threads),
+          .records = {.seed = static_cast<uint64_t>(config.training.seed),
+                      .shuffle = keys.stream.shuffle_bytes > 0,
+                      .shuffle_bytes = keys.stream.shuffle_bytes,
+                      .max_line_bytes = d.max_line_bytes,
+                      .held_out = d.held_out,
+                      .part = data::Part::Training,
+                      .on_error = on_error_of(d)}};
+}
+
+}  // namespace
+
+void check_chat_keys(const Config& config, const ChatKeys& keys) {
+  const DataConfig& d = config.data;
+  check_stream_keys(keys.stream);
+  check_unused_data_keys(d, {.records = false});
+  require(d.documents == "separate", "data",
+          "documents must be separate for chats, which must not attend to one another"
+          ": got ",
+          d.documents);
+}
+
+OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {
+  const Config& config = request.config;
+  const DataConfig& d = config.data;
+  require(!keys.stream.sources.empty() || reads_records(d), "data",
+          "the objective alignment reads chats from JSON lines or Parquet: got data.path = ", d.path,
+          "; name a .jsonl or .parquet file, or a folder of them, with --data.path=PATH");
+  OpenedData data;
+  std::optional<text::ChatTemplate> chat_template = find_template(config, keys, data.chat_template);
+  const std::string folder = folder_of_tokenizer(config);
+  const auto encoder = std::make_shared<const data::ChatEncoder>(
+      request.tokenizer, std::move(chat_template),
+      data::ChatEncoderOptions{.answers = data::answers_of(keys.answers, "data.answers"),
+                               .end_ids = text::end_ids(folder, *request.tokenizer),
+                               .vocabulary = request.shape.vocabulary});
+  const std::vector<data::StreamSource> sources = sources_of(d, keys.stream);
+  const data::ChatStreamOptions options = options_of(request, keys, samples);
+  data.end_ids = data::check_first_chats(sources, *encoder, options, data.notices);
+  if (evaluates(config) && d.held_out > 0) {
+    data.held_out = data::read_held_out_chats(
+        sources, *encoder, options, config.training.evaluate_batches * config.training.batch_size, data.notices);
+    require(data.held_out->count() > 0, "data",
+            "the held-out part must hold a chat: got none, because the data are too "
+            "few for data.held_out = ",
+            d.held_out, "; add chats, raise data.held_out, or set data.held_out = 0 or training.evaluate_batches = 0");
+  }
+  for (const data::StreamSource& source : sources)
+    if (source.left_out) data.notices.push_back(*source.left_out);
+  data.stream = std::make_unique<data::ChatStream>(sources, encoder, options);
+  return data;
+}
+
+}  // namespace colossal::run

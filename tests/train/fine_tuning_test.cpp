@@ -1,0 +1,173 @@
+// Supervised fine-tuning on chats: every layout has the losses of one process, and packed chats those of single rows.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/nn/embedding_noise.h"
+#include "colossal/run/data.h"
+#include "colossal/run/program.h"
+#include "colossal/train/trainer.h"
+#include "support/paths.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
+
+namespace colossal::train::fine_tuning_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kSteps = 3;
+
+/// Chats of 18 to 46 tokens with the template of the examples.
+std::string chat_lines() {
+  std::string lines;
+  for (int i = 0; i < 24; ++i) {
+    const std::string question = concat("Add ", i * 37 % 101, " and ", i, i % 3 == 0 ? " now." : ""),
+                      answer = concat("It is ", i * 37 % 101 + i, i % 4 == 1 ? ", I think." : ".");
+    lines += concat(R"({"messages": [{"role": "user", "content": ")", question,
+                    R"("}, {"role": "assistant", "content": ")", answer, "\"}]}\n");
+  }
+  return lines;
+}
+
+class FineTuning : public testing::Test {
+ protected:
+  void SetUp() override { write_file(folder_ / "chats.jsonl", chat_lines()); }
+
+  run::Config config(const std::vector<std::string>& flags) const {
+    std::vector<std::string> all{"--precision.mode=fp64",
+                                 "--run.matmul=mkl",
+                                 "--data.path=" + (folder_ / "chats.jsonl"),
+                                 "--data.chat_template=" + test::source_dir() + "/examples/chats.jinja",
+                                 "--data.sequence=64",
+                                 "--data.held_out=0.3",
+                                 "--model.hidden=32",
+                                 "--model.heads=4",
+                                 "--model.kv_heads=4",
+                                 "--model.ffn=32",
+                                 "--training.batch_size=8",
+                                 "--training.steps=10",
+                                 "--training.evaluate_batches=1",
+                                 "--parallel.chunk_mib=0.05"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
+  }
+
+  /// Returns the losses of the first steps, the sums of an evaluation, and the norm of each gradient.
+  static std::vector<double> course(const run::Config& config, int64_t steps = kSteps) {
+    std::vector<double> all;
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      config.validate();
+      run::RunData data = run::open_data(config, run::built_in(), "",
+                                         static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
+      const RunModels models = models_of(config, data);
+      const auto engine = initialize(world, config, models, at::kCPU);
+      data.training->want(engine->tokens_read());
+      std::vector<double> mine;
+      for (int64_t step = 0; step < steps; ++step) {
+        engine->zero_grad();
+        mine.push_back(engine->train_step(data.training->next()));
+        mine.push_back(engine->step().gradient_norm);
+      }
+      if (data.held_out) {
+        data.held_out->want(engine->tokens_read());
+        const Evaluation held_out = engine->evaluate(data.held_out->next());
+        mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
+        mine.push_back(held_out.weight);
+      }
+      if (world.rank() == 0) all = mine;
+    });
+    return all;
+  }
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << what << ", value " << i;
+  }
+  test::TemporaryFolder folder_;
+};
+
+// A covering array: each pair of values of two axes occurs in a row.
+TEST_F(FineTuning, EqualsOneProcessUnderEveryLayout) {
+  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
+                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
+                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
+                    micro = "--parallel.pipeline.micro_batches=";
+  for (const std::string& packing : {"--data.packing=true", "--data.packing=false"}) {
+    const std::string noise = "--alignment.noise=5";
+    const std::vector<double> want = course(config({packing, noise}));
+    EXPECT_NE(course(config({packing})), want) << "noise counts";
+    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+             {data + "2"},
+             {data + "2", zero + "2", tensor + "2"},
+             {data + "2", zero + "3", "--memory.recompute=block"},
+             {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
+             {tensor + "2", "--parallel.tensor.sequence=true"},
+             {tensor + "4", mode + "2d"},
+             {tensor + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
+             {tensor + "8", mode + "3d"},
+             {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
+             {sequence + "2", of_sequence + "ulysses", tensor + "2"},
+             {sequence + "2", of_sequence + "gather", data + "2", zero + "3"},
+             {sequence + "2", of_sequence + "ring-self-attention"},
+             {pipeline + "4", micro + "4"},
+             {"--training.accumulate=2", "--memory.host=256MiB"},
+             {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
+         }) {
+      std::vector<std::string> all = flags;
+      all.insert(all.end(), {packing, noise});
+      expect_near(course(config(all)), want, testing::PrintToString(all));
+    }
+  }
+}
+
+// One batch holds the whole epoch, packed in as many rows as it needs, or a row for each chat.
+TEST_F(FineTuning, LearnsTheSameFromPackedChatsAsFromSingleRows) {
+  const auto rows = [&](const char* packing, int64_t batch) {
+    return config({concat("--data.packing=", packing), concat("--training.batch_size=", batch), "--data.held_out=0"});
+  };
+  run::RunData packed = run::open_data(rows("true", 1), run::built_in(), "", 0, at::kCPU);
+  int64_t count = 0, chats = 0;
+  while (chats < 24) {
+    const tensor::Batch batch = packed.training->next();
+    const at::Tensor inside =
+        batch.at("positions").eq(0).logical_and(at::arange(batch.tokens()).unsqueeze(0) < batch.at("lengths"));
+    chats += inside.sum().item<int64_t>();
+    ++count;
+  }
+  ASSERT_EQ(chats, 24);
+  EXPECT_LT(count, 24);
+  expect_near(course(rows("true", count), 2), course(rows("false", 24), 2), "packed and single");
+}
+
+TEST_F(FineTuning, AddsNoiseByTheLengthOfEachText) {
+  run::RunData data = run::open_data(config({"--alignment.noise=3"}), run::built_in(), "", 0, at::kCPU);
+  const tensor::Batch batch = data.training->next();
+  const at::Tensor &noise = batch.at(nn::kEmbeddingNoise), &documents = batch.at("documents");
+  for (int64_t row = 0; row < batch.rows(); ++row) {
+    std::map<int64_t, int64_t> lengths;
+    for (int64_t t = 0; t < batch.tokens(); ++t) ++lengths[documents[row][t].item<int64_t>()];
+    for (int64_t t = 0; t < batch.tokens(); ++t)
+      EXPECT_FLOAT_EQ(noise[row][t].item<float>(),
+                      3 / std::sqrt(static_cast<float>(lengths[documents[row][t].item<int64_t>()])));
+  }
+  EXPECT_FALSE(data.held_out->next().find(nn::kEmbeddingNoise).defined());
+}
+
+TEST_F(FineTuning, RefusesWhatCannotBeLearnt) {
+  const auto refused = [&](const std::vector<std::string>& flags) {
+    return test::thrown_message([&] { run::open_data(config(flags), run::built_in(), "", 0, at::kCPU); });
+  };
+  EXPECT_THAT(refused({"--data.documents=joined"}), HasSubstr("documents must be separate"));
+  EXPECT_THAT(refused({"--alignment.method=stf"}), HasSubstr("did you mean `sft`"));
+  EXPECT_THAT(refused({"--model.name=bert-tiny"}), HasSubstr("objective alignment needs a model whose head continues"));
+  EXPECT_THAT(refused({"--data.text_columns=chat"}), HasSubstr("text_columns"));
+  EXPECT_THAT(refused({"--data.path=" + test::source_dir() + "/LICENSE"}), HasSubstr("JSON lines or Parquet"));
+}
+
+}  // namespace
+}  // namespace colossal::train::fine_tuning_test
