@@ -116,9 +116,8 @@ StoredNames compare_names(const ModelSource& source, const nn::Parameters& param
 }
 
 /// Reads the tensors that the checkpoint of a run has. Returns the names of the parameters that it lacks and may lack.
-std::vector<std::string> read_checkpoint(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
-                                         comm::Mesh& mesh, const std::string& model,
-                                         std::vector<std::string> may_lack) {
+std::vector<std::string> read_stored(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
+                                     comm::Mesh& mesh, const std::string& model, std::vector<std::string> may_lack) {
   comm::Group& everyone = mesh.all();
   const std::string saved_as = source.model.empty() ? "model." : source.model + ".";
   const std::vector<std::string>& of_family = source.shape.architecture->hugging_face.may_lack;
@@ -255,7 +254,7 @@ std::vector<std::string> read_source(const ModelSource& source, const nn::Parame
     });
     if (source.base) read_source(*source.base, parameters, std::move(unsaved), mesh, model, may_lack);
   }
-  return read_checkpoint(source, parameters, std::move(tensors), mesh, model, may_lack);
+  return read_stored(source, parameters, std::move(tensors), mesh, model, may_lack);
 }
 
 std::string checksum_of(const ModelSource& source) {
