@@ -9,7 +9,7 @@
 namespace colossal::infer {
 namespace {
 
-void check(const Request& request, const AdmissionLimits& limits) {
+void check_request(const Request& request, const AdmissionLimits& limits) {
   const StepRunner& runner = limits.runner;
   const models::ModelShape& shape = runner.shape();
   const char* component = component_of(limits.options);
@@ -70,7 +70,7 @@ int64_t surplus(int64_t length, int64_t longest, int64_t attention_sinks) {
 }
 
 Admission admit(const Request& request, const AdmissionLimits& limits) {
-  check(request, limits);
+  check_request(request, limits);
   const GenerationOptions& options = request.options;
   const bool is_pooled = request.pooling.has_value(), is_scored = options.prompt_logprobs >= 0 && !is_pooled;
   Admission admitted{.text = limits.runner.text_of(request), .longest = limits.runner.longest()};
