@@ -135,7 +135,7 @@ TEST_P(AnswerScores, EqualThoseOfEachAnswerAloneToTheBit) {
     });
 }
 
-TEST_P(AnswerScores, AreThoseOfGeneratedTokens) {
+TEST_P(AnswerScores, EqualThoseOfGeneratedTokens) {
   const Tokens prompt = text_of(18, 3);
   with_model({}, [&](distributed::DistributedModel& model) {
     Engine engine(model, options_of(model));
@@ -181,7 +181,7 @@ TEST_P(AnswerScores, ReadSharedPromptsOnceAndNoLastToken) {
   });
 }
 
-TEST_P(AnswerScores, OfLayersThatDraftAreTheSame) {
+TEST_P(AnswerScores, IgnoreDraftTokens) {
   const std::vector<GivenAnswer> given = some_answers(4);
   with_model({}, [&](distributed::DistributedModel& model) {
     Engine plain(model, options_of(model));
@@ -220,7 +220,7 @@ TEST_P(AnswerScores, RefuseFirstTokensOutsideThePrompt) {
   });
 }
 
-TEST_P(AnswerScores, AreCheckedBeforeTheFirstStep) {
+TEST_P(AnswerScores, CheckAllAnswersBeforeTheFirstStep) {
   with_model({}, [&](distributed::DistributedModel& model) {
     Engine engine(model, options_of(model));
     EXPECT_THAT(test::thrown_message([&] { answer_scores(engine, {{{1}, {2}}, {{1}, {}}}); }),

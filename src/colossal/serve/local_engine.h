@@ -89,8 +89,8 @@ class LocalEngine {
   infer::GenerationOptions options(const std::string& json) const;
   /// Returns the tokens of a prompt. Errors ("engine"): a model without a tokenizer.
   std::vector<int64_t> prompt_ids(const std::string& text) const;
-  /// Returns the tokens of a prompt and of an answer to it. Errors: of infer::encode_answer(); ("engine") a model without
-  /// a tokenizer.
+  /// Returns the tokens of a prompt and of an answer to it. Errors: of infer::encode_answer(); ("engine") a model
+  /// without a tokenizer.
   infer::GivenAnswer answer_ids(const std::string& prompt, const std::string& answer) const;
   /// Ends unfinished requests as cancelled, frees the model and waits until the thread has ended.
   void close();

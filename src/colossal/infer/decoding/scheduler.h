@@ -99,9 +99,9 @@ class Scheduler {
 
   /// Adds a request to the end of its client's queue. `max_new_tokens` limits the tokens that append() adds and the
   /// model reads. Each token that Sharing asks to score appears in exactly one ScheduledTokens::scored range, even if
-  /// the request is preempted. Until all of them were scored, the request reuses cached blocks only of tokens before the
-  /// next one to score. It does not start before a step has read the prompt of Sharing::after; an unknown id, such as
-  /// one of a removed request, is ignored.
+  /// the request is preempted. Until all of them were scored, the request reuses cached blocks only of tokens before
+  /// the next one to score. It does not start before a step has read the prompt of Sharing::after; an unknown id,
+  /// such as one of a removed request, is ignored.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than max_length().
   void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing = {});
   /// Returns the maximum number of tokens of a request: as many as all blocks hold. If there is a window, and the
