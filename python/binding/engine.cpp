@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/serve/local_engine.h"
 #include "parts.h"
 #include "text.h"
@@ -52,11 +55,34 @@ py::tuple next_part(LocalRequest& request, double seconds) {
   return py::make_tuple(part.text, part.ids, scores, finish_name(part.finish_reason));
 }
 
+/// Log-probabilities of the tokens of a given answer; None before the request has ended.
+std::optional<std::vector<double>> next_scores(LocalRequest& request, double seconds) {
+  const py::gil_scoped_release released;
+  const AnswerPart part = request.next(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+  if (!part.is_last()) return {};
+  require(part.finish_reason == infer::FinishReason::AtLength, "engine",
+          "an answer was not scored, because the engine was closed or the request cancelled");
+  std::vector<double> own;
+  for (const infer::LogProbabilities& score : part.prompt_log_probabilities) own.push_back(score.own);
+  return own;
+}
+
+/// Requests for the scores of (ids of a prompt, ids of an answer), in order.
+std::vector<Held<LocalRequest>> score(LocalEngine& engine,
+                                      std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> pairs) {
+  std::vector<infer::GivenAnswer> given;
+  for (auto& [prompt, answer] : pairs) given.push_back({std::move(prompt), std::move(answer)});
+  std::vector<Held<LocalRequest>> requests;
+  for (auto& request : engine.score(given)) requests.emplace_back(request.release());
+  return requests;
+}
+
 }  // namespace
 
 void bind_engine(py::module_& module) {
   py::class_<LocalRequest, Held<LocalRequest>>(module, "Request")
       .def("next", &next_part, py::arg("seconds"))
+      .def("next_scores", &next_scores, py::arg("seconds"))
       .def("descriptor", &LocalRequest::descriptor)
       .def("cancel", &LocalRequest::cancel, WithoutGil());
   py::class_<LocalEngine, Held<LocalEngine>>(module, "Engine")
@@ -72,7 +98,15 @@ void bind_engine(py::module_& module) {
             return Held<LocalRequest>(engine.submit(std::move(prompt), std::move(options)).release());
           },
           py::arg("prompt"), py::arg("options"), py::arg("index"), WithoutGil())
+      .def("score", &score, py::arg("pairs"), WithoutGil())
       .def("prompt_ids", &LocalEngine::prompt_ids, py::arg("text"), WithoutGil())
+      .def(
+          "answer_ids",
+          [](const LocalEngine& engine, const std::string& prompt, const std::string& answer) {
+            infer::GivenAnswer ids = engine.answer_ids(prompt, answer);
+            return std::pair(std::move(ids.prompt), std::move(ids.answer));
+          },
+          py::arg("prompt"), py::arg("answer"), WithoutGil())
       .def("close", &LocalEngine::close, WithoutGil())
       .def("tokenizer",
            [](const LocalEngine& engine) -> std::unique_ptr<Tokenizer> {

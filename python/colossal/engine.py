@@ -253,6 +253,25 @@ class Engine:
         """Starts a request and returns at once. The options are those of `generate`."""
         return self._submit(prompt, _options(sampling, max_tokens, stop, json_schema, log_probabilities), 0)
 
+    def log_probabilities(self, prompts: str | Sequence[Prompt], answers: str | Sequence[Prompt]) -> list[list[float]]:
+        """Returns the natural logarithms of the probabilities of the tokens of each given answer, in order.
+
+        ``prompts[i]`` and ``answers[i]`` are both texts or both lists of ids, with at least one token each. Two texts
+        are encoded as one text, and the answer is what follows the ids of its prompt. White space at the end of a
+        prompt belongs to the answer. If a token crosses the border, the two texts are encoded apart: so the answer is
+        scored whole, and nothing of the prompt is. Nothing is generated, and sampling options have no effect. Answers
+        to one prompt that stand side by side read its full cache blocks once. Ctrl-C ends all requests of the call.
+        """
+        every = [[one] if isinstance(one, str) else one for one in (prompts, answers)]
+        if len(every[0]) != len(every[1]):
+            raise ValueError(f"prompts and answers must be equally many: got {len(every[0])} and {len(every[1])}")
+        requests = self._handle.score([self._pair(prompt, answer) for prompt, answer in zip(*every, strict=True)])
+        try:
+            return [_scores_of(request) for request in requests]
+        finally:
+            for request in requests:
+                request.cancel()
+
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -306,11 +325,25 @@ class Engine:
     ) -> None:
         self.close()
 
+    def _pair(self, prompt: Prompt, answer: Prompt) -> tuple[list[int], list[int]]:
+        if isinstance(prompt, str) and isinstance(answer, str):
+            return self._handle.answer_ids(prompt, answer)
+        if isinstance(prompt, (str, int)) or isinstance(answer, (str, int)):
+            raise TypeError(f"a prompt and its answer must both be texts or lists of ids: got {prompt!r}, {answer!r}")
+        return list(prompt), list(answer)
+
     def _submit(self, prompt: Prompt, options: dict[str, Any], index: int) -> Request:
         if isinstance(prompt, int):
             raise TypeError(f"a prompt must be a text or a list of ids: got {prompt}; pass a list of prompts")
         ids = self._handle.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
         return Request(self._handle.submit(ids, json.dumps(options), index), "logprobs" in options)
+
+
+def _scores_of(request: _binding.Request) -> list[float]:
+    while True:
+        scores = request.next_scores(_WAIT)
+        if scores is not None:
+            return scores
 
 
 def _close(held: _binding.Engine, own: OwnProcess) -> None:

@@ -87,6 +87,7 @@ const std::vector<std::string> kHeaders{
     "base/step_memory.h",
     "base/svg.h",
     "data/batch_fields.h",
+    "infer/answer_scores.h",
     "infer/decoding/sampler.h",
     "infer/decoding/token_constraint.h",
     "infer/embeddings/pooling.h",

@@ -16,6 +16,7 @@
 #include "colossal/base/step_events.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/infer/answer_scores.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/step_runner.h"
 #include "colossal/infer/embeddings/pooling.h"
@@ -256,6 +257,14 @@ void engine(const run::SavedModel& saved, const std::vector<int64_t>& ids, std::
     if (event.is_answer()) answer.push_back(event.token);
   });
   while (engine.has_work()) engine.step();
+}
+
+bool answer_scores(const run::SavedModel& saved, const std::vector<int64_t>& prompt, const std::vector<int64_t>& yes,
+                   const std::vector<int64_t>& no) {
+  infer::Engine engine(*saved.model, {.block_tokens = 16});
+  const std::vector<infer::AnswerScore> scores = infer::answer_scores(engine, {{prompt, yes}, {prompt, no}});
+  const bool prefers_yes = scores[0].sum() > scores[1].sum();
+  return prefers_yes;
 }
 
 std::vector<float> text_pool(const std::vector<at::Tensor>& chunks) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/engine.h"
@@ -73,15 +75,26 @@ struct Told {
   FinishReason finish_reason = FinishReason::None;
 };
 
-std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int64_t max_tokens) {
+/// Returns the first token that a text asks to score; 1 = all.
+int64_t first_of(const Tokens& text, bool scores_all) {
+  return scores_all ? 1 : std::max<int64_t>(1, std::ssize(text) * 2 / 3);
+}
+
+std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int64_t max_tokens,
+                          bool scores_all = true) {
   std::vector<Told> told(texts.size());
   std::vector<Event> events;
-  for (const Tokens& prompt : texts)
-    engine.add({.prompt = prompt, .options = {.max_tokens = max_tokens, .prompt_logprobs = 1}},
-               engine_test::into(events));
+  int64_t first_id = -1;
+  for (const Tokens& prompt : texts) {
+    const int64_t id = engine.add({.prompt = prompt,
+                                   .options = {.max_tokens = max_tokens, .prompt_logprobs = 1},
+                                   .scored_from = first_of(prompt, scores_all)},
+                                  engine_test::into(events));
+    if (first_id < 0) first_id = id;
+  }
   while (engine.has_work())
     for (const Event& event : engine_test::stepped(engine, events)) {
-      Told& own = told[static_cast<size_t>(event.id)];
+      Told& own = told[static_cast<size_t>(event.id - first_id)];
       EXPECT_TRUE(event.prompt_log_probabilities.empty() || own.tokens.empty());
       if (event.token >= 0) own.tokens.push_back(event.token);
       for (const LogProbabilities& each : event.prompt_log_probabilities) own.prompt.push_back(each);
@@ -152,6 +165,11 @@ TEST_P(PromptLogProbabilities, EqualTrainingInEveryLayout) {
     with_model(layout, [&](distributed::DistributedModel& model) {
       Engine engine(model, {.cache_bytes = 6 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 7});
       expect_those_of_training(told_by(engine, texts, 2), want);
+      std::vector<std::vector<double>> last;
+      for (size_t i = 0; i < texts.size(); ++i)
+        last.emplace_back(want[i].begin() + first_of(texts[i], false) - 1, want[i].end());
+      expect_those_of_training(told_by(engine, texts, 2, /*scores_all=*/false), last);
+      EXPECT_EQ(engine.counts().found_tokens > 0, model.cache_ranks() == 1);  // a block of two ranks is longer
     });
 }
 

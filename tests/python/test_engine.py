@@ -108,6 +108,49 @@ def test_log_probabilities_are_sorted_and_of_the_answer(engine):
         assert values == sorted(values, reverse=True) and len(values) == 3
 
 
+def test_scores_of_given_answers_equal_those_of_transformers(folder, engine):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    prompts, answers = PROMPTS + [PROMPTS[2]] * 2, [[3, 8, 1], [7], [60, 61], [9], [60], [70, 71]]
+    scores = engine.log_probabilities(prompts, answers)
+    assert [len(one) for one in scores] == [len(one) for one in answers]
+    for prompt, answer, own in zip(prompts, answers, scores):
+        with torch.no_grad():
+            wanted = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        assert own == pytest.approx([row[id].item() for row, id in zip(wanted, answer)], abs=1e-4)
+    assert scores[4] == scores[2][:1]
+    assert engine.log_probabilities(prompts[5:], answers[5:]) == scores[5:]  # the same bits alone
+
+
+def test_scores_of_texts_are_those_of_their_ids(engine):
+    encode = engine.tokenizer.encode
+    assert encode("1+1= 2")[: len(encode("1+1="))] == encode("1+1=")
+    wanted = engine.log_probabilities([encode("1+1=")], [encode("1+1= 2")[len(encode("1+1=")) :]])
+    assert engine.log_probabilities("1+1= ", "2") == engine.log_probabilities(["1+1="], [" 2"]) == wanted
+    greedy = engine.generate(["Hello"], max_tokens=4, log_probabilities=0)[0]
+    ids = engine.log_probabilities([encode("Hello")], [greedy.ids])[0]
+    assert ids == [position.own for position in greedy.log_probabilities]
+    assert engine.log_probabilities([], []) == []
+
+
+def test_answers_that_cannot_be_scored_are_refused(folder, engine):
+    with pytest.raises(ValueError, match="equally many: got 2 and 1"):
+        engine.log_probabilities(["a", "b"], ["c"])
+    for prompt, answer in (("a", [1]), ([1], "a"), (1, [1])):
+        with pytest.raises(TypeError, match="both be texts or lists of ids"):
+            engine.log_probabilities([prompt], [answer])
+    with pytest.raises(Error, match="at least one token"):
+        engine.log_probabilities(["a"], [""])
+    with pytest.raises(Error, match="vocabulary"):
+        engine.log_probabilities([[1], [1]], [[1], [tiny_models.VOCABULARY]])
+    with pytest.raises(Error, match="positions"):
+        engine.log_probabilities([[1] * engine.max_length], [[1, 2]])
+    assert len(engine.log_probabilities([[1] * engine.max_length], [[1]])[0]) == 1
+    with Engine(folder, kv_cache="8MiB") as closed:
+        pass
+    with pytest.raises(Error, match="must be open"):
+        closed.log_probabilities([[1]], [[2]])
+
+
 def test_answers_follow_a_schema(engine):
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
     answer = engine.generate("x", max_tokens=60, json_schema=schema)[0]

@@ -22,6 +22,7 @@ Changes all_kinds() {
   generation.prompt = {5, 1 << 20, 7};
   generation.ignores_end = true;
   generation.client = "key 3", generation.cache_key = std::string("a\0b", 3);
+  generation.scored_from = 2;
   generation.options.max_tokens = 9, generation.options.logprobs = 5;
   generation.options.stop = {"", "\xff end"};
   generation.options.json_schema = R"({"type": "object"})";
@@ -49,6 +50,7 @@ TEST(Changes, KeepAllValuesAsBytes) {
   EXPECT_TRUE(b.ignores_end);
   EXPECT_EQ(b.client, a.client);
   EXPECT_EQ(b.cache_key, a.cache_key);
+  EXPECT_EQ(b.scored_from, 2);
   EXPECT_EQ(b.options.max_tokens, 9);
   EXPECT_EQ(b.options.logprobs, 5);
   EXPECT_EQ(b.options.prompt_logprobs, -1);

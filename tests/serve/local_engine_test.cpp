@@ -140,6 +140,36 @@ TEST_F(LocalEngineTest, MakesDescriptorsReadable) {
   EXPECT_EQ(::poll(&descriptor, 1, 0), 1);  // for further readers
 }
 
+TEST_F(LocalEngineTest, ScoresGivenAnswersInTheirOrder) {
+  LocalEngine engine(options("bytes"));
+  const infer::GivenAnswer greedy{{72, 101},
+                                  whole(*engine.submit({72, 101}, engine.options(R"({"max_tokens": 3})"))).ids};
+  std::vector<infer::GivenAnswer> given(3, greedy);
+  given[1].answer = {7};
+  given[2].answer.pop_back();
+  const auto requests = engine.score(given);
+  ASSERT_EQ(requests.size(), 3U);
+  std::vector<std::vector<double>> scores;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const AnswerPart part = requests[i]->next(kLong);
+    EXPECT_EQ(part.finish_reason, FinishReason::AtLength);
+    ASSERT_EQ(part.prompt_log_probabilities.size(), given[i].answer.size());
+    scores.emplace_back();
+    for (const infer::LogProbabilities& one : part.prompt_log_probabilities) scores.back().push_back(one.own);
+  }
+  EXPECT_LT(scores[1][0], scores[0][0]);
+  EXPECT_EQ(scores[2], std::vector<double>(scores[0].begin(), scores[0].end() - 1));
+  EXPECT_THAT(engine.score({}), IsEmpty());
+  EXPECT_THAT(test::thrown_message([&] { engine.score({{{1}, {}}}); }), HasSubstr("at least one token each"));
+  const infer::GivenAnswer texts = engine.answer_ids("1+1= ", "2");
+  EXPECT_THAT(texts.prompt, testing::ElementsAre('1', '+', '1', '='));
+  EXPECT_THAT(texts.answer, testing::ElementsAre(' ', '2'));
+  const auto failing = engine.score({{{1}, {100'000}}});
+  EXPECT_THAT(test::thrown_message([&] { failing[0]->next(kLong); }), HasSubstr("vocabulary"));
+  engine.close();
+  EXPECT_THAT(test::thrown_message([&] { engine.score(given); }), HasSubstr("the engine must be open"));
+}
+
 TEST_F(LocalEngineTest, ReadsOptions) {
   const LocalEngineOptions read = read_local_engine_options(
       nlohmann::json({{"from", *folder / "hf"}, {"kv_cache", "4MiB"}, {"kv_cache_dtype", "int8"}, {"device", "cpu"}})

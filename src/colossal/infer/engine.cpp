@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/infer/admission.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/model_runner.h"
 #include "colossal/models/shape_parts.h"
@@ -34,16 +35,6 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
           " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
   return options.cache_bytes / block;
 }
-
-/// Returns how many tokens after the attention sinks to drop so that a sequence has at most `longest` tokens. It drops
-/// multiples of half of the other tokens, so that sequences with equal beginnings stay equal.
-int64_t surplus(int64_t length, int64_t longest, int64_t attention_sinks) {
-  const int64_t part = (longest - attention_sinks + 1) / 2;
-  return length <= longest ? 0 : (length - longest + part - 1) / part * part;
-}
-
-/// Returns the component of errors in requests.
-const char* component_of(const EngineOptions& options) { return options.alone ? "generate" : "engine"; }
 
 std::unique_ptr<StepRunner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
   if (!options.alone) {
@@ -95,93 +86,50 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
     own_drafts_.emplace(model, static_cast<ModelRunner&>(*runner_));
 }
 
-void Engine::check(const Request& request) const {
-  const models::ModelShape& shape = runner_->shape();
-  const char* component = component_of(options_);
-  require(options_.max_waiting == 0 || scheduler_.waiting() < options_.max_waiting, "engine",
-          "the queue is full: ", options_.max_waiting, " requests wait; retry later");
-  require(!request.prompt.empty(), component, "the prompt must have at least one token");
-  for (const int64_t id : request.prompt)
-    require(id >= 0 && id < shape.vocabulary, component, "prompt ids must lie in the model's vocabulary of ",
-            shape.vocabulary, ": got ", id);
-  for (const auto& [biased, bias] : request.options.sampling.logit_bias)
-    require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
-            shape.vocabulary, ": got ", biased);
-  require(request.options.prompt_logprobs < 0 || request.options.attention_sinks < 0, "engine",
-          "log-probabilities of a prompt exclude attention_sinks, which drop prompt tokens: got attention_sinks ",
-          request.options.attention_sinks);
-  require(request.options.attention_sinks < 0 || !runner_->remembers_tokens(), component,
-          "attention_sinks drop tokens, which layers that read the tokens before each token do not support: got ",
-          request.options.attention_sinks);
-  require(request.after >= -1 && request.after < next_id_, component,
+Admission Engine::admitted(const Request& request) const {
+  Admission admitted = admit(request, {*runner_, scheduler_, options_});
+  require(request.after >= -1 && request.after < next_id_, component_of(options_),
           "after must be the id of an earlier request, or -1: got ", request.after);
-  require(!request.pooling || (runner_->has_states() && *request.pooling != Pooling::Pooler), component,
-          "a vector of a prompt needs the batching engine, ranks that hold whole hidden states, and the pooling cls, "
-          "mean, max or last; use infer::Embedder");
-  refuse_unused(changed_options(request.options), runner_->unused(), runner_->name(), component);
+  return admitted;
 }
 
-// The message counts the last new token, which the request asks for and no block stores.
-void Engine::check_room(int64_t prompt, int64_t new_tokens, int64_t stored) const {
-  const int64_t capacity = scheduler_.max_length();
-  if (stored <= capacity) return;
-  const bool has_last = new_tokens > 0;
-  throw Error("engine",
-              concat("prompt + new tokens must fit the KV cache: got ", prompt, " + ", new_tokens, " tokens, capacity ",
-                     capacity + (has_last ? 1 : 0), has_last ? " with the last one, which is not stored" : "",
-                     "; raise --kv-cache or lower --max-tokens"));
+void Engine::check(const Request& request) const {
+  admitted(request);
+  request.options.sampling.check();
 }
 
 int64_t Engine::add(Request request, OnEvent on_event) {
-  check(request);
-  const GenerationOptions& asked = request.options;
-  int64_t longest = runner_->longest();
-  if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
-  const bool is_pooled = request.pooling.has_value(), is_scored = asked.prompt_logprobs >= 0 && !is_pooled;
-  int64_t max_new_tokens = is_pooled ? 0 : std::max<int64_t>(asked.max_tokens, 0);
-  std::vector<int64_t> text = runner_->text_of(request);
-  if (asked.attention_sinks >= 0) {
-    if (runner_->shape().part<models::SlidingWindow>().tokens == 0)
-      longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
-    require(asked.attention_sinks < longest / 2, "engine",
-            "attention_sinks must be less than half of the maximum length of ", longest, " tokens: got ",
-            asked.attention_sinks);
-    const auto first = text.begin() + asked.attention_sinks;
-    text.erase(first, first + surplus(static_cast<int64_t>(text.size()), longest, asked.attention_sinks));
-  }
-  const auto length = static_cast<int64_t>(text.size());
-  require(length <= longest, component_of(options_), "the prompt must fit the model's positions: got ",
-          request.prompt.size(), " tokens, ", longest, " positions");
-  // The model never reads the last new token, so that token needs no position.
-  if (asked.attention_sinks < 0) max_new_tokens = std::min(max_new_tokens, longest - length + 1);
+  require(options_.max_waiting == 0 || scheduler_.waiting() < options_.max_waiting, "engine",
+          "the queue is full: ", options_.max_waiting, " requests wait; retry later");
+  Admission admission = admitted(request);
+  Sampler sampler(request.options.sampling, request.prompt);
   const int64_t id = next_id_;
-  Sampler sampler(asked.sampling, request.prompt);
-  Running running{std::move(request), std::move(sampler), max_new_tokens, longest};
-  if (is_pooled) running.pool.emplace(*running.request.pooling, running.request.normalizes);
-  if (max_new_tokens == 0 && !is_scored && !is_pooled) {
+  if (admission.needs_steps())
+    begin(id, {std::move(request), std::move(sampler), admission.max_new_tokens, admission.longest}, admission);
+  else
     kept_.push_back({id, -1, FinishReason::AtLength});
-  } else {
-    // The model does not read the last new token.
-    const int64_t read_again = std::min(std::max<int64_t>(max_new_tokens - 1, 0), longest - length);
-    check_room(length, max_new_tokens, length + read_again);
-    const Request& own = running.request;
-    const int64_t room = std::min(max_new_tokens, longest - length + 1);
-    scheduler_.add(id, text, read_again,
-                   {.scored = is_pooled   ? length
-                              : is_scored ? length - 1
-                                          : 0,
-                    .is_pooled = is_pooled,
-                    .client = options_.alone ? std::string() : own.client,  // a lone request runs to its end
-                    .cache_key = runner_->cache_key(own, length, room),
-                    .after = own.after});
-    runner_->begin(id, text, room);
-    const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_ && !is_pooled;
-    if (looks_up) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
-    running_.emplace(id, std::move(running));
-    look_up(id);
-  }
   callers_.emplace(id, std::make_shared<const OnEvent>(std::move(on_event)));
   return next_id_++;
+}
+
+void Engine::begin(int64_t id, Running running, const Admission& admission) {
+  const Request& request = running.request;
+  const bool is_pooled = request.pooling.has_value();
+  if (is_pooled) running.pool.emplace(*request.pooling, request.normalizes);
+  const auto length = static_cast<int64_t>(admission.text.size());
+  scheduler_.add(id, admission.text, admission.read_again,
+                 {.first_scored = admission.first_scored,
+                  .scored = admission.scored,
+                  .wants_next = admission.max_new_tokens > 0,
+                  .is_pooled = is_pooled,
+                  .client = options_.alone ? std::string() : request.client,  // a lone request runs to its end
+                  .cache_key = runner_->cache_key(request, length, admission.room),
+                  .after = request.after});
+  runner_->begin(id, admission.text, admission.room);
+  const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_ && !is_pooled;
+  if (looks_up) running.lookup.emplace(request.prompt, options_.draft_tokens);
+  running_.emplace(id, std::move(running));
+  look_up(id);
 }
 
 int64_t Engine::max_length() const {
@@ -387,7 +335,7 @@ void Engine::write_own_drafts(std::vector<MultiTokenDrafts::Sequence> read) {
   }
 }
 
-// Ends a request whose whole prompt was read and that wants no token.
+// Ends a request whose prompt was read and that wants no token.
 void Engine::end_text(int64_t id) {
   Event event{.id = id, .token = -1, .finish_reason = FinishReason::AtLength, .found = scheduler_.found(id)};
   if (const Running& running = running_.at(id); running.pool) event.vector = running.pool->vector();
@@ -431,15 +379,15 @@ void Engine::run_step() {
     }
     const size_t first = ready_.size();
     std::vector<LogProbabilities> scores = std::move(running_.at(scheduled.id).scores);
-    if (running_.at(scheduled.id).max_new_tokens > 0) {
+    if (scheduled.wants_next) {
       const auto accepted = advance_all(scheduled, logits.narrow(0, row, 1 + scheduled.proposed));
+      row += 1 + scheduled.proposed;
       own.count += accepted.value_or(0);
       if (accepted) read.push_back(std::move(own));
     } else {
       end_text(scheduled.id);
     }
     ready_[first].prompt_log_probabilities = std::move(scores);
-    row += 1 + scheduled.proposed;
   }
   if (drafts_) write_drafts();
   if (own_drafts_ && !read.empty()) write_own_drafts(std::move(read));

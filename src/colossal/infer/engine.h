@@ -28,6 +28,8 @@
 
 namespace colossal::infer {
 
+struct Admission;  // infer/admission.h
+
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  ///< bytes of keys and values per rank
   /// Element type of the KV cache: kChar or kFloat8_e4m3fn, 8-bit quantized values with scales
@@ -67,6 +69,9 @@ struct EngineOptions {
 ///                token, from logits that no rejected draft token affects. Sampler::judge() accepts or rejects sampled
 ///                tokens of a draft model: the distribution of the completion stays the same, but the draws differ. The
 ///                completion is then a function of the request, both models and `draft_tokens`, for any room in a step.
+/// Scores:        log-probabilities of prompt tokens (GenerationOptions::prompt_logprobs) have the bits of the logits
+///                above, for any Request::scored_from. The logits of a step exist only for its scored tokens and for
+///                the tokens that it generates: at most step_tokens rows of the vocabulary at a time, for any prompt.
 /// Positions:     all of the model's. If rotary frequencies depend on the length of a text
 ///                (models::LongTexts), those of a request follow the number of tokens that it may
 ///                reach, prompt and max_tokens, from its first token on. So no request depends on other requests, and
@@ -110,9 +115,12 @@ class Engine {
   ///                                             holds; attention sinks of half the maximum length or more; a full
   ///                                             queue; an option that the runner does not use, with its name; a
   ///                                             pooling if the runner has no hidden states, or Pooling::Pooler;
-  ///                                             a Request::after that is the id of no earlier request.
+  ///                                             a Request::after that is the id of no earlier request; a
+  ///                                             Request::scored_from outside the prompt.
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
+  /// Throws the error that add() would throw for this request now, unless the queue is full.
+  void check(const Request& request) const;
   /// Ends a request. Frees its blocks at once and discards its undelivered events. The next step() delivers an event of
   /// FinishReason::Cancelled. Errors ("engine"): an unknown id, a request whose last event was delivered.
   void cancel(int64_t id);
@@ -127,6 +135,7 @@ class Engine {
   bool has_begun(int64_t id) const { return scheduler_.has_begun(id); }
   bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 
+  const EngineOptions& options() const { return options_; }
   const DraftCounts& draft_counts() const { return draft_counts_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
   /// Returns the load between two steps.
@@ -151,8 +160,8 @@ class Engine {
     std::deque<DraftedToken> expected{};
     std::vector<LogProbabilities> scores{};  // log-probabilities of the prompt tokens computed so far
   };
-  void check(const Request& request) const;
-  void check_room(int64_t prompt, int64_t new_tokens, int64_t stored) const;
+  Admission admitted(const Request& request) const;
+  void begin(int64_t id, Running running, const Admission& admission);
   void run_step();
   void deliver();
   void forget(int64_t id);

@@ -22,8 +22,10 @@ struct GenerationOptions {
   std::vector<std::string> stop{};
   /// Number of most probable tokens to report with the log-probability of each new token; -1 = off.
   int64_t logprobs = -1;
-  /// Same as logprobs for the tokens of the prompt, reported with the first event. Cannot be combined with
-  /// attention_sinks. The engine then computes the whole prompt and does not reuse cached prefixes. -1 = off.
+  /// Same as logprobs for the tokens of the prompt from Request::scored_from on, reported with the first event. Cannot
+  /// be combined with attention_sinks. The engine reuses cached prefixes only of the tokens before them. With
+  /// max_tokens = 0 the request costs no decoding step, and its prompt may have one token more than the model can read.
+  /// -1 = off.
   int64_t prompt_logprobs = -1;
   /// Number of first tokens to keep (attention sinks) when a sequence exceeds the maximum length that the engine can
   /// read. Generation continues with them and about half of the other tokens, the newest ones. -1 = off: generation

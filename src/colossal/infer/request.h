@@ -43,6 +43,9 @@ struct Request {
   /// Options, end_ids and constraint have no effect. It must not be Pooling::Pooler.
   std::optional<Pooling> pooling{};
   bool normalizes = false;  ///< scales the vector to length 1
+  /// Index of the first token of the prompt whose log-probability is wanted, with GenerationOptions::prompt_logprobs: 1
+  /// = all that have a token before them. Cached blocks of the tokens before token scored_from - 1 are reused.
+  int64_t scored_from = 1;
 };
 
 /// Log-probabilities (natural logarithm) at one position, computed in fp64 from the model's logits. Temperature,
@@ -75,8 +78,8 @@ struct Event {
   FinishReason finish_reason = FinishReason::None;  ///< FinishReason::None for all events of a request but the last
   std::string error{};                              ///< message for FinishReason::Failed and FinishReason::EngineEnded
   std::optional<LogProbabilities> log_probabilities{};  ///< for `token`, if GenerationOptions::logprobs is on
-  /// Log-probabilities of the prompt's second to last tokens. They are in the first event of a request with
-  /// GenerationOptions::prompt_logprobs.
+  /// Log-probabilities of the prompt's tokens from Request::scored_from to the last one. They are in the first event of
+  /// a request with GenerationOptions::prompt_logprobs.
   std::vector<LogProbabilities> prompt_log_probabilities{};
   /// Vector of a request with Request::pooling, in its only event, which has FinishReason::AtLength and no token.
   std::vector<float> vector{};

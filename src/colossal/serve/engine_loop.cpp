@@ -140,7 +140,8 @@ void EngineWork::add(NewGeneration added) {
                                        .prompt_end = options_.prompt_end,
                                        .client = std::move(own.client),
                                        .cache_key = std::move(own.cache_key),
-                                       .after = first == running_.end() ? -1 : first->second.id},
+                                       .after = first == running_.end() ? -1 : first->second.id,
+                                       .scored_from = own.scored_from},
                                       [this, &running](const infer::Event& event) { on_event(running, event); });
   });
   if (!error) return;

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -109,6 +110,11 @@ struct LocalEngine::Host {
 
   void run(comm::World& world);
   void serve_requests(EngineLoop& own);
+  const text::Tokenizer& required_tokenizer() const {
+    require(tokenizer != nullptr, "engine", options.model.from,
+            " holds no tokenizer, so a prompt must be a list of token ids: got a text; name a tokenizer, or pass ids");
+    return *tokenizer;
+  }
   void cancel(Ticket ticket) {
     const std::lock_guard lock(mutex);
     if (loop) loop->cancel(ticket);
@@ -168,6 +174,8 @@ void LocalRequest::State::on_event(const infer::Event& event) {
   {
     const std::lock_guard lock(mutex);
     if (has_ended) return;
+    part.prompt_log_probabilities.insert(part.prompt_log_probabilities.end(), event.prompt_log_probabilities.begin(),
+                                         event.prompt_log_probabilities.end());
     if (event.is_answer()) {
       part.ids.push_back(event.token);
       if (event.log_probabilities) part.log_probabilities.push_back(*event.log_probabilities);
@@ -292,34 +300,68 @@ LocalEngine::~LocalEngine() { close(); }
 
 void LocalEngine::close() { host_->close(); }
 
+namespace {
+
+/// Adds generations to the loop together and returns a request for each.
+std::vector<std::unique_ptr<LocalRequest>> start_requests(const std::shared_ptr<LocalEngine::Host>& host,
+                                                          std::vector<Generation> generations) {
+  std::vector<std::shared_ptr<LocalRequest::State>> states;
+  for (Generation& generation : generations) {
+    const auto state = std::make_shared<LocalRequest::State>(host, generation.options.stop);
+    // The loop destroys the function without a last event if the request was cancelled or the engine is closed.
+    const std::shared_ptr<void> ending(nullptr, [state](void*) {
+      const std::lock_guard lock(state->mutex);
+      state->end(infer::FinishReason::Cancelled);
+    });
+    generation.on_event = [state, ending](const infer::Event& event) { state->on_event(event); };
+    states.push_back(state);
+  }
+  std::optional<Ticket> first;
+  {
+    const std::lock_guard lock(host->mutex);
+    if (host->loop) first = host->loop->add(std::move(generations));
+    if (!first && host->error) std::rethrow_exception(host->error);
+  }
+  require(first.has_value(), "engine", "the engine must be open: got a request after close()");
+  std::vector<std::unique_ptr<LocalRequest>> requests;
+  for (const auto& state : states) {
+    const Ticket ticket = *first + std::ssize(requests);
+    requests.push_back(std::make_unique<LocalRequest>(state));
+    bool has_ended = false;
+    {
+      const std::lock_guard lock(state->mutex);
+      state->ticket = ticket;
+      has_ended = state->has_ended;
+    }
+    if (has_ended) host->cancel(ticket);  // a stop string came before the ticket was known
+  }
+  return requests;
+}
+
+}  // namespace
+
 std::unique_ptr<LocalRequest> LocalEngine::submit(std::vector<int64_t> prompt, infer::GenerationOptions options) {
   require(options.stop.empty() || host_->tokenizer, "engine",
           "stop strings need a tokenizer: got a model without one; leave out stop, or name a tokenizer");
-  const auto state = std::make_shared<LocalRequest::State>(host_, options.stop);
-  // The loop destroys the function without a last event if the request was cancelled or the engine is closed.
-  const std::shared_ptr<void> ending(nullptr, [state](void*) {
-    const std::lock_guard lock(state->mutex);
-    state->end(infer::FinishReason::Cancelled);
-  });
   std::vector<Generation> generations(1);
   generations[0] = {.prompt = std::move(prompt), .options = std::move(options)};
-  generations[0].on_event = [state, ending](const infer::Event& event) { state->on_event(event); };
-  std::optional<Ticket> ticket;
-  {
-    const std::lock_guard lock(host_->mutex);
-    if (host_->loop) ticket = host_->loop->add(std::move(generations));
-    if (!ticket && host_->error) std::rethrow_exception(host_->error);
+  return std::move(start_requests(host_, std::move(generations)).front());
+}
+
+std::vector<std::unique_ptr<LocalRequest>> LocalEngine::score(const std::vector<infer::GivenAnswer>& given) {
+  const std::vector<infer::ScoringTurn> turns = infer::scoring_turns(given, host_->options.engine.step_tokens);
+  std::vector<Generation> generations;
+  for (const infer::ScoringTurn& turn : turns) {
+    infer::Request request = infer::scoring_request(given[turn.index]);
+    generations.push_back({.prompt = std::move(request.prompt),
+                           .options = std::move(request.options),
+                           .after = turn.after,
+                           .scored_from = request.scored_from});
   }
-  require(ticket.has_value(), "engine", "the engine must be open: got a request after close()");
-  auto request = std::make_unique<LocalRequest>(state);
-  bool has_ended = false;
-  {
-    const std::lock_guard lock(state->mutex);
-    state->ticket = *ticket;
-    has_ended = state->has_ended;
-  }
-  if (has_ended) host_->cancel(*ticket);  // a stop string came before the ticket was known
-  return request;
+  std::vector<std::unique_ptr<LocalRequest>> sent = start_requests(host_, std::move(generations)),
+                                             requests(given.size());
+  for (size_t i = 0; i < turns.size(); ++i) requests[turns[i].index] = std::move(sent[i]);
+  return requests;
 }
 
 infer::GenerationOptions LocalEngine::options(const std::string& json) const {
@@ -335,9 +377,11 @@ infer::GenerationOptions LocalEngine::options(const std::string& json) const {
 }
 
 std::vector<int64_t> LocalEngine::prompt_ids(const std::string& text) const {
-  require(host_->tokenizer != nullptr, "engine", host_->options.model.from,
-          " holds no tokenizer, so a prompt must be a list of token ids: got a text; name a tokenizer, or pass ids");
-  return host_->tokenizer->encode_prompt(text);
+  return host_->required_tokenizer().encode_prompt(text);
+}
+
+infer::GivenAnswer LocalEngine::answer_ids(const std::string& prompt, const std::string& answer) const {
+  return infer::encode_answer(host_->required_tokenizer(), prompt, answer).ids;
 }
 
 std::shared_ptr<const text::Tokenizer> LocalEngine::tokenizer() const { return host_->tokenizer; }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/infer/answer_scores.h"
 #include "colossal/infer/generation_options.h"
 #include "colossal/infer/request.h"
 #include "colossal/serve/model_options.h"
@@ -34,7 +35,9 @@ LocalEngineOptions read_local_engine_options(const std::string& json);
 struct AnswerPart {
   std::string text{};          ///< whole characters, without any part of a stop string; "" without a tokenizer
   std::vector<int64_t> ids{};  ///< new tokens without the end token
-  std::vector<infer::LogProbabilities> log_probabilities{};       ///< one per id, with GenerationOptions::logprobs
+  std::vector<infer::LogProbabilities> log_probabilities{};  ///< one per id, with GenerationOptions::logprobs
+  /// Of the prompt's tokens (infer::Event), with GenerationOptions::prompt_logprobs; in the first part alone.
+  std::vector<infer::LogProbabilities> prompt_log_probabilities{};
   infer::FinishReason finish_reason = infer::FinishReason::None;  ///< why the answer ended; None before its last part
 
   bool is_empty() const { return text.empty() && ids.empty(); }
@@ -76,11 +79,19 @@ class LocalEngine {
   /// Starts a request. Errors ("engine"): the engine is closed or has failed; stop strings without a tokenizer. Errors
   /// that depend on the model, such as a prompt that is too long, are errors of LocalRequest::next().
   std::unique_ptr<LocalRequest> submit(std::vector<int64_t> prompt, infer::GenerationOptions options);
+  /// Starts a request for the score of each answer, and returns the requests in the order of the answers. The one part
+  /// of a request has AnswerPart::prompt_log_probabilities: one for each token of the answer. The requests are sent
+  /// together, as infer::answer_scores() sends them. Errors ("engine"): as of submit(); a prompt or an answer without
+  /// tokens.
+  std::vector<std::unique_ptr<LocalRequest>> score(const std::vector<infer::GivenAnswer>& given);
   /// Returns the sampling options that the folder recommends, changed by the members of a JSON object.
   /// Errors ("generate", "sampling"): an unknown option, a wrong value; one that has no effect at temperature 0.
   infer::GenerationOptions options(const std::string& json) const;
   /// Returns the tokens of a prompt. Errors ("engine"): a model without a tokenizer.
   std::vector<int64_t> prompt_ids(const std::string& text) const;
+  /// Returns the tokens of a prompt and of an answer to it. Errors: of infer::encode_answer(); ("engine") a model
+  /// without a tokenizer.
+  infer::GivenAnswer answer_ids(const std::string& prompt, const std::string& answer) const;
   /// Ends unfinished requests as cancelled, frees the model and waits until the thread has ended.
   void close();
 

@@ -101,7 +101,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     for (int64_t i = 0; i < scheduled.scored; ++i) scored.push_back(row + scheduled.first_scored + i);
     for (int64_t i = scheduled.first; i < scheduled.first + scheduled.count; ++i)
       ids.push_back(tokens[i]), positions.push_back(i);
-    if (scheduled.is_last && !scheduled.is_pooled) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    if (scheduled.wants_next) last.push_back(static_cast<int64_t>(ids.size()) - 1);
     for (int64_t i = 0; i < scheduled.proposed; ++i) {
       ids.push_back(scheduler.proposed(scheduled.id)[i]), positions.push_back(scheduled.first + scheduled.count + i);
       last.push_back(static_cast<int64_t>(ids.size()) - 1);

@@ -40,7 +40,9 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tok
                                   .cache_key = sharing.cache_key,
                                   .after = sharing.after,
                                   .prompt = prompt,
-                                  .to_score = sharing.scored,
+                                  .scored = sharing.first_scored,
+                                  .score_end = sharing.first_scored + sharing.scored,
+                                  .wants_next = sharing.wants_next,
                                   .is_pooled = sharing.is_pooled});
   client.waiting.push_back(id);
   ++client.requests, ++(sharing.is_pooled ? pooled_ : waiting_);
@@ -88,8 +90,13 @@ int64_t Scheduler::counter(const std::string& client) const {
 }
 
 void Scheduler::begin(Sequence& sequence) {
-  if (options_.keeps_prefixes && sequence.scored == sequence.to_score)
-    sequence.blocks = pool_.find(sequence.tokens, sequence.cache_key);
+  if (options_.keeps_prefixes) {
+    // find() leaves the last token that it is given to be computed: the next one to score, or the last one of all.
+    const std::vector<int64_t>& tokens = sequence.tokens;
+    sequence.blocks = sequence.scored < sequence.score_end
+                          ? pool_.find({tokens.begin(), tokens.begin() + sequence.scored + 1}, sequence.cache_key)
+                          : pool_.find(tokens, sequence.cache_key);
+  }
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
   leave_window(sequence);
 }
@@ -205,7 +212,7 @@ void Scheduler::release(int64_t id) {
 // Draft tokens use only free blocks and leftover step budget, so they never preempt a request.
 void Scheduler::take_proposed(ScheduledTokens& scheduled) {
   Sequence& sequence = at(scheduled.id);
-  if (!scheduled.is_last) return;
+  if (!scheduled.wants_next) return;
   const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left_),
                 held = scheduled.first + scheduled.count;
   take_free_blocks(sequence, held + wanted);
@@ -325,9 +332,10 @@ std::vector<Scheduler::ScheduledTokens> Scheduler::planned_step() {
     Sequence& sequence = at(id);
     if (sequence.planned == 0) continue;
     const int64_t count = std::exchange(sequence.planned, 0), end = sequence.held + count;
-    ScheduledTokens scheduled{id, sequence.held, count, count == sequence.lacking()};
+    const bool is_last = count == sequence.lacking();
+    ScheduledTokens scheduled{id, sequence.held, count, is_last, is_last && sequence.wants_next};
     scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
-    scheduled.scored = std::max<int64_t>(0, std::min(end, sequence.to_score) - sequence.scored);
+    scheduled.scored = std::max<int64_t>(0, std::min(end, sequence.score_end) - sequence.scored);
     sequence.scored += scheduled.scored;
     scheduled.is_pooled = sequence.is_pooled;
     const int64_t known = std::max(sequence.counted, sequence.held);  // found tokens cost nothing

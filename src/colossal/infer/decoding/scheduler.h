@@ -6,7 +6,7 @@
 //   while (scheduler.has_work()) {
 //     const auto step = scheduler.next(); // run it
 //     for (const Scheduler::ScheduledTokens& scheduled : step)
-//       if (scheduled.is_last) scheduler.append(scheduled.id, token_of(scheduled));
+//       if (scheduled.wants_next) scheduler.append(scheduled.id, token_of(scheduled));
 //   }
 //
 // Decisions depend neither on a model nor on a clock: ranks that make the same calls decide the same.
@@ -39,9 +39,11 @@ struct SchedulerOptions {
 
 /// How a request of a Scheduler takes turns and shares blocks; the last three are those of infer::Request.
 struct Sharing {
-  int64_t scored = 0;  ///< number of first tokens whose next token gets a log-probability
-  /// The hidden states of the scored tokens are wanted, not log-probabilities, and no token follows the last one. Its
-  /// blocks are not cached for reuse, because they would replace prefixes that chats find again.
+  /// Tokens [first_scored, first_scored + scored) are scored: the next token of each gets a log-probability.
+  int64_t first_scored = 0, scored = 0;
+  bool wants_next = true;  ///< a token is wanted after the last one; false = the request ends when it is read
+  /// The hidden states of the scored tokens are wanted, not log-probabilities. The blocks of the request are not cached
+  /// for reuse, because they would replace prefixes that chats find again.
   bool is_pooled = false;
   std::string client{}, cache_key{};
   int64_t after = -1;
@@ -76,7 +78,8 @@ class Scheduler {
   /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
   struct ScheduledTokens {
     int64_t id, first, count;
-    bool is_last;          ///< true if they are the last tokens of the request: the next token is wanted
+    bool is_last;          ///< true if they are the last tokens of the request
+    bool wants_next;       ///< is_last and Sharing::wants_next: a token is wanted after them
     int64_t proposed = 0;  ///< number of proposed tokens (propose()) computed after them
     /// Tokens [first_scored, first_scored + scored) of the request: those whose next token gets a log-probability.
     int64_t first_scored = 0, scored = 0;
@@ -95,9 +98,10 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   /// Adds a request to the end of its client's queue. `max_new_tokens` limits the tokens that append() adds and the
-  /// model reads. Each of the first Sharing::scored tokens appears in exactly one ScheduledTokens::scored range, even
-  /// if the request is preempted. The request reuses no cached prefix until all of them were scored. It does not start
-  /// before a step has read the prompt of Sharing::after; an unknown id, such as one of a removed request, is ignored.
+  /// model reads. Each token that Sharing asks to score appears in exactly one ScheduledTokens::scored range, even if
+  /// the request is preempted. Until all of them were scored, the request reuses cached blocks only of tokens before
+  /// the next one to score. It does not start before a step has read the prompt of Sharing::after; an unknown id,
+  /// such as one of a removed request, is ignored.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than max_length().
   void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, const Sharing& sharing = {});
   /// Returns the maximum number of tokens of a request: as many as all blocks hold. If there is a window, and the
@@ -182,8 +186,9 @@ class Scheduler {
     int64_t held = 0;  // number of tokens that blocks hold, including those of the current step
     std::vector<int64_t> proposed{};
     int64_t given_back = 0;  // number of first blocks that were freed because they are before the window
-    int64_t to_score = 0;    // number of first tokens to score
-    int64_t scored = 0;      // number of tokens of to_score that were scheduled
+    int64_t scored = 0;      // first token to score that was not scheduled yet
+    int64_t score_end = 0;   // end of the tokens to score
+    bool wants_next = true;
     bool is_pooled = false;
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
     // A completion advances by one token in every step. Longer runs of its tokens, read again after a preemption, take

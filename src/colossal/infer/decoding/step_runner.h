@@ -49,8 +49,8 @@ class StepRunner {
   /// Ends a request and frees what the runner holds for it. The request may have had no step.
   virtual void end(int64_t id) = 0;
 
-  /// Returns logits [n, V]. Each entry of `step` has one row per scored token. If it is the last one of its request, it
-  /// also has a row for the next token and one for each proposed token. Entries with is_pooled have no rows.
+  /// Returns logits [n, V]. Each entry of `step` has one row per scored token. If a token is wanted after it, it also
+  /// has a row for that token and one for each proposed token. Entries with is_pooled have no rows.
   virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) = 0;
 
   /// Returns true if states() works with this runner and the layout of its model.
