@@ -101,9 +101,7 @@ void expect_only_new_rows_changed(const Trained& run, const std::string& what) {
       EXPECT_TRUE(at::equal(before, after)) << what << ": " << name;
       continue;
     }
-    const auto rows = [](const at::Tensor& table, int64_t first, int64_t end) {
-      return table.slice(0, first, end);
-    };
+    const auto rows = [](const at::Tensor& table, int64_t first, int64_t end) { return table.slice(0, first, end); };
     EXPECT_TRUE(at::equal(rows(before, 0, kFirst), rows(after, 0, kFirst))) << what << ": " << name;
     EXPECT_TRUE(at::equal(rows(before, kEnd, 37), rows(after, kEnd, 37))) << what << ": " << name;
     for (int64_t row = kFirst; row < kEnd; ++row)
@@ -199,7 +197,8 @@ TEST(NewRowsOnDisk, KeepOldRows) {
 }
 
 TEST(NewRowsOfACheckpoint, ResumeUnderAnotherLayout) {
-  run::Config one = rows_config({.precision = "fp64"}), other = rows_config({.zero = 3, .data = 2, .precision = "fp64"});
+  run::Config one = rows_config({.precision = "fp64"}),
+              other = rows_config({.zero = 3, .data = 2, .precision = "fp64"});
   const std::string folder = test::empty_folder("new-rows");
   const Trained first = train_rows(one, false, {}, folder);
   const Trained want = train_rows(one, false, folder), got = train_rows(other, false, folder);
@@ -214,9 +213,8 @@ TEST(NewRowsOfARun, CountAsTrainedAndMustExist) {
     const auto engine = initialize(world, config, NamedModel{.shape = shape_of(false), .adapter = new_rows()});
     EXPECT_EQ(engine->parameters().trained_numel(), 2 * (kEnd - kFirst) * shape_of(false).hidden);
   });
-  const nn::Adapter none{.treatment = [](const std::string& name) {
-    return nn::Treatment{.trains = is_table(name), .rows = {37, 40}};
-  }};
+  const nn::Adapter none{
+      .treatment = [](const std::string& name) { return nn::Treatment{.trains = is_table(name), .rows = {37, 40}}; }};
   EXPECT_THAT(test::thrown_message([&] {
                 comm::run_ranks(1, [&](comm::World& world) {
                   initialize(world, config, NamedModel{.shape = shape_of(false), .adapter = none});

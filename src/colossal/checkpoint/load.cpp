@@ -51,14 +51,15 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
     const bool converts =
         found && !prefix.empty() && at::isFloatingType(dtype) && at::isFloatingType(stored->second.dtype);
     const std::string want = describe_rows(converts ? stored->second.dtype : dtype, tensor.spec.shape,
-                                      stored_rows(tensor.rows, tensor.spec.shape));
+                                           stored_rows(tensor.rows, tensor.spec.shape));
     const std::string have =
         found ? describe_rows(stored->second.dtype, stored->second.shape, stored->second.rows) : "-";
     if (want != have) table.add(tensor.name, want, have);
   }
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
-    if (!wanted[index++] && name.starts_with(prefix)) table.add(name, "-", describe_rows(stored.dtype, stored.shape, stored.rows));
+    if (!wanted[index++] && name.starts_with(prefix))
+      table.add(name, "-", describe_rows(stored.dtype, stored.shape, stored.rows));
   table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
 

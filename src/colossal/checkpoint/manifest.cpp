@@ -94,14 +94,13 @@ void Manifest::add(const BlockRow& row) {
   const StoredTensor described{dtype_named(row.dtype), row.shape, {}, row.rows};
   StoredTensor& tensor = tensors.try_emplace(row.name, described).first->second;
   require(tensor.dtype == described.dtype && tensor.shape == described.shape && tensor.rows == described.rows,
-          "checkpoint", "ranks disagree on ",
-          printable(row.name), ": ", tensor.dtype, " [", join(tensor.shape, ","), "] and ", described.dtype, " [",
-          join(described.shape, ","), "]");
+          "checkpoint", "ranks disagree on ", printable(row.name), ": ", tensor.dtype, " [", join(tensor.shape, ","),
+          "] and ", described.dtype, " [", join(described.shape, ","), "]");
   const Box box{row.start, row.size};
   check_inside(box, tensor.shape, row.name);
-  const bool has_rows = tensor.rows.empty() ||
-                        (tensor.rows.size() == 2 && !row.start.empty() && row.start[0] >= tensor.rows[0] &&
-                         row.start[0] + row.size[0] <= tensor.rows[1] && tensor.rows[1] <= tensor.shape[0]);
+  const bool has_rows =
+      tensor.rows.empty() || (tensor.rows.size() == 2 && !row.start.empty() && row.start[0] >= tensor.rows[0] &&
+                              row.start[0] + row.size[0] <= tensor.rows[1] && tensor.rows[1] <= tensor.shape[0]);
   require(has_rows, "checkpoint", "a block of ", printable(row.name), " is outside its rows [", join(tensor.rows, ","),
           "]");
   tensor.blocks.push_back({row.rank, box, row.checksum});

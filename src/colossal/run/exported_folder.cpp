@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kTokenizerConfig[] = "tokenizer_config.json", kTokenizer[] = "tokenizer.json",
+               kTemplate[] = "chat_template.jinja", kOldTemplate[] = "chat_template.json",
                kTemplates[] = "additional_chat_templates";
 
 bool is_folder(const std::string& path) {
@@ -95,7 +96,7 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
 bool belongs_to_tokenizer(const std::string& name) {
   return is_one_of(
       name, {kTokenizer, kTokenizerConfig, "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-             "vocab.txt", "tokenizer.model", "spiece.model", "chat_template.jinja", "chat_template.json", kTemplates});
+             "vocab.txt", "tokenizer.model", "spiece.model", kTemplate, kOldTemplate, kTemplates});
 }
 
 /// Returns true for a file that a folder with other weights can keep.
@@ -129,10 +130,12 @@ void copy_subfolder(const fs::path& from, const fs::path& to) {
   for (const fs::path& file : files) copy_into(file, to / from.filename());
 }
 
-void copy_companions(const fs::path& from, const fs::path& to, bool with_tokenizer) {
+/// Copies the files of text of a folder for which `keeps(name)` is true.
+template <class Keeps>
+void copy_companions(const fs::path& from, const fs::path& to, const Keeps& keeps) {
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (!with_tokenizer && (belongs_to_tokenizer(name) || name == "generation_config.json")) continue;
+    if (!keeps(name)) continue;
     if (entry.is_directory() && !name.starts_with(".")) copy_subfolder(entry.path(), to);
     if (entry.is_regular_file() && is_kept(entry.path())) copy_into(entry.path(), to);
   }
@@ -173,6 +176,31 @@ void copy_tokenizer(const std::string& source, const fs::path& to) {
   if (fs::exists(folder / kTokenizer)) name_class(folder, to);
 }
 
+/// Returns chat_template of the folder's tokenizer_config.json; null = there is none.
+json template_in_config(const fs::path& folder) {
+  const fs::path file = folder / kTokenizerConfig;
+  return fs::exists(file) ? read_json_object(file.string(), "tokenizer").value("chat_template", json()) : json();
+}
+
+bool has_template(const fs::path& folder) {
+  for (const char* name : {kTemplate, kOldTemplate, kTemplates})
+    if (fs::exists(folder / name)) return true;
+  return !template_in_config(folder).is_null();
+}
+
+/// Copies the chat templates of a folder, which may be a part of its tokenizer_config.json.
+void copy_templates(const fs::path& from, const fs::path& to) {
+  for (const char* name : {kTemplate, kOldTemplate})
+    if (fs::exists(from / name)) copy_into(from / name, to);
+  if (fs::is_directory(from / kTemplates)) copy_subfolder(from / kTemplates, to);
+  const json stored = template_in_config(from);
+  if (stored.is_null()) return;
+  const fs::path file = to / kTokenizerConfig;
+  json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : json::object();
+  config["chat_template"] = stored;
+  write_file(file.string(), config.dump(2) + "\n");
+}
+
 }  // namespace
 
 json exported_config(const SavedModel& saved, const models::Registry& models, at::ScalarType dtype) {
@@ -190,8 +218,21 @@ json exported_config(const SavedModel& saved, const models::Registry& models, at
 
 void write_companions(const SavedModel& saved, const std::string& to) {
   const bool is_own = is_folder(saved.source) && has_tokenizer_of_source(saved);
-  if (is_folder(saved.source)) copy_companions(saved.source, to, is_own);
+  const auto keeps = [&](const std::string& name) {
+    return is_own || !(belongs_to_tokenizer(name) || name == "generation_config.json");
+  };
+  if (is_folder(saved.source)) copy_companions(saved.source, to, keeps);
   if (!is_own && saved.model->model().shape.task().reads_text()) copy_tokenizer(saved.tokenizer_source, to);
+}
+
+void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to) {
+  const std::string name = fs::path(tokenizer).filename().string();
+  require(is_folder(tokenizer) || belongs_to_tokenizer(name), "tokenizer",
+          "the tokenizer must be a folder, or a file with the name that it has in folders: got ", tokenizer,
+          "; rename it to tokenizer.json or tokenizer.model");
+  copy_companions(from, to, [](const std::string& file) { return !belongs_to_tokenizer(file); });
+  copy_tokenizer(tokenizer, to);
+  if (!has_template(to)) copy_templates(from, to);
 }
 
 }  // namespace colossal::run

@@ -15,13 +15,15 @@ namespace {
 
 nn::RowRange new_rows(const Config& config, const models::ModelShape& shape) {
   const std::string& from = config.model.from;
-  require(!from.empty(), "training",
-          "parameters = \"new-rows\" needs model.from, a folder that `colossal expand` wrote: got none; set it, or train "
-          "\"embeddings\"");
+  require(
+      !from.empty(), "training",
+      "parameters = \"new-rows\" needs model.from, a folder that `colossal expand` wrote: got none; set it, or train "
+      "\"embeddings\"");
   const Expansion expansion = Expansion::read(from);
   const int64_t end = expansion.first + expansion.count;
-  require(end <= shape.vocabulary, "training", from, "/", kExpansionFile, " must name rows of the vocabulary: got rows ",
-          expansion.first, " to ", end, " of ", shape.vocabulary, "; write the folder with `colossal expand` again");
+  require(end <= shape.vocabulary, "training", from, "/", kExpansionFile,
+          " must name rows of the vocabulary: got rows ", expansion.first, " to ", end, " of ", shape.vocabulary,
+          "; write the folder with `colossal expand` again");
   return {expansion.first, end};
 }
 

@@ -119,7 +119,8 @@ std::unique_ptr<Tokenizer> make_tokenizer_of(const std::string& name, Scope scop
   if (formats::is_gguf(name)) return read_gguf_tokenizer(name, scope);
   const bool is_folder = fs::is_directory(name, none);
   const std::string file = is_folder ? file_in(name) : name;
-  if (file.empty()) return read_hugging_face_tokenizer(name, scope);  // the call throws an error that names the missing files
+  if (file.empty())
+    return read_hugging_face_tokenizer(name, scope);  // the call throws an error that names the missing files
   const std::string ending = fs::path(file).extension().string();
   if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file, scope);
   return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file, scope);

@@ -256,10 +256,9 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, 
   const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
   try {
     const json config = fs::exists(beside) ? read_json(beside) : json::object();
-    json tokenizer = file.filename() == "vocab.json"
-                               ? from_vocabulary_and_merges(file.parent_path().string(), config)
-                           : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
-                                                        : read_tokenizer_json(file.string(), config);
+    json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string(), config)
+                     : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
+                                                     : read_tokenizer_json(file.string(), config);
     if (scope == Scope::Part) tokenizer = for_parts(std::move(tokenizer));
     return make_hugging_face_tokenizer(tokenizer, config, file.string());
   } catch (const json::exception& error) {
