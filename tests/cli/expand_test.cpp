@@ -281,7 +281,7 @@ TEST_F(Expand, RefusesBadInput) {
   EXPECT_THAT(refusal(), HasSubstr("new/tokenizer.json"));
   json fewer = trained("unigram");
   write_new(fewer);
-  EXPECT_THAT(refusal(), HasSubstr("the new tokenizer must have the ids of the old one: got 60 ids, old 290"));
+  EXPECT_THAT(refusal(), HasSubstr("the new tokenizer must have the ids of the old one: got 24 ids, old 290"));
   write_new(with_words(before_, ids_, {kChina}));
   const json config = read(folder / "hf/config.json");
   json quantized = config;
@@ -308,27 +308,21 @@ TEST_F(Expand, RefusesBadInput) {
   EXPECT_THAT(refusal(), HasSubstr("--to must be a new folder"));
 }
 
-TEST_F(Expand, TrainsTheNewRowsAloneAndThenAll) {
+TEST_F(Expand, TrainsTheNewRowsAloneAndThenTheTables) {
   make_base("llama-tiny", "bpe");
   write_new(with_words(before_, ids_, {kChina, kMoon}));
   expanded();
   std::string lines;
   for (int i = 0; i < 200; ++i) lines += std::string("the girl ") + kChina + kMoon + " read " + kMoon + "\n";
   const std::string texts = folder.write("chinese.txt", lines);
-  const auto train = [&](const std::string& from, const std::string& to, const std::string& parameters,
-                         std::vector<std::string> further = {}) {
-    std::vector<std::string> words{"--model.from=" + from,
-                                   "--data.path=" + texts,
-                                   "--data.sequence=16",
-                                   "--training.batch_size=4",
-                                   "--training.steps=3",
-                                   "--run.folder=" + to,
-                                   "--training.parameters=" + parameters,
-                                   "--training.sample_tokens=0",
-                                   "--optimizer.learning_rate=0.01",
-                                   "--optimizer.weight_decay=0.1"};
-    words.insert(words.end(), further.begin(), further.end());
-    return run_command("train", words);
+  const std::string keys =
+      folder.write("train.toml", "[data]\npath = \"" + texts +
+                                     "\"\nsequence = 16\n[optimizer]\nlearning_rate = 0.01\n"
+                                     "weight_decay = 0.1\nwarmup_steps = 0\n[training]\n"
+                                     "batch_size = 4\nsteps = 2\nsample_tokens = 0\nevaluate_batches = 0\n");
+  const auto train = [&](const std::string& from, const std::string& to, const std::string& parameters) {
+    return run_command("train",
+                       {keys, "--model.from=" + from, "--run.folder=" + to, "--training.parameters=" + parameters});
   };
   Outcome outcome = train(folder / "out", folder / "rows", "new-rows");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -341,14 +335,12 @@ TEST_F(Expand, TrainsTheNewRowsAloneAndThenAll) {
     if (is_table(name)) EXPECT_FALSE(at::equal(value[ids_], after.at(name)[ids_])) << name;
   }
   EXPECT_TRUE(fs::exists(folder / "trained/expansion.json")) << "the exported folder can be trained further";
-  outcome = train(folder / "trained", folder / "all", "all");
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
   outcome = train(folder / "trained", folder / "tables", "embeddings");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
 
   EXPECT_THAT(train(folder / "hf", folder / "bad", "new-rows").err,
               HasSubstr("hf/expansion.json, which `colossal expand`"));
-  EXPECT_THAT(run_command("train", {"--training.parameters=new-rows", "--run.folder=" + folder / "bad"}).err,
+  EXPECT_THAT(run_command("train", {keys, "--training.parameters=new-rows", "--run.folder=" + folder / "bad"}).err,
               HasSubstr("needs model.from, a folder that `colossal expand` wrote"));
   json expansion = read(folder / "out/expansion.json");
   expansion["count"] = 3;
@@ -368,14 +360,14 @@ TEST_F(Expand, ReadsSentencePieceModels) {
   ids_ = 512;
   json after = old;
   json& model = after["model"];
-  model["vocab"]["ittle"] = ids_;
+  model["vocab"]["irlth"] = ids_;
   write_new(with_words(after, ids_ + 1, {kChina}));
   const auto whole = text::make_tokenizer(folder / "hf"), part = text::make_part_tokenizer(folder / "hf");
-  ASSERT_NE(whole->encode("ittle"), part->encode("ittle"));
+  ASSERT_NE(whole->encode("irlth"), part->encode("irlth"));
   const Tensors now = expanded();
   for (const auto& [name, value] : now) {
     if (!is_table(name)) continue;
-    EXPECT_TRUE(at::equal(value[ids_], mean_of(name, part->encode("ittle")).to(value.scalar_type())));
+    EXPECT_TRUE(at::equal(value[ids_], mean_of(name, part->encode("irlth")).to(value.scalar_type())));
     EXPECT_TRUE(at::equal(value[ids_ + 1], mean_of(name, part->encode(kChina)).to(value.scalar_type())));
   }
   const auto text = [&](const std::string& from) {
