@@ -27,13 +27,13 @@ namespace fs = std::filesystem;
 
 at::Tensor table_of_reference() { return (at::arange(18, at::kDouble) * 0.3 + 0.1).sin().reshape({6, 3}); }
 
-TEST(NewRows, AreTheMeanOfTheReference) {  // G62
+TEST(NewRows, GiveTheMeanOfTheReference) {  // G62
   const at::Tensor rows = run::new_rows_of(table_of_reference(), 6, {{1, 3, 4}}, run::NewRows::Mean, 0);
   const std::vector<double> want{0.2155409980184, 0.08277878418085, -0.05737781191159};
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(rows[0][i].item<double>(), want[static_cast<size_t>(i)], 1e-13);
 }
 
-TEST(NewRows, AreTheMeanOfAllOldRowsWithoutIds) {
+TEST(NewRows, TakeTheMeanOfAllOldRowsWithoutIds) {
   const at::Tensor table = table_of_reference(), rows = run::new_rows_of(table, 5, {{}, {0}}, run::NewRows::Mean, 0);
   EXPECT_TRUE(at::allclose(rows[0], table.narrow(0, 0, 5).mean(0), 1e-14, 1e-14)) << "row 5 is padding";
   EXPECT_TRUE(at::equal(rows[1], table[0]));
@@ -41,14 +41,14 @@ TEST(NewRows, AreTheMeanOfAllOldRowsWithoutIds) {
   EXPECT_TRUE(at::equal(all[0], all[1]) && at::equal(all[0], rows[0]));
 }
 
-TEST(NewRows, AreSummedInDoubleAndRoundedOnce) {
+TEST(NewRows, SumInDoubleAndRoundOnce) {
   const at::Tensor table = at::tensor({1.0, 1.0 / 256, 1.0 / 256, 1.0 / 256}).reshape({4, 1}).to(at::kBFloat16);
   const at::Tensor row = run::new_rows_of(table, 4, {{0, 1, 2, 3}}, run::NewRows::Mean, 0);
   EXPECT_EQ(row.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::equal(row, at::full({1, 1}, (1 + 3.0 / 256) / 4).to(at::kBFloat16)));
 }
 
-TEST(NewRows, AreDrawnWithABillionthOfTheCovariance) {
+TEST(NewRows, HaveABillionthOfTheCovarianceIfDrawn) {
   constexpr int64_t kCount = 20000;
   const at::Tensor table = table_of_reference(), mean = table.mean(0), centred = table - mean;
   const std::vector<std::vector<int64_t>> none(kCount);
@@ -267,6 +267,17 @@ TEST_F(Expand, AddsTheEndTokenOfTheNewTokenizer) {
   expanded();
   EXPECT_EQ(read(folder / "out/config.json")["eos_token_id"], (json{0, ids_}));
   EXPECT_EQ(read(folder / "out/config.json")["bos_token_id"], 0);
+}
+
+TEST_F(Expand, TakesAFileOfAnyNameAndKeepsATemplateInTheConfig) {
+  make_base("llama-tiny", "bpe");
+  fs::remove(folder / "hf/chat_template.jinja");
+  folder.write("hf/tokenizer_config.json", R"({"chat_template": "{{ 1 }}"})");
+  const std::string file = folder.write("files/mine.json", with_words(before_, ids_, {kChina}).dump());
+  const Outcome outcome = run_command("expand", {"--from", folder / "hf", "--tokenizer", file, "--to", folder / "out"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(text::make_tokenizer(folder / "out")->encode(kChina), std::vector<int64_t>{ids_});
+  EXPECT_EQ(read(folder / "out/tokenizer_config.json")["chat_template"], "{{ 1 }}");
 }
 
 TEST_F(Expand, RefusesBadInput) {

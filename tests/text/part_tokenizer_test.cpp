@@ -1,4 +1,5 @@
-// make_part_tokenizer(): parts of a text get no space in front and lose none, whatever step of the file adds or drops it.
+// make_part_tokenizer(): parts of a text get no space in front and lose none, whatever step of the file adds or drops
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

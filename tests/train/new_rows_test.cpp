@@ -135,7 +135,7 @@ std::vector<Layout> layouts() {
 
 class NewRows : public testing::TestWithParam<const char*> {};
 
-TEST_P(NewRows, AreAllThatTrainsUnderEveryLayout) {
+TEST_P(NewRows, TrainAloneUnderEveryLayout) {
   const std::string optimizer = GetParam();
   const Trained want = train_rows(rows_config({.precision = "fp64", .optimizer = optimizer}));
   expect_only_new_rows_changed(want, "one");

@@ -38,8 +38,8 @@ std::string describe_rows(at::ScalarType dtype, const std::vector<int64_t>& shap
   return rows.empty() ? text : concat(text, ", rows ", rows[0], " to ", rows[1]);
 }
 
-/// Requires names, dtypes, logical shapes and rows to be equal on both sides. If there is a `prefix`, ignores other stored
-/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
+/// Requires names, dtypes, logical shapes and rows to be equal on both sides. If there is a `prefix`, ignores other
+/// stored names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
                 const std::string& path, const std::string& prefix) {
   MismatchTable table;

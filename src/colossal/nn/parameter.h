@@ -49,9 +49,9 @@ struct Treatment {
   bool trains = true;
   /// False = not in checkpoints: its value is read from model.from again, or drawn from the seed again
   bool saved = true;
-  /// The rows that train if `trains` is true; rows beyond the tensor are ignored. The other rows keep their values to the
-  /// bit: optimizers neither update nor decay them and hold no moments of them that checkpoints save, and their gradients
-  /// count in no norm. These gradients are still computed and reduced
+  /// The rows that train if `trains` is true; rows beyond the tensor are ignored. The other rows keep their values to
+  /// the bit: optimizers neither update nor decay them and hold no moments of them that checkpoints save, and their
+  /// gradients count in no norm. These gradients are still computed and reduced
   RowRange rows{};
 };
 

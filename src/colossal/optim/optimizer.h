@@ -31,7 +31,8 @@ struct StateTensor {
   nn::RowRange rows{};  ///< rows of dimension 0 that have the state: those that train (nn::Treatment::rows)
 };
 
-/// Returns the state of one piece, under the spec and with the trained rows of the piece's parameter: `value` has the piece's elements.
+/// Returns the state of one piece, under the spec and with the trained rows of the piece's parameter: `value` has the
+/// piece's elements.
 StateTensor state_of_piece(const std::string& kind, tensor::Stored value, const memory::Piece& piece);
 
 /// An update rule over the shards of this rank, which must outlive it. It visits the leases of the shards

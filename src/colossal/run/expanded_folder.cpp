@@ -63,8 +63,8 @@ void add_variates(const at::Tensor& rows, const at::Tensor& table, int64_t count
   });
 }
 
-/// The tensors of a folder with a row per token: their names in it, and the tables of which they are copies, whose values
-/// they draw.
+/// The tensors of a folder with a row per token: their names in it, and the tables of which they are copies, whose
+/// values they draw.
 using Tables = std::map<std::string, std::string>;
 
 Tables tables_in(const checkpoint::WeightSource& files, const models::ModelShape& shape, const std::string& folder) {

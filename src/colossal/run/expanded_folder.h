@@ -1,5 +1,5 @@
-// Writes a Hugging Face folder whose vocabulary has further tokens. The weights are copied tensor by tensor; only tables
-// with a row per token grow.
+// Writes a Hugging Face folder whose vocabulary has further tokens. The weights are copied tensor by tensor; only
+// tables with a row per token grow.
 //
 //   const run::Expanded done =
 //       run::expand_vocabulary({.from = "base", .tokenizer = "new-tokenizer", .to = "out"}, program.models);
@@ -46,21 +46,24 @@ struct Expanded {
 /// one.
 ///
 /// Rows: old rows keep their bits and dtype. Each new id gets one row in every table with a row per token: embedding,
-///       untied head, bias of the head, and the copies of them that the folder holds. A model may have more rows than its
-///       old tokenizer has ids. New ids that fall on such rows of padding get new values; the other rows of padding stay,
-///       and none is added. Old ids beyond the tables (tokenizers with more ids than the model has rows) get rows, too.
+///       untied head, bias of the head, and the copies of them that the folder holds. A model may have more rows than
+///       its old tokenizer has ids. New ids that fall on such rows of padding get new values; the other rows of padding
+///       stay, and none is added. Old ids beyond the tables (tokenizers with more ids than the model has rows) get
+///       rows, too.
 /// Mean: the old tokenizer encodes the piece as a part of a text, without a space in front and without special tokens
-///       (text::make_part_tokenizer). It cannot write a piece whose ids stand for other bytes or have no row; new special
-///       tokens, which have no bytes, count among these.
+///       (text::make_part_tokenizer). It cannot write a piece whose ids stand for other bytes or have no row; new
+///       special tokens, which have no bytes, count among these.
 /// Values: sums in fp64, rounded once to the table's dtype. Drawn values depend on seed, table, id and features alone.
-/// Files: other tensors are copied as they are, into files of the same names. config.json gets the vocabulary, the begin
-///        token and the further end token of the new tokenizer; other files of text stay (write_companions()). The
-///        folder also gets expansion.json. config.json is written last, so an incomplete folder is not taken for a model.
+/// Files: other tensors are copied as they are, into files of the same names. config.json gets the vocabulary, the
+///        begin token and the further end token of the new tokenizer; other files of text stay (write_companions()).
+///        The folder also gets expansion.json. config.json is written last, so an incomplete folder is not taken for a
+///        model.
 /// Memory: one table at a time, in addition to mapped files.
-/// Errors ("expand"), before anything is written: `from` is a run folder, a GGUF file or quantized; it has no tokenizer;
-///                    `to` exists; a new tokenizer with fewer ids, without a new one, or with another piece for an old
-///                    id (the message names the first one and both pieces); a table of another size than vocab_size.
-///                    Errors of models::Registry::shape_of(), make_tokenizer() and WeightFolder. ("file"): a failed write.
+/// Errors ("expand"), before anything is written: `from` is a run folder, a GGUF file or quantized; it has no
+///                    tokenizer; `to` exists; a new tokenizer with fewer ids, without a new one, or with another piece
+///                    for an old id (the message names the first one and both pieces); a table of another size than
+///                    vocab_size. Errors of models::Registry::shape_of(), make_tokenizer() and WeightFolder. ("file"):
+///                    a failed write.
 Expanded expand_vocabulary(const ExpansionRequest& request, const models::Registry& models);
 
 /// Returns the rows [first, first + sources.size()) of a table [rows, ...] after an expansion, in its dtype. The first

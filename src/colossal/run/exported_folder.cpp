@@ -176,6 +176,14 @@ void copy_tokenizer(const std::string& source, const fs::path& to) {
   if (fs::exists(folder / kTokenizer)) name_class(folder, to);
 }
 
+/// Writes a file of a tokenizer under the name that readers of folders look for, and the config beside it.
+void copy_renamed(const fs::path& file, const fs::path& to) {
+  const std::string ending = file.extension().string();
+  fs::copy_file(file, to / (ending == ".json" ? kTokenizer : ending == ".txt" ? "vocab.txt" : "tokenizer.model"));
+  const fs::path config = file.parent_path() / kTokenizerConfig;
+  if (fs::exists(config)) copy_into(config, to);
+}
+
 /// Returns chat_template of the folder's tokenizer_config.json; null = there is none.
 json template_in_config(const fs::path& folder) {
   const fs::path file = folder / kTokenizerConfig;
@@ -226,12 +234,12 @@ void write_companions(const SavedModel& saved, const std::string& to) {
 }
 
 void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to) {
-  const std::string name = fs::path(tokenizer).filename().string();
-  require(is_folder(tokenizer) || belongs_to_tokenizer(name), "tokenizer",
-          "the tokenizer must be a folder, or a file with the name that it has in folders: got ", tokenizer,
-          "; rename it to tokenizer.json or tokenizer.model");
   copy_companions(from, to, [](const std::string& file) { return !belongs_to_tokenizer(file); });
-  copy_tokenizer(tokenizer, to);
+  const std::string name = fs::path(tokenizer).filename().string();
+  if (tokenizer == "bytes" || is_folder(tokenizer) || formats::is_gguf(tokenizer) || belongs_to_tokenizer(name))
+    copy_tokenizer(tokenizer, to);
+  else
+    copy_renamed(tokenizer, to);
   if (!has_template(to)) copy_templates(from, to);
 }
 

@@ -35,10 +35,10 @@ nlohmann::json exported_config(const SavedModel& saved, const models::Registry& 
 /// Errors: files that cannot be copied or written.
 void write_companions(const SavedModel& saved, const std::string& to);
 
-/// Writes the other files of the folder `from` to the folder `to`, for the tokenizer `tokenizer`, a folder or a file whose
-/// ids include those of `from`. As write_companions() of a model with another tokenizer, but generation_config.json stays,
-/// because its ids do. So does the chat template of `from` if the tokenizer has none.
-/// Errors ("tokenizer"): a file whose name readers of folders do not look for. Files that cannot be copied or written.
+/// Writes the other files of the folder `from` to the folder `to`, for the tokenizer `tokenizer`, a folder or a file
+/// whose ids include those of `from`. A file of another name gets the one that readers of folders look for. As
+/// write_companions() of a model with another tokenizer, but generation_config.json stays, because its ids do. So does
+/// the chat template of `from` if the tokenizer has none. Errors: files that cannot be copied or written.
 void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to);
 
 }  // namespace colossal::run
