@@ -19,6 +19,7 @@ int bench(const Arguments& arguments) { become_torch("bench", arguments); }
 int chat(const Arguments& arguments, const run::Program*) { become_torch("chat", arguments); }
 int embed(const Arguments& arguments, const run::Program*) { become_torch("embed", arguments); }
 int evaluate(const Arguments& arguments, const run::Program*) { become_torch("evaluate", arguments); }
+int expand(const Arguments& arguments, const run::Program*) { become_torch("expand", arguments); }
 int export_model(const Arguments& arguments, const run::Program*) { become_torch("export", arguments); }
 int generate(const Arguments& arguments, const run::Program*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }

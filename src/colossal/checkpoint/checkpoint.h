@@ -22,6 +22,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/folder.h"  // step_path, complete_steps
+#include "colossal/nn/parameter.h"
 #include "colossal/tensor/flat_part.h"
 #include "colossal/tensor/mesh_coordinates.h"
 #include "colossal/tensor/shard_spec.h"
@@ -43,6 +44,9 @@ struct NamedTensor {
   tensor::Stored value;  ///< shape spec.local_shape(coordinates), or [part->size] if there is a part
   tensor::ShardSpec spec;
   std::optional<tensor::FlatPart> part{};
+  /// Rows of dimension 0 of the logical tensor that exist: all, or of a moment those that train (nn::Treatment::rows).
+  /// Then all parts of all ranks hold exactly the elements of these rows
+  nn::RowRange rows{};
 };
 
 /// State that a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale,

@@ -32,9 +32,15 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
   return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools from the pointers
 }
 
-/// Requires names, dtypes and logical shapes to be equal on both sides. If there is a `prefix`, ignores other stored
-/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor. Ignores the stored
-/// names of `unused`.
+/// Returns e.g. "Float [37, 24], rows 30 to 36" for a tensor that has the rows [30, 36) alone.
+std::string describe_rows(at::ScalarType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& rows) {
+  const std::string text = describe(dtype, shape);
+  return rows.empty() ? text : concat(text, ", rows ", rows[0], " to ", rows[1]);
+}
+
+/// Requires names, dtypes, logical shapes and rows to be equal on both sides. If there is a `prefix`, ignores other
+/// stored names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
+/// Ignores the stored names of `unused`.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
                 const std::string& path, const std::string& prefix, const std::set<std::string>& unused) {
   MismatchTable table;
@@ -45,14 +51,16 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
     const at::ScalarType dtype = tensor.value.scalar_type();
     const bool converts =
         found && !prefix.empty() && at::isFloatingType(dtype) && at::isFloatingType(stored->second.dtype);
-    const std::string want = describe(converts ? stored->second.dtype : dtype, tensor.spec.shape);
-    const std::string have = found ? describe(stored->second.dtype, stored->second.shape) : "-";
+    const std::string want = describe_rows(converts ? stored->second.dtype : dtype, tensor.spec.shape,
+                                           stored_rows(tensor.rows, tensor.spec.shape));
+    const std::string have =
+        found ? describe_rows(stored->second.dtype, stored->second.shape, stored->second.rows) : "-";
     if (want != have) table.add(tensor.name, want, have);
   }
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
     if (!wanted[index++] && name.starts_with(prefix) && !unused.contains(name))
-      table.add(name, "-", describe(stored.dtype, stored.shape));
+      table.add(name, "-", describe_rows(stored.dtype, stored.shape, stored.rows));
   table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
 

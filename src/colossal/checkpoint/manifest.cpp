@@ -51,6 +51,11 @@ void check_inside(const Box& box, const std::vector<int64_t>& shape, const std::
 
 }  // namespace
 
+std::vector<int64_t> stored_rows(const nn::RowRange& rows, const std::vector<int64_t>& shape) {
+  if (shape.empty() || (rows.first == 0 && rows.end >= shape.front())) return {};
+  return {rows.first, rows.end};
+}
+
 std::string block_name(const std::string& tensor, const Box& box) { return tensor + "@" + join(box.start, ","); }
 
 std::string shard_name(int rank) {
@@ -63,6 +68,7 @@ void BlockRow::fields(Fields& f) {  // in alphabetical order: see StoredManifest
   f.member("dtype", dtype);
   f.member("name", name);
   f.member("rank", rank);
+  f.optional(rows.empty()).integers("rows", rows, "", "first row that the tensor has, and the end");
   f.integers("shape", shape, "", "sizes of the tensor");
   f.integers("size", size, "", "sizes of the block");
   f.integers("start", start, "", "first indices of the block");
@@ -74,7 +80,8 @@ BlockRow block_row(const std::string& name, const StoredTensor& tensor, const Bo
           .shape = tensor.shape,
           .start = box.start,
           .size = box.size,
-          .checksum = checksum};
+          .checksum = checksum,
+          .rows = tensor.rows};
 }
 
 json layout_of(const tensor::MeshCoordinates& coordinates) {
@@ -84,13 +91,18 @@ json layout_of(const tensor::MeshCoordinates& coordinates) {
 }
 
 void Manifest::add(const BlockRow& row) {
-  const StoredTensor described{dtype_named(row.dtype), row.shape, {}};
+  const StoredTensor described{dtype_named(row.dtype), row.shape, {}, row.rows};
   StoredTensor& tensor = tensors.try_emplace(row.name, described).first->second;
-  require(tensor.dtype == described.dtype && tensor.shape == described.shape, "checkpoint", "ranks disagree on ",
-          printable(row.name), ": ", tensor.dtype, " [", join(tensor.shape, ","), "] and ", described.dtype, " [",
-          join(described.shape, ","), "]");
+  require(tensor.dtype == described.dtype && tensor.shape == described.shape && tensor.rows == described.rows,
+          "checkpoint", "ranks disagree on ", printable(row.name), ": ", tensor.dtype, " [", join(tensor.shape, ","),
+          "] and ", described.dtype, " [", join(described.shape, ","), "]");
   const Box box{row.start, row.size};
   check_inside(box, tensor.shape, row.name);
+  const bool has_rows =
+      tensor.rows.empty() || (tensor.rows.size() == 2 && !row.start.empty() && row.start[0] >= tensor.rows[0] &&
+                              row.start[0] + row.size[0] <= tensor.rows[1] && tensor.rows[1] <= tensor.shape[0]);
+  require(has_rows, "checkpoint", "a block of ", printable(row.name), " is outside its rows [", join(tensor.rows, ","),
+          "]");
   tensor.blocks.push_back({row.rank, box, row.checksum});
 }
 
@@ -98,7 +110,9 @@ void Manifest::check_complete() const {
   for (const auto& [name, tensor] : tensors) {
     int64_t stored = 0;
     for (const StoredBlock& block : tensor.blocks) stored += block.box.numel();
-    const int64_t wanted = Box{{}, tensor.shape}.numel();
+    std::vector<int64_t> shape = tensor.shape;
+    if (!tensor.rows.empty()) shape[0] = tensor.rows[1] - tensor.rows[0];
+    const int64_t wanted = Box{{}, shape}.numel();
     require(stored == wanted, "checkpoint", "the stored blocks of ", printable(name), " must hold each of its ", wanted,
             " elements once: got ", stored);
   }

@@ -10,6 +10,7 @@
 #include "colossal/base/fields.h"
 #include "colossal/base/json.h"
 #include "colossal/checkpoint/box.h"
+#include "colossal/nn/parameter.h"
 #include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::checkpoint {
@@ -24,7 +25,11 @@ struct StoredTensor {
   at::ScalarType dtype;
   std::vector<int64_t> shape;  ///< logical shape
   std::vector<StoredBlock> blocks;
+  std::vector<int64_t> rows{};  ///< first row and end of the rows of dimension 0 that exist; empty = all
 };
+
+/// Returns StoredTensor::rows of a tensor of that shape.
+std::vector<int64_t> stored_rows(const nn::RowRange& rows, const std::vector<int64_t>& shape);
 
 /// One block of one tensor, as the manifest and the tables of the ranks hold it.
 struct BlockRow {
@@ -32,6 +37,7 @@ struct BlockRow {
   std::vector<int64_t> shape, start, size;  ///< logical shape of the tensor; first indices and sizes of the block
   std::string checksum;                     ///< XXH3-128 of its bytes
   int rank = 0;                             ///< rank whose file holds it
+  std::vector<int64_t> rows{};              ///< StoredTensor::rows
 
   void fields(Fields& f);
 };

@@ -60,7 +60,8 @@ std::vector<BlockRow> write_shard(const std::string& path, const TrainingState& 
     block.tensor->value.read_into(held);
     const at::Tensor host = at_local_box(*block.tensor, held.value, coordinates, block.block).to(at::kCPU).contiguous();
     writer.write(host);
-    const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
+    const std::vector<int64_t>& shape = block.tensor->spec.shape;
+    const StoredTensor described{entry.dtype, shape, {}, stored_rows(block.tensor->rows, shape)};
     table.push_back(block_row(block.tensor->name, described, {block.block.start, block.block.size},
                               checksum(host.const_data_ptr(), host.nbytes())));
   }

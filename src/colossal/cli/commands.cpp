@@ -16,6 +16,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",
        with_program(quantize)},
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},
+      {"expand", "add the tokens of a new tokenizer to the vocabulary of a model", with_program(expand)},
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
       {"run", "start several ranks of a command or of any program on this host", run},
       {"plan", "predict memory and time of a run, or find the fastest way to share a traced module over ranks",

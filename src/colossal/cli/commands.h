@@ -65,6 +65,10 @@ int quantize(const Arguments& arguments, const run::Program* program);
 /// `colossal export --from FOLDER --to FOLDER`: writes a run or Hugging Face folder as a Hugging Face folder.
 int export_model(const Arguments& arguments, const run::Program* program);
 
+/// `colossal expand --from FOLDER --tokenizer NEW --to FOLDER`: writes a Hugging Face folder with the vocabulary of a
+/// new tokenizer (run/expanded_folder.h).
+int expand(const Arguments& arguments, const run::Program* program);
+
 /// `colossal report`: writes one page that shows the training runs whose folders the arguments name. Errors: errors of
 /// report::read_run(); the page cannot be written.
 int report(const Arguments& arguments);

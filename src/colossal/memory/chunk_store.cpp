@@ -93,8 +93,9 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
       parts.values = offload->offload(sharers.size() > 1 ? own.clone() : own);
       parts.copy = offloaded;
     }
-    shards.emplace_back(std::move(parts),
-                        pieces_of(chunk.slots(), chunk.part_begin() + segment.first, segment.length, counts));
+    std::vector<Piece> pieces = pieces_of(chunk.slots(), chunk.part_begin() + segment.first, segment.length, counts);
+    std::vector<Piece> updated = trained ? trained_pieces(pieces, mesh_.coordinates()) : pieces;
+    shards.emplace_back(std::move(parts), std::move(pieces), std::move(updated));
   }
 }
 

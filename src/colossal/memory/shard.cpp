@@ -56,7 +56,7 @@ struct ShardTensors {
   std::shared_ptr<OffloadStore> offload;
   LeasedTensor values, gradients, copy, directions;
   std::vector<LeasedTensor> states;
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces, stored_pieces;
   at::TensorOptions options;  // OffloadStore::borrow_device() maps this device to the device of borrowed tensors
   int64_t length = 0;
   bool copy_is_dropped = false, copy_is_written = false;
@@ -197,16 +197,19 @@ Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<OffloadS
           .offload = std::move(offload)};
 }
 
-Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
+Shard::Shard(Parts parts, std::vector<Piece> stored, std::optional<std::vector<Piece>> trained)
+    : tensors_(std::make_shared<ShardTensors>()) {
   tensors_->offload = parts.offload ? std::move(parts.offload) : std::make_shared<InPlace>();
   tensors_->options = parts.options;
   tensors_->length = parts.length;
   tensors_->values.offloaded = std::move(parts.values);
   tensors_->copy.offloaded = std::move(parts.copy);
-  tensors_->pieces = std::move(pieces);
+  tensors_->pieces = trained ? std::move(*trained) : stored;
+  tensors_->stored_pieces = std::move(stored);
 }
 
 const std::vector<Piece>& Shard::pieces() const { return tensors_->pieces; }
+const std::vector<Piece>& Shard::stored_pieces() const { return tensors_->stored_pieces; }
 int64_t Shard::length() const { return tensors_->length; }
 int64_t Shard::bytes() const {
   const std::lock_guard lock(tensors_->mutex);

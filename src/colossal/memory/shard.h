@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/memory/offload_store.h"
@@ -76,7 +77,7 @@ class Resident {
   /// is an additional tensor: the first lease of a step that requests it gets zeros to write to. The directions are
   /// discarded at the end of the next lease that holds them and writes values
   at::Tensor directions;
-  /// Pieces of the shard in ascending order, each right after the one before; padding may follow the last one
+  /// Pieces that the optimizer updates: Shard::pieces()
   const std::vector<Piece>& pieces;
 
  private:
@@ -111,9 +112,15 @@ class Shard {
     /// OffloadStore::offload().
     static Parts of(const at::Tensor& values, std::shared_ptr<OffloadStore> offload = nullptr);
   };
-  Shard(Parts parts, std::vector<Piece> pieces);
+  /// `stored`: pieces in ascending order, each right after the one before; padding may follow the last one. `trained`:
+  /// the parts of them that train (trained_pieces()); none = all of them.
+  Shard(Parts parts, std::vector<Piece> stored, std::optional<std::vector<Piece>> trained = {});
 
+  /// Returns the pieces that the optimizer updates, in ascending order. Elements between them and after them are rows
+  /// that do not train (nn::Treatment::rows) or padding: no code may change them, and they count in no norm.
   const std::vector<Piece>& pieces() const;
+  /// Returns the pieces of all values, which checkpoints save.
+  const std::vector<Piece>& stored_pieces() const;
   /// Returns an address that all handles of this shard share, and no other shard has.
   const void* identity() const { return tensors_.get(); }
   int64_t length() const;
@@ -185,7 +192,10 @@ template <class KeyOf, class Body>
 void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body& body) {
   for (size_t i = 0, end; i < pieces.size(); i = end) {
     const auto key = key_of(*pieces[i].parameter);
-    for (end = i + 1; end < pieces.size() && key_of(*pieces[end].parameter) == key;) ++end;
+    const auto is_next = [&](const Piece& before, const Piece& piece) {
+      return before.offset + before.part.size == piece.offset && key_of(*piece.parameter) == key;
+    };
+    for (end = i + 1; end < pieces.size() && is_next(pieces[end - 1], pieces[end]);) ++end;
     const Piece& last = pieces[end - 1];
     body(key, pieces[i].offset, last.offset + last.part.size - pieces[i].offset);
   }

@@ -83,4 +83,34 @@ std::vector<Piece> pieces_of(const std::vector<Slot>& slots, int64_t begin, int6
   return pieces;
 }
 
+std::vector<Piece> trained_pieces(const std::vector<Piece>& pieces, const tensor::MeshCoordinates& coordinates) {
+  std::vector<Piece> trained;
+  for (const Piece& piece : pieces) {
+    const tensor::ShardSpec& spec = piece.parameter->spec;
+    const auto [begin, end] = piece.parameter->trained_rows();
+    if (spec.shape.empty() || end - begin == spec.shape.front()) {
+      trained.push_back(piece);
+      continue;
+    }
+    const std::vector<int64_t> local = spec.local_shape(coordinates);
+    const int64_t columns = c10::multiply_integers(local.begin() + 1, local.end());
+    const tensor::ShardSpec rows{.shape = {spec.shape[0]}, .splits = {spec.splits[0]}, .gradient_axes = {}};
+    std::vector<std::pair<int64_t, int64_t>> ranges;  // first element of the local tensor, and the end
+    for (const tensor::LocalBox& box : rows.local_boxes(coordinates)) {
+      const int64_t local_row = box.local_start[0] - box.start[0];
+      const int64_t first = std::max(begin, box.start[0]), last = std::min(end, box.start[0] + box.size[0]);
+      if (first < last) ranges.emplace_back((first + local_row) * columns, (last + local_row) * columns);
+    }
+    std::sort(ranges.begin(), ranges.end());
+    for (auto [first, last] : ranges) {
+      first = std::max(first, piece.part.first);
+      last = std::min(last, piece.part.first + piece.part.size);
+      if (first < last)
+        trained.push_back(
+            {piece.parameter, piece.offset + first - piece.part.first, {first, last - first, piece.part.counts}});
+    }
+  }
+  return trained;
+}
+
 }  // namespace colossal::memory

@@ -32,4 +32,8 @@ StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOp
 /// Returns the pieces of parameters in the elements [begin, begin + length) of a chunk. `counts`: FlatPart::counts.
 std::vector<Piece> pieces_of(const std::vector<Slot>& slots, int64_t begin, int64_t length, bool counts);
 
+/// Returns the parts of `pieces` that train, ascending: a piece without rows that are frozen (nn::Treatment::rows) as
+/// it is, of others the ranges of rows that train.
+std::vector<Piece> trained_pieces(const std::vector<Piece>& pieces, const tensor::MeshCoordinates& coordinates);
+
 }  // namespace colossal::memory

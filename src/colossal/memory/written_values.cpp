@@ -28,7 +28,7 @@ void write_moved(Chunk& chunk, std::span<const Shard> shards, size_t index) {
   if (is_whole) chunk.whole().narrow(0, slot.offset, slot.size).copy_(values);
   if (chunk.stays()) return;
   for (const Shard& shard : shards)
-    for (const Piece& piece : shard.pieces())
+    for (const Piece& piece : shard.stored_pieces())
       if (piece.parameter == slot.parameter)
         write_parameters(chunk, shard, [&](const at::Tensor& parameters) {
           parameters.narrow(0, piece.offset, piece.part.size)

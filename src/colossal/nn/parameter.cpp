@@ -22,6 +22,19 @@ void add_replicas(tensor::ShardSpec& spec, const tensor::MeshCoordinates& coordi
 
 }  // namespace
 
+RowRange Parameter::trained_rows() const {
+  const int64_t rows = spec.shape.empty() ? 1 : spec.shape.front();
+  const int64_t first = std::clamp<int64_t>(treatment.rows.first, 0, rows);
+  return {first, std::clamp(treatment.rows.end, first, rows)};
+}
+
+int64_t Parameter::trained_numel() const {
+  if (!treatment.trains) return 0;
+  const auto [first, end] = trained_rows();
+  const int64_t columns = spec.shape.empty() ? 1 : c10::multiply_integers(spec.shape.begin() + 1, spec.shape.end());
+  return (end - first) * columns;
+}
+
 at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options) {
   return at::empty_strided(shape, std::vector<int64_t>(shape.size(), 0), options);
 }
@@ -156,8 +169,7 @@ int64_t Parameters::numel() const {
 
 int64_t Parameters::trained_numel() const {
   int64_t total = 0;
-  for (const Parameter& p : list_)
-    if (p.treatment.trains) total += p.spec.numel();
+  for (const Parameter& p : list_) total += p.trained_numel();
   return total;
 }
 

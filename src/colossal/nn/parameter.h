@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,12 +37,22 @@ struct Init {
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
 };
 
+/// The rows [first, end) of a parameter: indices of dimension 0 of the logical tensor.
+struct RowRange {
+  int64_t first = 0, end = std::numeric_limits<int64_t>::max();
+  bool operator==(const RowRange&) const = default;
+};
+
 /// How a run treats a parameter.
 struct Treatment {
   /// False = frozen: the parameter has no gradient, master weight or optimizer state, and no gradient is reduced for it
   bool trains = true;
   /// False = not in checkpoints: its value is read from model.from again, or drawn from the seed again
   bool saved = true;
+  /// The rows that train if `trains` is true; rows beyond the tensor are ignored. The other rows keep their values to
+  /// the bit: optimizers neither update nor decay them and hold no moments of them that checkpoints save, and their
+  /// gradients count in no norm. These gradients are still computed and reduced
+  RowRange rows{};
 };
 
 /// One trained or frozen tensor of a model, with the part of it that this rank holds.
@@ -81,6 +92,11 @@ struct Parameter {
   bool is_empty = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
+  /// Returns the rows of Treatment::rows that it has: 0 <= first <= end <= size of dimension 0. {0, 1} for a tensor
+  /// without dimensions.
+  RowRange trained_rows() const;
+  /// Returns its number of logical elements that train; 0 if it is frozen.
+  int64_t trained_numel() const;
   /// Returns its name within its model.
   std::string own_name() const { return model.empty() ? name : name.substr(model.size() + 1); }
   /// Returns its name in a checkpoint. The prefix "model." stands for the model without a name.
@@ -203,7 +219,7 @@ class Parameters {
   const std::deque<Buffer>& buffers() const { return buffers_; }
   /// Returns the number of logical elements, which is the size of the models under every layout.
   int64_t numel() const;
-  /// Returns the number of logical elements of the trained parameters of all stages.
+  /// Returns the number of logical elements that train, of the parameters of all stages.
   int64_t trained_numel() const;
 
  private:

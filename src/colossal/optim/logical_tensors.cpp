@@ -43,8 +43,12 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
   for (const nn::Parameter& p : parameters.declared())
     if (trained.count(p.name)) as_declared_.push_back(index_.at(p.name));
   std::vector<double> roots;
-  for (const Entry& entry : entries_)
-    roots.insert(roots.end(), entry.count, std::sqrt(static_cast<double>(c10::multiply_integers(entry.shape))));
+  for (const Entry& entry : entries_) {
+    std::vector<int64_t> shape = entry.shape;
+    const auto [first, end] = trained.at(entry.name)->trained_rows();
+    if (!entry.is_stack && !shape.empty()) shape.front() = end - first;
+    roots.insert(roots.end(), entry.count, std::sqrt(static_cast<double>(c10::multiply_integers(shape))));
+  }
   roots_of_sizes_ = at::tensor(roots, at::kDouble).to(device_);
 }
 

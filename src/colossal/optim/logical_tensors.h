@@ -91,8 +91,8 @@ class LogicalTensors {
   /// device.
   /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
   at::Tensor norms(const std::vector<at::Tensor>& squares) const;
-  /// Returns the square root of each tensor's number of elements: fp64 [tensors], on the device on which shards are
-  /// leased. A norm divided by it is a root mean square.
+  /// Returns the square root of each tensor's number of elements that train: fp64 [tensors], on the device on which
+  /// shards are leased. A norm divided by it is a root mean square.
   const at::Tensor& roots_of_sizes() const { return roots_of_sizes_; }
 
  private:

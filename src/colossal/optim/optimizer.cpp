@@ -23,7 +23,8 @@ const Row kRows[] = {
 }  // namespace
 
 StateTensor state_of_piece(const std::string& kind, tensor::Stored value, const memory::Piece& piece) {
-  return {concat(kind, ".", piece.parameter->name), std::move(value), piece.parameter->spec, piece.part};
+  return {concat(kind, ".", piece.parameter->name), std::move(value), piece.parameter->spec, piece.part,
+          piece.parameter->trained_rows()};
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards,

@@ -28,9 +28,11 @@ struct StateTensor {
   tensor::ShardSpec spec;  ///< sharding of the tensor to which the state belongs, usually the parameter's own spec
   /// Absent: `value` is the local tensor of `spec`. Present: `value` is 1-D and holds this part of the local tensor
   std::optional<tensor::FlatPart> part;
+  nn::RowRange rows{};  ///< rows of dimension 0 that have the state: those that train (nn::Treatment::rows)
 };
 
-/// Returns the state of one piece, under the spec of the piece's parameter: `value` has the piece's elements.
+/// Returns the state of one piece, under the spec and with the trained rows of the piece's parameter: `value` has the
+/// piece's elements.
 StateTensor state_of_piece(const std::string& kind, tensor::Stored value, const memory::Piece& piece);
 
 /// An update rule over the shards of this rank, which must outlive it. It visits the leases of the shards

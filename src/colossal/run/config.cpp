@@ -130,6 +130,11 @@ void TrainingConfig::fields(Fields& f) {
   f.choice("clip_by", clip_by, {"norm", "largest", "value"},
            "measure that clip bounds: norm = L2 norm of the whole gradient, largest = its largest magnitude (both "
            "scale the whole gradient), value = each element (clamped separately)");
+  f.choice(
+      "parameters", parameters, {"all", "embeddings", "new-rows"},
+      "what the run trains: all = the whole model, embeddings = the tables with a row per token (embedding, head and "
+      "its bias), new-rows = the rows of these tables that `colossal expand` added to the folder of model.from. "
+      "Everything else keeps its values to the bit");
   f.previously("graph").flag(
       "cuda_graph", cuda_graph,
       "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "

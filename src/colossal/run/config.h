@@ -90,6 +90,7 @@ struct TrainingConfig {
   int64_t accumulate = 1;
   double clip = 1.0;
   std::string clip_by = "norm";
+  std::string parameters = "all";
   bool cuda_graph = false;
   int64_t seed = 0;
   int64_t save_every = 0;

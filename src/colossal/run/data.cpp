@@ -1,12 +1,14 @@
 #include "colossal/run/data.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/models/rotary_keys.h"
 #include "colossal/run/resolve_shape.h"
+#include "colossal/run/trained_parameters.h"
 
 namespace colossal::run {
 namespace {
@@ -80,6 +82,7 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 
 ResolvedModel resolve_run(const Config& config, const Program& program) {
   ResolvedModel run = resolve_model(config, program);
+  run.adapter = with_trained_parameters(config, std::move(run.adapter), run.shape);
   run.further = resolve_further(config.optimizer, run.objective.models, run.objective.row.values(),
                                 run.shape.vocabulary, program);
   return run;

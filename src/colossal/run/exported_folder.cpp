@@ -27,7 +27,8 @@ using nlohmann::json;
 
 constexpr char kTokenizerConfig[] = "tokenizer_config.json", kTokenizer[] = "tokenizer.json",
                kTemplates[] = "additional_chat_templates", kTemplateFile[] = "chat_template.jinja",
-               kConfigFile[] = "config.json", kGenerationFile[] = "generation_config.json", kEndKey[] = "eos_token_id";
+               kOldTemplate[] = "chat_template.json", kConfigFile[] = "config.json",
+               kGenerationFile[] = "generation_config.json", kEndKey[] = "eos_token_id";
 
 /// Where the files of a model come from.
 struct Origin {
@@ -118,7 +119,7 @@ bool is_vocabulary(const std::string& name) {
   return is_one_of(name, {kTokenizer, "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"});
 }
 
-bool is_template(const std::string& name) { return is_one_of(name, {kTemplateFile, "chat_template.json", kTemplates}); }
+bool is_template(const std::string& name) { return is_one_of(name, {kTemplateFile, kOldTemplate, kTemplates}); }
 
 /// Returns true for files of tokenizers and chat templates, which belong to a vocabulary.
 bool belongs_to_tokenizer(const std::string& name) {
@@ -157,15 +158,23 @@ void copy_subfolder(const fs::path& from, const fs::path& to) {
   for (const fs::path& file : files) copy_into(file, to / from.filename());
 }
 
-void copy_companions(const fs::path& from, const fs::path& to, bool with_tokenizer) {
-  const bool holds_run = is_run(from.string());
+/// Copies the files of text of a folder for which `keeps(name)` is true.
+template <class Keeps>
+void copy_companions(const fs::path& from, const fs::path& to, const Keeps& keeps) {
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    const bool is_of_tokenizer = belongs_to_tokenizer(name) || name == kGenerationFile;
-    if (is_of_tokenizer ? !with_tokenizer : holds_run) continue;  // other files of a run describe its training
+    if (!keeps(name)) continue;
     if (entry.is_directory() && !name.starts_with(".")) copy_subfolder(entry.path(), to);
     if (entry.is_regular_file() && is_kept(entry.path())) copy_into(entry.path(), to);
   }
+}
+
+/// Returns which files of a source folder a folder of its model keeps.
+auto of_source(const std::string& folder, bool with_tokenizer) {
+  // other files of a run describe its training
+  return [=, holds_run = is_run(folder)](const std::string& name) {
+    return belongs_to_tokenizer(name) || name == kGenerationFile ? with_tokenizer : !holds_run;
+  };
 }
 
 /// Names the class that reads the copied tokenizer.json in tokenizer_config.json, because config.json in the same
@@ -240,6 +249,39 @@ void copy_tokenizer(const std::string& source, const fs::path& to, const Wanted&
     name_class(json_file, to);
 }
 
+/// Writes a file of a tokenizer under the name that readers of folders look for, and the config beside it.
+void copy_renamed(const fs::path& file, const fs::path& to) {
+  const std::string ending = file.extension().string();
+  fs::copy_file(file, to / (ending == ".json" ? kTokenizer : ending == ".txt" ? "vocab.txt" : "tokenizer.model"));
+  const fs::path config = file.parent_path() / kTokenizerConfig;
+  if (fs::exists(config)) copy_into(config, to);
+}
+
+/// Returns chat_template of the folder's tokenizer_config.json; null = there is none.
+json template_in_config(const fs::path& folder) {
+  const fs::path file = folder / kTokenizerConfig;
+  return fs::exists(file) ? read_json_object(file.string(), "tokenizer").value("chat_template", json()) : json();
+}
+
+bool has_template(const fs::path& folder) {
+  for (const char* name : {kTemplateFile, kOldTemplate, kTemplates})
+    if (fs::exists(folder / name)) return true;
+  return !template_in_config(folder).is_null();
+}
+
+/// Copies the chat templates of a folder, which may be a part of its tokenizer_config.json.
+void copy_templates(const fs::path& from, const fs::path& to) {
+  for (const char* name : {kTemplateFile, kOldTemplate})
+    if (fs::exists(from / name)) copy_into(from / name, to);
+  if (fs::is_directory(from / kTemplates)) copy_subfolder(from / kTemplates, to);
+  const json stored = template_in_config(from);
+  if (stored.is_null()) return;
+  const fs::path file = to / kTokenizerConfig;
+  json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : json::object();
+  config["chat_template"] = stored;
+  write_file(file.string(), config.dump(2) + "\n");
+}
+
 /// Returns config.json of a model that comes from there.
 json config_from(const Origin& origin, const models::Registry& models, at::ScalarType dtype) {
   const auto to_json = origin.shape.architecture->hugging_face.to_json;
@@ -300,9 +342,9 @@ json exported_config(const SavedModel& saved, const models::Registry& models, at
 
 void write_companions(const SavedModel& saved, const std::string& to) {
   const bool has_files = !saved.files.empty();
-  if (has_files) copy_companions(saved.files, to, true);
+  if (has_files) copy_companions(saved.files, to, of_source(saved.files, true));
   const bool is_own = !has_files && is_folder(saved.source) && has_tokenizer_of_source(origin_of(saved));
-  if (is_folder(saved.source)) copy_companions(saved.source, to, is_own);
+  if (is_folder(saved.source)) copy_companions(saved.source, to, of_source(saved.source, is_own));
   const bool lacks_tokenizer = !is_own && (!has_files || !text::has_tokenizer(saved.files));
   if (lacks_tokenizer && saved.model->model().shape.task().reads_text()) copy_tokenizer(saved.tokenizer_source, to);
 }
@@ -340,10 +382,20 @@ std::optional<std::string> write_model_files(const std::string& run_folder, cons
 
 const std::vector<std::string>& model_file_names() {
   static const std::vector<std::string> names{
-      kConfigFile,         kGenerationFile, kTokenizer,    kTokenizerConfig,     "special_tokens_map.json",
-      "added_tokens.json", "vocab.json",    "merges.txt",  "vocab.txt",          "tokenizer.model",
-      "spiece.model",      "encoding.json", kTemplateFile, "chat_template.json", kTemplates};
+      kConfigFile,         kGenerationFile, kTokenizer,    kTokenizerConfig, "special_tokens_map.json",
+      "added_tokens.json", "vocab.json",    "merges.txt",  "vocab.txt",      "tokenizer.model",
+      "spiece.model",      "encoding.json", kTemplateFile, kOldTemplate,     kTemplates};
   return names;
+}
+
+void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to) {
+  copy_companions(from, to, [](const std::string& file) { return !belongs_to_tokenizer(file); });
+  const std::string name = fs::path(tokenizer).filename().string();
+  if (tokenizer == "bytes" || is_folder(tokenizer) || formats::is_gguf(tokenizer) || belongs_to_tokenizer(name))
+    copy_tokenizer(tokenizer, to);
+  else
+    copy_renamed(tokenizer, to);
+  if (!has_template(to)) copy_templates(from, to);
 }
 
 }  // namespace colossal::run

@@ -66,5 +66,10 @@ std::optional<std::string> write_model_files(const std::string& run_folder, cons
 
 /// Returns the names of the files and folders that write_model_files() may make.
 const std::vector<std::string>& model_file_names();
+/// Writes the other files of the folder `from` to the folder `to`, for the tokenizer `tokenizer`, a folder or a file
+/// whose ids include those of `from`. A file of another name gets the one that readers of folders look for. As
+/// write_companions() of a model with another tokenizer, but generation_config.json stays, because its ids do. So does
+/// the chat template of `from` if the tokenizer has none. Errors: files that cannot be copied or written.
+void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to);
 
 }  // namespace colossal::run

@@ -24,7 +24,7 @@ std::vector<checkpoint::NamedTensor> named_weights(memory::ChunkStore& store, co
   std::vector<checkpoint::NamedTensor> weights;
   for (const auto* shards : {&store.shards(), &store.frozen()})
     for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces()) {
+      for (const memory::Piece& piece : shard.stored_pieces()) {
         const std::string name = name_of(*piece.parameter);
         if (!name.empty()) weights.push_back({name, values_of(shard, piece), piece.parameter->spec, piece.part});
       }

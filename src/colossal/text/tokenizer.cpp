@@ -106,7 +106,9 @@ bool has_tokenizer(const std::string& folder) {
   return formats::is_gguf(folder) ? formats::GgufFile(folder).has("tokenizer.ggml.model") : !file_in(folder).empty();
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
+namespace {
+
+std::unique_ptr<Tokenizer> make_tokenizer_of(const std::string& name, Scope scope) {
   namespace fs = std::filesystem;
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code none;
@@ -114,14 +116,21 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
       fs::exists(name, none), "tokenizer", "there is no ", name, download_advice(name, ""),
       ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
       "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks, or a GGUF file");
-  if (formats::is_gguf(name)) return read_gguf_tokenizer(name);
+  if (formats::is_gguf(name)) return read_gguf_tokenizer(name, scope);
   const bool is_folder = fs::is_directory(name, none);
   const std::string file = is_folder ? file_in(name) : name;
-  if (file.empty()) return read_hugging_face_tokenizer(name);  // the call throws an error that names the missing files
+  if (file.empty())
+    return read_hugging_face_tokenizer(name, scope);  // the call throws an error that names the missing files
   const std::string ending = fs::path(file).extension().string();
-  if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file);
-  return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file);
+  if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file, scope);
+  return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file, scope);
 }
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) { return make_tokenizer_of(name, Scope::Text); }
+
+std::unique_ptr<Tokenizer> make_part_tokenizer(const std::string& name) { return make_tokenizer_of(name, Scope::Part); }
 
 namespace {
 

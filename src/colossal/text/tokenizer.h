@@ -60,6 +60,10 @@ class Tokenizer {
 /// Errors: any other name, or a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
+/// Creates the tokenizer that `name` describes, for parts of a text. encode() puts no space in front of a part (no
+/// dummy prefix) and drops none at its ends, so a piece from within a word stays one. Errors: as make_tokenizer().
+std::unique_ptr<Tokenizer> make_part_tokenizer(const std::string& name);
+
 /// Returns true if the folder contains a file that make_tokenizer() reads, or the GGUF file contains a vocabulary.
 bool has_tokenizer(const std::string& folder);
 

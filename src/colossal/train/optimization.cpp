@@ -363,7 +363,7 @@ checkpoint::TrainingState Optimization::state() {
   checkpoint::TrainingState state;
   state.tensors = run::saved_weights_of(*store_);
   for (const optim::StateTensor& t : optimizers_->state())
-    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part, t.rows});
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   for (const OwnOptimizer& one : own_) state.progress[kOwnOptimizers][one.model] = one.config.name;

@@ -45,7 +45,8 @@ class SizesAlone final : public memory::OffloadStore {
 
 /// Appends the shards that a store will have of a chunk, in `offload`.
 void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
-                const std::shared_ptr<SizesAlone>& offload, std::vector<memory::Shard>& shards) {
+                const std::shared_ptr<SizesAlone>& offload, const tensor::MeshCoordinates& coordinates,
+                std::vector<memory::Shard>& shards) {
   const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
   const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
   const auto size = [](int64_t length, const at::TensorOptions& of) {
@@ -63,7 +64,9 @@ void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& o
       parts.values = offload->offload(size(length, exact));
     }
     const int64_t begin = part * chunk.sharers->rank() + first;
-    shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));
+    std::vector<memory::Piece> pieces = memory::pieces_of(chunk.slots, begin, length, true);
+    std::vector<memory::Piece> updated = memory::trained_pieces(pieces, coordinates);
+    shards.emplace_back(std::move(parts), std::move(pieces), std::move(updated));
     if (part == 0) return;
   }
 }
@@ -101,7 +104,8 @@ PlannedShards plan_shards(nn::Parameters& parameters, comm::Mesh& mesh, const me
   const auto offload = std::make_shared<SizesAlone>(block);
   PlannedShards planned{.plan = memory::plan_store(parameters, mesh, options)};
   for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
-    add_shards(chunk, options, of_parameters, offload, chunk.is_trained ? planned.trained : planned.frozen);
+    add_shards(chunk, options, of_parameters, offload, mesh.coordinates(),
+               chunk.is_trained ? planned.trained : planned.frozen);
     planned.ends.push_back(planned.trained.size());
   }
   return planned;

@@ -19,6 +19,15 @@
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
+
+std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external) {
+  std::optional<std::string> found = files.find(name, external.prefix);
+  for (const auto& [ending, old] : external.old_endings)
+    if (!found && name.ends_with(ending))
+      found = files.find(name.substr(0, name.size() - ending.size()) + old, external.prefix);
+  return found;
+}
+
 namespace {
 
 /// Returns true if `text` matches `pattern`, in which `*` stands for any characters.
@@ -42,12 +51,10 @@ bool matches(const std::string& pattern, const std::string& text) {
   return p == pattern.size();
 }
 
-std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external) {
-  std::optional<std::string> found = files.find(name, external.prefix);
-  for (const auto& [ending, old] : external.old_endings)
-    if (!found && name.ends_with(ending))
-      found = files.find(name.substr(0, name.size() - ending.size()) + old, external.prefix);
-  return found;
+bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns)
+    if (matches(pattern, name)) return true;
+  return false;
 }
 
 /// Returns the tensor that holds the values of `name`: the one of that name, or else one of its copies, because other

@@ -23,12 +23,14 @@ class WeightFolder final : public WeightSource {
   at::Tensor tensor(const std::string& name) const override { return owners_.at(name)->tensor(name); }
   void leave(const std::string& name) const override { owners_.at(name)->leave(name); }
   bool can_wait(const std::string& name) const override { return owners_.at(name)->is_in_memory(name); }
+  /// Returns the files, keyed by path.
+  const std::map<std::string, std::unique_ptr<SafetensorsReader>>& readers() const { return readers_; }
 
  private:
   void open(const std::string& path);
   void open_index(const std::string& folder, const std::string& path);
 
-  std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;  // keyed by path
+  std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;
   std::map<std::string, const SafetensorsReader*> owners_;
 };
 

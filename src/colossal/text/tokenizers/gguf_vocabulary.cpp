@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "colossal/base/base64.h"
 #include "colossal/base/error.h"
@@ -246,9 +247,10 @@ class Reader {
 
 TokenizerFiles tokenizer_of_gguf(const formats::GgufFile& file) { return Reader(file).files(); }
 
-std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path) {
+std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path, Scope scope) {
   const formats::GgufFile file(path);
-  const TokenizerFiles files = tokenizer_of_gguf(file);
+  TokenizerFiles files = tokenizer_of_gguf(file);
+  if (scope == Scope::Part) files.tokenizer = for_parts(std::move(files.tokenizer));
   return make_hugging_face_tokenizer(files.tokenizer, files.config, path);
 }
 

@@ -22,7 +22,7 @@ TokenizerFiles tokenizer_of_gguf(const formats::GgufFile& file);
 
 /// Reads the tokenizer of a GGUF file.
 /// Errors: as tokenizer_of_gguf() and make_hugging_face_tokenizer(); a file without a vocabulary.
-std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path);
+std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path, Scope scope = Scope::Text);
 
 /// Returns the "tokenizer.*" values of a GGUF file for a tokenizer, the inverse of tokenizer_of_gguf(). `source` is a
 /// name that make_tokenizer() takes: "bytes", a folder, a file, a GGUF file. `vocabulary` is the number of tokens of

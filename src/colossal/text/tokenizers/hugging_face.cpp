@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -231,15 +233,33 @@ std::string source_of(const std::string& path) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) {
+json for_parts(json tokenizer) {
+  const std::function<void(json&)> change = [&](json& section) {
+    if (!section.is_object()) return;
+    const std::string type = type_of(section);
+    if (type == "Prepend") section = {{"type", "Sequence"}, {"normalizers", json::array()}};
+    if (type == "Strip") section["strip_left"] = section["strip_right"] = false;
+    if (type == "Metaspace") section["prepend_scheme"] = "never";
+    if (type == "ByteLevel") section["add_prefix_space"] = false;
+    if (type != "Sequence") return;
+    for (const char* list : {"normalizers", "pretokenizers"})
+      if (section.contains(list))
+        for (json& one : section[list]) change(one);
+  };
+  for (const char* section : {"normalizer", "pre_tokenizer"})
+    if (tokenizer.contains(section)) change(tokenizer[section]);
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, Scope scope) {
   const fs::path file = source_of(path);
   const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
   try {
     const json config = fs::exists(beside) ? read_json(beside) : json::object();
-    const json tokenizer = file.filename() == "vocab.json"
-                               ? from_vocabulary_and_merges(file.parent_path().string(), config)
-                           : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
-                                                        : read_tokenizer_json(file.string(), config);
+    json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string(), config)
+                     : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
+                                                     : read_tokenizer_json(file.string(), config);
+    if (scope == Scope::Part) tokenizer = for_parts(std::move(tokenizer));
     return make_hugging_face_tokenizer(tokenizer, config, file.string());
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));

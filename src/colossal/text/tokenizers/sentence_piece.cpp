@@ -155,7 +155,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path) {
+std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path, Scope scope) {
   const std::string beside = (fs::path(path).parent_path() / "tokenizer_config.json").string();
   try {
     Around around;
@@ -165,8 +165,9 @@ std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path) {
       around.end = value_or(config, "add_eos_token", false) ||
                    value_or<std::string>(config, "tokenizer_class", "").starts_with("T5Tokenizer");
     }
-    return std::make_unique<SentencePieceTokenizer>(SentencePieceFile::parse(read_file(path, kMaxTokenizerBytes)),
-                                                    around);
+    SentencePieceFile file = SentencePieceFile::parse(read_file(path, kMaxTokenizerBytes));
+    if (scope == Scope::Part) file.add_dummy_prefix = file.remove_extra_whitespaces = false;
+    return std::make_unique<SentencePieceTokenizer>(std::move(file), around);
   } catch (const nlohmann::json::exception& error) {
     throw Error("tokenizer", concat(beside, ": not a tokenizer's config: ", error.what()));
   } catch (const Error& error) {

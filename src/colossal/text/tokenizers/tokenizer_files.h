@@ -14,6 +14,13 @@ namespace colossal::text {
 /// Maximum bytes of a file of a tokenizer.
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
+/// What encode() is passed: a whole text, or a part of one (make_part_tokenizer()).
+enum class Scope : uint8_t { Text, Part };
+
+/// Returns a tokenizer.json without the steps that treat the front and the end of a text: a space that a normalizer, a
+/// Metaspace or a ByteLevel puts in front, and a Strip.
+nlohmann::json for_parts(nlohmann::json tokenizer);
+
 /// The contents of a tokenizer.json and of its tokenizer_config.json.
 struct TokenizerFiles {
   nlohmann::json tokenizer, config;
@@ -35,7 +42,7 @@ TokenizerFiles files_of_bytes();
 ///            </s> or [SEP], <s>, [MASK] and the like. tokenizer_config.json and config.json next to a tokenizer.json
 ///            change ids as read_tokenizer_json() describes.
 /// Errors:    throws Error("tokenizer", ...) naming the part that is not supported, and on any damaged file.
-std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
+std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path, Scope scope = Scope::Text);
 
 /// Creates the tokenizer from the contents of a tokenizer.json and its tokenizer_config.json; `name` appears in
 /// messages.
@@ -53,7 +60,7 @@ std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tok
 /// Special tokens of other classes (ALBERT's [CLS] and [SEP]) and ids that a class moves (XLM-R's) are in no file. Such
 /// folders need their tokenizer.json. decode() keeps bytes that are not UTF-8, for which sentencepiece writes U+FFFD.
 /// Errors: throws Error("tokenizer", ...) for a file that SentencePieceFile::parse() refuses.
-std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path);
+std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path, Scope scope = Scope::Text);
 
 /// Reads tiktoken's rank file: each line has a token in base64 and its rank, which is its id. The file does not contain
 /// the pattern that splits words or the special tokens. For gpt2, r50k_base, p50k_base, cl100k_base, o200k_base and
