@@ -172,8 +172,9 @@ TEST(AdapterModules, NameParametersThatTrainWhole) {
   };
   EXPECT_THAT(
       refused(tied, {"lm_head"}),
-      HasSubstr("must name weights of their own: got lm_head, but lm_head is wte in this model; name wte, which "
-                "trains both"));
+      HasSubstr(
+          "must name weights of their own: got lm_head, but lm_head is transformer.wte in this model; name wte, which "
+          "trains both"));
   EXPECT_THAT(refused(untied, {"layers.0.self_attn.q_proj"}),
               HasSubstr("must name all modules of a matrix: blocks.0.attention.qkv.weight also has "
                         "model.layers.0.self_attn.k_proj; add k_proj"));

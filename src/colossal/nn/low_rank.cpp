@@ -274,7 +274,7 @@ LowRankPiece declare(const Parameter& weight, const LowRankPart& part, Parameter
                 room = b.spec.room(0, parameters.coordinates());
   const int64_t from = std::clamp<int64_t>(first - at.first_output, 0, room),
                 to = std::clamp<int64_t>(first + stored - at.first_output, 0, room);
-  return {a, b, m, at.first_output, std::max<int64_t>(at.first_output + from - first, 0), from, to - from};
+  return {a, b, m, at.first_output, std::clamp<int64_t>(at.first_output - first, 0, stored), from, to - from};
 }
 
 void check(const Product& product, const Parameter& weight, const LowRank& options) {
