@@ -9,12 +9,14 @@
 #include <map>
 #include <set>
 
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
+#include "support/paths.h"
 #include "support/thrown_message.h"
 
 namespace colossal::run::adapter_modules_test {
@@ -231,6 +233,12 @@ TEST(LowRankAdapter, IsATableOfTheLibrary) {
   EXPECT_THAT(refused("knd = \"lora\"\n"), HasSubstr("did you mean `adapter.kind`"));
   EXPECT_THAT(refused("dropout = 0.1\n[training]\ncuda_graph = true\n"),
               HasSubstr("adapter.dropout must be 0 with training.cuda_graph"));
+}
+
+TEST(LowRankAdapter, FitsTheModelOfItsExample) {
+  const auto config = read_config<Config>(test::source_dir() + "/examples/lora.toml", {});
+  const models::ModelShape shape = models::built_in().resolve(config.model, 257);
+  EXPECT_TRUE(bool(choose_adapter(config, built_in().adapters, shape).adapter.product));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ RowScales row_scales(const Product& product, const LowRankMatrices& matrices, co
   return {factor, norm};
 }
 
-at::Tensor squares_of(const at::Tensor& rows) { return rows.to(ops::wide_type(rows)).square().sum(1); }
+at::Tensor row_squares(const at::Tensor& rows) { return rows.to(ops::wide_type(rows)).square().sum(1); }
 
 class DirectLowRank final : public DirectWrapper {
  public:
@@ -114,7 +114,7 @@ class DirectLowRank final : public DirectWrapper {
 
   RowScales scales_of(const at::Tensor& weight, const at::Tensor& like, int64_t out) const {
     if (has_backward()) {
-      const at::Tensor w = weight.detach().narrow(0, 0, out), squares = squares_of(w);
+      const at::Tensor w = weight.detach().narrow(0, 0, out), squares = row_squares(w);
       const at::Tensor sums = m_.squares(squares, [&](const at::Tensor& a) { return ops::matmul_nt(a, w); });
       return row_scales(inner(), m_, at::stack({squares, sums}));
     }
@@ -127,7 +127,7 @@ class DirectLowRank final : public DirectWrapper {
       for (int64_t first = 0; first < in; first += kColumns) {
         at::Tensor units = at::zeros({std::min(kColumns, in - first), in}, like.options());
         units.diagonal(first).fill_(1);
-        squares.add_(squares_of(columns(units).t()));
+        squares.add_(row_squares(columns(units).t()));
       }
       fixed_ = row_scales(inner(), m_, at::stack({squares, m_.squares(squares, columns)}));
     }
@@ -154,7 +154,7 @@ class GatheredLowRank final : public Product {
     at::Tensor sum = sum_with(weight);
     RowScales scales;
     if (m_.has_magnitudes()) {
-      scales = row_scales(*inner_, m_, at::stack({squares_of(weight.detach()), squares_of(sum)}));
+      scales = row_scales(*inner_, m_, at::stack({row_squares(weight.detach()), row_squares(sum)}));
       scale_rows(sum, scales.factor);
     }
     const at::Tensor y = inner_->forward(x, sum, bias, out, saved);
@@ -240,7 +240,8 @@ PartSegments segments_of(const Parameter& weight, const LowRankPart& part, const
 }
 
 /// Declares the matrices of a part.
-LowRankPiece declare(const Parameter& weight, const LowRankPart& part, Parameters& parameters, const LowRank& options) {
+LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Parameters& parameters,
+                           const LowRank& options) {
   const PartSegments at = segments_of(weight, part, parameters.coordinates());
   const int64_t in = weight.spec.shape[1];
   require(options.rank >= 1 && options.rank <= std::min(part.count, in), "adapter", "the rank of an adapter of ",
@@ -277,7 +278,7 @@ LowRankPiece declare(const Parameter& weight, const LowRankPart& part, Parameter
   return {a, b, m, at.first_output, std::clamp<int64_t>(at.first_output - first, 0, stored), from, to - from};
 }
 
-void check(const Product& product, const Parameter& weight, const LowRank& options) {
+void check_low_rank(const Product& product, const Parameter& weight, const LowRank& options) {
   require(weight.hidden_matrix, "adapter", weight.name,
           " must be a matrix inside a block: the loss of a head multiplies with its weight alone; return `product` "
           "unless weight.hidden_matrix");
@@ -304,11 +305,11 @@ void check(const Product& product, const Parameter& weight, const LowRank& optio
 
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options) {
-  check(*product, weight, options);
+  check_low_rank(*product, weight, options);
   std::vector<LowRankPart> parts = options.parts;
   if (parts.empty()) parts = {{"", 0, weight.spec.shape[0]}};
   std::vector<LowRankPiece> pieces;
-  for (const LowRankPart& part : parts) pieces.push_back(declare(weight, part, parameters, options));
+  for (const LowRankPart& part : parts) pieces.push_back(declare_piece(weight, part, parameters, options));
   if (!weight.value.defined()) return product;
   LowRankMatrices matrices(std::move(pieces), options, derive_seed(0, concat(weight.own_name(), kAdapter)),
                            parameters.coordinates());

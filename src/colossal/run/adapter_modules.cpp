@@ -25,7 +25,7 @@ std::string module_of(const std::string& tensor) {
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-bool selects(const std::string& pattern, const std::string& module) {
+bool names_module(const std::string& pattern, const std::string& module) {
   if (pattern.find('*') != std::string::npos) return matches_wildcards(pattern, module);
   return module == pattern || module.ends_with("." + pattern);
 }
@@ -107,7 +107,7 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     bool any = false;
     for (size_t i = 0; i < linear_.size(); ++i) {
       const bool is_excepted = except.contains(linear_[i].weight);
-      if (pattern == kAllLinear ? is_excepted : !selects(pattern, linear_[i].name)) continue;
+      if (pattern == kAllLinear ? is_excepted : !names_module(pattern, linear_[i].name)) continue;
       require(!is_excepted, "adapter", linear_[i].name,
               " must have an adapter or be trained whole, not both: got it in ", key,
               " and in adapter.trained; leave it out of one");
@@ -124,13 +124,15 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
 
 std::set<std::string> AdapterModules::parameters_of(const char* key, const std::vector<std::string>& patterns) const {
   const auto is_selected = [&](const std::string& module) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) { return selects(pattern, module); });
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const auto& pattern) { return names_module(pattern, module); });
   };
   for (const std::string& pattern : patterns) {
-    if (std::any_of(all_.begin(), all_.end(), [&](const Module& one) { return selects(pattern, one.name); })) continue;
+    if (std::any_of(all_.begin(), all_.end(), [&](const Module& one) { return names_module(pattern, one.name); }))
+      continue;
     for (const auto& [copy, original] : tied_)
-      require(!selects(pattern, copy), "adapter", key, " must name weights of their own: got ", pattern, ", but ", copy,
-              " is ", original, " in this model; name ", last_name(original), ", which trains both");
+      require(!names_module(pattern, copy), "adapter", key, " must name weights of their own: got ", pattern, ", but ",
+              copy, " is ", original, " in this model; name ", last_name(original), ", which trains both");
     std::set<std::string> known;
     for (const Module& module : all_) known.insert(last_name(module.name));
     refuse_unknown(key, pattern, known);
