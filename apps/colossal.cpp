@@ -11,6 +11,7 @@
 #include "colossal/cli/main.h"
 #include "colossal/cli/plan.h"
 #include "colossal/cli/reference.h"
+#include "colossal/run/built_in_tables.h"
 #include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::cli {
@@ -25,9 +26,12 @@ int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
 int print_command_reference(const std::vector<Command>&) { become_torch("help", {"--markdown"}); }
 int print_config_reference(const run::Program*) { become_torch("help", {"config", "--markdown"}); }
-// This program has no config tables of its own.
-std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
-std::vector<std::string> own_table_names(const run::Program*) { return {}; }
+std::vector<KeyHelp> own_table_keys(const run::Program*) { return run::describe_tables(run::built_in_tables()); }
+std::vector<std::string> own_table_names(const run::Program*) {
+  std::vector<std::string> names;
+  for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);
+  return names;
+}
 std::vector<run::DataKeys> own_data_keys(const run::Program*) { return run::built_in_data_keys(); }
 int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments); }
 int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }

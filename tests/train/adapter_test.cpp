@@ -106,8 +106,8 @@ Course wanted(const Adapted& model = {}) {
   return course;
 }
 
-/// Trains the model under the layout of `config`. Losses, and the state of each rank after the first step, must be those
-/// of `want`.
+/// Trains the model under the layout of `config`. The losses, and the state of each rank after the first step, must
+/// equal `want`.
 void expect_course(const run::Config& config, const Course& want, const std::string& what, const Adapted& model = {}) {
   const std::vector<double> losses = losses_of(config, model, [&](Engine& engine, int64_t step) {
     if (step > 0) return;

@@ -7,8 +7,10 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/built_in_tables.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
 
@@ -69,27 +71,23 @@ int print_config_reference(const run::Program* program) {
 }
 
 std::vector<KeyHelp> own_table_keys(const run::Program* program) {
-  std::vector<KeyHelp> keys;
-  if (!program) return keys;
-  const auto add = [&](const std::string& table, const OwnKeys& own, const std::string& help) {
-    for (KeyHelp& key : describe_config(own)) {
-      key.key = concat(table, ".", key.key);
-      key.section = key.section.empty() ? table : concat(table, ".", key.section);
-      if (key.section == table) key.section_help = help;
-      keys.push_back(std::move(key));
-    }
+  std::vector<run::DescribedTable> tables = run::built_in_tables();
+  if (!program) return run::describe_tables(tables);
+  const auto is_known = [known = own_table_names(nullptr)](const run::OwnTable& table) {
+    return std::find(known.begin(), known.end(), table.name) != known.end();
   };
   for (const run::OwnTable& table : run::tables_of(program->objectives)) {
+    if (is_known(table)) continue;
     std::vector<std::string> readers;
     for (const run::ObjectiveRow& row : program->objectives.rows())
       for (const run::OwnTable& own : row.tables)
         if (own.name == table.name) readers.push_back(row.name);
-    std::string help = readers.size() > 1 ? "keys of the objectives " : "keys of the objective ";
-    for (const std::string& reader : readers) help += (reader == readers.front() ? "" : ", ") + reader;
-    add(table.name, table.keys, help);
+    tables.push_back(
+        {table, concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers))});
   }
-  for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
-  return keys;
+  for (const run::OwnTable& table : run::tables_of(program->adapters))
+    if (!is_known(table)) tables.push_back({table, "keys of an adapter"});
+  return run::describe_tables(tables);
 }
 
 std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
@@ -98,6 +96,8 @@ std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
 
 std::vector<std::string> own_table_names(const run::Program* program) {
   std::vector<std::string> names;
+  if (!program)
+    for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);
   if (!program) return names;
   for (const run::OwnTable& table : run::tables_of(program->objectives)) names.push_back(table.name);
   for (const run::OwnTable& table : run::tables_of(program->adapters)) names.push_back(table.name);

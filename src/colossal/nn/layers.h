@@ -159,8 +159,8 @@ class Layers {
 
   /// Returns the function that layers use in forward() to know which rows and tokens of the batch this rank has.
   virtual OwnTokens own_tokens() const;
-  /// Returns the function that tells which rows and tokens this rank has between an Expand and its Contract, and in
-  /// layers inside heads. It differs from own_tokens() if products gather or scatter tokens.
+  /// Returns the function that returns the rows and tokens that this rank has between an Expand and its Contract. It
+  /// differs from own_tokens() if products gather or scatter tokens.
   virtual OwnTokens inside_tokens() const { return own_tokens(); }
   /// Returns the function that layers use in forward() to read a field directly: `part(step.batch->field("weights"),
   /// step)`.

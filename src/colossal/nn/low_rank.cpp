@@ -94,7 +94,7 @@ class DirectLowRank final : public DirectWrapper {
   }
 
  private:
-  /// What this wrapper keeps, after what the product inside does.
+  /// The tensors that this wrapper keeps, after those of the product inside.
   enum : size_t { kPlaces, kY, kFactor, kNorm, kKept };
   using Kept = std::array<at::Tensor, kKept>;
 

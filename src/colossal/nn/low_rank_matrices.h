@@ -32,7 +32,7 @@ class LowRankMatrices {
 
   bool has_magnitudes() const { return options_.magnitudes; }
   bool has_dropout() const { return options_.dropout > 0; }
-  /// Return those of the product inside, followed by those of the pieces: of each A, B and m.
+  /// Return the values of the product inside, followed by those of the pieces: of each A, B and m.
   std::vector<Parameter*> parameters(std::vector<Parameter*> inside) const;
   std::vector<int64_t> first_outputs(std::vector<int64_t> inside) const;
 
@@ -51,7 +51,7 @@ class LowRankMatrices {
 
   /// Returns the changes of the magnitudes of all `rows` rows of the block in `dtype`; 0 where no piece is.
   at::Tensor magnitudes(int64_t rows, at::ScalarType dtype) const;
-  /// Returns the squares of the norms of W + s B A [rows] of this rank's inputs, if `squares` has those of W, `dot`
+  /// Returns the squares of the norms of W + s B A [rows] of this rank's inputs. `squares` has those of W, and `dot`
   /// returns A Wt [parts * r, rows].
   at::Tensor squares(const at::Tensor& squares, const std::function<at::Tensor(const at::Tensor& a)>& dot) const;
 
@@ -68,7 +68,6 @@ class LowRankMatrices {
   /// Returns x [T, in] with dropout; x itself if `places` is undefined. The gradient is the same function of dy.
   at::Tensor dropped(const at::Tensor& x, const at::Tensor& places) const;
 
-  const std::vector<LowRankPiece>& pieces() const { return pieces_; }
   double scale() const { return options_.scale; }
 
  private:

@@ -1,5 +1,5 @@
-// The modules of a model that adapters can name: those of its Hugging Face folder. What a folder has as several matrices
-// may be rows of one matrix here.
+// The modules of a model that adapters can name: those of its Hugging Face folder. Several matrices of a folder may be
+// rows of one matrix here.
 //
 //   const run::AdapterModules modules(shape);                    // of a LLaMA
 //   modules.linear();        // {"model.layers.0.self_attn.q_proj", "blocks.0.attention.qkv.weight", {"q_proj", 0, 64}}
@@ -24,7 +24,7 @@ struct LinearModule {
   int64_t in = 0;
 };
 
-/// The modules of models of one shape. Names are those of the architecture's Hugging Face folder. If it has none, our
+/// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, our
 /// own names without their last ending (".weight") are the names of modules.
 ///
 /// A pattern selects a module if it equals its name, or the end of its name after a dot (peft's rule), or if it has a
@@ -35,8 +35,8 @@ class AdapterModules {
   /// in several parts of this library's weight.
   explicit AdapterModules(const models::ModelShape& shape);
 
-  /// The linear layers whose products adapters wrap: those inside the blocks, except experts and routers. Those of one
-  /// weight follow each other, in the order of its outputs.
+  /// The linear layers whose products adapters wrap: all inside the blocks, except experts and routers. The modules of
+  /// one weight follow each other, in the order of its outputs.
   const std::vector<LinearModule>& linear() const { return linear_; }
 
   /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but `except`, which

@@ -6,30 +6,12 @@
 //   targets = ["q_proj", "v_proj"]        # modules of the Hugging Face folder
 //   trained = ["lm_head"]                 # trained whole
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "colossal/base/fields.h"
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
-#include "colossal/nn/low_rank.h"
 #include "colossal/run/adapters.h"
+#include "colossal/run/low_rank_keys.h"
 
 namespace colossal::run {
-
-/// The keys of [adapter].
-struct LowRankKeys {
-  std::string kind = "none", scale = "plain";
-  int64_t rank = 16;
-  double alpha = 32, dropout = 0;
-  std::vector<std::string> targets{"all-linear"}, trained{};
-
-  void fields(Fields& f);
-  bool operator==(const LowRankKeys&) const = default;
-  /// Returns alpha / rank, or alpha / sqrt(rank) for the scale "root" (rsLoRA, arXiv:2312.03732).
-  double factor() const;
-};
 
 /// Returns the adapter of a model of `shape`; it changes nothing for the kind "none". Its matrices are named as
 /// nn::with_low_rank() says. A part of a fused weight has the last name of its module in the folder:
