@@ -31,7 +31,7 @@
 // Adapters of one's own: what trains, what checkpoints hold, what wraps linear layers (nn/adapter.h, run/adapters.h,
 // examples/own_adapter):
 //
-//   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
+//   program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});
 //
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h). A main() that uses neither
 // colossal::main() nor run_module() counts memory from its first line on (memory/account.h):

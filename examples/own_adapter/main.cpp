@@ -11,7 +11,7 @@ namespace run = colossal::run;
 
 namespace {
 
-/// The table [adapter]. A config that has it trains adapters.
+/// The table [low_rank]. A config that has it trains these adapters instead of those of the table [adapter].
 struct AdapterKeys {
   int64_t rank = 4;
   double scale = 1;
@@ -43,6 +43,6 @@ nn::Adapter make_adapter(const run::Config&, const colossal::OwnKeys& own, const
 
 int main(int argc, char** argv) {
   colossal::Program program = colossal::built_in();
-  program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
+  program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});
   return colossal::main(argc, argv, program);
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bind.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::binding {

@@ -11,7 +11,7 @@
 #include "colossal/cli/commands.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "support/paths.h"
 
 namespace colossal::cli::reference_test {

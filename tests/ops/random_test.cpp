@@ -55,6 +55,25 @@ TEST(Uniform, DependsOnTheLogicalIndexOnly) {
               static_cast<float>(philox(static_cast<uint64_t>(i) / 4, 5)[i % 4] >> 8) * 0x1p-23f - 1);
 }
 
+TEST(FillUniform, GivesTheSameValuesToEveryShard) {
+  const std::vector<int64_t> shape{6, 1000};
+  at::Tensor whole = at::empty(shape, at::kDouble), part = at::zeros({4, 130}, at::kDouble);
+  fill_uniform(whole, shape, {0, 0}, {0, 0}, shape, 42, 0.5);
+  fill_uniform(part, shape, {2, 301}, {1, 7}, {3, 120}, 42, 0.5);
+  EXPECT_TRUE(at::equal(part.narrow(0, 1, 3).narrow(1, 7, 120), whole.narrow(0, 2, 3).narrow(1, 301, 120)));
+  EXPECT_EQ(part[0].abs().max().item<double>(), 0);
+  EXPECT_GE(whole.min().item<double>(), -0.5);
+  EXPECT_LE(whole.max().item<double>(), 0.5);
+  // The mean has the standard deviation 0.5 / sqrt(3 n), a quarter of the values that of a share: sqrt(3 / (16 n)).
+  const double values = 6000;
+  EXPECT_NEAR(whole.mean().item<double>(), 0, 5 * 0.5 / std::sqrt(3 * values));
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const double low = -0.5 + quarter * 0.25;
+    const double share = (whole.ge(low) * whole.lt(low + 0.25)).to(at::kDouble).mean().item<double>();
+    EXPECT_NEAR(share, 0.25, 5 * std::sqrt(3 / (16 * values)));
+  }
+}
+
 TEST(FillNormal, DrawsEqualValuesForAnyThreadCountAndDtype) {
   const std::vector<int64_t> shape{300, 301};
   const int threads = at::get_num_threads();

@@ -58,9 +58,9 @@ TEST_F(OwnAdapter, EqualsOneRankOnEightRanks) {
   ASSERT_EQ(want.size(), 6u);
   EXPECT_GT(std::abs(want.back() - want.front()), 1e-6);
   expect_near(losses("eight", eight), want, "eight ranks");
-  const std::vector<double> narrow = losses("narrow", {"--adapter.rank=1"});
+  const std::vector<double> narrow = losses("narrow", {"--low_rank.rank=1"});
   EXPECT_GT(std::abs(narrow.back() - want.back()), 1e-9) << "the key of the table counts";
-  EXPECT_THAT(train("odd", {"--adapter.rnk=2"}).output, HasSubstr("did you mean `adapter.rank`"));
+  EXPECT_THAT(train("odd", {"--low_rank.rnk=2"}).output, HasSubstr("did you mean `low_rank.rank`"));
 }
 
 TEST_F(OwnAdapter, TrainsAsPlanned) {

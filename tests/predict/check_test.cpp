@@ -201,12 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 /// Low-rank matrices beside every matrix of the blocks; everything else is frozen.
-nn::Adapter low_rank_adapter() {
+nn::Adapter low_rank_adapter(bool magnitudes) {
   return {.treatment = [](const std::string& name) { return nn::Treatment{.trains = nn::is_low_rank(name)}; },
           .product =
-              [](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
-                return weight.hidden_matrix ? nn::with_low_rank(std::move(product), weight, parameters, {.rank = 2})
-                                            : product;
+              [=](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
+                if (!weight.hidden_matrix) return product;
+                return nn::with_low_rank(std::move(product), weight, parameters, {.rank = 2, .magnitudes = magnitudes});
               }};
 }
 
@@ -215,7 +215,8 @@ TEST(CheckOfAdapters, EqualsThePrediction) {
        {Layout{"data2_zero1", parallel_of(2, {}, 1)}, Layout{"data2_tensor2", parallel_of(2, {.size = 2})},
         Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
     const run::Config config = config_of(layout, "");
-    const train::NamedModel model{.shape = shape_of(layout), .adapter = low_rank_adapter()};
+    const train::NamedModel model{.shape = shape_of(layout),
+                                  .adapter = low_rank_adapter(layout.parallel.tensor.size > 1)};
     const RecordedRoles roles = record_roles({config, model});
     const plan::Prediction prediction =
         predict_step({config, model}, roles, plan::Cluster(plan::find_profile("h100-8x")));

@@ -43,14 +43,14 @@ Config config_of(const std::string& toml) {
   return config;
 }
 
-std::string refusal(const std::string& toml, const std::vector<std::string>& tables = {"adapter", "other"}) {
+std::string refusal(const std::string& toml, const std::vector<std::string>& tables = {"first", "other"}) {
   return test::thrown_message([&] { resolve_model(config_of(toml), program_with(tables)); });
 }
 
 TEST(Adapters, SelectByTableAndSaveKeys) {
-  const Program program = program_with({"adapter", "other"});
+  const Program program = program_with({"first", "other"});
   EXPECT_FALSE(resolve_model({}, program).adapter.treatment) << "no table, no adapter";
-  const ResolvedModel model = resolve_model(config_of("[adapter]\n"), program);
+  const ResolvedModel model = resolve_model(config_of("[first]\n"), program);
   EXPECT_TRUE(model.adapter.treatment("blocks.4.mlp.up.weight").trains);
   EXPECT_FALSE(model.adapter.treatment("blocks.1.mlp.up.weight").trains);
   Config kept = config_of("[other]\nrank = 1\n");
@@ -61,27 +61,27 @@ TEST(Adapters, SelectByTableAndSaveKeys) {
 }
 
 TEST(Adapters, RefuseTwoOrUnknownTablesAndBadKeys) {
-  EXPECT_EQ(refusal("[adapter]\n[other]\n"),
-            "[config] a config must have the table of one adapter: got [adapter] and [other]; leave one out");
-  EXPECT_THAT(refusal("[adaptr]\nrank = 2\n"), HasSubstr("unknown key `adaptr.rank`, did you mean `adapter.rank`?"));
-  EXPECT_THAT(refusal("[adapter]\nrank = 0\n"), HasSubstr("`adapter.rank` must be between 1 and 64"));
-  EXPECT_THAT(refusal("[adapter]\n", {}), HasSubstr("unknown section `adapter`"));
+  EXPECT_EQ(refusal("[first]\n[other]\n"),
+            "[config] a config must have the table of one adapter: got [first] and [other]; leave one out");
+  EXPECT_THAT(refusal("[frst]\nrank = 2\n"), HasSubstr("unknown key `frst.rank`, did you mean `first.rank`?"));
+  EXPECT_THAT(refusal("[first]\nrank = 0\n"), HasSubstr("`first.rank` must be between 1 and 64"));
+  EXPECT_THAT(refusal("[first]\n", {}), HasSubstr("unknown section `first`"));
 }
 
 TEST(Adapters, RefuseTakenTables) {
   const auto refused = [](const AdapterRow& added) {
-    return test::thrown_message([&] { program_with({"adapter"}).adapters.add(added); });
+    return test::thrown_message([&] { program_with({"first"}).adapters.add(added); });
   };
-  EXPECT_THAT(refused(row("adapter")), HasSubstr("[adapter] the table of an adapter must be new: [adapter] is"));
+  EXPECT_THAT(refused(row("first")), HasSubstr("[adapter] the table of an adapter must be new: [first] is"));
+  EXPECT_THAT(refused(row("adapter")), HasSubstr("[adapter] is registered already")) << "that of the library";
   EXPECT_THAT(refused(row("training")), HasSubstr("every config has [training]"));
   EXPECT_THAT(refused(row("")), HasSubstr("must have a table and a make: got no table"));
   EXPECT_THAT(refused({.table = "new"}), HasSubstr("got [new] without make"));
-  const Adapters adapters = program_with({"adapter"}).adapters;
+  const Adapters adapters = program_with({"first"}).adapters;
   EXPECT_THAT(test::thrown_message([&] {
-                choose_adapter({}, adapters, models::built_in().resolve({.name = "gpt2-tiny"}),
-                               {{"adapter", OwnKeys{}}});
+                choose_adapter({}, adapters, models::built_in().resolve({.name = "gpt2-tiny"}), {{"first", OwnKeys{}}});
               }),
-              HasSubstr("[adapter] belongs to an objective"));
+              HasSubstr("[first] belongs to an objective"));
 }
 
 }  // namespace

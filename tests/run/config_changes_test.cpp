@@ -115,10 +115,10 @@ TEST(ConfigChanges, NameLayoutsThatLearnSomethingElse) {
 
 TEST(ConfigChanges, CountTablesOfAdaptersToTheModel) {
   Program program = built_in();
-  program.adapters.add({.table = "adapter", .make = [](const Config&, const OwnKeys&, const models::ModelShape&) {
-                          return nn::Adapter();
-                        }});
+  program.adapters.add(
+      {.table = "own", .make = [](const Config&, const OwnKeys&, const models::ModelShape&) { return nn::Adapter(); }});
   const models::ModelShape shape = shape_of(with_model("llama-tiny"));
+  EXPECT_EQ(effect_of("own.scale", shape, program), KeyEffect::Model);
   EXPECT_EQ(effect_of("adapter.scale", shape, program), KeyEffect::Model);
   EXPECT_EQ(effect_of("ranking.margin", shape, program), KeyEffect::Training);
   EXPECT_EQ(effect_of("model.rope_theta", shape, program), KeyEffect::Model);

@@ -11,7 +11,7 @@
 #include "colossal/base/json.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/program.h"
 #include "support/thrown_message.h"

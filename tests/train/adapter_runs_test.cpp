@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
@@ -19,41 +21,14 @@ namespace {
 using testing::HasSubstr;
 using Values = std::map<std::string, at::Tensor>;
 
-struct AdapterKeys {
-  int64_t rank = 2;
-  void fields(Fields& f) { f.integer("rank", rank, "", "rank of each adapter", 1, 16); }
-  bool operator==(const AdapterKeys&) const = default;
-};
-
-run::Program program_with_adapter() {
-  run::Program program = run::built_in();
-  program.adapters.add({.table = "adapter",
-                        .keys = AdapterKeys{},
-                        .make = [](const run::Config&, const OwnKeys& own, const models::ModelShape&) {
-                          const int64_t rank = own.as<AdapterKeys>().rank;
-                          return nn::Adapter{.treatment =
-                                                 [](const std::string& name) {
-                                                   const bool is_adapter = nn::is_low_rank(name);
-                                                   return nn::Treatment{.trains = is_adapter, .saved = is_adapter};
-                                                 },
-                                             .product =
-                                                 [rank](auto product, const nn::Parameter& weight, auto& parameters) {
-                                                   return weight.hidden_matrix
-                                                              ? nn::with_low_rank(product, weight, parameters,
-                                                                                  {.rank = rank})
-                                                              : product;
-                                                 }};
-                        }});
-  return program;
-}
-
 class AdapterRuns : public Run {
  protected:
   /// A short run with an adapter, of a new model or of the model in a folder.
-  run::Config adapted(const std::string& name, const std::string& from = "") const {
+  run::Config adapted(const std::string& name, const std::string& from = "", const std::string& kind = "lora") const {
     run::Config c = make(name, 1, 1);
     if (!from.empty()) c.model = {.from = from};
     c.data.tokenizer = "bytes";
+    c.tables.set("--adapter.kind=" + kind);
     c.tables.set("--adapter.rank=3");
     c.training.steps = 6;
     c.training.evaluate_batches = 0;
@@ -65,7 +40,6 @@ class AdapterRuns : public Run {
     Values values;
     comm::run_ranks(1, [&](comm::World& world) {
       TrainerOptions options{.start = start, .resume_step = resume_step};
-      options.program = program_with_adapter();
       Trainer trainer(world, c, options);
       EXPECT_TRUE(trainer.run());
       for (const nn::Parameter& p : trainer.engine().parameters()) values[p.name] = p.value.detach().clone();
@@ -78,9 +52,18 @@ class AdapterRuns : public Run {
     Values values;
     comm::run_ranks(1, [&](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-      const run::SavedModel saved =
-          run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none"}, program_with_adapter());
+      const run::SavedModel saved = run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none"});
       for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
+    });
+    return values;
+  }
+
+  /// Returns the model with which a run starts.
+  static Values loaded_start(const run::Config& c) {
+    Values values;
+    comm::run_ranks(1, [&](comm::World& world) {
+      Trainer trainer(world, c, {.start = Start::Overwrite});
+      for (const nn::Parameter& p : trainer.engine().parameters()) values[p.name] = p.value.detach().clone();
     });
     return values;
   }
@@ -108,18 +91,36 @@ TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheFolder) {
   first.model.dropout = 0;
   const Values base_values = train(first, Start::New);
   export_run(first.run.folder, base + "/hf");
-  const run::Config c = adapted("adapted", base + "/hf");
+  for (const std::string kind : {"lora", "dora"}) {
+    const run::Config c = adapted("adapted-" + kind, base + "/hf", kind);
+    const Values whole = train_adapter(c, Start::New);
+    for (const auto& [name, value] : base_values) EXPECT_TRUE(at::equal(whole.at(name), value)) << name << " is frozen";
+    EXPECT_GT(whole.at("blocks.1.mlp.up.adapter_b").abs().max().item<double>(), 0);
+    EXPECT_EQ(whole.at("blocks.1.mlp.up.adapter_b").size(1), 3) << "the rank of the table";
+    EXPECT_THAT(log_of(c), HasSubstr(" are frozen"));
+    expect_equal(loaded(c.run.folder), whole, "loaded");
+    expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
+    run::Config other = c;
+    other.model.from = first.run.folder + "/../hf";
+    EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
+                HasSubstr("it leaves out frozen parameters, which came from model.from = "));
+  }
+}
+
+TEST_F(AdapterRuns, SaveModulesThatTrainWhole) {
+  run::Config c = adapted("adapted");
+  c.tables.set("--adapter.trained=[\"wte\", \"h.1.ln_2\"]");
+  c.tables.set("--adapter.targets=[\"c_attn\"]");
   const Values whole = train_adapter(c, Start::New);
-  for (const auto& [name, value] : base_values) EXPECT_TRUE(at::equal(whole.at(name), value)) << name << " is frozen";
-  EXPECT_GT(whole.at("blocks.1.mlp.up.adapter_b").abs().max().item<double>(), 0);
-  EXPECT_EQ(whole.at("blocks.1.mlp.up.adapter_b").size(1), 3) << "the rank of the table";
-  EXPECT_THAT(log_of(c), HasSubstr(" are frozen"));
   expect_equal(loaded(c.run.folder), whole, "loaded");
   expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
-  run::Config other = c;
-  other.model.from = first.run.folder + "/../hf";
-  EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
-              HasSubstr("it leaves out frozen parameters, which came from model.from = "));
+  const Values start = loaded_start(c);
+  std::set<std::string> changed;
+  for (const auto& [name, value] : whole)
+    if (!at::equal(value, start.at(name))) changed.insert(name);
+  EXPECT_EQ(changed, (std::set<std::string>{"embedding.weight", "blocks.1.norm_2.weight", "blocks.1.norm_2.bias",
+                                            "blocks.0.attention.qkv.adapter_a", "blocks.0.attention.qkv.adapter_b",
+                                            "blocks.1.attention.qkv.adapter_a", "blocks.1.attention.qkv.adapter_b"}));
 }
 
 TEST_F(AdapterRuns, StartFromRuns) {

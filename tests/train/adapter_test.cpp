@@ -13,6 +13,7 @@
 #include "colossal/infer/generate.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/packed_weights.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/schedule/make.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -23,24 +24,22 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kSteps = 4;
-
-nn::Adapter low_rank() {
-  return {.treatment =
-              [](const std::string& name) {
-                return nn::Treatment{.trains = nn::is_low_rank(name), .saved = nn::is_low_rank(name)};
-              },
-          .product =
-              [](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
-                return weight.hidden_matrix ? nn::with_low_rank(product, weight, parameters, {.rank = 2}) : product;
-              }};
-}
+constexpr int64_t kSteps = 2;
 
 /// A model with grouped queries, whose keys and values several ranks may hold, and a fused gate.
 models::ModelShape shape_of_all() {
   models::ModelShape shape = test::tiny_llama();
   shape.layers = 4;
   return shape;
+}
+
+/// An adapter of each matrix of the folder: q, k and v are parts of one of our matrices, and so are gate and up.
+nn::Adapter low_rank(const models::ModelShape& shape = shape_of_all(), const run::LowRankKeys& keys = {}) {
+  run::LowRankKeys own = keys;
+  own.kind = keys.kind == "none" ? "lora" : keys.kind;
+  own.rank = 2;
+  own.alpha = 2;
+  return run::low_rank_adapter(own, shape);
 }
 
 /// A batch whose rows divide evenly under every layout.
@@ -57,17 +56,34 @@ run::Config config_of(const parallel::TensorConfig& tensor = {}) {
   return config;
 }
 
-std::vector<double> losses_of(const run::Config& config, const std::function<void(Engine&)>& see = {}) {
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// A course of the one process with which layouts are compared: its losses, and its whole state after the first step,
+/// which has the gradients in its moments.
+struct Course {
+  std::vector<double> losses;
+  Tensors states;
+};
+
+/// A model with an adapter.
+struct Adapted {
+  models::ModelShape shape = shape_of_all();
+  run::LowRankKeys keys{};
+};
+
+std::vector<double> losses_of(const run::Config& config, const Adapted& model,
+                              const std::function<void(Engine&, int64_t step)>& see) {
   std::vector<double> losses;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
+    const auto engine =
+        initialize(world, config, NamedModel{.shape = model.shape, .adapter = low_rank(model.shape, model.keys)});
     for (int64_t step = 0; step < kSteps; ++step) {
       const double loss = test::train_step(*engine, step, kRows);
       if (world.rank() == 0) losses.push_back(loss);
+      const std::lock_guard lock(mutex);
+      see(*engine, step);
     }
-    const std::lock_guard lock(mutex);
-    if (see) see(*engine);
   });
   return losses;
 }
@@ -77,45 +93,110 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << what << ", step " << i;
 }
 
-std::vector<double> wanted() {
-  const std::vector<double> want = losses_of(config_of(), [](Engine& engine) {
+Course wanted(const Adapted& model = {}) {
+  Course course;
+  course.losses = losses_of(config_of(), model, [&](Engine& engine, int64_t step) {
+    for (const checkpoint::NamedTensor& t : engine.state().tensors)
+      if (step == 0) test::put_part(course.states[t.name], t);
     for (const nn::Parameter& p : engine.parameters())
-      if (p.name.ends_with(".adapter_b")) EXPECT_GT(p.value.abs().max().item<double>(), 0) << p.name << " trains";
+      if (step + 1 == kSteps && nn::is_low_rank(p.name))
+        EXPECT_GT(p.value.abs().max().item<double>(), 0) << p.name << " trains";
   });
-  EXPECT_GT(std::abs(want.front() - want.back()), 1e-4);
-  return want;
+  EXPECT_GT(std::abs(course.losses.front() - course.losses.back()), 1e-4);
+  return course;
+}
+
+/// Trains the model under the layout of `config`. The losses, and the state of each rank after the first step, must
+/// equal `want`.
+void expect_course(const run::Config& config, const Course& want, const std::string& what, const Adapted& model = {}) {
+  const std::vector<double> losses = losses_of(config, model, [&](Engine& engine, int64_t step) {
+    if (step > 0) return;
+    for (const checkpoint::NamedTensor& t : engine.state().tensors) {
+      const at::Tensor whole = test::local_part(want.states.at(t.name), t, engine.mesh().coordinates());
+      EXPECT_LE((t.value.clone() - whole).abs().max().item<double>(), 1e-10) << what << ": " << t.name;
+    }
+  });
+  expect_near(losses, want.losses, what);
 }
 
 class AdapterModes : public testing::TestWithParam<parallel::TensorConfig> {};
 
 TEST_P(AdapterModes, EqualOneProcess) {
-  expect_near(losses_of(config_of(GetParam())), wanted(), test::name_of(GetParam()));
+  for (const char* kind : {"lora", "dora"}) {
+    const Adapted model{.keys = {.kind = kind}};
+    expect_course(config_of(GetParam()), wanted(model), test::name_of(GetParam()) + kind, model);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, AdapterModes, testing::ValuesIn(test::tensor_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
-TEST(Adapter, EqualsOneProcessUnderPipelinesZeroAndTiers) {
-  const std::vector<double> want = wanted();
+void expect_courses_of_pipelines_and_stores(const Course& want, const Adapted& model,
+                                            const std::vector<schedule::Family>& families) {
   for (const int64_t zero : {1, 2, 3}) {
     run::Config config = config_of();
     config.parallel.data = 2;
     config.parallel.zero = zero;
     config.memory.recompute = zero == 3 ? "block" : "none";
-    expect_near(losses_of(config), want, concat("zero ", zero));
+    expect_course(config, want, concat(model.keys.kind, ", zero ", zero), model);
   }
-  for (const schedule::Family& family : schedule::families()) {
+  for (const schedule::Family& family : families) {
     run::Config config = config_of({.size = 2});
     config.parallel.pipeline.size = 2;
     config.parallel.pipeline.schedule = family.name;
-    expect_near(losses_of(config), want, family.name);
+    expect_course(config, want, concat(model.keys.kind, ", ", family.name), model);
   }
   const test::TemporaryFolder folder;
   run::Config config = config_of();
   config.memory.disk = folder.path();
   config.memory.host = int64_t{1} << 30;
   config.memory.recompute = "block";
-  expect_near(losses_of(config), want, "tiers");
+  expect_course(config, want, model.keys.kind + ", tiers", model);
+}
+
+TEST(Adapter, EqualsOneProcessUnderPipelinesZeroAndTiers) {
+  expect_courses_of_pipelines_and_stores(wanted(), {}, schedule::families());
+}
+
+// Masks do not depend on the layout, and backward and recomputation draw the same ones.
+TEST(Adapter, DropsEquallyUnderEveryLayout) {
+  const Adapted model{.keys = {.kind = "dora", .dropout = 0.2}};
+  const Course want = wanted(model), kept = wanted({.keys = {.kind = "dora"}});
+  expect_courses_of_pipelines_and_stores(want, model, {schedule::families().back()});
+  EXPECT_GT(std::abs(want.losses.back() - kept.losses.back()), 1e-6) << "dropout counts";
+  expect_course(config_of({.size = 2}), want, "tensor", model);
+  for (const parallel::SequenceConfig& sequence : test::sequence_modes()) {
+    run::Config config = config_of();
+    config.parallel.sequence = sequence;
+    expect_course(config, want, concat("sequence ", sequence.mode), model);
+  }
+}
+
+TEST(Adapter, RefusesDropoutOfGatheredBlocks) {
+  for (const parallel::TensorConfig& mode : test::tensor_modes()) {
+    if (mode.mode == "1d" && !mode.sequence) continue;
+    const run::Config config = config_of(mode);
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      const std::string message = test::thrown_message([&] {
+        initialize(world, config,
+                   NamedModel{.shape = shape_of_all(), .adapter = low_rank(shape_of_all(), {.dropout = 0.1})});
+      });
+      EXPECT_THAT(message, HasSubstr("adapters with dropout must be around products of local blocks")) << world.rank();
+    });
+  }
+}
+
+// Latents whose rows are copied to ranks, experts without adapters, biases, one adapter for all of q, k and v.
+TEST(Adapter, EqualsOneProcessInOtherFamilies) {
+  for (models::ModelShape shape : {test::tiny_deepseek(), test::tiny_gpt2()}) {
+    shape.vocabulary = kRows.vocabulary;
+    const Adapted model{.shape = shape, .keys = {.kind = "dora"}};
+    const Course want = wanted(model);
+    for (const parallel::TensorConfig& mode :
+         {parallel::TensorConfig{.size = 2}, parallel::TensorConfig{.size = 4, .mode = "2d"},
+          parallel::TensorConfig{.size = 8, .mode = "3d"}})
+      expect_course(config_of(mode), want, shape.architecture->name + test::name_of(mode), model);
+  }
 }
 
 // Between the same frozen ends, tensor parallelism communicates in forward as without adapters.
@@ -141,13 +222,14 @@ TEST(Adapter, CommunicatesOnlyItsGradients) {
 TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
   const std::string folder = test::empty_folder("adapter");
   std::vector<double> whole;
-  std::map<std::string, at::Tensor> saved;
+  Tensors saved;
+  const nn::Adapter adapter = low_rank(shape_of_all(), {.kind = "dora"});
   comm::run_ranks(1, [&](comm::World& world) {
-    const auto engine = initialize(world, config_of(), NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
+    const auto engine = initialize(world, config_of(), NamedModel{.shape = shape_of_all(), .adapter = adapter});
     test::train(*engine, 0, 3, kRows);
     test::save(*engine, folder);
     for (const checkpoint::NamedTensor& t : engine->state().tensors) {
-      EXPECT_THAT(t.name, testing::AnyOf(HasSubstr(".adapter_a"), HasSubstr(".adapter_b")));
+      EXPECT_THAT(t.name, testing::ContainsRegex("[.]adapter_[abm]"));
       test::put_part(saved[t.name], t);
     }
     whole = test::train(*engine, 3, 6, kRows);
@@ -160,7 +242,7 @@ TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
     config.parallel.zero = zero;
     std::vector<double> resumed;
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = low_rank()});
+      const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = adapter});
       test::load(*engine, folder);
       for (const checkpoint::NamedTensor& t : engine->state().tensors)
         EXPECT_TRUE(at::equal(t.value.clone(), test::local_part(saved.at(t.name), t, engine->mesh().coordinates())))

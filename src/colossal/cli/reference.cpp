@@ -10,6 +10,7 @@
 #include "colossal/base/join.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/built_in_tables.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
 
@@ -69,21 +70,23 @@ int print_config_reference(const run::Program* program) {
   return 0;
 }
 
-std::vector<KeyHelp> own_table_keys(const run::Program* given) {
-  const run::Program program = given ? *given : run::built_in();
-  std::vector<run::OwnTable> tables = run::tables_of(program.objectives);
-  for (run::OwnTable& table : tables) {
+std::vector<KeyHelp> own_table_keys(const run::Program* program) {
+  std::vector<run::DescribedTable> tables = run::built_in_tables();
+  if (!program) return run::describe_tables(tables);
+  const auto is_known = [known = own_table_names(nullptr)](const run::OwnTable& table) {
+    return std::find(known.begin(), known.end(), table.name) != known.end();
+  };
+  for (const run::OwnTable& table : run::tables_of(program->objectives)) {
+    if (is_known(table)) continue;
     std::vector<std::string> readers;
-    for (const run::ObjectiveRow& row : program.objectives.rows())
+    for (const run::ObjectiveRow& row : program->objectives.rows())
       for (const run::OwnTable& own : row.tables)
         if (own.name == table.name) readers.push_back(row.name);
-    if (table.help.empty())
-      table.help = concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers));
+    tables.push_back(
+        {table, concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers))});
   }
-  for (run::OwnTable& table : run::tables_of(program.adapters)) {
-    if (table.help.empty()) table.help = "keys of an adapter";
-    tables.push_back(std::move(table));
-  }
+  for (const run::OwnTable& table : run::tables_of(program->adapters))
+    if (!is_known(table)) tables.push_back({table, "keys of an adapter"});
   return run::describe_tables(tables);
 }
 
@@ -91,11 +94,13 @@ std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
   return run::data_keys_of(program ? program->objectives : run::built_in_objectives());
 }
 
-std::vector<std::string> own_table_names(const run::Program* given) {
-  const run::Program program = given ? *given : run::built_in();
+std::vector<std::string> own_table_names(const run::Program* program) {
   std::vector<std::string> names;
-  for (const run::OwnTable& table : run::tables_of(program.objectives)) names.push_back(table.name);
-  for (const run::OwnTable& table : run::tables_of(program.adapters)) names.push_back(table.name);
+  if (!program)
+    for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);
+  if (!program) return names;
+  for (const run::OwnTable& table : run::tables_of(program->objectives)) names.push_back(table.name);
+  for (const run::OwnTable& table : run::tables_of(program->adapters)) names.push_back(table.name);
   return names;
 }
 

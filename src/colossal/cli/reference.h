@@ -17,7 +17,8 @@ int print_command_reference(const std::vector<Command>& commands);
 /// keys of the program's own tables.
 int print_config_reference(const run::Program* program);
 
-/// Returns the keys of the tables that the objectives and adapters of `program` have; null = the library's.
+/// Returns the keys of the tables that the objectives and adapters of `program` have. A null program is the
+/// library's own.
 std::vector<KeyHelp> own_table_keys(const run::Program* program);
 /// Returns the names of these tables, including tables without keys.
 std::vector<std::string> own_table_names(const run::Program* program);

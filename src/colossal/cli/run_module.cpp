@@ -9,7 +9,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/account.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::cli {

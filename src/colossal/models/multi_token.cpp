@@ -13,6 +13,7 @@
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/recompute.h"
+#include "colossal/nn/running_step.h"
 #include "colossal/ops/cross_entropy.h"
 
 namespace colossal::models {
@@ -49,7 +50,7 @@ struct MultiTokenLayers::Layer {
         of_hidden(make_norm(name + ".hnorm", variant.norm, s, make)),
         joined(make.dense(name + ".eh_proj", 2 * s.hidden, s.hidden,
                           {.bias = false, .deviation = kDeviation, .segments = {{s.hidden}, {s.hidden}}})),
-        block(make_transformer_block(name, s, variant, make, mixtures)),
+        block(nn::with_running_step(make_transformer_block(name, s, variant, make, mixtures), make)),
         end(make_norm(name + ".norm", variant.norm, s, make)) {}
 
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& embedded, const nn::ForwardContext& step) const {

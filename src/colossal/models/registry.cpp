@@ -8,6 +8,7 @@
 #include "colossal/models/config.h"
 #include "colossal/nn/embedding_noise.h"
 #include "colossal/nn/reports.h"
+#include "colossal/nn/running_step.h"
 
 namespace colossal::models {
 
@@ -170,6 +171,8 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   model.batch_parts = layers.batch_parts();
   model.reports = layers.reports();
   model.neighbour_layers = layers.neighbour_layers();
+  for (Block& block : model.blocks)
+    if (block) block.run = nn::with_running_step(std::move(block.run), layers);
   end_steps_of_mixtures(model);
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);

@@ -34,6 +34,8 @@ class SwitchedProduct final : public Product {
       : adapted_(std::move(adapted)), plain_(std::move(plain)), off_(std::move(off)) {}
 
   std::vector<Parameter*> parameters() const override { return adapted_->parameters(); }
+  std::vector<int64_t> first_outputs() const override { return adapted_->first_outputs(); }
+  at::Tensor sum_over_inputs(at::Tensor part) const override { return adapted_->sum_over_inputs(std::move(part)); }
   bool has_backward() const override { return adapted_->has_backward(); }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {

@@ -71,6 +71,8 @@ class DirectWrapper : public DirectProduct {
   }
   std::function<void()> complete_dx(at::Tensor& dx) const final { return inner_->complete_dx(dx); }
   std::vector<Parameter*> parameters() const override { return inner_->parameters(); }
+  std::vector<int64_t> first_outputs() const override { return inner_->first_outputs(); }
+  at::Tensor sum_over_inputs(at::Tensor part) const final { return inner_->sum_over_inputs(std::move(part)); }
   bool has_backward() const override { return inner_->has_backward(); }
 
  protected:

@@ -3,10 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <vector>
 
 #include "colossal/base/seed.h"
+#include "colossal/nn/dropout.h"
 #include "colossal/nn/features.h"
-#include "colossal/nn/logical_rows.h"
 #include "colossal/ops/random.h"
 
 namespace colossal::nn {
@@ -17,16 +18,17 @@ EmbeddingNoise::EmbeddingNoise(Layers& layers, int64_t hidden)
 at::Tensor EmbeddingNoise::forward(const at::Tensor& x, const ForwardContext& step) const {
   if (!step.training || !step.batch || !step.batch->find(kEmbeddingNoise).defined()) return x;
   const uint64_t seed = derive_seed(step.dropout_seed, kEmbeddingNoise);
-  const at::Tensor drawn =
-      by_logical_rows(x, tokens_(step), step.first_row, [&](const at::Tensor& run, const ops::LogicalRows& rows) {
-        return ops::uniform(run.size(0) * run.size(1), run.size(2), seed, rows, features_->here().first,
-                            features_->size(), x.device())
-            .view(run.sizes());
-      });
+  const TokenPlaces places(step, tokens_(step), x.size(0), x.size(1));
+  std::vector<at::Tensor> drawn;
+  for (const Range& run : places.runs)
+    drawn.push_back(ops::uniform(x.size(0) * run.size, x.size(2), seed,
+                                 {places.first_row * places.sequence + run.first, run.size, places.sequence},
+                                 features_->here().first, features_->size(), x.device())
+                        .view({x.size(0), run.size, x.size(2)}));
   // NEFTune's scale has sqrt(L H) below the alpha; the field brings sqrt(L).
   const at::Tensor scale =
       part_(step.batch->field(kEmbeddingNoise), step).unsqueeze(-1) / std::sqrt(static_cast<double>(features_->size()));
-  return x + (drawn * scale).to(x.scalar_type());
+  return x + (at::cat(drawn, 1) * scale).to(x.scalar_type());
 }
 
 }  // namespace colossal::nn

@@ -127,6 +127,7 @@ class Fp8Product final : public Product {
     const ops::Scaled dy_codes = operands_.codes(dy, kGradient, true);
     return inner_->backward(dequantized(dy_codes, type), Operands::given(saved, type, wanted.x, wanted.weight), wanted);
   }
+  at::Tensor sum_over_inputs(at::Tensor part) const override { return inner_->sum_over_inputs(std::move(part)); }
 
  private:
   std::shared_ptr<const Product> inner_;

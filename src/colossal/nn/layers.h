@@ -159,6 +159,9 @@ class Layers {
 
   /// Returns the function that layers use in forward() to know which rows and tokens of the batch this rank has.
   virtual OwnTokens own_tokens() const;
+  /// Returns the function that returns the rows and tokens that this rank has between an Expand and its Contract. It
+  /// differs from own_tokens() if products gather or scatter tokens.
+  virtual OwnTokens inside_tokens() const { return own_tokens(); }
   /// Returns the function that layers use in forward() to read a field directly: `part(step.batch->field("weights"),
   /// step)`.
   virtual FieldPart field_part() const;

@@ -134,10 +134,11 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
 void Parameters::draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed) const {
   out.zero_();
   at::Tensor target = out;
+  const uint64_t own = derive_seed(seed.value_or(options_.seed), parameter.own_name());
   for (const tensor::LocalBox& block : parameter.spec.local_boxes(coordinates_)) {
-    if (parameter.init.kind == Init::Kind::Normal) {
-      ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
-                       derive_seed(seed.value_or(options_.seed), parameter.own_name()), parameter.init.deviation);
+    if (parameter.init.kind == Init::Kind::Normal || parameter.init.kind == Init::Kind::Uniform) {
+      const auto fill = parameter.init.kind == Init::Kind::Normal ? ops::fill_normal : ops::fill_uniform;
+      fill(target, parameter.spec.shape, block.start, block.local_start, block.size, own, parameter.init.spread);
     } else if (parameter.init.kind == Init::Kind::Ones) {
       at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);

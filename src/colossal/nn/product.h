@@ -67,6 +67,12 @@ class Product {
                              Saved* saved) const = 0;
   /// Computes the wanted gradients from dy and from what forward() saved.
   virtual Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const = 0;
+  /// Returns the sum of `part` over the ranks that hold other inputs of the same outputs of the weight. `part` has
+  /// values for rows of the block of the weight that forward() is given; it may be overwritten. Collective.
+  virtual at::Tensor sum_over_inputs(at::Tensor part) const { return part; }
+  /// Returns for each of parameters() the first output of this rank for which its dimension 0 has a row; -1 = its
+  /// dimension 0 has no outputs. Outputs are counted before tensor::DimSplit::shards cut them.
+  virtual std::vector<int64_t> first_outputs() const { return {}; }
 };
 
 /// Returns the product of one process: all blocks are local and it does not communicate. The tensor-parallel products

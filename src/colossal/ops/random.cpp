@@ -86,6 +86,19 @@ struct Normal {
   }
 };
 
+// Converts eight words to eight values of [-bound, bound).
+struct Uniform {
+  float bound;
+  void operator()(const uint32_t* words, float* out) const {
+    for (int half = 0; half < 8; half += 4) {
+      Words own;
+      std::memcpy(&own, words + half, sizeof own);
+      const Floats values = (unit_of(own) * 2.0f - 1.0f) * bound;
+      std::memcpy(out + half, &values, sizeof values);
+    }
+  }
+};
+
 // Draws the values of logical indices [first, first + count), in runs of whole blocks that are cut at both ends.
 template <class Draw>
 void draw_run(const Draw& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
@@ -119,7 +132,8 @@ void check_box(const at::Tensor& local, const std::vector<int64_t>& shape, const
 }
 
 // A box is a set of rows along its last dimension, each a run of consecutive logical indices.
-void fill(const Normal& draw, at::Tensor& local, std::vector<int64_t> shape, std::vector<int64_t> start,
+template <class Draw>
+void fill(const Draw& draw, at::Tensor& local, std::vector<int64_t> shape, std::vector<int64_t> start,
           std::vector<int64_t> local_start, std::vector<int64_t> size, uint64_t seed) {
   check_box(local, shape, start, local_start, size);
   at::NoGradGuard no_grad;
@@ -185,6 +199,12 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation) {
   fill(Normal{static_cast<float>(deviation)}, local, shape, start, local_start, size, seed);
+}
+
+void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
+                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
+                  double bound) {
+  fill(Uniform{static_cast<float>(bound)}, local, shape, start, local_start, size, seed);
 }
 
 // Dropout: masks depend on the logical index, and backward draws them again instead of saving them.

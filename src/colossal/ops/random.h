@@ -35,6 +35,11 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation);
 
+/// Fills a box in the same way with values between -bound and bound, all equally likely: multiples of bound * 2^-23.
+void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
+                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
+                  double bound);
+
 /// Positions of a shard's rows in a logical matrix: runs of `run` neighbouring rows; each run begins `stride` rows
 /// after the one before. Tokens [s, s + run) of every row of a batch are such runs; their stride is the sequence
 /// length.

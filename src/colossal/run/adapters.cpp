@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/run/low_rank_adapter.h"
 
 namespace colossal::run {
 
@@ -17,6 +18,8 @@ Adapters& Adapters::add(AdapterRow row) {
   rows_.push_back(std::move(row));
   return *this;
 }
+
+Adapters built_in_adapters() { return Adapters().add(low_rank_row()); }
 
 std::vector<OwnTable> tables_of(const Adapters& adapters) {
   std::vector<OwnTable> tables;

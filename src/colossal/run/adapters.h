@@ -1,14 +1,14 @@
-// The adapters that a program adds. Each has a table of the config and decides which parameters of a model train and
-// what wraps its linear layers.
+// The adapters that a config can select: those of the library, and those that a program adds. Each has a table of the
+// config and decides which parameters of a model train and what wraps its linear layers.
 //
-//   struct AdapterKeys {                                                // the table [adapter]
+//   struct AdapterKeys {                                                // the table [low_rank]
 //     int64_t rank = 4;
 //     void fields(colossal::Fields& f) { f.integer("rank", rank, "", "columns of each adapter", 1, 1024); }
 //     bool operator==(const AdapterKeys&) const = default;
 //   };
 //
 //   colossal::Program program = colossal::built_in();
-//   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});   // examples/own_adapter
+//   program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});   // examples/own_adapter
 #pragma once
 #include <functional>
 #include <string>
@@ -41,6 +41,9 @@ class Adapters {
  private:
   std::vector<AdapterRow> rows_;
 };
+
+/// Returns the adapters of the library: the table [adapter] (run/low_rank_adapter.h).
+Adapters built_in_adapters();
 
 /// Returns the tables of all adapters, with their defaults.
 std::vector<OwnTable> tables_of(const Adapters& adapters);

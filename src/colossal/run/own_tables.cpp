@@ -52,18 +52,6 @@ void refuse_other_keys(const Config& config, const std::vector<std::string>& kno
   refuse_other_data_keys(config.data.own, data);
 }
 
-std::vector<KeyHelp> describe_tables(const std::vector<OwnTable>& tables) {
-  std::vector<KeyHelp> keys;
-  for (const OwnTable& table : tables)
-    for (KeyHelp& key : describe_config(table.keys)) {
-      key.key = concat(table.name, ".", key.key);
-      key.section = key.section.empty() ? table.name : concat(table.name, ".", key.section);
-      if (key.section == table.name) key.section_help = table.help;
-      keys.push_back(std::move(key));
-    }
-  return keys;
-}
-
 ConfigDocument document_of(const std::vector<OwnTable>& tables) {
   const std::string toml = fields_to_toml([copies = tables](Fields& f) mutable {
     for (OwnTable& table : copies) f.section(table.name.c_str(), table.keys, "");

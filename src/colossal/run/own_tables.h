@@ -17,7 +17,6 @@ namespace colossal::run {
 struct OwnTable {
   std::string name;
   OwnKeys keys;
-  std::string help{};  ///< heading of its keys in `colossal help config`; empty = who reads it
 };
 
 /// The tables and the keys of [data] that an objective reads, with their values.
@@ -65,9 +64,6 @@ void read_tables(const Config& config, std::vector<OwnTable>& known);
 /// is not in `tables` (the message names the nearest section that every config has); errors of
 /// refuse_other_data_keys().
 void refuse_other_keys(const Config& config, const std::vector<std::string>& tables, const std::vector<DataKeys>& data);
-
-/// Returns the help of the keys of these tables.
-std::vector<KeyHelp> describe_tables(const std::vector<OwnTable>& tables);
 
 /// Returns the tables with every key, in the form in which a run saves its config.
 ConfigDocument document_of(const std::vector<OwnTable>& tables);

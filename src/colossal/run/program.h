@@ -17,17 +17,16 @@ namespace colossal::run {
 
 /// The models, objectives and adapters that the commands of a program can use.
 struct Program {
-  /// Makes a program with these models and the objectives of the library.
+  /// Makes a program with these models, and the objectives and adapters of the library.
   Program(models::Registry known = models::built_in()) : models(std::move(known)) {}
 
   models::Registry models;  ///< architectures that [model] can name
   /// Objectives that a table of the config or an architecture can select
   Objectives objectives = built_in_objectives();
-  /// Adapters that a table of the config can select; the library has none
-  Adapters adapters{};
+  Adapters adapters = built_in_adapters();  ///< adapters that a table of the config can select
 };
 
-/// Returns the program of the `colossal` command: only the library's own models and objectives.
+/// Returns the program of the `colossal` command: only the library's own models, objectives and adapters.
 inline Program built_in() { return {}; }
 
 }  // namespace colossal::run

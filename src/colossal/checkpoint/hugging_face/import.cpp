@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/wildcard.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
@@ -30,30 +31,9 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
 
 namespace {
 
-/// Returns true if `text` matches `pattern`, in which `*` stands for any characters.
-bool matches(const std::string& pattern, const std::string& text) {
-  size_t p = 0, t = 0, star = std::string::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string::npos) {  // let the last star match one character more
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns)
-    if (matches(pattern, name)) return true;
+    if (matches_wildcards(pattern, name)) return true;
   return false;
 }
 
@@ -299,7 +279,7 @@ nlohmann::json read_config(const std::string& folder) {
 std::optional<std::string> find_tensor(const std::string& folder, const std::string& pattern) {
   const std::unique_ptr<WeightSource> files = open_weights(folder);
   for (const auto& [name, entry] : files->entries())
-    if (matches(pattern, name)) return name;
+    if (matches_wildcards(pattern, name)) return name;
   return {};
 }
 

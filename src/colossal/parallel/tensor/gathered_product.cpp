@@ -74,6 +74,12 @@ class GatheredProduct final : public nn::Product {
     return d;
   }
 
+  // The terms of y that `output` sums are products of other inputs.
+  at::Tensor sum_over_inputs(at::Tensor part) const override {
+    if (output_.size() > 1) output_.all_reduce(part, comm::Reduce::Sum).wait();
+    return part;
+  }
+
  private:
   /// Returns `gradient` with the rows after `out` that equal shards may need; they are zero.
   at::Tensor padded(const at::Tensor& gradient) const {

@@ -122,11 +122,13 @@ at::Tensor TensorLinear::forward_with_copies(const at::Tensor& x, int64_t first,
   const int64_t before = layout_->mesh->coordinates().index(layout_->expand.weight.out_shards) * weight.size(0);
   const at::Tensor bias = bias_ ? sum_copies_gradient(bias_->value(), first, copies) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, first - before, copies);
-  std::vector<at::Tensor>
-      own;  // parameters of wrappers, e.g. the matrices of an adapter: those with these rows have copies, too
-  for (const nn::Parameter* p : product_->parameters()) {
-    const bool has_rows = p->spec.splits.size() == 2 && p->spec.splits[0] == weight_.spec.splits[0];
-    own.push_back(has_rows ? sum_copies_gradient(p->value, first - before, copies) : p->value);
+  // parameters of wrappers, e.g. the matrices of an adapter: those with rows for these outputs have copies, too
+  std::vector<at::Tensor> own;
+  const std::vector<nn::Parameter*> parameters = product_->parameters();
+  const std::vector<int64_t> first_outputs = product_->first_outputs();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& value = parameters[i]->value;
+    own.push_back(first_outputs.at(i) < 0 ? value : sum_copies_gradient(value, first - first_outputs[i], copies));
   }
   return nn::linear(*product_, x, summed, bias, out_, &deferred_, {}, own);
 }

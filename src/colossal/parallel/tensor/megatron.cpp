@@ -44,6 +44,10 @@ class RowProduct final : public nn::DirectProduct {
     group_.all_reduce(y, comm::Reduce::Sum).wait();
     return bias.defined() ? y.add_(bias) : y;
   }
+  at::Tensor sum_over_inputs(at::Tensor part) const override {
+    group_.all_reduce(part, comm::Reduce::Sum).wait();
+    return part;
+  }
 
  private:
   comm::Group& group_;

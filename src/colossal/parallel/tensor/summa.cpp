@@ -40,6 +40,12 @@ class Summa final : public nn::Product {
             wanted.weight ? wanted.with(weight_gradient(dy, saved)) : at::Tensor()};
   }
 
+  // The ranks of a column of the grid hold the same outputs of W, each with its inputs.
+  at::Tensor sum_over_inputs(at::Tensor part) const override {
+    along_column_.all_reduce(part, comm::Reduce::Sum).wait();
+    return part;
+  }
+
  private:
   int side() const { return along_row_.size(); }
 

@@ -199,6 +199,10 @@ nn::OwnTokens TensorLayers::own_tokens() const {
   return [layout = layout_](const nn::ForwardContext& step) { return tokens_of(*layout, layout->outside, step); };
 }
 
+nn::OwnTokens TensorLayers::inside_tokens() const {
+  return [layout = layout_](const nn::ForwardContext& step) { return tokens_of(*layout, layout->inside, step); };
+}
+
 std::unique_ptr<nn::Outputs> TensorLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
                                                    const nn::LinearOptions& o) {
   require(out > 0, "model", "outputs must be 1 or more: got ", out, " for ", name);

@@ -1,14 +1,17 @@
 // The objectives of the library. Those without tables are the defaults of architectures.
 #include "colossal/run/objectives/built_in.h"
 
+#include "colossal/run/objectives/alignment/keys.h"
+
 namespace colossal::run {
 
 Objectives built_in_objectives() {
-  std::vector<ObjectiveRow> rows{{.name = "next-token", .make = make_next_token},
-                                 {.name = "masked-token", .make = make_masked_token},
-                                 {.name = "target", .make = make_target},
-                                 {.name = "class", .make = make_class},
-                                 {.name = "alignment", .tables = built_in_tables(), .make = make_alignment}};
+  std::vector<ObjectiveRow> rows{
+      {.name = "next-token", .make = make_next_token},
+      {.name = "masked-token", .make = make_masked_token},
+      {.name = "target", .make = make_target},
+      {.name = "class", .make = make_class},
+      {.name = "alignment", .tables = {{"alignment", AlignmentKeys{}}}, .make = make_alignment}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

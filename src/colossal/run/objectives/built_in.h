@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::run {
 

@@ -12,7 +12,7 @@
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/samples.h"
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::run {
 

@@ -4,7 +4,7 @@
 #pragma once
 #include "colossal/data/chats/chat_rows.h"
 #include "colossal/run/objective.h"
-#include "colossal/run/objectives/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::run {
 

@@ -1,6 +1,4 @@
-#include "colossal/run/objectives/keys.h"
-
-#include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::run {
 
@@ -49,9 +47,10 @@ void ChatKeys::fields(Fields& f) {
   f.choice("answers", answers, {"all", "last", "everything"},
            "messages of the assistant that are trained: all, or the last of each chat; everything = prompts, too");
   f.text("chat_template", chat_template, "Jinja file that renders chats; empty = the template of the model");
-  f.flag("packing", packing,
-         "several texts share a row of sequence tokens, separately; false = one text a row, and the rows of a batch end "
-         "with the longest");
+  f.flag(
+      "packing", packing,
+      "several texts share a row of sequence tokens, separately; false = one text a row, and the rows of a batch end "
+      "with the longest");
   f.choice("too_long", too_long, {"cut", "drop", "refuse"},
            "what happens to a text of more than sequence tokens: it is cut at its end, left out or an error");
 }
@@ -62,10 +61,6 @@ std::vector<DataKeys> built_in_data_keys() {
           {"target", TargetKeys{}},
           {"class", ClassKeys{}},
           {"alignment", ChatKeys{}}};
-}
-
-std::vector<OwnTable> built_in_tables() {
-  return {{"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective alignment"}};
 }
 
 }  // namespace colossal::run

@@ -1,12 +1,11 @@
-// The keys that the library's objectives have: those of [data], and their tables. This header needs no LibTorch, so that
-// every program can list them.
+// The keys of [data] that the library's objectives have. This header needs no LibTorch, so that every program can list
+// them.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "colossal/run/data_keys.h"
-#include "colossal/run/own_tables.h"
 
 namespace colossal::run {
 
@@ -55,10 +54,7 @@ struct ChatKeys {
   bool operator==(const ChatKeys&) const = default;
 };
 
-/// Returns the keys of [data] of each objective of the library.
+/// Returns the keys of each objective of the library.
 std::vector<DataKeys> built_in_data_keys();
-
-/// Returns the tables of the library's objectives.
-std::vector<OwnTable> built_in_tables();
 
 }  // namespace colossal::run

@@ -1,0 +1,28 @@
+#include "colossal/run/built_in_tables.h"
+
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/run/low_rank_keys.h"
+#include "colossal/run/objectives/alignment/keys.h"
+
+namespace colossal::run {
+
+std::vector<DescribedTable> built_in_tables() {
+  return {{{"adapter", LowRankKeys{}}, "low-rank adapters"},
+          {{"alignment", AlignmentKeys{}}, "fine-tuning on chats; a config with this table selects the objective"}};
+}
+
+std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {
+  std::vector<KeyHelp> keys;
+  for (const auto& [table, help] : tables)
+    for (KeyHelp& key : describe_config(table.keys)) {
+      key.key = concat(table.name, ".", key.key);
+      key.section = key.section.empty() ? table.name : concat(table.name, ".", key.section);
+      if (key.section == table.name) key.section_help = help;
+      keys.push_back(std::move(key));
+    }
+  return keys;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,26 @@
+// The table [adapter]: low-rank adapters of the linear layers of a model (LoRA, rsLoRA, DoRA). All other parameters are
+// frozen, and checkpoints do not contain them.
+//
+//   [adapter]
+//   kind = "lora"
+//   targets = ["q_proj", "v_proj"]        # modules of the Hugging Face folder
+//   trained = ["lm_head"]                 # trained whole
+#pragma once
+#include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
+#include "colossal/run/adapters.h"
+#include "colossal/run/low_rank_keys.h"
+
+namespace colossal::run {
+
+/// Returns the adapter of a model of `shape`; it changes nothing for the kind "none". Its matrices are named as
+/// nn::with_low_rank() says. A part of a fused weight has the last name of its module in the folder:
+/// "blocks.0.attention.qkv.adapter_a.q_proj".
+/// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix.
+nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
+
+/// Returns the row of the table [adapter]. Errors of its `make` ("adapter"): those of low_rank_adapter(); dropout with
+/// training.cuda_graph.
+AdapterRow low_rank_row();
+
+}  // namespace colossal::run
