@@ -223,6 +223,23 @@ TEST(Csv, FollowsRfc4180) {
   EXPECT_EQ(parse_csv("\"a\nb\"\nc", "x.csv")[1].line, 3);
 }
 
+TEST(Csv, SkipsAHeaderThatNoFileNeeds) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.write("x.csv", "q,choice0,a\n1,2,3\n"), headless = folder.write("y.csv", "1,2,3\n");
+  const std::vector<std::string> columns{"q", "A", "a"};
+  EXPECT_EQ(read_records(path, columns, 0)[0].members, ordered_json({{"q", "1"}, {"A", "2"}, {"a", "3"}}));
+  EXPECT_EQ(read_records(path, columns, 0).size(), 1u);
+  EXPECT_EQ(read_records(headless, columns, 0)[0].members["A"], "2");
+}
+
+TEST(BuiltInTasks, ReadBothFormsOfMmlu) {
+  const test::TemporaryFolder folder;
+  folder.write("mmlu/test/anatomy_test.csv", "question,choice0,choice1,choice2,choice3,answer\nWhat?,a,b,c,d,2\n");
+  EXPECT_EQ(prepare({"mmlu_anatomy"}, {.data = folder.path()})[0].parts[0].items[0].right, 2u);
+  EXPECT_THAT(test::thrown_message([&] { prepare({"mmlu"}, {.data = folder.path()}); }),
+              HasSubstr("or name single subjects, such as mmlu_abstract_algebra"));
+}
+
 TEST(Csv, NamesTheLineOfAFault) {
   EXPECT_THAT(test::thrown_message([] { fields_of("a\n\"b"); }), HasSubstr("x.csv:2: a quoted field must end"));
   EXPECT_THAT(test::thrown_message([] { fields_of("a\nb\n\"c\"d"); }), HasSubstr("x.csv:3: a comma or the end"));

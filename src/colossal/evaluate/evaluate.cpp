@@ -160,7 +160,7 @@ class TaskRun {
 
   TaskResult result() const {
     TaskResult whole = result_of(task_.name, 0, items_.size());
-    if (task_.subjects.empty()) return whole;
+    if (prepared_.parts.size() < 2) return whole;
     size_t begin = 0;
     for (const Part& part : prepared_.parts) {
       whole.subjects.push_back(result_of(part.subject, begin, begin + part.items.size()));

@@ -48,11 +48,11 @@ struct TaskResult {
   int64_t shots = 0;
   bool is_chat = false;
   std::string dtype;
-  std::vector<TaskResult> subjects{};  ///< results of the subjects of a task that has some
+  std::vector<TaskResult> subjects{};  ///< results of the subjects of a task that has several
 };
 
 /// Returns the members of a result: each metric and its `_error` (null for one item), `count`, `truncated`,
-/// `encoded_apart`, `shots`, `chat_template` and `dtype`, and `subjects` if there are some.
+/// `encoded_apart`, `shots`, `chat_template` and `dtype`, and `subjects` if there are several.
 nlohmann::ordered_json json_of(const TaskResult& result);
 
 struct ScoringOptions {

@@ -135,7 +135,7 @@ class PartReader {
     const int64_t needed = is_own && shots_ > 0 ? std::max(options_.limit, shots_ + 1) : options_.limit;
     const auto lines = lines_of(path, options_.limit > 0 ? needed : 0, variables);
     std::vector<RenderedLine> examples;
-    const std::string shots_path = is_own ? path : path_of(task_.shots_data, variables);
+    const std::string shots_path = is_own || shots_ == 0 ? path : path_of(task_.shots_data, variables);
     if (shots_ > 0 && !is_own) examples = lines_of(shots_path, shots_, variables);
     const std::vector<RenderedLine>& shown = is_own ? lines : examples;
     require(shots_ == 0 || static_cast<int64_t>(shown.size()) >= shots_ + is_own, "evaluate", shots_path,
@@ -158,7 +158,10 @@ class PartReader {
     const std::string path = (folder_ / templates_.file(name, variables)).string();
     std::error_code failed;
     require(fs::exists(path, failed), "evaluate", "no data for ", task_.name, ": ", path, " does not exist",
-            task_.publisher.empty() ? "" : "; get it from ", task_.publisher);
+            task_.publisher.empty() ? "" : "; get it from ", task_.publisher,
+            task_.subjects.size() > 1
+                ? concat(", or name single subjects, such as ", task_.name, "_", task_.subjects.begin()->first)
+                : "");
     return path;
   }
 

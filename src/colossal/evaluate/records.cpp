@@ -88,11 +88,16 @@ class CsvReader {
   bool was_quoted_ = false;
 };
 
+/// Returns true if a first row has names. Copies of MMLU's files have a header with other names between the outer ones.
+bool is_header(const std::vector<std::string>& row, const std::vector<std::string>& columns) {
+  return columns.empty() || (row.front() == columns.front() && row.back() == columns.back());
+}
+
 std::vector<Record> csv_records(const std::string& path, const std::vector<std::string>& columns, int64_t limit) {
   std::vector<CsvRow> rows = parse_csv(data::read_unpacked(path, kMaxCsv), path);
   std::vector<std::string> names = columns;
-  if (names.empty() && !rows.empty()) {
-    names = std::move(rows.front().fields);
+  if (!rows.empty() && is_header(rows.front().fields, columns)) {
+    if (columns.empty()) names = std::move(rows.front().fields);
     rows.erase(rows.begin());
   }
   std::vector<Record> records;

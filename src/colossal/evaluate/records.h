@@ -30,7 +30,8 @@ std::vector<CsvRow> parse_csv(std::string_view text, const std::string& path);
 
 /// Reads the first `limit` records of a file; 0 = all. A file whose name ends in .csv is CSV, one in .parquet Parquet,
 /// and any other JSON lines, which may be packed (.gz, .zst). `columns` are the names of the columns of a CSV file
-/// without a header; empty = its first row has the names.
+/// without a header; empty = its first row has the names. A first row that begins and ends with the first and last of
+/// `columns` is a header all the same, and is skipped.
 /// Errors ("evaluate", "data", "file"), with path and line: a file that cannot be read, a broken line, a row of CSV
 /// with another number of fields than columns, a file without records.
 std::vector<Record> read_records(const std::string& path, const std::vector<std::string>& columns, int64_t limit);
