@@ -89,7 +89,7 @@ TEST(Encoder, AddsTheBeginTokenAsToldAndOnce) {
 
 TEST(Encoder, RefusesWhatItCannotEncode) {
   const JoiningTokenizer none(-1, -1), without;
-  EXPECT_THAT(test::thrown_message([&] { Encoder(none, {}); }), HasSubstr("begin or an end token"));
+  EXPECT_THAT(test::thrown_message([&] { Encoder(none, {}).pair("", "x"); }), HasSubstr("begin or an end token"));
   EXPECT_THAT(test::thrown_message([&] { Encoder(without, true); }), HasSubstr("leave out --add-bos-token"));
   EXPECT_THAT(test::thrown_message([&] { Encoder(without, {}).pair("x", ""); }), HasSubstr("at least one token"));
 }

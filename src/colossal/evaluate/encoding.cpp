@@ -12,12 +12,9 @@ Encoder::Encoder(const text::Tokenizer& tokenizer, std::optional<bool> adds_begi
     : tokenizer_(tokenizer),
       adds_begin_(adds_begin),
       prefix_(tokenizer.begin_id() >= 0 ? tokenizer.begin_id() : tokenizer.end_id()) {
-  require(prefix_ >= 0, "evaluate",
-          "the tokenizer must have a begin or an end token, which stands before texts: got "
-          "neither");
   require(!adds_begin.value_or(false) || tokenizer.begin_id() >= 0, "evaluate",
           "the tokenizer must have a begin token that can be added: got none; leave out --add-bos-token");
-  prefix_text_ = tokenizer.spelling(prefix_);
+  if (prefix_ >= 0) prefix_text_ = tokenizer.spelling(prefix_);
 }
 
 std::vector<int64_t> Encoder::encode(const std::string& text) const {
@@ -29,12 +26,18 @@ std::vector<int64_t> Encoder::encode(const std::string& text) const {
   return ids;
 }
 
+int64_t Encoder::prefix() const {
+  require(prefix_ >= 0, "evaluate",
+          "the tokenizer must have a begin or an end token, which stands before a text without context: got neither");
+  return prefix_;
+}
+
 Pair Encoder::pair(const std::string& context, const std::string& continuation) {
   const std::string kept = context.substr(0, end_of_text(context));
   const std::string moved = context.substr(kept.size()) + continuation;
   Pair pair;
   if (kept.empty()) {
-    pair = {{prefix_}, tokenizer_.encode(moved)};
+    pair = {{prefix()}, tokenizer_.encode(moved)};
     if (pair.continuation.size() > 1 && pair.continuation.front() == prefix_)
       pair.continuation.erase(pair.continuation.begin());
   } else {
@@ -48,7 +51,7 @@ Pair Encoder::pair(const std::string& context, const std::string& continuation) 
     }
   }
   require(!pair.continuation.empty(), "evaluate", "a text to score must have at least one token: got \"", moved, "\"");
-  if (pair.context.empty()) pair.context = {prefix_};
+  if (pair.context.empty()) pair.context = {prefix()};
   return pair;
 }
 

@@ -19,7 +19,7 @@ class Encoder {
  public:
   /// `tokenizer` must outlive the encoder. `adds_begin` says whether texts get the begin token; nothing = as the
   /// tokenizer does for prompts.
-  /// Errors ("evaluate"): a tokenizer with neither begin nor end token; `adds_begin` is true and it has no begin token.
+  /// Errors ("evaluate"): `adds_begin` is true and the tokenizer has no begin token.
   Encoder(const text::Tokenizer& tokenizer, std::optional<bool> adds_begin);
 
   /// Returns the ids of a text with the special tokens before it. A text that begins with the spelling of the begin
@@ -29,10 +29,11 @@ class Encoder {
   /// continuation. The ids of both texts together are then cut after as many ids as the context alone has. If nothing
   /// is left, because a token spans the border, each part is encoded alone, and apart() counts it. An empty context is
   /// the prefix token.
-  /// Errors ("evaluate"): a continuation without tokens.
+  /// Errors ("evaluate"): a continuation without tokens; those of prefix().
   Pair pair(const std::string& context, const std::string& continuation);
   /// Returns the token that stands before a text without context: the begin token, else the end token.
-  int64_t prefix() const { return prefix_; }
+  /// Errors ("evaluate"): the tokenizer has neither.
+  int64_t prefix() const;
   /// Returns how many pairs were encoded in two parts.
   int64_t apart() const { return apart_; }
 

@@ -15,7 +15,8 @@
 namespace colossal::evaluate {
 
 /// Adds requests to an engine of its own in waves, as many as half of its cache holds, and steps it until they have
-/// ended. In a wave the first pair of each context comes before the others of that context, which then find its cached blocks.
+/// ended. In a wave the first pair of each context comes before the others of that context, which then find its cached
+/// blocks.
 ///
 /// Numerics:      those of Engine. With packed weights and our attention kernel a score has bitwise the same value
 ///                beside any other requests.

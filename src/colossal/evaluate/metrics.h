@@ -1,8 +1,8 @@
 // The metrics of tasks: which choice is right, how an answer compares with its target, means and their errors.
 //
-//   evaluate::choice_metrics({-9.0, -10.4}, {"one", "twelve"}, 0);     // {{"acc", 1}, {"acc_norm", 0}, {"acc_bytes", 0}}
-//   evaluate::answer_metric("number", "so 1,250 apples", "1250.0");    // 1
-//   evaluate::mean_of({1, 0, 0, 1, 1});                                // 0.6, error 0.2449489742783
+//   evaluate::choice_metrics({-9.0, -10.4}, {"one", "twelve"}, 0);  // acc 1, acc_norm 0, acc_bytes 0
+//   evaluate::answer_metric("number", "so 1,250 apples", "1250.0");  // 1
+//   evaluate::mean_of({1, 0, 0, 1, 1});                              // 0.6, error 0.2449489742783
 #pragma once
 #include <cstdint>
 #include <memory>

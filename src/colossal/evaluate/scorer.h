@@ -1,6 +1,6 @@
 // What an evaluation asks of a model: log-probabilities of given tokens, and answers. Tests answer without a model.
 //
-//   evaluate::EngineScorer scorer(*saved.model, {}, *saved.tokenizer, saved.end_ids, "fp32");   // evaluate/engine_scorer.h
+//   evaluate::EngineScorer scorer(*saved.model, {}, *saved.tokenizer, saved.end_ids, "fp32");
 //   const std::vector<evaluate::Score> scores = scorer.score({{{1, 403}, {407}}});
 #pragma once
 #include <cstdint>

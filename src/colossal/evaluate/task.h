@@ -48,9 +48,9 @@ struct Task {
 };
 
 /// Parses a task. `where` is its file, for messages.
-/// Errors ("config", "evaluate"): text that is not TOML; an unknown key, with the nearest name; a value of another type;
-/// no name, data, target or metric; a key that has no effect on the kind; an unknown metric; a pattern that does not
-/// compile.
+/// Errors ("config", "evaluate"): text that is not TOML; an unknown key, with the nearest name; a value of another
+/// type; no name, data, target or metric; a key that has no effect on the kind; an unknown metric; a pattern that does
+/// not compile.
 Task parse_task(const std::string& toml, const std::string& where);
 
 /// Reads the task of a name: a path that ends in .toml, a built-in task, or a built-in task with one of its subjects,
