@@ -61,7 +61,7 @@ class Results : public testing::Test {
   ByteScorer scorer;
 };
 
-TEST_F(Results, OfChoicesHaveErrorsAndScores) {
+TEST_F(Results, GiveErrorsAndScoresOfChoices) {
   const std::string task = write("c",
                                  "kind = \"choices\"\nprompt = \"{{q}}\"\nchoices = [\"no\", \"{{c}}\"]\n"
                                  "target = \"{{t}}\"\nmetric = [\"acc\", \"acc_norm\"]\n",
@@ -77,7 +77,7 @@ TEST_F(Results, OfChoicesHaveErrorsAndScores) {
   EXPECT_THAT(scorer.asked, ElementsAre(4u));
 }
 
-TEST_F(Results, OfAnswersTakeTheBestTarget) {
+TEST_F(Results, TakeTheBestTargetOfAnAnswer) {
   const std::string task = write("g", "prompt = \"{{q}}\"\ntarget = \"{{t}}\"\nmetric = [\"exact\", \"f1\"]\n",
                                  "{\"q\": \"7\", \"t\": [\"8\", \"777\"]}\n{\"q\": \"6\", \"t\": 666}\n"
                                  "{\"q\": \"5\", \"t\": \"5\"}\n");
@@ -92,7 +92,7 @@ TEST_F(Results, OfAnswersTakeTheBestTarget) {
   EXPECT_TRUE(std::isnan(run({task}, 1)[0].metrics[0].error));
 }
 
-TEST_F(Results, OfTextsAreOverSumsOfDocuments) {
+TEST_F(Results, SumOverDocuments) {
   const std::string task =
       write("p", "kind = \"perplexity\"\ntarget = \"{{text}}\"\ncounted = \"{{page}}\"\n",
             "{\"text\": \"abcd\", \"page\": \"a b\"}\n{\"text\": \"abcdef\", \"page\": \"a b c d\"}\n");

@@ -44,7 +44,7 @@ TEST(ChoiceMetrics, TakeTheFirstOfEqualOnes) {
   EXPECT_EQ(value_of(choice_metrics({-2, -4}, {"a", "bb"}, 0), "acc_norm"), 1);
 }
 
-TEST(Perplexity, IsOfSumsOverDocuments) {
+TEST(Perplexity, DividesSumsOverDocuments) {
   // G66
   Predicted predicted{-12.5, 4, 20};
   EXPECT_NEAR(value_of(predicted.values(), "word_perplexity"), 22.75989509353, 1e-11);

@@ -127,7 +127,7 @@ class TaskFiles : public testing::Test {
   const std::string choices = "kind = \"choices\"\nname = \"c\"\ndata = \"test.jsonl\"\nprompt = \"p\"\n";
 };
 
-TEST_F(TaskFiles, AreBesideTheirDataOrInTheFolderOfData) {
+TEST_F(TaskFiles, FindDataBesideThemOrInTheFolder) {
   const std::string task = write(R"({"prompt": "b a", "answer": "a b"})");
   EXPECT_EQ(prepare({task}, {})[0].parts[0].items[0].prompt, "b a");
   const test::TemporaryFolder other;

@@ -41,6 +41,7 @@ TEST(Template, RefusesMissingMembers) {
   EXPECT_EQ(message("{% if z is defined %}{% endif %}"), "");
   EXPECT_THAT(message("{{"), HasSubstr("mine.toml, prompt, line 1: TemplateSyntaxError"));
   EXPECT_THAT(message("{{range}}"), HasSubstr("TypeError"));
+  EXPECT_THAT(message("{{1e999}}"), HasSubstr("ValueError: a value"));
   EXPECT_THAT(message("\xff"), HasSubstr("must be UTF-8"));
 }
 

@@ -28,7 +28,8 @@ class Template {
   /// Errors ("template"): it is not UTF-8 or cannot be parsed; the message has name, line and reason.
   Template(const std::string& source, const std::string& name, const TemplateLimits& limits = {});
 
-  /// Returns the text for the members of an object. Errors ("template"): the template fails, with name, line and reason.
+  /// Returns the text for the members of an object.
+  /// Errors ("template"): the template fails, with name, line and reason.
   std::string render(const nlohmann::ordered_json& variables) const;
   /// Returns the value of a template that is one `{{ }}` alone, and the text of any other template.
   /// Errors: those of render(); ("template") a value that JSON cannot represent.

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/text/jinja/print.h"
 
 namespace colossal::text::jinja {
@@ -48,9 +50,11 @@ Value from_json(Budget& budget, const ordered_json& json, int depth) {
 
 ordered_json json_of(Budget& budget, const Value& value) {
   const std::string text = to_json(budget, value, {});
-  ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) fail(Cause::Value, "a value must be finite: got ", text);
-  return json;
+  try {
+    return parse_ordered_json(text, "a value", "template");
+  } catch (const Error& error) {  // a number that is not finite, deep lists
+    fail(Cause::Value, error.message());
+  }
 }
 
 }  // namespace colossal::text::jinja
