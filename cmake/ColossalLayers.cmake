@@ -246,6 +246,9 @@ function(colossal_add_layers)
       SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
   colossal_embed_texts(report/report_page.h page_style=report.css plots_script=plots.js charts_script=charts.js)
+  colossal_embed_texts(evaluate/built_in_texts.h arc_challenge=tasks/arc_challenge.toml arc_easy=tasks/arc_easy.toml
+    ceval=tasks/ceval.toml cmmlu=tasks/cmmlu.toml gsm8k=tasks/gsm8k.toml hellaswag=tasks/hellaswag.toml
+    mmlu=tasks/mmlu.toml)
   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # Loops over pixels, which -O2 does not make into vectors.

@@ -22,7 +22,7 @@ _check()  # before any module loads the binding
 if TYPE_CHECKING:
     from .build import build_info, version
     from .checkpoint import load, read_progress, save
-    from .commands import embed, plan, schedule
+    from .commands import embed, evaluate, plan, schedule
     from .empty import empty_parameters
     from .engine import Answer, Engine, LogProbabilities, Request, Sampling
     from .run import Run, train
@@ -47,6 +47,7 @@ __all__ = [
     "build_info",
     "embed",
     "empty_parameters",
+    "evaluate",
     "initialize",
     "launch",
     "load",
@@ -72,6 +73,7 @@ _MODULES = {
     "Run": "run",
     "train": "run",
     "embed": "commands",
+    "evaluate": "commands",
     "plan": "commands",
     "schedule": "commands",
     "build_info": "build",

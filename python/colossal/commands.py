@@ -1,4 +1,4 @@
-"""Commands of the program as functions: plans of runs, pipeline schedules, embeddings."""
+"""Commands of the program as functions: plans of runs, pipeline schedules, embeddings, evaluation."""
 
 from __future__ import annotations
 
@@ -108,6 +108,42 @@ def embed(
     if len(data) == begin:
         return torch.empty(shape)
     return torch.frombuffer(data, dtype=torch.float32, offset=begin).view(shape)
+
+
+def evaluate(
+    folder: str | os.PathLike[str],
+    tasks: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    data: str | os.PathLike[str] | None = None,
+    shots: int | None = None,
+    limit: int | None = None,
+    chat_template: bool = False,
+    add_bos_token: bool | None = None,
+    samples: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    precision: str | None = None,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Runs tasks on a model, as `colossal evaluate --tasks --json` does, and returns its JSON: a dict for each task.
+
+    `folder` is a run folder, a Hugging Face folder or a GGUF file. `tasks` are names of built-in tasks and files that
+    end in .toml. `data` is the folder of their files; None = that of a task's own file. `shots` solved examples precede
+    each prompt; None = those of the task. `limit` is the number of first lines of each file that are used; None = all.
+    With `chat_template`, a prompt is a user message of the model's chat template. `add_bos_token` says whether texts
+    get the begin token; None = as the tokenizer does. `samples` is a file for a JSON line per item.
+
+        colossal.evaluate("runs/sft", ["gsm8k", "mine.toml"], data="eval", limit=100)["gsm8k"]["flexible"]
+
+    Errors: `colossal.Error` with the command's message.
+    """
+    names = [tasks] if isinstance(tasks, (str, os.PathLike)) else tasks
+    words = ["evaluate", f"--from={os.fspath(folder)}", f"--tasks={','.join(map(os.fspath, names))}", "--json"]
+    words += ["--chat-template"] * chat_template
+    words += [f"--add-bos-token={str(add_bos_token).lower()}"] if add_bos_token is not None else []
+    words += [f"--run.device={device}"] if device is not None else []
+    given = {"data": data, "shots": shots, "limit": limit, "samples": samples, "tokenizer": tokenizer}
+    result: dict[str, Any] = json.loads(program.run(words + _flags(precision=precision, **given)))
+    return result
 
 
 def _flags(**given: object) -> list[str]:

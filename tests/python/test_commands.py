@@ -1,5 +1,6 @@
-"""colossal.plan, colossal.schedule and colossal.embed: the results of the commands."""
+"""colossal.plan, colossal.schedule, colossal.embed and colossal.evaluate: the results of the commands."""
 
+import json
 import pathlib
 
 import pytest
@@ -7,7 +8,7 @@ import tiny_models
 import torch
 import transformers
 
-from colossal.commands import embed, plan, schedule
+from colossal.commands import embed, evaluate, plan, schedule
 from colossal.error import Error
 
 RUN = {
@@ -72,3 +73,19 @@ def test_empty_lists_of_texts_have_no_vectors(tmp_path):
     assert embed(folder, []).shape == (0, 32)
     with pytest.raises(Error, match="nowhere"):
         embed(pathlib.Path("/nowhere"), ["a"])
+
+
+def test_tasks_give_their_metrics(tmp_path):
+    folder = tiny_models.add_tokenizer(tiny_models.llama(tmp_path / "llama"))
+    lines = [{"q": "Hello", "c": ["a", "b"], "a": 0}, {"q": "So", "c": ["a", "b"], "a": "b"}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = tmp_path / "ask.toml"
+    task.write_text('name = "ask"\nkind = "choices"\ndata = "q.jsonl"\nprompt = "{{q}}"\nchoices = "{{c}}"\n'
+                    'target = "{{a}}"\n')
+    result = evaluate(folder, task, samples=tmp_path / "samples.jsonl")["ask"]
+    assert result["count"] == 2 and 0 <= result["acc_norm"] <= 1 and result["shots"] == 0
+    scores = [json.loads(line)["scores"] for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [len(one) for one in scores] == [2, 2]
+    assert evaluate(folder, [task], limit=1, add_bos_token=False)["ask"]["count"] == 1
+    with pytest.raises(Error, match=r"\[evaluate\] unknown task arc_eazy, did you mean `arc_easy`"):
+        evaluate(folder, "arc_eazy", data=tmp_path)

@@ -12,7 +12,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"chat", "chat in the terminal with a model that has a chat template", with_program(chat)},
       {"serve", "serve a model over HTTP: OpenAI's API and a chat page", with_program(serve)},
       {"embed", "compute an embedding vector per text with BERT or a decoder model", with_program(embed)},
-      {"evaluate", "measure how well a model predicts a text: perplexity, bits per byte", with_program(evaluate)},
+      {"evaluate", "measure a model: perplexity of a text, or tasks such as MMLU and GSM8K", with_program(evaluate)},
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",
        with_program(quantize)},
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},

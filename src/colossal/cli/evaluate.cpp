@@ -1,20 +1,43 @@
-#include <CLI/CLI.hpp>
-#include <cstdio>
+#include "colossal/evaluate/evaluate.h"
 
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
+#include "colossal/base/number.h"
+#include "colossal/cli/bench/table.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/evaluate/engine_scorer.h"
 #include "colossal/infer/perplexity.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/text/chat_template.h"
 
 namespace colossal::cli {
 namespace {
 
+/// The options of --tasks, which --perplexity does not use.
+const std::vector<std::string> kTaskOptions{"--data",          "--shots",        "--limit",    "--chat-template",
+                                            "--add-bos-token", "--samples",      "--kv-cache", "--kv-cache-dtype",
+                                            "--step-tokens",   "--draft-tokens", "--draft"};
+
 struct EvaluateRequest {
   ModelOptions model;
-  std::string file;
+  std::string file;  ///< of --perplexity; "" = tasks
   infer::LikelihoodOptions windows;
   bool as_json = false;
+  std::vector<std::string> tasks;
+  evaluate::DataOptions data;
+  std::optional<bool> adds_begin;
+  std::string samples;  ///< file of samples; "" = none
+  infer::EngineOptions engine;
 };
 
 void print_likelihood(const infer::Likelihood& of, int64_t bytes, bool as_json) {
@@ -38,15 +61,98 @@ int print_evaluation(const EvaluateRequest& request, const LoadedModel& loaded) 
   return 0;
 }
 
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return "fp64";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "fp16";
+    default:
+      return "fp32";
+  }
+}
+
+void print_results(const std::vector<evaluate::TaskResult>& results) {
+  const BenchTable table({{"task", -32}, {"metric", -15}, {"value", 9}, {"error", 8}, {"items", 7}, {"truncated", 9}});
+  const auto print = [&table](const std::string& name, const evaluate::TaskResult& result) {
+    for (const evaluate::Measured& measured : result.metrics)
+      table.print_row({name, measured.metric, fixed_text(measured.value, 4),
+                       std::isnan(measured.error) ? "" : fixed_text(measured.error, 4), result.count,
+                       result.truncated});
+  };
+  table.print_head();
+  for (const evaluate::TaskResult& result : results) {
+    print(result.name, result);
+    for (const evaluate::TaskResult& subject : result.subjects) print("  " + subject.name, subject);
+  }
+  for (const evaluate::TaskResult& result : results)
+    std::printf("%s: shots %lld, chat template %s, %s%s\n", result.name.c_str(), static_cast<long long>(result.shots),
+                result.is_chat ? "on" : "off", result.dtype.c_str(),
+                result.apart > 0 ? concat(", ", result.apart, " texts encoded in two parts").c_str() : "");
+}
+
+int run_tasks(const EvaluateRequest& request, const std::vector<evaluate::PreparedTask>& tasks,
+              const LoadedModel& loaded) {
+  const run::SavedModel& saved = loaded.saved;
+  std::optional<AtomicFile> samples;
+  if (!request.samples.empty() && loaded.speaks()) samples.emplace(request.samples);
+  evaluate::EngineScorer scorer(*saved.model, loaded.engine(request.engine), *saved.tokenizer, saved.end_ids,
+                                dtype_name(saved.model->parameters().options().dtype));
+  evaluate::ScoringOptions options{.adds_begin = request.adds_begin};
+  if (samples)
+    options.on_sample = [&](const nlohmann::ordered_json& sample) { samples->write(json_line(sample) + "\n"); };
+  const std::vector<evaluate::TaskResult> results = evaluate::evaluate(scorer, *saved.tokenizer, tasks, options);
+  if (samples) samples->commit();
+  if (!loaded.speaks()) return 0;
+  if (!request.as_json) {
+    print_results(results);
+    return 0;
+  }
+  nlohmann::ordered_json by_name = nlohmann::ordered_json::object();
+  for (const evaluate::TaskResult& result : results) by_name[result.name] = evaluate::json_of(result);
+  std::puts(json_line(by_name).c_str());
+  return 0;
+}
+
+void add_task_options(CLI::App& app, EvaluateRequest& r, bool& is_chat) {
+  app.add_option("--tasks", r.tasks,
+                 concat("tasks to run, separated by commas: files that end in .toml, or ",
+                        join(evaluate::built_in_tasks()), ", or one subject of a task (mmlu_anatomy)"))
+      ->delimiter(',');
+  app.add_option("--data", r.data.data, "folder of the files of tasks; default: that of a task's own file");
+  app.add_option("--shots", r.data.shots, "solved examples before each prompt; default: those of the task")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+  app.add_option("--limit", r.data.limit, "first lines of each file that are used; default: all")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--chat-template", is_chat,
+               "make each prompt a user message of the model's chat template, and the shots turns before it");
+  app.add_option("--add-bos-token", r.adds_begin,
+                 "whether texts get the begin token: true or false; default: as the tokenizer does");
+  app.add_option("--samples", r.samples, "file for a JSON line per item: prompt, target, metrics, scores or answer");
+}
+
+/// Refuses options that have no effect together with the others.
+void check_evaluate_options(const CLI::App& app, const EvaluateRequest& r) {
+  require(r.file.empty() != r.tasks.empty(), "evaluate", "exactly one of --perplexity and --tasks must be given");
+  if (r.tasks.empty())
+    refuse_options(app, kTaskOptions, "on --perplexity; use --tasks");
+  else
+    refuse_options(app, {"--window", "--stride"}, "on --tasks; use --perplexity");
+}
+
 }  // namespace
 
 int evaluate(const Arguments& arguments, const run::Program* program) {
-  CLI::App app("Measures how well a model predicts the tokens of a text.", "colossal evaluate");
+  CLI::App app("Measures a model: its perplexity of a text, or its results in tasks.", "colossal evaluate");
   EvaluateRequest r;
+  bool is_chat = false;
   app.add_option("--perplexity", r.file,
-                 "file with one text, or .jsonl with a \"text\" per line, each evaluated separately")
-      ->required();
+                 "file with one text, or .jsonl with a \"text\" per line, each evaluated separately");
+  add_task_options(app, r, is_chat);
   add_model_options(app, r.model);
+  add_engine_options(app, r.model, r.engine);
   app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
       ->check(CLI::PositiveNumber);
   app.add_option("--stride", r.windows.stride,
@@ -55,10 +161,19 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", r.as_json, "print a JSON object");
   parse(app, arguments);
+  check_evaluate_options(app, r);
   check_text_model_options(app, r.model, "evaluate");
-  if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");
+  if (!r.file.empty()) {
+    if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");
+    return with_model(r.model, "evaluate", arguments, program,
+                      [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
+  }
+  std::optional<text::ChatTemplate> chat_template;
+  if (is_chat) chat_template = text::ChatTemplate::read(r.model.from);
+  r.data.chat_template = chat_template ? &*chat_template : nullptr;
+  const std::vector<evaluate::PreparedTask> tasks = evaluate::prepare(r.tasks, r.data);
   return with_model(r.model, "evaluate", arguments, program,
-                    [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
+                    [&](const LoadedModel& loaded) { return run_tasks(r, tasks, loaded); });
 }
 
 }  // namespace colossal::cli

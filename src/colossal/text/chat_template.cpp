@@ -5,6 +5,7 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/jinja/interpreter.h"
+#include "colossal/text/jinja/json_value.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::text {
@@ -40,43 +41,6 @@ std::string message_of(const std::string& name, const jinja::Failure& failure) {
 
 /// Fields in which a message's reasoning is passed; templates read the first or the second.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
-
-constexpr int kDeepestJson = 150;  // less than kDeepestValue, so that templates can put the value into further lists
-
-/// Returns the value that Python's json.loads() gives, with members in their order. `depth` is the number of lists and
-/// objects around `json`.
-/// Errors: integers beyond 64 bits, and nesting of more than 150 levels.
-Value from_json(Budget& budget, const ordered_json& json, int depth = 0) {
-  if (depth > kDeepestJson) fail(jinja::Cause::Limit, "JSON must be nested at most ", kDeepestJson, " deep");
-  budget.take_bytes(sizeof(Value));
-  switch (json.type()) {
-    case ordered_json::value_t::boolean:
-      return Value::boolean(json.get<bool>());
-    case ordered_json::value_t::number_integer:
-      return Value::integer(json.get<int64_t>());
-    case ordered_json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-        fail(jinja::Cause::Unsupported, "integers must fit 64 bits: got ", json.get<uint64_t>());
-      return Value::integer(json.get<int64_t>());
-    case ordered_json::value_t::number_float:
-      return Value::real(json.get<double>());
-    case ordered_json::value_t::string:
-      return make_text(budget, json.get<std::string>());
-    case ordered_json::value_t::array: {
-      std::vector<Value> values;
-      for (const auto& item : json) values.push_back(from_json(budget, item, depth + 1));
-      return make_items(budget, std::move(values));
-    }
-    case ordered_json::value_t::object: {
-      jinja::Dict dict;
-      for (const auto& [key, value] : json.items())
-        dict.set(make_text(budget, key), from_json(budget, value, depth + 1));
-      return make_dict(budget, std::move(dict));
-    }
-    default:
-      return Value::none();
-  }
-}
 
 /// Returns a message as transformers passes it to templates: the reasoning is stored under both names that templates
 /// read.

@@ -189,6 +189,12 @@ void append_utf8(std::string& text, uint32_t c) {
   add(0x80 | (c & 63));
 }
 
+bool is_chinese(uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
 bool is_letter(uint32_t c) { return has(c, kLetter); }
 bool is_number(uint32_t c) { return has(c, kNumber); }
 bool is_mark(uint32_t c) { return has(c, kMark); }

@@ -47,6 +47,9 @@ bool is_punctuation(uint32_t c);        ///< general category P, and every ASCII
 bool is_space(uint32_t c);              ///< White_Space
 bool is_word(uint32_t c);               ///< \w of UTS 18: Alphabetic, marks, decimal digits, connectors, joiners
 bool is_control_or_format(uint32_t c);  ///< general categories Cc, Cf and Co
+/// Returns true for the blocks that BERT regards as Chinese characters
+/// (https://github.com/google-research/bert/blob/master/tokenization.py).
+bool is_chinese(uint32_t c);
 /// Appends the lower case of a single character; for U+0130 these are two characters.
 void append_lower(std::string& text, uint32_t c);
 

@@ -8,6 +8,7 @@
 #include "colossal/text/jinja/operators.h"
 #include "colossal/text/jinja/print.h"
 #include "colossal/text/jinja/text_parts.h"
+#include "colossal/text/tokenizers/regex.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::text::jinja {
@@ -62,6 +63,29 @@ Value replace(Interpreter& interpreter, const Value& value, Arguments& arguments
   const int64_t max = bound.is_none(2) ? -1 : bound.integer(2, -1);
   return interpreter.make(
       replaced(budget, str(budget, value), str(budget, bound.at(0)), str(budget, bound.at(1)), max));
+}
+
+/// A filter of lm-evaluation-harness, for templates of tasks (docs/how-to/evaluate.md).
+Value regex_replace(Interpreter& interpreter, const Value& value, Arguments& arguments) {
+  const Bound bound("regex_replace", arguments, {"pattern", "repl"}, 2);
+  Budget& budget = interpreter.budget();
+  const std::string text = str(budget, value);
+  const std::string& with = bound.text(1);
+  if (with.find('\\') != std::string::npos)
+    fail(Cause::Unsupported, "regex_replace must have a plain text as its second argument: got a backslash");
+  budget.step_characters(16 * (text.size() + bound.text(0).size()));
+  try {
+    std::string out;
+    size_t end = 0;
+    for (const Regex::Match& match : Regex(bound.text(0), Dialect::Rust).find_all(text)) {
+      budget.take_bytes(static_cast<int64_t>(with.size()));
+      out += text.substr(end, match.begin - end) + with;
+      end = match.end;
+    }
+    return interpreter.make(out + text.substr(end));
+  } catch (const Error& error) {
+    fail(Cause::Value, error.message());
+  }
 }
 
 Value length(Interpreter&, const Value& value, Arguments&) { return Value::integer(length_of(value)); }
@@ -281,6 +305,7 @@ Native find_filter(std::string_view name) {
       {"indent", indent},
       {"length", length},
       {"lower", lower_},
+      {"regex_replace", regex_replace},
       {"replace", replace},
       {"safe", safe},
       {"string", string},

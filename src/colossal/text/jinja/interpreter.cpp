@@ -77,6 +77,26 @@ Rendered Interpreter::render() {
   return std::move(rendered_);
 }
 
+Value Interpreter::value() {
+  const bool is_alone =
+      tree_.body.size() == 1 && tree_.body[0]->kind == NodeKind::Print && tree_.body[0]->parts.size() == 1;
+  if (!is_alone) return make(render().text);
+  try {
+    const Value found = evaluate_used(*tree_.body[0]->parts[0], top_);
+    return found.is_generator() ? make(walk(budget_, found)) : found;
+  } catch (Failure& failure) {
+    if (failure.line == 0) failure.line = tree_.body[0]->line;
+    throw;
+  }
+}
+
+// Evaluates an expression of a statement, which uses the value.
+Value Interpreter::evaluate_used(const Node& node, const ScopePtr& scope) {
+  Value value = evaluate(node, scope);
+  if (refuses_undefined_) require_defined(value);
+  return value;
+}
+
 void Interpreter::write(std::string_view text) {
   const bool is_output = out_ == &rendered_.text;
   if (is_output && static_cast<int64_t>(text.size() + out_->size()) > budget_.limits().output_bytes)
@@ -122,7 +142,7 @@ Interpreter::Flow Interpreter::run(const Node& node, const ScopePtr& scope) {
         write(node.text);
         break;
       case NodeKind::Print:
-        for (const NodePtr& part : node.parts) write(str(budget_, evaluate(*part, scope)));
+        for (const NodePtr& part : node.parts) write(str(budget_, evaluate_used(*part, scope)));
         break;
       case NodeKind::Set:
         set(node, scope);
@@ -132,7 +152,7 @@ Interpreter::Flow Interpreter::run(const Node& node, const ScopePtr& scope) {
       case NodeKind::If:
         return if_(node, scope);
       case NodeKind::For: {
-        const Value items = evaluate(*node.parts[1], scope);
+        const Value items = evaluate_used(*node.parts[1], scope);
         if (!node.is_marked) return for_(node, scope, items, 0);
         write(recurse_loop(node, scope, items, 0));
         break;
@@ -194,10 +214,10 @@ Interpreter::Flow Interpreter::filter_block(const Node& node, const ScopePtr& sc
 }
 
 Interpreter::Flow Interpreter::if_(const Node& node, const ScopePtr& scope) {
-  if (is_true(evaluate(*node.parts[0], scope))) return run(node.body, scope);
+  if (is_true(evaluate_used(*node.parts[0], scope))) return run(node.body, scope);
   for (const NodePtr& other : node.otherwise) {  // an elif has a condition, an else has none
     budget_.step();
-    if (other->parts.empty() || is_true(evaluate(*other->parts[0], scope))) return run(other->body, scope);
+    if (other->parts.empty() || is_true(evaluate_used(*other->parts[0], scope))) return run(other->body, scope);
   }
   return Flow::On;
 }

@@ -47,7 +47,13 @@ class Interpreter {
 
   /// Sets a variable before render(). A name that the template does not use is ignored.
   void set_variable(std::string_view name, Value value);
+  /// Makes undefined values errors where they are printed, walked by a `for` or tested by an `if`, much as jinja2's
+  /// StrictUndefined does. Call it before render() or value().
+  void refuse_undefined() { refuses_undefined_ = true; }
   Rendered render();
+  /// Returns the value of a template that is one `{{ }}` alone, a generator as a list. Returns the text of any other
+  /// template.
+  Value value();
 
   Budget& budget() { return budget_; }
   Value make(std::string text) { return make_text(budget_, std::move(text)); }
@@ -91,6 +97,7 @@ class Interpreter {
 
   // Expressions.
   Value evaluate(const Node& node, const ScopePtr& scope);
+  Value evaluate_used(const Node& node, const ScopePtr& scope);
   Value evaluate_slice(const Node& node, const ScopePtr& scope);
   Value compare(const Node& node, const ScopePtr& scope);
   Value concatenate(const Node& node, const ScopePtr& scope);
@@ -109,6 +116,7 @@ class Interpreter {
   int loop_, caller_, varargs_, kwargs_;  ///< indices of these names; -1 = the template does not use the name
   ScopePtr top_;
   std::string* out_ = nullptr;
+  bool refuses_undefined_ = false;
   Rendered rendered_;
   std::vector<std::shared_ptr<Object>> kept_;
   std::vector<ScopePtr> kept_scopes_;

@@ -58,13 +58,6 @@ void clean(uint32_t c, std::string& out) {
   append_utf8(out, is_space(c) ? ' ' : c);
 }
 
-/// The blocks that BERT regards as Chinese: https://github.com/google-research/bert/blob/master/tokenization.py.
-bool is_chinese(uint32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
 void space_chinese(uint32_t c, std::string& out) {
   if (is_chinese(c)) out += ' ';
   append_utf8(out, c);

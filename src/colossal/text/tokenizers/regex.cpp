@@ -279,7 +279,9 @@ class Regex::Search {
     pcre2_set_heap_limit(context_.get(), kDepth >> 10);
   }
 
-  /// Returns the bounds of the first match at or after `at`; null if there is none.
+  /// Returns the number of groups, with the match itself.
+  size_t groups() const { return pcre2_get_ovector_count(data_.get()); }
+  /// Returns the bounds of the first match at or after `at`, and behind them those of its groups; null if there is none.
   const size_t* next(std::string_view text, size_t at, uint32_t options) {
     int found = match(text, at, options);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the default of 32 KiB on the machine stack suffices for
@@ -346,6 +348,17 @@ std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
     begin = end + first_character(text.substr(end)).length;
   }
   return matches;
+}
+
+std::vector<Regex::Match> Regex::find_groups(std::string_view text) const {
+  Search search(code_->code);
+  const size_t end = valid_front(text);
+  const size_t* bounds = search.next(text.substr(0, end), 0, end < text.size() ? PCRE2_NOTEOL : 0);
+  std::vector<Match> found;
+  if (!bounds || bounds[0] > bounds[1]) return found;
+  for (size_t i = 0; i < search.groups(); ++i)
+    found.push_back(bounds[2 * i] == PCRE2_UNSET ? Match{0, 0} : Match{bounds[2 * i], bounds[2 * i + 1]});
+  return found;
 }
 
 }  // namespace colossal::text
