@@ -56,8 +56,8 @@ class Tokenizer {
   /// Returns the id of the token that marks a position for the model to fill in; -1 = none.
   virtual int64_t mask_id() const { return -1; }
   /// Returns encode(text), and where each token begins. If a normalizer changes the text, a token begins at the
-  /// character of `text` (for normal forms the grapheme cluster) from which its first byte was made. A token that stands for no byte of `text`, such as the space
-  /// that SentencePiece puts before it, begins where the next one does.
+  /// character of `text` (for normal forms the grapheme cluster) from which its first byte was made. A token that
+  /// stands for no byte of `text`, such as the space that SentencePiece puts before it, begins where the next one does.
   /// A tokenizer that does not override it must have pieces that join to the text, as tokens of bytes do.
   virtual PlacedTokens encode_placed(std::string_view text) const;
 };

@@ -68,7 +68,8 @@ class WordModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
-  /// Returns the bytes that a token stands for at the beginning, within or at the end of a word; "" = an unknown number.
+  /// Returns the bytes that a token stands for at the beginning, within or at the end of a word; "" = an unknown
+  /// number.
   virtual std::string part_of_word(int64_t id, bool is_first, bool is_last) const = 0;
   Vocabulary vocabulary_;
 };
