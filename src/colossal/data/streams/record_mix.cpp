@@ -49,6 +49,12 @@ nlohmann::json StreamSource::contents() const {
   return {{concat(paths.size(), " files"), "checksum " + checksum(all).substr(0, 16)}};
 }
 
+int64_t MixPosition::epochs() const {
+  int64_t epochs = 0;
+  for (const auto& [name, source] : sources) epochs += source.epoch;
+  return epochs;
+}
+
 nlohmann::json MixPosition::encode() const {
   nlohmann::json each = nlohmann::json::object();
   for (const auto& [name, source] : sources) each[name] = source.encode();

@@ -30,6 +30,7 @@ struct StreamSource {
 struct MixPosition {
   int64_t records = 0;                            ///< number of records that were returned
   std::map<std::string, SourcePosition> sources;  ///< positions of the sources, by name
+  int64_t epochs() const;                         ///< sum of the epochs of the sources
   nlohmann::json encode() const;
   /// Errors: the same as position_number().
   static MixPosition decode(const nlohmann::json& state);
