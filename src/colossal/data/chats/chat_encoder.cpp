@@ -71,8 +71,7 @@ bool ChatEncoder::is_end(int64_t id) const {
 
 nlohmann::json ChatEncoder::traits() const {
   return {{"template", template_ ? "checksum " + template_->checksum().substr(0, 16) : "none"},
-          {"answers", kAnswerNames[static_cast<size_t>(options_.answers)]},
-          {"end_ids", options_.end_ids}};
+          {"answers", kAnswerNames[static_cast<size_t>(options_.answers)]}};
 }
 
 EncodedChat ChatEncoder::encode(const ChatLine& line) const {

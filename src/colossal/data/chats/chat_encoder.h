@@ -77,7 +77,9 @@ class ChatEncoder {
   const ChatEncoderOptions& options() const { return options_; }
   /// Returns true if generation stops at this token.
   bool is_end(int64_t id) const;
-  /// Returns a JSON object that differs if records may get other labels: checksum of the template, answers, end tokens.
+  /// Returns the id of padding: the tokenizer's end token, or 0 if it has none.
+  int64_t padding_id() const { return tokenizer_->end_id() < 0 ? 0 : tokenizer_->end_id(); }
+  /// Returns a JSON object of the template's checksum and of the choice of answers. A stream's position needs the same.
   nlohmann::json traits() const;
 
  private:

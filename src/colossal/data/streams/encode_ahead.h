@@ -28,8 +28,8 @@ class EncodeAhead {
 
   /// One record. Its line is empty.
   struct Item {
-    MixPosition at;  ///< the position before the record
-    int64_t epochs;  ///< sum of the epochs of the sources after it
+    MixPosition at;        ///< the position before the record
+    int64_t whole_epochs;  ///< MixPosition::whole_epochs() after the record
     Record record;
     int64_t held_bytes;  ///< Record::held_bytes() of the record with its line
     Encoded encoded;
@@ -74,7 +74,7 @@ class EncodeAhead {
       }
       item.faults = mix_.take_faults();
       at = mix_.position();
-      item.epochs = at.epochs();
+      item.whole_epochs = at.whole_epochs();
       item.held_bytes = item.record.held_bytes();
       bytes += static_cast<int64_t>(item.record.line.size());
       items_.push_back(std::move(item));

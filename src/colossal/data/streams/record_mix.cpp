@@ -55,6 +55,11 @@ int64_t MixPosition::epochs() const {
   return epochs;
 }
 
+int64_t MixPosition::whole_epochs() const {
+  const auto by_epoch = [](const auto& a, const auto& b) { return a.second.epoch < b.second.epoch; };
+  return sources.empty() ? 0 : std::min_element(sources.begin(), sources.end(), by_epoch)->second.epoch;
+}
+
 nlohmann::json MixPosition::encode() const {
   nlohmann::json each = nlohmann::json::object();
   for (const auto& [name, source] : sources) each[name] = source.encode();
