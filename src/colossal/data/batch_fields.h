@@ -3,11 +3,10 @@
 //   const tensor::Batch batch = data::text_batch(ids, labels, positions);   // "ids", "labels", "positions"
 //   const tensor::Batch pictures = data::image_batch(images, classes);      // "images", "labels"
 #pragma once
+#include "colossal/data/ignored_label.h"
 #include "colossal/tensor/batch.h"
 
 namespace colossal::data {
-
-constexpr int64_t kIgnored = -100;  ///< the label of a token or image that does not count in the loss
 
 /// Returns a batch with the fields of text, int64 tensors on the host:
 ///   ids [B, S]        tokens

@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/jinja/interpreter.h"
@@ -98,6 +99,12 @@ std::vector<std::string> ChatTemplate::names() const {
   std::vector<std::string> names;
   for (const auto& one : templates_) names.push_back(one.first);
   return names;
+}
+
+std::string ChatTemplate::checksum() const {
+  ordered_json all = {variables_};
+  for (const auto& [name, one] : templates_) all.push_back({name, one.source});
+  return colossal::checksum(all.dump());
 }
 
 const ChatTemplate::Template& ChatTemplate::choose(const Chat& chat) const {

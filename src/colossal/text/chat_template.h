@@ -116,6 +116,9 @@ class ChatTemplate {
   /// Returns the names of the templates: "default", "tool_use", ...
   std::vector<std::string> names() const;
 
+  /// Returns a checksum of the templates, with their names, and of the variables that are defined in every rendering.
+  std::string checksum() const;
+
  private:
   struct Template {
     std::string shown_name;

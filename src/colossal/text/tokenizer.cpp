@@ -19,6 +19,17 @@
 
 namespace colossal::text {
 
+PlacedTokens Tokenizer::encode_placed(std::string_view text) const {
+  PlacedTokens placed{encode(text), {}};
+  size_t at = 0;
+  for (const int64_t id : placed.ids) {
+    placed.begins.push_back(std::min(at, text.size()));
+    const std::string part = piece(id);
+    at += part.empty() ? spelling(id).size() : part.size();
+  }
+  return placed;
+}
+
 Encoding Tokenizer::encode_whole(std::string_view text) const {
   Encoding whole{encode(text), {}};
   whole.types.assign(whole.ids.size(), 0);

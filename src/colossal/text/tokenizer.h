@@ -19,6 +19,12 @@ struct Encoding {
   std::vector<int64_t> types;  ///< index of the text that each token belongs to (0 or 1); BERT's token_type_ids
 };
 
+/// Token ids of one text, each with the place in the text where it begins.
+struct PlacedTokens {
+  std::vector<int64_t> ids;
+  std::vector<size_t> begins;  ///< first byte of the text that a token stands for, in ascending order
+};
+
 /// A tokenizer with its vocabulary. make_tokenizer() creates one from a file or a folder.
 /// Thread safety: const members may be called from several threads.
 class Tokenizer {
@@ -49,6 +55,11 @@ class Tokenizer {
   virtual int64_t begin_id() const { return -1; }
   /// Returns the id of the token that marks a position for the model to fill in; -1 = none.
   virtual int64_t mask_id() const { return -1; }
+  /// Returns encode(text), and where each token begins. If a normalizer changes the text, a token begins at the
+  /// character of `text` (for normal forms the grapheme cluster) from which its first byte was made. A token that
+  /// stands for no byte of `text`, such as the space that SentencePiece puts before it, begins where the next one does.
+  /// A tokenizer that does not override it must have pieces that join to the text, as tokens of bytes do.
+  virtual PlacedTokens encode_placed(std::string_view text) const;
 };
 
 /// Creates the tokenizer that `name` describes. `name` is one of:

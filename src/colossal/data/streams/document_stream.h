@@ -5,13 +5,13 @@
 //   data::Batches batches(std::make_unique<data::DocumentStream>(std::vector{web, books}, tokenizer, options), false);
 #pragma once
 #include <deque>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/data/streams/encode_ahead.h"
 #include "colossal/data/streams/record_mix.h"
 #include "colossal/data/streams/record_source.h"
 #include "colossal/data/texts/corpus.h"
@@ -61,30 +61,21 @@ class DocumentStream final : public BatchReader {
   std::vector<std::string> take_notices() override;
 
  private:
-  struct Document {
-    MixPosition at;  // the position before its record
-    Record record;
-    std::vector<int64_t> tokens;
-    std::exception_ptr failure;
-    std::vector<std::string> faults;  // messages about records skipped since the document before
-    int64_t skipped_records = 0;      // number of records skipped before these faults
-  };
+  using Queue = EncodeAhead<std::vector<int64_t>>;
+  using Document = Queue::Item;
   void copy_tokens(int64_t first, int64_t count, int64_t* out) const;
-  void encode_ahead();
-  void encode(Document& document) const;
   void take_document();
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   DocumentStreamOptions options_;
   tensor::ReplicaRows own_;
   std::shared_ptr<const nlohmann::json> traits_;
-  RecordMix mix_;
-  std::deque<Document> encoded_, taken_;  // documents not used yet, and those from which the next rows are made
-  int64_t available_ = 0;                 // number of tokens in taken_
-  int64_t before_ = 0;                    // number of tokens at the start of taken_ that earlier rows used
+  Queue documents_;
+  std::deque<Document> taken_;  // documents from which the next rows are made
+  int64_t available_ = 0;       // number of tokens in taken_
+  int64_t before_ = 0;          // number of tokens at the start of taken_ that earlier rows used
   int64_t row_ = 0;
   int64_t first_epochs_ = 0;  // sum of the sources' epochs at the last document that had tokens
-  SkippedRecords skipped_records_;
 };
 
 /// Checks the first record of each source, unless errors are skipped. A fault that all records have is then reported

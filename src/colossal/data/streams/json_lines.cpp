@@ -71,16 +71,14 @@ void require_no_json(std::string_view start, bool is_whole, const std::string& p
           "; write its records as JSON lines (.jsonl), for instance with jq -c '.[]'");
 }
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+namespace {
 
-nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number) {
-  const std::string where = concat(path, ":", number);
+/// Returns the text of line `number`, of which `where` is the place, without a byte order mark.
+std::string_view json_of_line(std::string_view line, const std::string& where, int64_t number) {
   if (number == 1 && line.starts_with(kMark)) line.remove_prefix(kMark.size());
   require(text::is_utf8(line), "data", where, ": not UTF-8; convert the file, for instance with iconv -t UTF-8");
-  return parse_json_object(line, where, "data");
+  return line;
 }
-
-namespace {
 
 /// Returns the column of a record that holds a list of messages; "" = none does.
 std::string conversation_of(const nlohmann::json& record) {
@@ -92,6 +90,16 @@ std::string conversation_of(const nlohmann::json& record) {
 }
 
 }  // namespace
+
+nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number) {
+  const std::string where = concat(path, ":", number);
+  return parse_json_object(json_of_line(line, where, number), where, "data");
+}
+
+nlohmann::ordered_json parse_ordered_json_line(std::string_view line, const std::string& path, int64_t number) {
+  const std::string where = concat(path, ":", number);
+  return parse_ordered_json(json_of_line(line, where, number), where, "data");
+}
 
 std::string text_of_columns(const nlohmann::json& record, const std::vector<std::string>& columns,
                             const std::string& path, int64_t number) {

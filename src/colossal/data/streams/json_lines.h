@@ -33,12 +33,15 @@ bool is_record_folder(const std::string& path);
 void require_no_json(std::string_view start, bool is_whole, const std::string& path);
 
 /// Returns true if a line has only white space. Such a line is no record.
-bool is_blank(std::string_view line);
+inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 /// Parses the object in line number `number` of a file. A byte order mark in the first line is ignored.
 /// Errors ("data"), beginning with `path:number`: the line is not UTF-8, not JSON, no object, or nested deeper than
 /// 100. NaN, comments, lone surrogates and numbers that a double cannot hold are not JSON.
 nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number);
+
+/// Parses a line like parse_json_line(), but it may hold any value, and objects keep the order of their members.
+nlohmann::ordered_json parse_ordered_json_line(std::string_view line, const std::string& path, int64_t number);
 
 /// Returns the texts of these columns, in their order, separated by an empty line.
 /// Errors ("data"), beginning with `path:number`: a column is missing or is no text.

@@ -49,6 +49,17 @@ nlohmann::json StreamSource::contents() const {
   return {{concat(paths.size(), " files"), "checksum " + checksum(all).substr(0, 16)}};
 }
 
+int64_t MixPosition::epochs() const {
+  int64_t epochs = 0;
+  for (const auto& [name, source] : sources) epochs += source.epoch;
+  return epochs;
+}
+
+int64_t MixPosition::whole_epochs() const {
+  const auto by_epoch = [](const auto& a, const auto& b) { return a.second.epoch < b.second.epoch; };
+  return sources.empty() ? 0 : std::min_element(sources.begin(), sources.end(), by_epoch)->second.epoch;
+}
+
 nlohmann::json MixPosition::encode() const {
   nlohmann::json each = nlohmann::json::object();
   for (const auto& [name, source] : sources) each[name] = source.encode();

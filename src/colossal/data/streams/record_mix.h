@@ -30,6 +30,8 @@ struct StreamSource {
 struct MixPosition {
   int64_t records = 0;                            ///< number of records that were returned
   std::map<std::string, SourcePosition> sources;  ///< positions of the sources, by name
+  int64_t epochs() const;                         ///< sum of the epochs of the sources
+  int64_t whole_epochs() const;                   ///< the smallest epoch of a source
   nlohmann::json encode() const;
   /// Errors: the same as position_number().
   static MixPosition decode(const nlohmann::json& state);

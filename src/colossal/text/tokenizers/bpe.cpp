@@ -160,6 +160,17 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) const {
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
+std::string Bpe::part_of_word(int64_t id, bool is_first, bool is_last) const {
+  const std::string& token = vocabulary_.token(id);
+  if (id == unknown_) return "";
+  const int byte = options_.byte_fallback ? byte_tokens_.byte_of(id) : -1;
+  if (byte >= 0) return std::string(1, static_cast<char>(byte));
+  std::string_view part = token;
+  if (!is_first && part.starts_with(options_.prefix)) part.remove_prefix(options_.prefix.size());
+  if (is_last && part.ends_with(options_.suffix)) part.remove_suffix(options_.suffix.size());
+  return options_.bytes ? from_byte_alphabet(part) : std::string(part);
+}
+
 /// Each round scans all pairs. The merges found are kept between rounds, because a join changes at most two of them.
 void Bpe::join_few(std::vector<int32_t>& symbols) const {
   size_t count = symbols.size();

@@ -35,6 +35,7 @@ class Bpe final : public WordModel {
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
+  std::string part_of_word(int64_t id, bool is_first, bool is_last) const override;
   struct Symbol;
   struct Merge {
     int32_t rank, result;

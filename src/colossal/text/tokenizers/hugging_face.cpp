@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -81,23 +82,17 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
   std::vector<int64_t> encode(std::string_view text) const override {
-    std::vector<int64_t> ids;
     const CachePool::Lease cache = caches_.lease();
-    Words words;
-    for (const AddedTokens::Piece& piece : d_.in_text.cut(text)) {
-      if (piece.id >= 0) {
-        ids.push_back(piece.id);
-        continue;
-      }
-      const bool first = piece.text.data() == text.data();
-      if (d_.normalizer.empty()) {
-        encode_normalized(piece.text, first, words, *cache, ids);
-      } else {
-        const Normalizer::Result result = d_.normalizer(std::string(piece.text));
-        encode_normalized(result.text, first && result.keeps_front, words, *cache, ids);
-      }
-    }
-    return ids;
+    PlacedTokens out;
+    encode(text, {*cache, out, false});
+    return std::move(out.ids);
+  }
+
+  PlacedTokens encode_placed(std::string_view text) const override {
+    const CachePool::Lease cache = caches_.lease();
+    PlacedTokens out;
+    encode(text, {*cache, out, true});
+    return out;
   }
 
   std::vector<int64_t> encode_prompt(std::string_view text) const override {
@@ -147,28 +142,65 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return added.empty() ? d_.model->vocabulary().token(id) : added;
   }
 
-  void encode_word(std::string_view word, WordCache& cache, std::vector<int64_t>& ids) const {
-    if (cache.find(word, ids)) return;
-    const size_t before = ids.size();
-    d_.model->encode(word, ids);
-    cache.keep(word, ids.data() + before, ids.size() - before);
+  /// The cache and the output of one encoding. If `places` is true, the output gets the begins of the tokens.
+  struct Encoder {
+    WordCache& cache;
+    PlacedTokens& out;
+    bool places;
+    Words words{};
+  };
+
+  void encode(std::string_view text, Encoder encoder) const {
+    std::vector<size_t> origins;  // of the bytes of a piece
+    for (const AddedTokens::Piece& piece : d_.in_text.cut(text)) {
+      const auto begin = static_cast<size_t>(piece.text.data() - text.data());
+      if (piece.id >= 0) {
+        encoder.out.ids.push_back(piece.id);
+        if (encoder.places) encoder.out.begins.push_back(begin);
+        continue;
+      }
+      const bool first = begin == 0;
+      if (d_.normalizer.empty()) {
+        origins.resize(encoder.places ? piece.text.size() : 0);
+        std::iota(origins.begin(), origins.end(), begin);
+        encode_normalized(piece.text, first, origins, encoder);
+      } else {
+        Normalizer::Result result = d_.normalizer(std::string(piece.text), encoder.places);
+        for (size_t& origin : result.origins) origin += begin;
+        encode_normalized(result.text, first && result.keeps_front, result.origins, encoder);
+      }
+    }
   }
 
-  void encode_normalized(std::string_view text, bool at_start, Words& words, WordCache& cache,
-                         std::vector<int64_t>& ids) const {
+  /// Appends the ids of a word, and the places where they begin if `origins`, those of its bytes, is not null.
+  void encode_word(std::string_view word, const size_t* origins, Encoder& encoder) const {
+    std::vector<int64_t>& ids = encoder.out.ids;
+    const size_t before = ids.size();
+    if (!encoder.cache.find(word, ids)) {
+      d_.model->encode(word, ids);
+      encoder.cache.keep(word, ids.data() + before, ids.size() - before);
+    }
+    if (origins == nullptr) return;
+    for (const size_t place : d_.model->places(word, ids.data() + before, ids.size() - before))
+      encoder.out.begins.push_back(origins[std::min(place, word.size() - 1)]);
+  }
+
+  void encode_normalized(std::string_view text, bool at_start, const std::vector<size_t>& origins,
+                         Encoder& encoder) const {
     for (const AddedTokens::Piece& piece : d_.in_normalized.cut(text)) {
+      const size_t* from = encoder.places ? origins.data() + (piece.text.data() - text.data()) : nullptr;
       if (piece.id >= 0) {
-        ids.push_back(piece.id);
+        encoder.out.ids.push_back(piece.id);
+        if (from != nullptr) encoder.out.begins.push_back(*from);
       } else if (const auto& scanner = d_.pre_tokenizer.scanner()) {
-        std::string_view rest = piece.text;
-        while (!rest.empty()) {
-          const size_t length = scanner->first_word(rest);
-          encode_word(rest.substr(0, length), cache, ids);
-          rest.remove_prefix(length);
+        for (size_t at = 0; at < piece.text.size();) {
+          const size_t length = scanner->first_word(piece.text.substr(at));
+          encode_word(piece.text.substr(at, length), from == nullptr ? nullptr : from + at, encoder);
+          at += length;
         }
       } else {
-        d_.pre_tokenizer(piece.text, at_start && piece.text.data() == text.data(), words);
-        for (const Word& word : words.list) encode_word(word.text, cache, ids);
+        d_.pre_tokenizer(piece.text, at_start && piece.text.data() == text.data(), encoder.words, from);
+        for (const Word& word : encoder.words.list) encode_word(word.text, word.origins, encoder);
       }
     }
   }

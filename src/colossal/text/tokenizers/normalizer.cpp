@@ -1,6 +1,7 @@
 #include "colossal/text/tokenizers/normalizer.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
@@ -23,20 +24,48 @@ uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); 
 using nlohmann::json;
 using Result = Normalizer::Result;
 
+/// The text that a step makes from its input, and the origins of its bytes if they are wanted.
+class Output {
+ public:
+  explicit Output(Result& result) : result_(result) { text.reserve(result.text.size()); }
+  /// Gives the bytes that were appended since the last call the origin of byte `at` of the input.
+  void made_from(size_t at) {
+    if (result_.places) origins_.resize(text.size(), at < result_.origins.size() ? result_.origins[at] : 0);
+  }
+  /// Appends bytes [begin, end) of the input.
+  void copy(size_t begin, size_t end) {
+    text.append(result_.text, begin, end - begin);
+    if (!result_.places) return;
+    const auto first = result_.origins.begin();
+    origins_.insert(origins_.end(), first + static_cast<std::ptrdiff_t>(begin),
+                    first + static_cast<std::ptrdiff_t>(end));
+  }
+  /// Replaces the input by this output.
+  void finish() {
+    result_.text = std::move(text);
+    if (result_.places) result_.origins = std::move(origins_);
+  }
+  std::string text;
+
+ private:
+  Result& result_;
+  std::vector<size_t> origins_;
+};
+
 /// Returns a step that processes each character: change(c, out) appends the replacement of c, which may be empty.
 template <class Change>
 auto by_character(Change change) {
   return [change](Result& result) {
-    std::string out;
-    out.reserve(result.text.size());
+    Output out(result);
     const std::string_view text = result.text;
     for (size_t at = 0; at < text.size();) {
       const CodePoint c = first_code_point(text.substr(at));
-      change(c.value, out);
-      if (at == 0 && out.empty()) result.keeps_front = false;
+      change(c.value, out.text);
+      out.made_from(at);
+      if (at == 0 && out.text.empty()) result.keeps_front = false;
       at += c.length;
     }
-    result.text = std::move(out);
+    out.finish();
   };
 }
 
@@ -47,8 +76,33 @@ auto without(Is is) {
   });
 }
 
+/// Normal forms do not join characters of two grapheme clusters, so the origins are found cluster by cluster.
 auto form_step(NormalForm form) {
-  return [form](Result& result) { result.text = normalized(result.text, form); };
+  return [form](Result& result) {
+    std::string text = normalized(result.text, form);
+    if (!result.places) {
+      result.text = std::move(text);
+      return;
+    }
+    Output out(result);
+    for (size_t at = 0; at < result.text.size();) {
+      const size_t end = at + first_grapheme(std::string_view(result.text).substr(at));
+      const std::string_view cluster = std::string_view(result.text).substr(at, end - at);
+      const std::string made = normalized(cluster, form);
+      if (made == cluster) {
+        out.copy(at, end);
+      } else {
+        out.text += made;
+        out.made_from(at);
+      }
+      at = end;
+    }
+    if (out.text != text) {  // only if a Unicode version divides clusters where its forms join characters
+      out.text = std::move(text);
+      out.made_from(result.text.size());
+    }
+    out.finish();
+  };
 }
 
 /// Drops control characters and replaces white space by spaces.
@@ -89,44 +143,87 @@ void strip(Result& result, bool left, bool right) {
   if (!left || begin == 0) begin = 0;
   result.keeps_front &= begin == 0;
   if (!right) end = text.size();
-  result.text = begin < end ? result.text.substr(begin, end - begin) : "";
+  Output out(result);
+  if (begin < end) out.copy(begin, end);
+  out.finish();
 }
 
 void replace(Result& result, const Regex& pattern, const std::string& content) {
   const std::vector<Regex::Match> matches = pattern.find_all(result.text);
   if (matches.empty()) return;
-  std::string out;
+  Output out(result);
   size_t end = 0;
   for (const Regex::Match& match : matches) {
-    out.append(result.text, end, match.begin - end).append(content);
+    out.copy(end, match.begin);
+    out.text += content;
+    out.made_from(match.begin);
     if (match.begin == 0 && match.end > 0 && content.empty()) result.keeps_front = false;
     end = match.end;
   }
-  result.text = out.append(result.text, end);
+  out.copy(end, result.text.size());
+  out.finish();
+}
+
+/// Replaces every `from`, which is not empty, by `to`.
+void replace(Result& result, const std::string& from, const std::string& to) {
+  if (!result.places) {
+    result.text = replaced(result.text, from, to);
+    return;
+  }
+  Output out(result);
+  size_t at = 0;
+  for (size_t found; (found = result.text.find(from, at)) != std::string::npos; at = found + from.size()) {
+    out.copy(at, found);
+    out.text += to;
+    out.made_from(found);
+  }
+  out.copy(at, result.text.size());
+  out.finish();
+}
+
+void prepend(Result& result, const std::string& prefix) {
+  if (result.text.empty()) return;
+  Output out(result);
+  out.text = prefix;
+  out.made_from(0);
+  out.copy(0, result.text.size());
+  out.finish();
+}
+
+/// Spells the text in the byte alphabet.
+void spell_bytes(Result& result) {
+  Output out(result);
+  for (size_t at = 0; at < result.text.size(); ++at) {
+    out.text += to_byte_alphabet(std::string_view(result.text).substr(at, 1));
+    out.made_from(at);
+  }
+  out.finish();
 }
 
 /// Maps a cluster of fewer than six bytes of which any prefix has a rule to that rule's value. Other clusters are
 /// mapped character by character. The package does so; sentencepiece does not.
 void map_characters(Result& result, const Charsmap& map) {
-  std::string out;
-  std::string_view text = result.text;
-  for (bool front = true; !text.empty(); front = false) {
-    std::string_view cluster = text.substr(0, first_grapheme(text));
-    text.remove_prefix(cluster.size());
-    const auto rule = cluster.size() < 6 ? map.shortest(cluster) : std::nullopt;
+  Output out(result);
+  const std::string_view text = result.text;
+  for (size_t at = 0; at < text.size();) {
+    const bool is_front = at == 0;
+    const size_t end = at + first_grapheme(text.substr(at));
+    const auto rule = end - at < 6 ? map.shortest(text.substr(at, end - at)) : std::nullopt;
     if (rule) {
-      out += rule->value;
-    } else {
-      while (!cluster.empty()) {
-        const std::string_view character = cluster.substr(0, first_code_point(cluster).length);
-        const auto own = map.shortest(character);
-        out += own ? own->value : character;
-        cluster.remove_prefix(character.size());
-      }
+      out.text += rule->value;
+      out.made_from(at);
+      at = end;
     }
-    if (front && out.empty()) result.keeps_front = false;
+    while (at < end) {
+      const std::string_view character = text.substr(at, first_code_point(text.substr(at, end - at)).length);
+      const auto own = map.shortest(character);
+      out.text += own ? own->value : character;
+      out.made_from(at);
+      at += character.size();
+    }
+    if (is_front && out.text.empty()) result.keeps_front = false;
   }
-  result.text = std::move(out);
+  out.finish();
 }
 
 }  // namespace
@@ -234,15 +331,12 @@ void Normalizer::add(const json& section) {
     }
     if (lower) add({{"type", "Lowercase"}});
   } else if (type == "Prepend") {
-    steps_.push_back([prefix = section.at("prepend").get<std::string>()](Result& result) {
-      if (!result.text.empty()) result.text = prefix + result.text;
-    });
+    steps_.push_back([prefix = section.at("prepend").get<std::string>()](Result& result) { prepend(result, prefix); });
   } else if (type == "Replace") {
     const std::string content = content_of(section);
     const auto pattern = pattern_text(section, "String");
     if (pattern && !pattern->empty() && !content.empty()) {
-      steps_.push_back(
-          [from = *pattern, content](Result& result) { result.text = replaced(result.text, from, content); });
+      steps_.push_back([from = *pattern, content](Result& result) { replace(result, from, content); });
     } else {
       steps_.push_back([regex = pattern_of(section), content](Result& result) { replace(result, regex, content); });
     }
@@ -251,7 +345,7 @@ void Normalizer::add(const json& section) {
         std::make_shared<const Charsmap>(from_base64(value_or<std::string>(section, "precompiled_charsmap", "")));
     steps_.push_back([map](Result& result) { map_characters(result, *map); });
   } else if (type == "ByteLevel") {
-    steps_.push_back([](Result& result) { result.text = to_byte_alphabet(result.text); });
+    steps_.push_back(spell_bytes);
   } else {
     throw Error("tokenizer",
                 concat("the normalizer ", type,
@@ -260,8 +354,12 @@ void Normalizer::add(const json& section) {
   }
 }
 
-Normalizer::Result Normalizer::operator()(std::string text) const {
-  Result result{std::move(text)};
+Normalizer::Result Normalizer::operator()(std::string text, bool places) const {
+  Result result{.text = std::move(text), .places = places};
+  if (places) {
+    result.origins.resize(result.text.size());
+    std::iota(result.origins.begin(), result.origins.end(), size_t{0});
+  }
   for (const Step& step : steps_) step(result);
   return result;
 }

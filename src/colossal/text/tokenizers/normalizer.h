@@ -51,8 +51,12 @@ class Normalizer {
     std::string text;
     bool keeps_front = true;  ///< true if the start of the result is the start of the text; false if characters before
                               ///< it were removed
+    /// If `places` is true, the byte of the original text from which each byte of `text` was made.
+    std::vector<size_t> origins{};
+    bool places = false;
   };
-  Result operator()(std::string text) const;
+  /// Normalizes a text. If `places` is true, the result has the origins of its bytes.
+  Result operator()(std::string text, bool places = false) const;
   bool empty() const { return steps_.empty(); }
   /// Returns true if the last step spells the text in the byte alphabet.
   bool is_byte_level() const { return byte_level_; }

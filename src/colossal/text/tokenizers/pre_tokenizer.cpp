@@ -91,8 +91,7 @@ std::vector<Part> joined(std::vector<Part> parts, Behavior behavior) {
 
 void emit(const Word& word, const std::vector<Part>& parts, Words& out) {
   for (const Part& part : parts)
-    if (part.end > part.begin)
-      out.list.push_back({word.text.substr(part.begin, part.end - part.begin), word.at_start && part.begin == 0});
+    if (part.end > part.begin) out.list.push_back(word.part(part.begin, part.end));
 }
 
 template <class Is>
@@ -119,7 +118,7 @@ void split_words(const Word& word, Words& out) {
       if (kind(next.value) != kind(first.value)) break;
       end += next.length;
     }
-    if (kind(first.value) != 0) out.list.push_back({word.text.substr(at, end - at), word.at_start && at == 0});
+    if (kind(first.value) != 0) out.list.push_back(word.part(at, end));
     at = end;
   }
 }
@@ -131,19 +130,77 @@ auto split_lengths(int64_t length) {
       size_t end = at;
       for (int64_t i = 0; i < length && end < word.text.size(); ++i)
         end += first_code_point(word.text.substr(end)).length;
-      out.list.push_back({word.text.substr(at, end - at), word.at_start && at == 0});
+      out.list.push_back(word.part(at, end));
       at = end;
     }
   };
 }
 
-std::string_view keep(std::string text, Words& out) { return out.made.emplace_back(std::move(text)); }
+/// A word that a step makes from another one, with the origins of its bytes if they are wanted.
+class WordMaker {
+ public:
+  WordMaker(const Word& from, Words& out) : from_(from), made_(out.made.emplace_back()) {}
+  /// Appends `text`, which stands for byte `at` of the other word and those after it.
+  void append(std::string_view text, size_t at) {
+    made_.text += text;
+    if (from_.origins != nullptr) made_.origins.resize(made_.text.size(), from_.origins[at]);
+  }
+  /// Appends bytes [begin, end) of the other word.
+  void copy(size_t begin, size_t end) {
+    made_.text += from_.text.substr(begin, end - begin);
+    if (from_.origins != nullptr) made_.origins.insert(made_.origins.end(), from_.origins + begin, from_.origins + end);
+  }
+  Word word() const { return {made_.text, from_.at_start, from_.origins == nullptr ? nullptr : made_.origins.data()}; }
+
+ private:
+  Word from_;
+  Words::Made& made_;
+};
+
+/// Returns the word in the byte alphabet.
+Word spelled(const Word& word, Words& out) {
+  WordMaker made(word, out);
+  if (word.origins == nullptr) {
+    made.append(to_byte_alphabet(word.text), 0);
+  } else {
+    for (size_t at = 0; at < word.text.size(); ++at) made.append(to_byte_alphabet(word.text.substr(at, 1)), at);
+  }
+  return made.word();
+}
+
+/// Returns the bytes that a word in the byte alphabet spells.
+Word unspelled(const Word& word, Words& out) {
+  WordMaker made(word, out);
+  if (word.origins == nullptr || !is_byte_alphabet(word.text)) {
+    made.append(from_byte_alphabet(word.text), 0);
+    return made.word();
+  }
+  for (size_t at = 0; at < word.text.size();) {
+    const size_t length = first_code_point(word.text.substr(at)).length;
+    made.append(from_byte_alphabet(word.text.substr(at, length)), at);
+    at += length;
+  }
+  return made.word();
+}
+
+/// Returns the word with `mark` for each space, and before it if `prepends` is true and it does not begin with one.
+Word marked(const Word& word, const std::string& mark, bool prepends, Words& out) {
+  WordMaker made(word, out);
+  if (prepends && word.text[0] != ' ' && !word.text.starts_with(mark)) made.append(mark, 0);
+  size_t at = 0;
+  for (size_t found; (found = word.text.find(' ', at)) != std::string_view::npos; at = found + 1) {
+    made.copy(at, found);
+    made.append(mark, found);
+  }
+  made.copy(at, word.text.size());
+  return made.word();
+}
 
 auto scan(const WordScanner& scanner) {
   return [scanner](const Word& word, Words& out) {
     for (size_t at = 0; at < word.text.size();) {
       const size_t length = scanner.first_word(word.text.substr(at));
-      out.list.push_back({word.text.substr(at, length), word.at_start && at == 0});
+      out.list.push_back(word.part(at, at + length));
       at += length;
     }
   };
@@ -219,14 +276,15 @@ void PreTokenizer::add_byte_level(const json& section) {
   byte_level_ = true;
   if (adds_prefix_space(section)) {
     steps_.push_back([](const Word& word, Words& out) {
-      const bool has_space = word.text[0] == ' ';
-      out.list.push_back({has_space ? word.text : keep(" " + std::string(word.text), out), word.at_start});
+      if (word.text[0] == ' ') return out.list.push_back(word);
+      WordMaker made(word, out);
+      made.append(" ", 0);
+      made.copy(0, word.text.size());
+      out.list.push_back(made.word());
     });
   }
   if (value_or(section, "use_regex", true)) steps_.push_back(scan(WordScanner::gpt2()));
-  steps_.push_back([](const Word& word, Words& out) {
-    out.list.push_back({keep(to_byte_alphabet(word.text), out), word.at_start});
-  });
+  steps_.push_back([](const Word& word, Words& out) { out.list.push_back(spelled(word, out)); });
   ends_in_alphabet_ = true;
 }
 
@@ -239,10 +297,8 @@ void PreTokenizer::add_metaspace(const json& section) {
   require(scheme == "always" || scheme == "first" || scheme == "never", "tokenizer", "the prepend_scheme ", scheme,
           " is not supported, only always, first, never");
   steps_.push_back([=](const Word& word, Words& out) {
-    std::string marked = replaced(std::string(word.text), " ", mark);
-    const bool prepend = scheme == "always" || (scheme == "first" && word.at_start);
-    if (prepend && marked.rfind(mark, 0) != 0) marked = mark + marked;
-    out.list.push_back({keep(std::move(marked), out), word.at_start});
+    const bool prepends = scheme == "always" || (scheme == "first" && word.at_start);
+    out.list.push_back(marked(word, mark, prepends, out));
   });
   const uint32_t character = first_code_point(mark).value;
   if (value_or(section, "split", true))
@@ -267,10 +323,10 @@ void PreTokenizer::find_scanner(const json& section) {
   }
 }
 
-void PreTokenizer::operator()(std::string_view text, bool at_start, Words& words) const {
+void PreTokenizer::operator()(std::string_view text, bool at_start, Words& words, const size_t* origins) const {
   words.list.clear();
   words.made.clear();
-  if (!text.empty()) words.list.push_back({text, at_start});
+  if (!text.empty()) words.list.push_back({text, at_start, origins});
   std::vector<Word> before;
   for (const Step& step : steps_) {
     before.swap(words.list);
@@ -278,7 +334,7 @@ void PreTokenizer::operator()(std::string_view text, bool at_start, Words& words
     for (const Word& word : before) step(word, words);
   }
   if (bytes_wanted_ && byte_level_ && !ends_in_alphabet_)
-    for (Word& word : words.list) word.text = keep(from_byte_alphabet(word.text), words);
+    for (Word& word : words.list) word = unspelled(word, words);
 }
 
 }  // namespace colossal::text

@@ -20,12 +20,22 @@ namespace colossal::text {
 struct Word {
   std::string_view text;
   bool at_start;  ///< true at the start of the encoded text; false after a special token or another word
+  const size_t* origins = nullptr;  ///< origin of each byte of `text`; null = they are not wanted
+
+  /// Returns bytes [begin, end) as a word.
+  Word part(size_t begin, size_t end) const {
+    return {text.substr(begin, end - begin), at_start && begin == 0, origins == nullptr ? nullptr : origins + begin};
+  }
 };
 
 /// The words of a text. They are views of the text, or of `made` if a step changed it.
 struct Words {
+  struct Made {
+    std::string text;
+    std::vector<size_t> origins;
+  };
   std::vector<Word> list;
-  std::deque<std::string> made;
+  std::deque<Made> made;
 };
 
 /// The spelling of words of a byte-level vocabulary: raw bytes, or the byte alphabet.
@@ -39,8 +49,9 @@ class PreTokenizer {
   /// `spelled` is true if the text is already in the byte alphabet (Normalizer::is_byte_level).
   /// Errors: throws Error("tokenizer", ...) naming a type or behavior that is not supported.
   explicit PreTokenizer(const nlohmann::json& section, Spelling spelling = Spelling::Alphabet, bool spelled = false);
-  /// Replaces `words` by the words of `text`, none of which is empty. `text` must outlive `words`.
-  void operator()(std::string_view text, bool at_start, Words& words) const;
+  /// Replaces `words` by the words of `text`, none of which is empty. `text` must outlive `words`. So must `origins`,
+  /// one number for each byte of `text`, from which words get theirs; null = not wanted.
+  void operator()(std::string_view text, bool at_start, Words& words, const size_t* origins = nullptr) const;
   /// Returns true if words are bytes of the text. If false, a ByteLevel step spells them in the byte alphabet.
   bool makes_bytes() const { return byte_level_ && bytes_wanted_; }
   /// Returns the scanner that does all the work of this pre-tokenizer and returns words as bytes; no value if there is

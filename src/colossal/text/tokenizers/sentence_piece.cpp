@@ -40,18 +40,18 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::vector<int64_t> encode(std::string_view text) const override {
     std::vector<int64_t> ids;
-    bool unknown_before = false;  // consecutive unknown parts become one token
-    const std::string normalized = this->normalized(text);
-    for (const SentencePieceModel::Part& part : model_.cut(normalized)) {
-      const bool unknown = part.id == model_.unknown_id();
-      if (unknown && file_.byte_fallback) {
-        for (const char c : part.text) ids.push_back(byte_id(c));
-      } else if (!unknown || !unknown_before) {
-        ids.push_back(part.id);
-      }
-      unknown_before = unknown;
-    }
+    encode(normalized(text, nullptr), [&](int64_t id, size_t /*begin*/) { ids.push_back(id); });
     return ids;
+  }
+
+  PlacedTokens encode_placed(std::string_view text) const override {
+    PlacedTokens placed;
+    std::vector<size_t> origins;
+    encode(normalized(text, &origins), [&](int64_t id, size_t begin) {
+      placed.ids.push_back(id);
+      placed.begins.push_back(origins[begin]);
+    });
+    return placed;
   }
 
   std::vector<int64_t> encode_prompt(std::string_view text) const override {
@@ -109,6 +109,22 @@ class SentencePieceTokenizer final : public Tokenizer {
     return file_.pieces[id];
   }
 
+  /// Calls found(id, begin) for each token. `begin` is its first byte in `normalized`.
+  template <class Found>
+  void encode(const std::string& normalized, const Found& found) const {
+    bool unknown_before = false;  // consecutive unknown parts become one token
+    for (const SentencePieceModel::Part& part : model_.cut(normalized)) {
+      const bool unknown = part.id == model_.unknown_id();
+      auto begin = static_cast<size_t>(part.text.data() - normalized.data());
+      if (unknown && file_.byte_fallback) {
+        for (const char c : part.text) found(byte_id(c), begin++);
+      } else if (!unknown || !unknown_before) {
+        found(part.id, begin);
+      }
+      unknown_before = unknown;
+    }
+  }
+
   int32_t byte_id(char byte) const { return model_.id_of(byte_token(static_cast<unsigned char>(byte))); }
 
   /// Returns the replacement of the front of `text`, and how many bytes it replaces.
@@ -120,7 +136,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {first.length, text.substr(0, first.length)};
   }
 
-  std::string normalized(std::string_view text) const {
+  /// Returns the normalized text. If `origins` is not null, it gets the byte of `text` from which each byte was made.
+  std::string normalized(const std::string_view whole, std::vector<size_t>* origins) const {
+    std::string_view text = whole;
     const bool removes = file_.remove_extra_whitespaces;
     const std::string_view space = file_.escape_whitespaces ? kSpaceMark : " ";
     while (removes && !text.empty()) {
@@ -130,19 +148,25 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     if (text.empty()) return "";
     std::string out;
+    const auto made_from = [&](size_t at) {
+      if (origins != nullptr) origins->resize(out.size(), at);
+    };
     if (file_.add_dummy_prefix && !file_.spaces_behind) out += space;
+    made_from(whole.size() - text.size());
     bool after_space = removes;
     while (!text.empty()) {
       const Charsmap::Rule rule = first_rule(text);
       std::string_view value = rule.value;
       while (after_space && !value.empty() && value[0] == ' ') value.remove_prefix(1);
       for (const char c : value) c == ' ' ? out.append(space) : out.append(1, c);
+      made_from(whole.size() - text.size());
       if (!value.empty()) after_space = removes && value.back() == ' ';
       text.remove_prefix(rule.length);
     }
     while (removes && out.size() >= space.size() && std::string_view(out).substr(out.size() - space.size()) == space)
       out.resize(out.size() - space.size());
     if (file_.add_dummy_prefix && file_.spaces_behind) out += space;
+    made_from(whole.size());
     return out;
   }
 

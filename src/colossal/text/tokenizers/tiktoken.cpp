@@ -133,16 +133,20 @@ class TiktokenTokenizer final : public Tokenizer {
 
   std::vector<int64_t> encode(std::string_view text) const override {
     std::vector<int64_t> ids;
-    const CachePool::Lease cache = caches_.lease();
-    const auto word = [&](std::string_view word) {
-      if (cache->find(word, ids)) return;
-      const size_t before = ids.size();
-      bpe_.encode(word, ids);
-      cache->keep(word, ids.data() + before, ids.size() - before);
-    };
-    for (const AddedTokens::Piece& piece : in_text_.cut(text))
-      piece.id >= 0 ? ids.push_back(piece.id) : cut(piece.text, word);
+    encode(text, ids, [](std::string_view) {});
     return ids;
+  }
+
+  PlacedTokens encode_placed(std::string_view text) const override {
+    PlacedTokens placed;
+    encode(text, placed.ids, [&](std::string_view word) {  // the bytes of a word's tokens are the word
+      auto begin = static_cast<size_t>(word.data() - text.data());
+      for (size_t i = placed.begins.size(); i < placed.ids.size(); ++i) {
+        placed.begins.push_back(begin);
+        begin += bpe_.vocabulary().token(placed.ids[i]).size();
+      }
+    });
+    return placed;
   }
 
   std::vector<int64_t> encode_prompt(std::string_view text) const override {
@@ -187,6 +191,28 @@ class TiktokenTokenizer final : public Tokenizer {
       tokens.push_back({.content = content, .id = static_cast<int32_t>(id), .is_special = true});
     }
     return tokens;
+  }
+
+  /// Appends the ids of a text, and calls done(word) after those of each word or special token.
+  template <class Done>
+  void encode(std::string_view text, std::vector<int64_t>& ids, const Done& done) const {
+    const CachePool::Lease cache = caches_.lease();
+    const auto word = [&](std::string_view word) {
+      if (!cache->find(word, ids)) {
+        const size_t before = ids.size();
+        bpe_.encode(word, ids);
+        cache->keep(word, ids.data() + before, ids.size() - before);
+      }
+      done(word);
+    };
+    for (const AddedTokens::Piece& piece : in_text_.cut(text)) {
+      if (piece.id < 0) {
+        cut(piece.text, word);
+        continue;
+      }
+      ids.push_back(piece.id);
+      done(piece.text);
+    }
   }
 
   /// Text that the pattern does not match belongs to no word. As in tiktoken, it is dropped.

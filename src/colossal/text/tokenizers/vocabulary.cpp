@@ -1,9 +1,11 @@
 #include "colossal/text/tokenizers/vocabulary.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::text {
 
@@ -45,6 +47,11 @@ bool ByteTokens::append(std::string_view text, std::vector<int64_t>& out) const 
   return true;
 }
 
+int ByteTokens::byte_of(int64_t id) const {
+  const auto* found = std::find(std::begin(ids), std::end(ids), id);
+  return id < 0 || found == std::end(ids) ? -1 : static_cast<int>(found - ids);
+}
+
 int32_t PieceTrie::child(int32_t node, unsigned char byte) const {
   const std::vector<Edge>& edges = nodes_[node].edges;
   const auto found = std::lower_bound(edges.begin(), edges.end(), byte,
@@ -70,6 +77,22 @@ void PieceTrie::add(std::string_view key, int32_t value) {
     node = next;
   }
   nodes_[node].value = value;
+}
+
+std::vector<size_t> WordModel::places(std::string_view word, const int64_t* ids, size_t count) const {
+  std::vector<size_t> places;
+  size_t at = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string part = part_of_word(ids[i], i == 0, i + 1 == count);
+    size_t length = part.size();
+    if (length == 0 && at < word.size()) length = first_character(word.substr(at)).length;
+    // Known tokens have none of the characters before them that are dropped or belong to an unknown token.
+    const size_t found = part.empty() ? at : word.find(part, at);
+    if (found != std::string_view::npos) at = found;
+    places.push_back(std::min(at, word.size()));
+    at = std::min(at + length, word.size());
+  }
+  return places;
 }
 
 }  // namespace colossal::text

@@ -49,6 +49,8 @@ struct ByteTokens {
   explicit ByteTokens(const Vocabulary& vocabulary);
   /// Appends the ids of the bytes of `text`. Returns false, and appends no id, if a byte has no token.
   bool append(std::string_view text, std::vector<int64_t>& ids) const;
+  /// Returns the byte of a byte token; -1 = the id is not one.
+  int byte_of(int64_t id) const;
   int32_t ids[256];
 };
 
@@ -60,9 +62,15 @@ class WordModel {
   virtual ~WordModel() = default;
   /// Appends the ids of one word, which must not be empty.
   virtual void encode(std::string_view word, std::vector<int64_t>& ids) const = 0;
+  /// Returns the place in `word` at which each token begins. `ids` are those that encode() appends for it. Characters
+  /// that have no token, or share an unknown one, belong to no other token.
+  std::vector<size_t> places(std::string_view word, const int64_t* ids, size_t count) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
+  /// Returns the bytes that a token stands for at the beginning, within or at the end of a word; "" = an unknown
+  /// number.
+  virtual std::string part_of_word(int64_t id, bool is_first, bool is_last) const = 0;
   Vocabulary vocabulary_;
 };
 

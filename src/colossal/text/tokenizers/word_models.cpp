@@ -84,6 +84,12 @@ void Unigram::encode(std::string_view word, std::vector<int64_t>& ids) const {
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) append(*part, ids);
 }
 
+std::string Unigram::part_of_word(int64_t id, bool /*is_first*/, bool /*is_last*/) const {
+  if (id == options_.unknown) return "";
+  const int byte = options_.byte_fallback ? byte_tokens_.byte_of(id) : -1;
+  return byte >= 0 ? std::string(1, static_cast<char>(byte)) : vocabulary_.token(id);
+}
+
 WordPiece::WordPiece(Vocabulary vocabulary, Options options)
     : WordModel(std::move(vocabulary)), options_(std::move(options)) {}
 
@@ -110,12 +116,22 @@ void WordPiece::encode(std::string_view word, std::vector<int64_t>& ids) const {
   }
 }
 
+std::string WordPiece::part_of_word(int64_t id, bool is_first, bool /*is_last*/) const {
+  const std::string& token = vocabulary_.token(id);
+  if (token == options_.unknown) return "";  // for the whole word
+  return !is_first && token.starts_with(options_.prefix) ? token.substr(options_.prefix.size()) : token;
+}
+
 WordLevel::WordLevel(Vocabulary vocabulary, std::string unknown)
     : WordModel(std::move(vocabulary)), unknown_(std::move(unknown)) {}
 
 void WordLevel::encode(std::string_view word, std::vector<int64_t>& ids) const {
   const int32_t id = vocabulary_.id_of(word);
   ids.push_back(id >= 0 ? id : unknown_id(vocabulary_, unknown_));
+}
+
+std::string WordLevel::part_of_word(int64_t id, bool /*is_first*/, bool /*is_last*/) const {
+  return vocabulary_.token(id);  // begins where the word begins, whatever it is
 }
 
 }  // namespace colossal::text

@@ -27,6 +27,7 @@ class Unigram final : public WordModel {
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
+  std::string part_of_word(int64_t id, bool is_first, bool is_last) const override;
   void append(std::string_view part, std::vector<int64_t>& ids) const;
   std::vector<double> scores_;
   Options options_;
@@ -53,6 +54,7 @@ class WordPiece final : public WordModel {
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
+  std::string part_of_word(int64_t id, bool is_first, bool is_last) const override;
   Options options_;
 };
 
@@ -64,6 +66,7 @@ class WordLevel final : public WordModel {
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
+  std::string part_of_word(int64_t id, bool is_first, bool is_last) const override;
   std::string unknown_;
 };
 

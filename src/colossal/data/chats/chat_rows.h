@@ -1,0 +1,111 @@
+// Labelled texts as rows of batches. A row holds one or more texts, each a document of its own, and padding after them.
+//
+//   const ChatSample sample = fitted(encoder.encode(line), line, {.sequence = 1024});
+//   tensor::Batch batch = make_chat_batch(8, 1024, ChatSamples::Answers);
+//   fill_chat_row({&sample.texts[0]}, padding_id, batch, 0);
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/data/chats/chat_encoder.h"
+#include "colossal/data/chats/chat_line.h"
+#include "colossal/data/streams/record_source.h"
+#include "colossal/tensor/batch.h"
+
+namespace colossal::data {
+
+/// The records that a method of training reads.
+enum class ChatSamples {
+  Answers,  ///< chats, completions and plain texts: one text each
+  Pairs,    ///< a chosen and a rejected text each
+  Rated,    ///< texts that are desirable or not
+};
+
+/// The treatment of a text that is longer than `sequence`.
+enum class TooLong {
+  Cut,     ///< its end is lost
+  Drop,    ///< its sample is lost
+  Refuse,  ///< an error
+};
+
+/// Returns the value of `name`: "cut", "drop" or "refuse". `option` names the key in messages. Errors ("data"): another
+/// name.
+TooLong too_long_of(const std::string& name, const char* option);
+
+/// The rules for samples.
+struct ChatRules {
+  ChatSamples samples = ChatSamples::Answers;
+  int64_t sequence = 0;  ///< most tokens of a text
+  TooLong too_long = TooLong::Cut;
+};
+
+/// A text in a compact form.
+struct ChatText {
+  std::vector<int32_t> ids;
+  std::vector<bool> counts;  ///< true for tokens that count in the loss
+  int64_t size() const { return static_cast<int64_t>(ids.size()); }
+};
+
+/// The texts of a record, which fit the rules.
+struct ChatSample {
+  /// What was lost of the record. A sample that was dropped has no texts.
+  enum class Loss { None, Cut, TooLong, NoLabels };
+  std::vector<ChatText> texts{};
+  double margin = 0;
+  bool is_desirable = true;
+  Loss loss = Loss::None;
+  int64_t tokens = 0;  ///< tokens of its longest text before it was cut
+
+  int64_t size() const;  ///< tokens of all texts
+};
+
+/// Returns the sample of a record. A sample without a token that counts is dropped.
+/// Errors ("data"), beginning with the record's place: a record of another kind; a text that is too long
+/// (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt leaves no room
+/// for the answer.
+ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules& rules);
+
+/// Returns the sample of a record of a stream. Errors ("data"): the same as parse_ordered_json_line(), chat_line_of(),
+/// ChatEncoder::encode() and fitted().
+ChatSample chat_sample_of(const Record& record, const ChatEncoder& encoder, const ChatRules& rules);
+
+/// Returns rows of at most `sequence` tokens: the indices of their samples, by best_fit().
+std::vector<std::vector<size_t>> pack_samples(const std::vector<ChatSample>& samples, int64_t sequence);
+
+/// Returns the first texts of the samples of a row of pack_samples(). They are valid as long as `samples`.
+std::vector<const ChatText*> texts_of_row(const std::vector<ChatSample>& samples, const std::vector<size_t>& row);
+
+/// Gives each sample of a batch its mismatched text, of at most `sequence` tokens: its prompt with the answer of the
+/// sample before it, and for the first sample that of the last. It is KTO's estimate of the divergence (2402.01306).
+void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence);
+
+/// Returns a batch of rows of `length` tokens, all zeros. Its fields are those of text_batch() and
+///   lengths [B, 1]    int64, tokens of the row that are not padding
+///   margins [B, 1]    float, of ChatSamples::Pairs: the margin that the record asks for, or 0
+///   desirable [B, 1]  int64, of ChatSamples::Rated: 1 or 0
+tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples);
+
+/// Fills row `row` with texts, which fit it together, and sets its length. labels[t] is token t + 1 if it counts, else
+/// kIgnored, and kIgnored for the last token of a text. Positions and documents begin anew with each text. The padding
+/// is the last document; its ids are `padding_id`.
+void fill_chat_row(const std::vector<const ChatText*>& texts, int64_t padding_id, const tensor::Batch& batch,
+                   int64_t row);
+
+/// Fills row `row` with the texts of a sample, and with its margin and its label.
+void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row);
+
+/// Numbers of samples that were lost, with notices of the first, tenth, hundredth ... of each kind.
+class ChatLosses {
+ public:
+  /// Counts what was lost of a sample of the record at `place`.
+  void add(const ChatSample& sample, const std::string& place, const ChatRules& rules);
+  /// Returns the notices since the last call, one line each.
+  std::vector<std::string> take_notices();
+  int64_t cut = 0, dropped = 0, unlabelled = 0;  ///< cut; dropped as too long; dropped because no token counts
+
+ private:
+  std::vector<std::string> notices_;
+};
+
+}  // namespace colossal::data
