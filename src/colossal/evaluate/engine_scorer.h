@@ -14,9 +14,7 @@
 
 namespace colossal::evaluate {
 
-/// Adds requests to an engine of its own in waves, as many as half of its cache holds, and steps it until they have
-/// ended. In a wave the first pair of each context comes before the others of that context, which then find its cached
-/// blocks.
+/// Scores with infer::answer_scores() and answers with requests of an engine of its own.
 ///
 /// Numerics:      those of Engine. With packed weights and our attention kernel a score has bitwise the same value
 ///                beside any other requests.
@@ -34,11 +32,7 @@ class EngineScorer final : public Scorer {
   std::string dtype() const override { return dtype_; }
 
  private:
-  void add(const Pair& pair, Score& score);
-  void run();
-
   infer::Engine engine_;
-  int64_t cache_tokens_;
   const text::Tokenizer& tokenizer_;
   std::vector<int64_t> end_ids_;
   std::string dtype_;
