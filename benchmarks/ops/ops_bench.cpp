@@ -21,6 +21,7 @@
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/random.h"
@@ -188,6 +189,11 @@ void loss_row() {
       [&](const Tensors& t) { return at::cross_entropy_loss(at::linear(t[0], t[1]), labels); },
       [&](const Tensors& t) { return ops::linear_cross_entropy(t[0], t[1], labels) / kTokens; },
       {at::randn({kTokens, kHidden}), at::randn({kWords, kHidden}) * 0.02}, 6.0 * kTokens * kHidden * kWords);
+  compare(
+      "log-probabilities of labels, 50257 words",
+      [&](const Tensors& t) { return ops::token_scores(at::linear(t[0], t[1]), labels).log_probabilities.mean(); },
+      [&](const Tensors& t) { return ops::linear_token_scores(t[0], t[1], {}, labels).log_probabilities.mean(); },
+      {at::randn({kTokens, kHidden}), at::randn({kWords, kHidden}) * 0.02}, 8.0 * kTokens * kHidden * kWords);
 }
 
 void flat_rows() {

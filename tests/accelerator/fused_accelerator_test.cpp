@@ -10,6 +10,7 @@
 #include "colossal/ops/activation.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/device/tables.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/random.h"
@@ -227,6 +228,23 @@ TEST_F(FusedOnAccelerator, HeadsOfOddVocabulariesEqualTheReference) {
         }),
         [&](const Tensors& t) { return Tensors{cross_entropy(t[0].matmul(t[1].t()), labels)}; },
         {normal({5, 6}, 1), normal({37, 6}, 2)}, type, 37 + 6 + 5, 3);
+}
+
+TEST_F(FusedOnAccelerator, ScoresEqualTheirReference) {
+  const at::Tensor labels = at::tensor(std::vector<int64_t>{3, 0, 36, kIgnoredLabel, 7}, at::kLong);
+  const ScoreOptions options{.temperature = 0.8, .entropy = true};
+  for (const int64_t part : {0, 10})  // all words at once, or parts, the last one with padding alone
+    expect_equal_operators(
+        on_accelerator([&](const Tensors& t) {
+          const TokenScores s = linear_token_scores(t[0], t[1], {}, labels.to(t[0].device()), options, 0,
+                                                    {.range = {0, 37}, .slice = 2, .words = part});
+          return Tensors{s.log_probabilities, s.entropies};
+        }),
+        [&](const Tensors& t) {
+          const TokenScores s = token_scores(t[0].matmul(t[1].narrow(0, 0, 37).t()), labels, options);
+          return Tensors{s.log_probabilities, s.entropies};
+        },
+        {normal({5, 6}, 1), normal({43, 6}, 2)}, at::kFloat, 64 * 37);
 }
 
 TEST_F(FusedOnAccelerator, UsesLargerSlicesForHeads) {

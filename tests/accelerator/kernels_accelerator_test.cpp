@@ -12,6 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/rotary.h"
 #include "colossal/ops/soft_cap.h"
@@ -327,6 +328,38 @@ TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
         };
         expect_equal_operators(on_accelerator(capped), capped_reference,
                                {normal({6, 5}, 1), normal({words + padding, 5}, 2)}, type, words + 6 + 6, 3);
+      }
+}
+
+/// Log-probabilities and entropies of labels at a temperature, and the same from whole logits.
+Operator scores_of(const at::Tensor& labels, const SharedProjection& shared) {
+  return [=](const Tensors& t) {
+    const TokenScores s = linear_token_scores(t[0], t[1], {}, labels.to(t[0].device()),
+                                              {.temperature = 0.8, .entropy = true}, 2.5, shared);
+    return Tensors{s.log_probabilities, s.entropies};
+  };
+}
+Operator scores_of_whole_logits(const at::Tensor& labels, int64_t words) {
+  return [=](const Tensors& t) {
+    const at::Tensor logits = soft_capped(t[0].matmul(t[1].narrow(0, 0, words).t()), 2.5);
+    const TokenScores s = token_scores(logits, labels, {.temperature = 0.8, .entropy = true});
+    return Tensors{s.log_probabilities, s.entropies};
+  };
+}
+
+TEST_F(KernelsOnAccelerator, ScoresEqualTheirReference) {
+  const int64_t words = 37;
+  const at::Tensor labels = at::tensor(std::vector<int64_t>{3, 0, 36, kIgnoredLabel, 7, 11}, at::kLong);
+  OneRank reduction;
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (RankReduction* over_ranks : {static_cast<RankReduction*>(nullptr), static_cast<RankReduction*>(&reduction)})
+      for (const int64_t part : {0, 10}) {  // all words at once, or parts, the last one with padding alone
+        kernels.launches();
+        expect_equal_operators(on_accelerator(scores_of(
+                                   labels, {.range = {0, words}, .reduction = over_ranks, .slice = 4, .words = part})),
+                               scores_of_whole_logits(labels, words), {normal({6, 5}, 1), normal({words + 6, 5}, 2)},
+                               type, 64 * words, type == at::kBFloat16 ? 20 : 0);
+        EXPECT_GT(kernels.launches().value_or(1), 0);
       }
 }
 

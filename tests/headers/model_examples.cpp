@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,6 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
-#include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/norm.h"
@@ -31,6 +31,8 @@
 #include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
+#include "colossal/ops/linear_token_scores.h"
+#include "colossal/ops/token_scores.h"
 #include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/parallel/tensor/layout.h"
@@ -139,14 +141,20 @@ TEST(HeaderExamples, LowRank) {
   EXPECT_TRUE(parameters.at("blocks.0.mlp.up.adapter_a").treatment.trains);
 }
 
-TEST(HeaderExamples, LogProbabilities) {
-  const at::Tensor hidden = at::ones({3, 4}), weight = at::eye(5, 4),
-                   labels = at::tensor({0, 4, 1}, at::kLong).view({1, 3});
-  const nn::VocabularyPart words{
-      .logits = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); }};
-  const at::Tensor values = nn::log_probabilities(hidden, weight, {}, labels, 256, words);
-  const at::Tensor all = at::log_softmax(at::matmul(hidden, weight.t()), -1);  // [3, 5]
-  EXPECT_TRUE(at::allclose(values, all.gather(1, labels.t()).t()));
+TEST(HeaderExamples, TokenScores) {
+  const at::Tensor logits = at::zeros({3, 5}), labels = at::tensor({0, 4, 1}, at::kLong), advantages = at::ones({3});
+  const ops::TokenScores scores = ops::token_scores(logits, labels, {.temperature = 0.7, .entropy = true});
+  const at::Tensor loss = -(advantages * scores.log_probabilities + 0.01 * scores.entropies).mean();
+  EXPECT_NEAR(loss.item<float>(), 0.99 * std::log(5), 1e-6);
+}
+
+TEST(HeaderExamples, LinearTokenScores) {
+  const at::Tensor hidden = at::ones({3, 4}), weight = at::eye(5, 4), labels = at::tensor({0, 4, -100}, at::kLong);
+  const at::Tensor advantages = at::ones({3});
+  const ops::TokenScores scores = ops::linear_token_scores(hidden, weight, {}, labels, {.entropy = true});
+  const at::Tensor loss = -(advantages * scores.log_probabilities).sum() - 0.01 * scores.entropies.sum();
+  const at::Tensor all = at::log_softmax(at::matmul(hidden, weight.t()), -1)[0];
+  EXPECT_TRUE(at::allclose(loss, -(all[0] + all[4]) + 0.02 * (all.exp() * all).sum()));
 }
 
 at::Tensor tokens_of_each_expert(const at::Tensor&) { return at::tensor({1.0, 5.0}); }

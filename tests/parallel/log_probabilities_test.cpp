@@ -1,13 +1,12 @@
-// Log-probabilities of tokens in every mode agree with the loss, also in their gradients, and use one slice of logits
-// at a time.
-#include "colossal/nn/log_probabilities.h"
-
+// Log-probabilities and entropies of tokens in every mode agree with the loss and with one process, also in their
+// gradients, use one slice of logits at a time, and leave out rows without a label.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "colossal/base/seed.h"
@@ -15,9 +14,10 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/linear.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/token_scores.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/activations.h"
@@ -74,15 +74,31 @@ at::Tensor of_rows(const at::Tensor& log_probabilities) {
   return (log_probabilities * weights).sum(1).square().sum();
 }
 
+/// The options of the scores in `weighted`.
+constexpr ops::ScoreOptions kOptions{.temperature = 0.7, .entropy = true};
+
 at::Tensor weighted(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
                     const nn::ForwardContext& step) {
-  return of_rows(head.log_probabilities(hidden, labels, step));
+  const ops::TokenScores scores = head.scores(hidden, labels, step, kOptions);
+  return of_rows(scores.log_probabilities) + of_rows(scores.entropies * 2);
 }
 
 /// Returns the same value on one process, computed by LibTorch's operators from whole logits.
 at::Tensor weighted_by_formula(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
                                const nn::ForwardContext& step) {
-  return of_rows(ops::log_probabilities(head.logits(hidden, step), labels));
+  const ops::TokenScores scores = ops::token_scores(head.logits(hidden, step), labels, kOptions);
+  return of_rows(scores.log_probabilities) + of_rows(scores.entropies * 2);
+}
+
+/// Returns an entropy alone, whose log-probability receives no gradient.
+at::Tensor entropy(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                   const nn::ForwardContext& step) {
+  return of_rows(head.scores(hidden, labels, step, {.entropy = true}).entropies);
+}
+
+at::Tensor entropy_by_formula(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                              const nn::ForwardContext& step) {
+  return of_rows(ops::token_scores(head.logits(hidden, step), labels, {.entropy = true}).entropies);
 }
 
 struct Results {
@@ -93,8 +109,9 @@ struct Results {
 /// The head after the embedding: a tied one, which shares its weight, or a classifier of each row's first token.
 enum class Head { Tied, Classifier };
 
+/// `unknown`: if defined, not 0 at the elements of this rank's hidden state that become NaN.
 Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor& labels,
-                 const nn::ForwardContext& step, const LossOf& loss) {
+                 const nn::ForwardContext& step, const LossOf& loss, const at::Tensor& unknown = {}) {
   nn::Parameters& parameters = make.parameters();
   const auto embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
   const bool classifies = kind == Head::Classifier;
@@ -109,7 +126,8 @@ Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
   const at::Tensor ids = labels.masked_fill(labels.lt(0), 3).add(1).remainder(kVocabulary);
-  const at::Tensor hidden = embedding->forward(ids, step) / 6;
+  at::Tensor hidden = embedding->forward(ids, step) / 6;
+  if (unknown.defined()) hidden = hidden.masked_fill(unknown.ne(0), std::numeric_limits<double>::quiet_NaN());
   hidden.retain_grad();
   reducer.begin(true);
   Results r;
@@ -139,10 +157,12 @@ struct Case {
   parallel::SequenceConfig sequence{};
   int64_t tokens = 6;
   Head head = Head::Tied;
+  bool poisons = false;  ///< whether hidden states of rows without a label are NaN
+  at::Tensor labels{};   ///< undefined: labels_of()
 };
 
 void check(const Case& c, const LossOf& reference, const LossOf& loss, bool collectives_off = false) {
-  const at::Tensor labels = labels_of(parallel::batch_parts(c.tensor) * 2, c.tokens);
+  const at::Tensor labels = c.labels.defined() ? c.labels : labels_of(parallel::batch_parts(c.tensor) * 2, c.tokens);
   const Results want = of_one_process(labels, reference, c.head);
   std::vector<comm::Mesh::Axis> axes = parallel::sequence_axes(c.sequence);
   for (const comm::Mesh::Axis& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
@@ -154,7 +174,12 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
         const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
         parallel::TensorLayers make(parameters, layout);
         const nn::ForwardContext step = layout.with_cut({}, c.tokens);
-        const Results got = run_head(make, mesh, c.head, labels, step, loss);
+        at::Tensor unknown;
+        if (c.poisons)
+          unknown = parallel::part_of(layout, layout.outside,
+                                      labels.lt(0).to(at::kDouble).unsqueeze(-1).expand({-1, -1, kHidden}).contiguous(),
+                                      step);
+        const Results got = run_head(make, mesh, c.head, labels, step, loss, unknown);
         expect_same(got.loss, want.loss, "loss");
         expect_same(got.hidden_gradient, parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
                     "gradient of the hidden state", want.hidden_gradient);
@@ -168,6 +193,7 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
 void check(const Case& c) {
   EXPECT_NO_THROW(check(c, fused, plain));
   EXPECT_NO_THROW(check(c, weighted_by_formula, weighted));
+  EXPECT_NO_THROW(check(c, entropy_by_formula, entropy));
   EXPECT_THROW(check(c, fused, plain, true), ParityError);
 }
 
@@ -178,6 +204,30 @@ TEST_P(LogProbabilityModes, AddsUpToTheLossForClasses) { check(Case{.tensor = Ge
 
 INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
+
+/// Labels of long prompts: row 0 has none, the others only after two thirds of the tokens; or none at all.
+at::Tensor labels_of_answers(int64_t batch, int64_t tokens, bool any) {
+  const at::Tensor labels = labels_of(batch, tokens);
+  labels.narrow(1, 0, any ? tokens * 2 / 3 : tokens).fill_(ops::kIgnoredLabel);
+  labels[0].fill_(ops::kIgnoredLabel);
+  return labels;
+}
+
+void check_left_out(Case c) {
+  const int64_t batch = parallel::batch_parts(c.tensor) * 2;
+  c.poisons = c.tensor.mode != "3d";  // which multiplies all rows
+  for (const at::Tensor& labels : {labels_of(batch, c.tokens), labels_of_answers(batch, c.tokens, true),
+                                   labels_of_answers(batch, c.tokens, false)}) {
+    c.labels = labels;
+    EXPECT_NO_THROW(check(c, weighted_by_formula, weighted));
+  }
+}
+
+TEST_P(LogProbabilityModes, LeavesOutRowsWithoutALabel) { check_left_out({.tensor = GetParam()}); }
+
+TEST(LogProbabilities, LeavesOutRowsOfSplitSequences) {
+  for (const parallel::SequenceConfig& sequence : sequence_modes()) check_left_out({.sequence = sequence});
+}
 
 // 7 tokens, so that ranks have unequal numbers.
 TEST(LogProbabilities, EqualsOneProcessForSplitSequences) {
@@ -214,25 +264,6 @@ TEST(LogProbabilities, ReturnsZeroForAnIgnoredLabel) {
     EXPECT_TRUE(at::equal(found.ge(0), labels.eq(ops::kIgnoredLabel))) << found;
     EXPECT_EQ(found[2].item<float>(), 0);
   }
-}
-
-TEST(LogProbabilities, DependsOnNoSlices) {
-  const at::Tensor labels = labels_of(1, 12), x = values({12, kHidden}, "x").requires_grad_(),
-                   weight = values({kVocabulary, kHidden}, "w").requires_grad_();
-  const nn::VocabularyPart words{
-      .logits = [](const at::Tensor& t, const at::Tensor& w, const at::Tensor& b) { return nn::linear(t, w, b); }};
-  of_rows(ops::log_probabilities(x.matmul(weight.t()).unsqueeze(0), labels)).backward();
-  const at::Tensor dx = x.grad().clone(), dweight = weight.grad().clone();
-  for (const int64_t slice : {1, 5, 12, 100}) {
-    x.mutable_grad().reset(), weight.mutable_grad().reset();
-    of_rows(nn::log_probabilities(x, weight, {}, labels, slice, words)).backward();
-    EXPECT_NO_THROW(expect_same(x.grad(), dx, concat("tokens, slice ", slice)));
-    EXPECT_NO_THROW(expect_same(weight.grad(), dweight, concat("weight, slice ", slice)));
-  }
-  // A weight whose input has no gradient must get its gradient, too.
-  weight.mutable_grad().reset();
-  of_rows(nn::log_probabilities(x.detach(), weight, {}, labels, 5, words)).backward();
-  EXPECT_NO_THROW(expect_same(weight.grad(), dweight, "weight of tokens without gradient"));
 }
 
 /// Records the number of elements of the largest tensor that an operator of this thread returns during its lifetime.
@@ -318,7 +349,7 @@ TEST(LogProbabilities, NeverMakesAllLogitsAtOnce) {
     SCOPED_TRACE(concat(name_of(config), ", data ", data));
     const Large found = largest_of(config, data);
     EXPECT_LT(found.in_log_probabilities, found.logits);
-    EXPECT_GE(found.in_log_probabilities, int64_t{1} << 22) << "no logits were seen";
+    EXPECT_GT(found.in_log_probabilities, Large::kWords * Large::kWidth) << "no logits were seen";
     EXPECT_GE(found.in_whole_logits, found.logits) << "whole logits were not seen";
   }
 }

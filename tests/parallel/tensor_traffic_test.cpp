@@ -211,33 +211,37 @@ TEST_P(ModeTraffic, EqualsTheFormulaForTheLoss) {
 
 // Backward makes the products of a slice again and adds its backward products, as many as the loss sends in forward.
 // Results of ranks that have other rows are gathered.
-TEST_P(ModeTraffic, EqualsTheFormulaForLogProbabilities) {
-  on_ranks([&](Rank& rank, const Grid& g) {
-    const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
-    const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
-    const Sent sent = rank.run([&] { return head->log_probabilities(rank.hidden(kIn), labels, {}); });
-    const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,
-                 weight = kVocabulary * kIn, logits = tokens * kVocabulary;
-    const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
-    Sent want;
-    if (GetParam().sequence) {
-      const double unit = (g.p - 1) / g.p, sums = all_reduced(g.p, 3 * tokens);
-      want = {unit * hidden + sums, unit * hidden * (GetParam().keep_gathered ? 2 : 3) + sums};
-    } else if (GetParam().mode == "1d") {
-      const double sums = all_reduced(g.p, 3 * tokens);
-      want = {sums, sums + all_reduced(g.p, hidden)};
-    } else if (GetParam().mode == "3d") {
-      const double n = g.l * g.l, unit = (g.l - 1) / (g.l * n), again = GetParam().keep_gathered ? 0 : hidden + weight,
-                   sums = all_reduced(g.l, 3 * tokens / n), once = hidden + weight + logits;
-      want = {unit * once + sums + (n - 1) / n * tokens, unit * (2 * once + again) + sums};
-    } else {
-      const double n = g.q * g.d, once = (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight),
-                   sums = all_reduced(g.q, 3 * tokens / n);
-      want = {once + sums + (n - 1) / n * tokens, 3 * once + sums + all_reduced(g.d, weight / (g.q * g.q))};
-    }
-    EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
-    EXPECT_NEAR(sent.backward, want.backward, 1e-9 * want.backward);
-  });
+TEST_P(ModeTraffic, EqualsTheFormulaForScores) {
+  for (const bool entropy : {false, true})
+    on_ranks([&](Rank& rank, const Grid& g) {
+      const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
+      const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
+      const Sent sent = rank.run([&] {
+        const ops::TokenScores scores = head->scores(rank.hidden(kIn), labels, {}, {.entropy = entropy});
+        return entropy ? scores.log_probabilities + scores.entropies : scores.log_probabilities;
+      });
+      const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,
+                   weight = kVocabulary * kIn, logits = tokens * kVocabulary, results = entropy ? 2 : 1;
+      const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
+      const auto sums = [&](double n, double rows) { return all_reduced(n, (2 + results) * rows); };
+      Sent want;
+      if (GetParam().sequence) {
+        const double unit = (g.p - 1) / g.p;
+        want = {unit * hidden + sums(g.p, tokens), unit * hidden * (GetParam().keep_gathered ? 2 : 3)};
+      } else if (GetParam().mode == "1d") {
+        want = {sums(g.p, tokens), all_reduced(g.p, hidden)};
+      } else if (GetParam().mode == "3d") {
+        const double n = g.l * g.l, unit = (g.l - 1) / (g.l * n),
+                     again = GetParam().keep_gathered ? 0 : hidden + weight, once = hidden + weight + logits;
+        want = {unit * once + sums(g.l, tokens / n) + (n - 1) / n * tokens * results, unit * (2 * once + again)};
+      } else {
+        const double n = g.q * g.d, once = (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight);
+        want = {once + sums(g.q, tokens / n) + (n - 1) / n * tokens * results,
+                3 * once + all_reduced(g.d, weight / (g.q * g.q))};
+      }
+      EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
+      EXPECT_NEAR(sent.backward, want.backward, 1e-9 * want.backward);
+    });
 }
 
 // Sums over the ranks that split features, then the tokens of all ranks; weight and bias as in a norm.

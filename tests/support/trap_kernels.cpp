@@ -64,6 +64,15 @@ SoftmaxRows<T> reachable(SoftmaxRows<T> rows) {
   for (T** numbers : {&rows.largest, &rows.sums, &rows.targets}) *numbers = reachable(*numbers);
   return rows;
 }
+template <class T>
+ScoreRows<T> reachable(ScoreRows<T> rows) {
+  rows.logits = reachable(rows.logits);
+  rows.labels = reachable(rows.labels);
+  for (T** numbers : {&rows.largest, &rows.sums, &rows.targets, &rows.moments}) *numbers = reachable(*numbers);
+  for (const T** numbers : {&rows.log_sums, &rows.entropies, &rows.of_value, &rows.of_entropy})
+    *numbers = reachable(*numbers);
+  return rows;
+}
 inline CodedNumbers reachable(CodedNumbers coded) {
   coded.table.values = reachable(coded.table.values);
   coded.table.runs = reachable(coded.table.runs);

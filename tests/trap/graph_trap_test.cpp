@@ -12,6 +12,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/ops/activation.h"
+#include "colossal/ops/counted_rows.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/train/engine.h"
@@ -71,6 +73,25 @@ TEST(GraphOnTrap, RecordsBackwardAndOurKernels) {
     x.grad().zero_();
     graph->replay();
     EXPECT_TRUE(at::equal(test::peek(x.grad()), want)) << factor;
+  }
+}
+
+// All rows are kept, because a replay may have other labels, and reading them would wait.
+TEST(GraphOnTrap, RecordsScoresOfAllRows) {
+  const test::TrapGraphs graphs;
+  const at::Tensor hidden = at::ones({4, 3}, on_trap()), weight = at::ones({5, 3}, on_trap()),
+                   labels = at::full({4}, ops::kIgnoredLabel, on_trap().dtype(at::kLong));
+  EXPECT_TRUE(ops::CountedRows(labels).chooses());
+  at::Tensor sum;
+  const auto graph = tensor::capture(test::trap_device(), [&] {
+    EXPECT_TRUE(tensor::is_capturing());
+    sum = ops::linear_token_scores(hidden, weight, {}, labels).log_probabilities.sum();
+  });
+  EXPECT_FALSE(tensor::is_capturing());
+  for (const int64_t counted : {0, 3}) {
+    labels.narrow(0, 0, counted).fill_(1);
+    graph->replay();
+    EXPECT_NEAR(number(sum), static_cast<double>(counted) * -std::log(5.0), 1e-14);
   }
 }
 

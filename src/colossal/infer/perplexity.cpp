@@ -10,11 +10,11 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/ops/projection.h"
 
 namespace colossal::infer {
 namespace {
-
-constexpr int64_t kLogitsAtOnce = 256;  // tokens
 
 /// Tokens [begin, end) of a text. The predictions of tokens [counted, end) count.
 struct Window {
@@ -33,19 +33,12 @@ std::vector<Window> windows_of(int64_t tokens, int64_t window, int64_t stride) {
   return windows;
 }
 
-/// Returns the negative log-likelihood summed over tokens [from, end) of the first row of `hidden`, the input of the
-/// head.
-at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn::ForwardContext& step, int64_t from,
-                  const at::Tensor& next) {
-  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(hidden.device()));
-  for (int64_t at = from; at < hidden.size(1); at += kLogitsAtOnce) {
-    const int64_t size = std::min(kLogitsAtOnce, hidden.size(1) - at);
-    at::Tensor logits = model.head->logits(hidden.narrow(1, at, size), step)[0];
-    logits = logits.to(at::promote_types(logits.scalar_type(), at::kFloat));
-    const at::Tensor found = logits.gather(1, next.narrow(0, at, size).unsqueeze(1)).squeeze(1);
-    sum += (logits.logsumexp(1) - found).sum(at::kDouble);
-  }
-  return sum;
+/// Returns the labels of a window for each of `rows` rows: the token after each, where it counts in the first row. All
+/// other rows are copies that count nothing.
+at::Tensor labels_of(const at::Tensor& ids, const Window& w, int64_t rows) {
+  const at::Tensor labels = at::full({rows, w.end - w.begin}, ops::kIgnoredLabel, ids.options());
+  labels[0].slice(0, w.counted - w.begin).copy_(ids.slice(0, w.counted + 1, w.end + 1));
+  return labels;
 }
 
 void check_texts(const models::ModelShape& shape, const std::vector<std::vector<int64_t>>& texts, int64_t window,
@@ -89,11 +82,11 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
     for (const Window& w : windows_of(ids.numel(), window, stride)) {
       const nn::ForwardContext step = nn::step_of(nn::token_batch(
           ids.slice(0, w.begin, w.end).repeat({rows, 1}), at::arange(w.end - w.begin, on_device).repeat({rows, 1})));
-      const at::Tensor next = ids.slice(0, w.begin + 1, w.end + 1);
+      const at::Tensor labels = labels_of(ids, w, rows);
       const at::Tensor sum = distributed.everywhere(
           step,
           [&](int, const models::States& end, const nn::ForwardContext& s) {
-            return sum_of(model, end[0], s, w.counted - w.begin, next);
+            return model.head->log_probabilities(end[0], labels, s).sum(at::kDouble).neg();
           },
           at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(on_device.device())));
       result.sum += sum.item<double>();

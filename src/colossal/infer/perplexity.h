@@ -30,10 +30,11 @@ struct Likelihood {
 /// first window that predicts it. With a stride of half a window, each counted token after the first window has at
 /// least half a window of context. This takes twice the time.
 ///
-/// Numerics:      logits in the dtype of the model, their logarithms in at least fp32, sums in fp64.
-/// Memory:        logits of 256 tokens at a time.
-/// Communication: one forward pass per window, the head's logits, and in a pipeline the sum of each window. All ranks
-///                of a layout must call it with equal texts.
+/// Numerics:      those of nn::LossHead::log_probabilities, i.e. logarithms in at least fp32; sums in fp64.
+/// Memory:        a slice of logits at a time.
+/// Cost:          the head multiplies only tokens whose predictions count.
+/// Communication: one forward pass per window, nn::LossHead::log_probabilities, and in a pipeline the sum of each
+///                window. All ranks of a layout must call it with equal texts.
 /// Errors ("perplexity"): a model that does not predict the next token; a window longer than its positions, a stride
 ///                        longer than the window; ids outside the vocabulary; no text with at least two tokens. They
 ///                        are raised before any communication. Errors of the model's forward passes.

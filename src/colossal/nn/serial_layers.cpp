@@ -17,7 +17,6 @@
 #include "colossal/nn/latent_heads.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
-#include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
@@ -25,6 +24,7 @@
 #include "colossal/nn/token_runs.h"
 #include "colossal/nn/vector.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/soft_cap.h"
 
@@ -204,14 +204,12 @@ struct SerialLossHead : LossHead {
     }
     return count;
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
-    const at::Tensor tokens = hidden.flatten(0, -2);
-    const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
-    const VocabularyPart words{
-        .logits = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); },
-        .soft_cap = soft_cap};
-    return nn::log_probabilities(tokens, weight.value, bias_value(), labels.reshape({1, -1}), slice, words)
-        .view(labels.sizes());
+  ops::TokenScores scores(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&,
+                          const ops::ScoreOptions& options) override {
+    const ops::TokenScores found = ops::linear_token_scores(hidden.flatten(0, -2), weight.value, bias_value(),
+                                                            labels.reshape({-1}), options, soft_cap);
+    return {found.log_probabilities.view(labels.sizes()),
+            options.entropy ? found.entropies.view(labels.sizes()) : at::Tensor()};
   }
   at::Tensor logits(const at::Tensor& hidden, const ForwardContext&) override {
     return ops::soft_capped(nn::linear(hidden, weight.value, bias_value()), soft_cap);
@@ -231,8 +229,9 @@ struct SerialClassifier : LossHead {
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     return linear.forward(hidden).argmax(-1).eq(labels).sum();
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
-    return ops::log_probabilities(linear.forward(hidden), labels);
+  ops::TokenScores scores(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&,
+                          const ops::ScoreOptions& options) override {
+    return ops::token_scores(linear.forward(hidden), labels, options);
   }
   at::Tensor logits(const at::Tensor& hidden, const ForwardContext&) override { return linear.forward(hidden); }
   SerialLinear linear;

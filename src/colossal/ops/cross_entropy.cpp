@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/counted_rows.h"
 #include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
@@ -24,10 +25,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Bytes of a slice's logits in fp32. Accelerators get larger slices, because they have the memory, and because their
-// products of few tokens are limited by reading the weight.
-constexpr int64_t kSliceBytes = int64_t{64} << 20, kAcceleratorSliceBytes = int64_t{512} << 20;
-
 struct Problem {
   at::Tensor hidden, weight, bias, labels;
   VocabularyRange range;
@@ -41,25 +38,6 @@ struct Problem {
 struct Result {
   at::Tensor loss, hidden_gradient, weight_gradient, bias_gradient;
 };
-
-void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range,
-           bool whole, bool local) {
-  require(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
-              hidden.scalar_type() == weight.scalar_type(),
-          "cross_entropy", "hidden must be [T,H] and weight [rows,H] of one dtype: got ", hidden.sizes(), " and ",
-          weight.sizes());
-  require((labels.dim() == 1 || (labels.dim() == 2 && !local)) && labels.size(-1) == hidden.size(0) &&
-              labels.scalar_type() == at::kLong,
-          "cross_entropy", "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
-  require(range.first >= 0 && range.valid >= 0 && (!local || range.valid <= weight.size(0)), "cross_entropy",
-          "valid rows must be at most the rows of the weight: got ", range.valid, " of ", weight.size(0));
-  if (labels.numel() == 0 || !labels.is_cpu()) return;
-  const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
-  const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
-  if (*wrong.any().const_data_ptr<bool>())
-    throw Error("cross_entropy", concat("labels must be token ids", whole ? concat(" below ", range.valid) : "", " or ",
-                                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
-}
 
 // Steps of the softmax of a slice of logits [t, rows], in place, one row per token. Skipped tokens get maximum 0, sum
 // 0, target 0 and a zero gradient; loss_of() leaves them out of the loss.
@@ -213,58 +191,6 @@ at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, con
   return loss_of(slice.at_once(gradient), labels);
 }
 
-/// Returns the number of columns with which logits are computed. GPUs multiply narrow numbers several times as fast if
-/// it is a multiple of 64: with the 50257 of GPT-2, cuBLAS runs kernels that load one number at a time.
-int64_t padded_columns(const at::Tensor& weight) {
-  const int64_t columns = weight.size(0);
-  return is_for_accelerator(weight) && narrow_type(weight) != Narrow::None ? (columns + 63) / 64 * 64 : columns;
-}
-
-// The products of a projection that is not split, in buffers that all slices share. If columns are padded, the weight
-// is a copy with rows of zeros at its end, and so is the rounded gradient with columns of zeros.
-class LocalProjection final : public Projection {
- public:
-  LocalProjection(int64_t tokens, const at::Tensor& weight, const at::TensorOptions& options)
-      : type_(weight.scalar_type()), columns_(weight.size(0)), weight_(weight.to(product_type(weight))) {
-    const int64_t padded = padded_columns(weight_);
-    buffer_ = empty_rows(tokens, padded, options);
-    if (padded == columns_) return;
-    const at::Tensor whole = at::zeros({padded, weight_.size(1)}, weight_.options());
-    whole.narrow(0, 0, columns_).copy_(weight_);
-    weight_ = whole;
-  }
-  at::Tensor logits(const at::Tensor& hidden, const at::Tensor&) override {
-    const tensor::FactorScope factors(type_);
-    hidden_ = hidden.to(weight_.scalar_type());
-    auto logits = buffer_.narrow(0, 0, hidden.size(0));
-    matmul_nt_(logits, hidden_, weight_, 0);
-    return logits.narrow(1, 0, columns_);
-  }
-  void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
-    const tensor::FactorScope factors(type_);
-    const auto d = narrowed(logits_gradient);
-    if (hidden) matmul_nn_(*hidden, d, weight_);
-    if (weight) matmul_tn(d.narrow(1, 0, columns_), hidden_, *weight);
-  }
-
- private:
-  at::Tensor narrowed(const at::Tensor& logits_gradient) {
-    const auto type = weight_.scalar_type();
-    if (!is_for_accelerator(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
-    if (!rounded_.defined()) {
-      rounded_ = empty_rows(buffer_.size(0), buffer_.size(1), weight_.options());
-      rounded_.narrow(1, columns_, rounded_.size(1) - columns_).zero_();
-    }
-    const at::Tensor rounded = rounded_.narrow(0, 0, logits_gradient.size(0));
-    rounded.narrow(1, 0, columns_).copy_(logits_gradient);
-    return rounded;
-  }
-
-  const at::ScalarType type_;  // dtype of the weight as the caller gave it
-  const int64_t columns_;      // rows of the caller's weight
-  at::Tensor weight_, buffer_, rounded_, hidden_;
-};
-
 // Gradients are of the bare sum until backward applies its factor, 1/tokens times the loss scale. They would overflow
 // or vanish in fp16 before that. In bf16 and fp16, contributions of later slices would be lost in the sum after about a
 // thousand tokens. That is why they are kept wide.
@@ -363,22 +289,19 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 
 }  // namespace
 
-int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
-  const int64_t bytes = is_for_accelerator(device) ? kAcceleratorSliceBytes : kSliceBytes;
-  const int64_t most = std::max<int64_t>(bytes / (4 * std::max<int64_t>(columns, 1)), 16);
-  const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
-  return std::max<int64_t>((tokens + slices - 1) / slices, 1);
-}
-
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range, RankReduction* reduction, int64_t slice,
                                 Projection* projection, const at::Tensor& bias, double soft_cap) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
-  check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
-  require(!bias.defined() || (bias.dim() == 1 && (projection || bias.size(0) == weight.size(0))), "cross_entropy",
-          "the bias must be [rows]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef(), " for ", weight.size(0),
-          " rows");
-  require(soft_cap >= 0, "cross_entropy", "soft_cap must be 0 (none) or more: got ", soft_cap);
+  check_projected("cross_entropy", hidden, weight, bias, labels, {range.first, valid}, reduction == nullptr,
+                  projection == nullptr, soft_cap);
+  // The number of rows may depend on the labels only if no other rank makes calls for them.
+  if (!reduction && !projection && labels.is_cpu()) {
+    const CountedRows rows(labels);
+    if (rows.chooses())
+      return linear_cross_entropy(rows.of(hidden), weight, rows.labels(), range, nullptr, slice, nullptr, bias,
+                                  soft_cap);
+  }
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0), hidden.device());
   const bool wanted = hidden.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   if (!at::GradMode::is_enabled() || !wanted) {
@@ -406,12 +329,6 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
   const auto type = wide_type(logits);
   return at::cross_entropy_loss(logits.to(type), labels, {}, at::Reduction::Sum, kIgnoredLabel);
-}
-
-at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels) {
-  const at::Tensor all = at::log_softmax(logits.to(wide_type(logits)), -1), ignored = labels.eq(kIgnoredLabel);
-  const at::Tensor own = all.gather(-1, labels.masked_fill(ignored, 0).unsqueeze(-1));
-  return own.squeeze(-1).masked_fill(ignored, 0);
 }
 
 }  // namespace colossal::ops

@@ -6,37 +6,10 @@
 
 #include <cstdint>
 
+#include "colossal/ops/projection.h"
 #include "colossal/ops/rank_reduction.h"
 
 namespace colossal::ops {
-
-/// Label of tokens that the loss skips.
-inline constexpr int64_t kIgnoredLabel = -100;
-
-/// Vocabulary indices of the local rows of the projection.
-struct VocabularyRange {
-  int64_t first = 0;   ///< vocabulary index of local row 0
-  int64_t valid = -1;  ///< number of local rows in the vocabulary; later rows are padding outside the softmax; -1 = all
-};
-
-/// The three products of the projection, for a tensor-parallel layout whose operands are sharded so that a rank cannot
-/// multiply them alone.
-struct Projection {
-  virtual ~Projection() = default;
-  /// Computes the logits of a slice of t rows of `hidden`: [t, columns], columns >= the number of valid words. If the
-  /// layout moves rows between ranks, they are the logits of other t rows, and the caller passes the labels of those
-  /// rows. If it gathers the slices of n ranks, they are [n * t, columns] in rank order.
-  virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
-  /// Computes gradients from d(logits) of the slice that logits() computed last. Writes dhidden [t, .], and adds to
-  /// dweight. A null pointer skips that gradient. All tensors are fp64 for fp64 weights, else fp32. The incoming
-  /// gradient of the loss is not multiplied in yet, so values may not fit fp16. Rounding to bf16 on the way affects
-  /// only a slice's contribution, not the sum.
-  virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
-};
-
-/// Returns the number of rows per slice if `tokens` rows are split into equal slices. The fp32 logits of a slice,
-/// `columns` per row, take about 64 MiB, on accelerators 512 MiB.
-int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
 /// Returns the sum over counted tokens of -log softmax(hidden weightT + bias)[label]. The gradients are computed in the
 /// same pass. A soft_cap > 0 caps the logits (ops/soft_cap.h); 0 = no cap.
@@ -44,6 +17,10 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kC
 /// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or undefined, labels int64 [T] -> scalar: fp64 for fp64
 ///             inputs, else fp32. Labels are global vocabulary indices or kIgnoredLabel. With a projection that gathers
 ///             the slices of n ranks, labels are [n,T]. The sum is 0 if no token is counted.
+/// Rows:       without reduction and projection, rows of kIgnoredLabel never reach the products (CountedRows), and
+///             their gradient is 0. This needs labels on the host: on an accelerator all rows are multiplied, because
+///             the host would have to wait for the labels. With a reduction or a projection all rows are, so that the
+///             communication does not depend on the data.
 /// Reductions: for each slice of t tokens: max of [t], then sum of [2,t], both in the dtype of the loss. The sum holds
 ///             the sums of exponentials and the label's logit, which one rank has. There are no other reductions. The
 ///             result is the same on all ranks. `reduction` may be null (identity). Like `projection`, it is used in
@@ -72,8 +49,5 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 
 /// Computes the loss of linear_cross_entropy() from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
-/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the terms of cross_entropy() with the
-/// opposite sign. The result [...] is fp64 for fp64 logits, else fp32. It is 0 for ignored labels.
-at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace colossal::ops

@@ -7,6 +7,7 @@
 #include "colossal/ops/products/block_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
+#include "colossal/ops/score_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
 #include "colossal/ops/updates/codes_kernel.h"
 #include "colossal/ops/updates/factored_kernel.h"
@@ -15,7 +16,7 @@
 namespace colossal::ops {
 namespace {
 
-/// Adds the softmax kernels, which exist for float and double only.
+/// Adds the softmax and score kernels, which exist for float and double only.
 template <class T>
 constexpr Kernels<T> with_softmax(Kernels<T> table) {
   if constexpr (!std::is_same_v<T, Bf16>) {
@@ -23,6 +24,8 @@ constexpr Kernels<T> with_softmax(Kernels<T> table) {
     table.softmax_exponentials = softmax_exponentials<T>;
     table.softmax_gradient = softmax_gradient<T>;
     table.softmax = softmax<T>;
+    table.score_statistics = score_statistics<T>;
+    table.score_gradient = score_gradient<T>;
   }
   return table;
 }

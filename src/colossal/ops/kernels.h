@@ -167,6 +167,23 @@ struct SoftmaxRows {
   T* targets;             ///< [rows]: the label's logit - largest; 0 if the label is in no valid column
 };
 
+/// Rows of logits of some words, one row per token, for the score kernels. They compute with z = scale * logit.
+template <class T>
+struct ScoreRows {
+  int64_t columns, valid, stride;  ///< as in SoftmaxRows
+  T* logits;
+  const int64_t* labels;  ///< [rows], vocabulary indices
+  int64_t ignored;        ///< label of rows that count nothing
+  int64_t first;          ///< vocabulary index of column 0
+  T scale;                ///< 1 / temperature
+  /// [rows] each, over the words seen so far: largest z; sum of e^(z - largest); z of the label; sum of
+  /// e^(z - largest) (z - largest), or null if no entropy is wanted
+  T *largest, *sums, *targets, *moments;
+  /// [rows] each, over all words: logarithm of the sum; entropy, or null if it has no gradient; the gradients of the
+  /// label's log-probability and of the entropy, where null is 0
+  const T *log_sums, *entropies, *of_value, *of_entropy;
+};
+
 /// Arguments of dropout for rows of a shard of a logical matrix. The random word of `seed` at an element's logical
 /// index decides if it is dropped; see random.h.
 template <class T>
@@ -343,6 +360,11 @@ struct Kernels {
   /// `scratch` has kBlockScratch elements.
   void (*multiply_block)(const BlockProduct<T>&, W* scratch);
   void (*dot_products)(const DotProducts<T>&, int64_t begin, int64_t end);
+  /// Score kernels, for double and float only. score_statistics adds the words of its columns to `largest`, `sums`,
+  /// `targets` and `moments`; rows that count nothing stay as they are. score_gradient reads `largest` and the members
+  /// after `moments`, and replaces the logits by their gradient; it is 0 in padding and in rows that count nothing.
+  void (*score_statistics)(const ScoreRows<T>&, int64_t begin, int64_t end);
+  void (*score_gradient)(const ScoreRows<T>&, int64_t begin, int64_t end);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

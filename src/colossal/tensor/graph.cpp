@@ -18,6 +18,8 @@ std::atomic<Capture>& capture_of(c10::DeviceType type) {
   return slots[static_cast<size_t>(type)];
 }
 
+thread_local bool captures = false;
+
 }  // namespace
 
 bool can_capture(c10::DeviceType type) { return capture_of(type).load() != nullptr; }
@@ -26,8 +28,17 @@ std::unique_ptr<Graph> capture(c10::Device device, const std::function<void()>& 
   const Capture record = capture_of(device.type());
   require(record, "graph", "operators on ", device.str(),
           " cannot be recorded: this needs CUDA, and a build with the CUDA headers of torch");
-  return record(device, body);
+  return record(device, [&body] {
+    struct Capturing {
+      Capturing() { captures = true; }
+      ~Capturing() { captures = before; }
+      const bool before = captures;
+    } const scope;
+    body();
+  });
 }
+
+bool is_capturing() { return captures; }
 
 CaptureScope::CaptureScope(c10::DeviceType type, Capture capture)
     : type_(type), before_(capture_of(type).exchange(capture)) {}

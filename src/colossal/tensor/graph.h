@@ -43,6 +43,9 @@ bool can_capture(c10::DeviceType type);
 ///         device about 1 us per kernel, in place of 5 to 10 us of the host per kernel.
 std::unique_ptr<Graph> capture(c10::Device device, const std::function<void()>& body);
 
+/// Returns true while body() of capture() runs on this thread: it must not wait for the device.
+bool is_capturing();
+
 /// Replaces the capture function of a kind of device during the scope's lifetime; null = capture is unsupported. Only
 /// tests use it. Thread safety: construct and destroy it while no other thread captures.
 class CaptureScope {

@@ -87,9 +87,9 @@ class MeanHead : public nn::LossHead {
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override {
     return logits(hidden, step).argmax(-1).eq(labels).sum();
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                               const nn::ForwardContext& step) override {
-    return ops::log_probabilities(logits(hidden, step), labels);
+  ops::TokenScores scores(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step,
+                          const ops::ScoreOptions& options) override {
+    return ops::token_scores(logits(hidden, step), labels, options);
   }
   at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override {
     return (first_->logits(hidden.narrow(1, 0, 1), step) + second_->logits(hidden.narrow(1, 1, 1), step)) / 2;

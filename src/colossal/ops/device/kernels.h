@@ -25,6 +25,9 @@ struct DeviceKernels {
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t rows, void* stream);
+  /// Score kernels, for double and float only, as on the CPU.
+  void (*score_statistics)(const ScoreRows<T>&, int64_t rows, void* stream);
+  void (*score_gradient)(const ScoreRows<T>&, int64_t rows, void* stream);
   /// Steps of n elements, see ops/updates/update.h; not for fp16.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n, void* stream);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n, void* stream);

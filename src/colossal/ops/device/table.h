@@ -10,6 +10,7 @@
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/device/kernels.h"
 #include "colossal/ops/dropout_kernel.h"
+#include "colossal/ops/score_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
 #include "colossal/ops/updates/adam_8bit_kernel.h"
 #include "colossal/ops/updates/update_kernel.h"
@@ -97,6 +98,19 @@ void launch_softmax(const SoftmaxRows<T>& a, bool gradient, int64_t rows, void* 
       Blocks{stream, rows},
       [] COLOSSAL_DEVICE(int64_t row, const SoftmaxRows<T>& x, bool wanted) { softmax(x, wanted, row, row + 1); }, a,
       gradient);
+}
+
+template <class T>
+void launch_score_statistics(const ScoreRows<T>& a, int64_t rows, void* stream) {
+  launch(
+      Blocks{stream, rows},
+      [] COLOSSAL_DEVICE(int64_t row, const ScoreRows<T>& x) { score_statistics(x, row, row + 1); }, a);
+}
+template <class T>
+void launch_score_gradient(const ScoreRows<T>& a, int64_t rows, void* stream) {
+  launch(
+      Blocks{stream, rows}, [] COLOSSAL_DEVICE(int64_t row, const ScoreRows<T>& x) { score_gradient(x, row, row + 1); },
+      a);
 }
 
 /// Launches an update rule: step(buffers, factors, n) on the elements of each block.
@@ -187,6 +201,8 @@ DeviceKernels<T> device_kernels() {
     table.softmax_exponentials = launch_softmax_exponentials<T>;
     table.softmax_gradient = launch_softmax_gradient<T>;
     table.softmax = launch_softmax<T>;
+    table.score_statistics = launch_score_statistics<T>;
+    table.score_gradient = launch_score_gradient<T>;
   }
   if constexpr (!std::is_same_v<T, Half>) {
     table.sgd = launch_sgd<T>;

@@ -8,8 +8,9 @@
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
-#include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/ops/counted_rows.h"
+#include "colossal/ops/linear_token_scores.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/soft_cap.h"
 #include "colossal/parallel/tensor/linear.h"
@@ -66,12 +67,13 @@ struct Mirror : torch::autograd::Function<Mirror> {
   }
 };
 
-/// The products of a Layout in the form that linear_cross_entropy needs.
+/// The products of a Layout in the form that linear_cross_entropy and linear_token_scores need.
 class LayoutProjection : public ops::Projection {
  public:
-  LayoutProjection(const nn::Product& product, int64_t columns) : product_(product), columns_(columns) {}
+  LayoutProjection(std::shared_ptr<const nn::Product> product, int64_t columns)
+      : product_(std::move(product)), columns_(columns) {}
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
-    return product_.forward(hidden, weight, {}, columns_, &saved_);
+    return product_->forward(hidden, weight, {}, columns_, product_->has_backward() ? &saved_ : nullptr);
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
     // Messages between ranks have the dtype of the model, except for fp16, whose range is too small for gradients
@@ -80,13 +82,13 @@ class LayoutProjection : public ops::Projection {
     nn::Product::Saved saved = saved_;
     saved.x = saved.x.to(type);
     saved.weight = saved.weight.to(type);
-    const auto d = product_.backward(logits_gradient.to(type), saved,
-                                     {hidden != nullptr, weight != nullptr, weight ? *weight : at::Tensor()});
+    const auto d = product_->backward(logits_gradient.to(type), saved,
+                                      {hidden != nullptr, weight != nullptr, weight ? *weight : at::Tensor()});
     if (hidden) hidden->copy_(d.x);
   }
 
  private:
-  const nn::Product& product_;
+  std::shared_ptr<const nn::Product> product_;
   int64_t columns_;
   nn::Product::Saved saved_;
 };
@@ -126,6 +128,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
                              nn::Init::normal(o.deviation), true)),
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       logits_product_(p.product_for(weight_, layout_->expand.product)),
+      scores_product_(logits_product_->has_backward() ? layout_->expand.product : logits_product_),
       order_(SequenceOrder::inside(*layout_)),
       room_(weight_.spec.room(0, layout_->mesh->coordinates())),
       soft_cap_(o.soft_cap) {
@@ -160,7 +163,7 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
         ops::linear_cross_entropy(tokens, weight_.value, own.reshape({-1}), {}, nullptr, 0, nullptr, bias(), soft_cap_);
   } else {
     GroupReduction words(layout_->mesh->group(layout_->inside.columns));
-    LayoutProjection projection(*layout_->expand.product, room_);
+    LayoutProjection projection(layout_->expand.product, room_);
     const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
     loss = ops::linear_cross_entropy(tokens, weight(), own, range, &words, slice_of(own, room_), &projection, bias(),
                                      soft_cap_);
@@ -186,23 +189,48 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
   return count;
 }
 
-at::Tensor VocabularyLossHead::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                                                 const nn::ForwardContext& step) {
-  comm::Group& words = layout_->mesh->group(layout_->inside.columns);
-  nn::VocabularyPart part{.logits = [layout = layout_, room = room_](const at::Tensor& x, const at::Tensor& w,
-                                                                     const at::Tensor& b) -> at::Tensor {
-                            return nn::linear(*layout->expand.product, x, w, b, room, nullptr);
-                          },
-                          .range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]),
-                          .soft_cap = soft_cap_};
-  if (words.size() > 1) {
-    part.max = [&words](at::Tensor& x) { words.all_reduce(x, comm::Reduce::Max).wait(); };
-    part.sum = [&words](const at::Tensor& x) { return comm::reduce_from(x, words); };
-  }
+// Ranks whose products communicate take the same number of rows, that of the rank with most labels. In 2D these are
+// also the ranks of other rows of the grid, which have other rows of the batch.
+std::optional<ops::CountedRows> VocabularyLossHead::counted_rows(const at::Tensor& labels, const at::Tensor& own,
+                                                                 const nn::ForwardContext& step) const {
+  if (layout_->inside.batch != layout_->outside.batch) return std::nullopt;
+  const tensor::MeshCoordinates& ranks = layout_->mesh->coordinates();
+  const at::Tensor of_all_rows =
+      order_.by_rank(tokens_of(*layout_, layout_->inside, step).sequence.of(labels, 1, "sequence"), step)
+          .reshape({order_.ranks() * ranks.size(layout_->inside.batch), -1});
+  const at::Tensor counts = ops::counts_of(of_all_rows);
+  if (!counts.defined()) return std::nullopt;
+  return ops::CountedRows(own, ranks.index(layout_->outside.sequence) % order_.ranks(),
+                          std::max<int64_t>(counts.max().item<int64_t>(), 1));
+}
+
+ops::TokenScores VocabularyLossHead::scores(const at::Tensor& hidden, const at::Tensor& labels,
+                                            const nn::ForwardContext& step, const ops::ScoreOptions& options) {
+  ops::check_scores(options);
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step);
-  const at::Tensor by_rank = nn::log_probabilities(tokens, weight(), bias(), own, slice_of(own, room_), part);
-  const at::Tensor rows = by_rank.reshape({order_.ranks() * hidden.size(0), hidden.size(1)});
-  return joined(*layout_, layout_->inside, order_.by_sequence(rows, step), step);
+  const std::vector<int64_t> sizes{order_.ranks() * hidden.size(0), hidden.size(1)};
+  const auto whole = [&](const at::Tensor& by_rank) {
+    return joined(*layout_, layout_->inside, order_.by_sequence(by_rank.reshape(sizes), step), step);
+  };
+  ops::TokenScores found;
+  if (scores_product_.get() == &nn::serial_product()) {
+    found = ops::linear_token_scores(tokens, weight_.value, bias(), own.reshape({-1}), options, soft_cap_);
+  } else {
+    const std::optional<ops::CountedRows> rows = counted_rows(labels, own, step);
+    const at::Tensor counted = rows ? rows->labels() : own;
+    comm::Group& group = layout_->mesh->group(layout_->inside.columns);
+    GroupReduction words(group);
+    found = ops::linear_token_scores(
+        rows ? rows->of(tokens) : tokens, weight(), bias(), counted, options, soft_cap_,
+        {.range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]),
+         .reduction = group.size() > 1 ? &words : nullptr,
+         .products = [product = scores_product_,
+                      room = room_] { return std::make_unique<LayoutProjection>(product, room); },
+         .slice = slice_of(counted, room_)});
+    if (rows) found.log_probabilities = rows->put_back(found.log_probabilities);
+    if (rows && options.entropy) found.entropies = rows->put_back(found.entropies);
+  }
+  return {whole(found.log_probabilities), options.entropy ? whole(found.entropies) : at::Tensor()};
 }
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::ForwardContext& step) {
@@ -236,9 +264,10 @@ at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& l
   return count;
 }
 
-at::Tensor TensorClassifier::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                                               const nn::ForwardContext& step) {
-  return ops::log_probabilities(logits(hidden, step), labels);
+ops::TokenScores TensorClassifier::scores(const at::Tensor& hidden, const at::Tensor& labels,
+                                          const nn::ForwardContext& step, const ops::ScoreOptions& options) {
+  ops::check_scores(options);
+  return ops::token_scores(logits(hidden, step), labels, options);
 }
 
 at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::ForwardContext& step) {

@@ -1,9 +1,13 @@
 // The two layers over a Layout whose long dimension is the vocabulary.
 #pragma once
+#include <memory>
+#include <optional>
+
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/ops/counted_rows.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/linear.h"
@@ -54,17 +58,24 @@ class VocabularyEmbedding : public nn::Embedding {
 ///                elements sent forward and backward by ranks off the diagonal. In fp16, messages of gradients are
 ///                fp32, because they are sent before their factor is known. found(): per slice an all_gather of the
 ///                logits over the ranks that split V, and one all_reduce of the count over the ranks that split tokens
-///                inside. log_probabilities(): per slice the product's forward, and all_reduces of a maximum and of 2
-///                sums per token over the ranks that split V. Backward repeats these and adds the product's backward.
-///                At the end joined() of one value per token.
+///                inside.
+///                scores(): per slice the product's forward. Over the ranks that split V once an all_reduce of a
+///                maximum and one of 2 sums per token, 3 with entropies. Backward: the product's forward again, and its
+///                backward. At the end joined() of one value per token and score.
+///
+/// Rows of scores(): those without a label are left out before the product. Each rank that the product joins takes as
+///                many as the one with most labels, filled up with zeros; every rank sees the labels of all, so nothing
+///                is sent for it. In 3D all rows are multiplied: an expand gathers the rows of one axis and scatters
+///                them along another, by equal blocks of each rank's rows, so a row that leaves one rank's block would
+///                move the rows of others.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                      int64_t vocabulary, const nn::LmHeadOptions&);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                               const nn::ForwardContext& step) override;
+  ops::TokenScores scores(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step,
+                          const ops::ScoreOptions& options) override;
   at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override;
 
  private:
@@ -73,6 +84,10 @@ class VocabularyLossHead : public nn::LossHead {
   /// Returns the labels of the tokens of which this rank has a part of the logits: [ranks, tokens of each]. They are
   /// in the order in which the projection gathers the tokens.
   at::Tensor own_labels(const at::Tensor& labels, const nn::ForwardContext& step) const;
+  /// Returns the rows of own_labels() `own` that the products of scores() need; none = all of them, because the product
+  /// moves rows (3D), or the labels cannot be read.
+  std::optional<ops::CountedRows> counted_rows(const at::Tensor& labels, const at::Tensor& own,
+                                               const nn::ForwardContext& step) const;
   /// Returns the number of tokens per rank in a slice of own_labels(), such that a slice of logits with `columns`
   /// columns is small; at least 1.
   int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
@@ -82,6 +97,7 @@ class VocabularyLossHead : public nn::LossHead {
   std::optional<Table> bias_;  // split like the logits
   bool is_mirrored_;
   std::shared_ptr<const nn::Product> logits_product_;
+  std::shared_ptr<const nn::Product> scores_product_;  // that of loss_sum(), or of logits() if it works forward only
   SequenceOrder order_;
   int64_t room_;     // number of logit columns on this rank, padding included
   double soft_cap_;  // cap of nn::LmHeadOptions
@@ -94,8 +110,8 @@ class TensorClassifier : public nn::LossHead {
                    int64_t classes, double deviation);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                               const nn::ForwardContext& step) override;
+  ops::TokenScores scores(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step,
+                          const ops::ScoreOptions& options) override;
   at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override;
 
  private:
