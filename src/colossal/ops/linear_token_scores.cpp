@@ -29,15 +29,15 @@ using torch::autograd::variable_list;
 constexpr int64_t kCachedElements = int64_t{1} << 20, kCachedTokens = 1024;
 
 /// Everything but the tensors; `range` and the sizes of slices are known.
-struct Problem {
+struct ScoreProblem {
   ScoreOptions options;
   double soft_cap;
   SharedProjection shared;
 };
 
 struct ProblemCapsule : torch::CustomClassHolder {
-  explicit ProblemCapsule(Problem problem) : problem(std::move(problem)) {}
-  Problem problem;
+  explicit ProblemCapsule(ScoreProblem problem) : problem(std::move(problem)) {}
+  ScoreProblem problem;
 };
 
 /// Returns the number of ranks whose labels are given.
@@ -46,7 +46,7 @@ int64_t ranks_of(const at::Tensor& labels) { return labels.dim() == 2 ? labels.s
 /// Runs a pass over parts of the vocabulary, and in each over slices of tokens.
 class Pass {
  public:
-  Pass(const Problem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+  Pass(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
        const at::Tensor& labels, bool with_gradients)
       : problem_(problem),
         type_(wide_type(hidden)),
@@ -110,7 +110,7 @@ class Pass {
     return {all.first + part.first, std::clamp<int64_t>(all.valid - part.first, 0, part.count)};
   }
 
-  const Problem& problem_;
+  const ScoreProblem& problem_;
   const at::ScalarType type_;
   const at::Tensor hidden_, weight_, bias_, labels_;
   const bool with_gradients_;
@@ -121,7 +121,7 @@ enum Known : int64_t { kLargest, kSums, kTargets, kMoments };
 enum Saved : int64_t { kSavedLargest, kSavedLogSums, kSavedEntropies };
 
 /// Returns largest z, sum, target and, for entropies, moment of each token over all words: [3 or 4, n, T].
-at::Tensor statistics_of(const Problem& problem, const at::Tensor& hidden, const at::Tensor& weight,
+at::Tensor statistics_of(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& bias, const at::Tensor& labels) {
   const auto options = hidden.options().dtype(wide_type(hidden));
   const int64_t kinds = problem.options.entropy ? 4 : 3;
@@ -157,7 +157,7 @@ struct Scored {
   at::Tensor saved;
 };
 
-Scored scored(const Problem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+Scored scored(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
               const at::Tensor& labels) {
   const at::Tensor known = statistics_of(problem, hidden, weight, bias, labels), ignored = labels.eq(kIgnoredLabel);
   const at::Tensor logs = known[kSums].log();
@@ -220,7 +220,7 @@ struct LinearTokenScores : Function<LinearTokenScores> {
     const variable_list inputs = context->get_saved_variables();
     const at::Tensor &hidden = inputs[0], &weight = inputs[1], &bias = inputs[2], &labels = inputs[3],
                      &saved = inputs[4];
-    const Problem& problem = problem_of(context->saved_data["problem"]);
+    const ScoreProblem& problem = problem_of(context->saved_data["problem"]);
     const tensor::ReadScope read({weight, bias});
     const auto type = wide_type(hidden);
     const auto of_tokens = [&](size_t i) {
@@ -264,7 +264,7 @@ struct LinearTokenScores : Function<LinearTokenScores> {
     slice.cap.unbend_(slice.logits);
   }
 
-  static const Problem& problem_of(const c10::IValue& capsule) {
+  static const ScoreProblem& problem_of(const c10::IValue& capsule) {
     return static_cast<const ProblemCapsule*>(capsule.toCapsule().get())->problem;
   }
 };
@@ -297,7 +297,7 @@ TokenScores linear_token_scores(const at::Tensor& hidden, const at::Tensor& weig
   if (!shared.products) rows.emplace(labels);
   const at::Tensor x = (rows ? rows->of(hidden) : hidden).contiguous(), own = rows ? rows->labels() : labels;
   choose_slices(shared, x.size(0), weight.size(0), x.device());
-  const Problem problem{options, soft_cap, shared};
+  const ScoreProblem problem{options, soft_cap, shared};
   const bool wanted = x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   TokenScores scores;
   if (at::GradMode::is_enabled() && wanted) {
