@@ -103,6 +103,11 @@ class ChatTemplate {
   /// Errors: Error("chat template", ...) if there is no template or a file is damaged; TemplateError.
   static ChatTemplate read(const std::string& folder, const TemplateLimits& limits = {});
 
+  /// Parses the Jinja file `file`. Special tokens come from `folder`, a Hugging Face folder, a file in one, or a GGUF
+  /// file, as in read(); if it has none, they are undefined. Errors: the same as read(), except for a folder without a
+  /// template; Error("file", ...) if the file cannot be read.
+  static ChatTemplate read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits = {});
+
   /// Renders a chat.
   /// Errors: TemplateError; Error("chat template", ...) if `messages` is not a list of objects or no template has the
   /// name.

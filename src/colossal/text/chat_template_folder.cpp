@@ -39,6 +39,14 @@ void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
   }
 }
 
+/// Returns the special tokens of a folder or GGUF file, of which `config` is the tokenizer_config.json.
+nlohmann::ordered_json special_tokens(const std::string& folder, const json& config) {
+  nlohmann::ordered_json tokens = nlohmann::ordered_json::object();
+  take_tokens(config, tokens);
+  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), tokens);
+  return tokens;
+}
+
 struct Source {
   std::string name, shown_name, text;
 };
@@ -91,10 +99,18 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
   ChatTemplate made;
   made.limits_ = limits;
   made.where_ = folder;
-  take_tokens(config, made.variables_);
-  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), made.variables_);
+  made.variables_ = special_tokens(folder, config);
   for (const Source& source : sources) made.add(source.name, source.shown_name, source.text);
   return made;
+}
+
+ChatTemplate ChatTemplate::read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits) {
+  std::error_code ignored;
+  const bool is_gguf = formats::is_gguf(folder);
+  const std::string own =
+      !is_gguf && fs::is_regular_file(folder, ignored) ? fs::path(folder).parent_path().string() : folder;
+  const json config = is_gguf ? config_of_file(folder) : read_if_there(own + "/" + kConfig);
+  return ChatTemplate(colossal::read_file(file, limits.template_bytes), file, special_tokens(own, config), limits);
 }
 
 bool has_chat_template(const std::string& folder) {
