@@ -74,6 +74,7 @@ endfunction()
 set(COLOSSAL_WITHOUT_TORCH
   cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/schedule
   cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
+  data/chats/chat_encoder data/chats/chat_line
   comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config
   memory/tiers/eviction_policy models/config
   nn/fp8_config

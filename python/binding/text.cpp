@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/base/json_file.h"
+#include "colossal/data/chats/chat_encoder.h"
+#include "colossal/data/chats/chat_line.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
 #include "parts.h"
@@ -21,6 +24,18 @@ std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const s
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return text::encode_all(*tokenizer.held, views, threads);
+}
+
+/// Returns the ids and the labels of a chat, a JSON text.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> encode_chat(const text::ChatTemplate& own,
+                                                                  const Tokenizer& tokenizer, const std::string& chat,
+                                                                  const std::string& answers,
+                                                                  const std::vector<int64_t>& end_ids) {
+  const data::ChatEncoder encoder(tokenizer.held, own,
+                                  {.answers = data::answers_of(answers, "answers"), .end_ids = end_ids});
+  const auto record = parse_ordered_json(chat, "a chat", "data");
+  data::LabelledTokens tokens = std::move(encoder.encode(data::chat_line_of(record, "a chat")).texts.at(0));
+  return {std::move(tokens.ids), std::move(tokens.labels)};
 }
 
 void bind_tokenizer(py::module_& module) {
@@ -69,6 +84,8 @@ void bind_text(py::module_& module) {
             return own.render(read).text;
           },
           py::arg("chat"), py::arg("name"), WithoutGil())
+      .def("encode", &encode_chat, py::arg("tokenizer"), py::arg("chat"), py::arg("answers"), py::arg("end_ids"),
+           WithoutGil())
       .def("names", &text::ChatTemplate::names);
   module.def("has_chat_template", &text::has_chat_template, py::arg("folder"), WithoutGil());
 }

@@ -100,14 +100,49 @@ class ChatTemplate:
         With `add_generation_prompt` it ends where the assistant's answer begins. `variables` are further variables of
         the template, such as ``{"enable_thinking": False}``. `name` selects one of several templates.
         """
-        chat: dict[str, Any] = {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
-        if tools is not None:
-            chat["tools"] = list(tools)
-        if documents is not None:
-            chat["documents"] = list(documents)
-        if variables is not None:
-            chat["chat_template_kwargs"] = dict(variables)
+        chat = _chat(messages, tools, documents, variables)
+        chat["add_generation_prompt"] = add_generation_prompt
         return self._held.render(json.dumps(chat), name)
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        messages: Sequence[Mapping[str, Any]],
+        answers: str = "all",
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        end_ids: Sequence[int] = (),
+    ) -> tuple[list[int], list[int]]:
+        """Returns the ids of a chat and their labels, for training: a label is the id if the token counts, else -100.
+
+        Labels are not shifted: `labels[i]` is of the token `ids[i]`. `answers` is "all", "last" or "everything", which
+        counts prompts too. A message with ``"weight": 0`` or ``"train": False`` does not count. The token that ends an
+        answer counts. `end_ids` are tokens at which generation stops, besides the tokenizer's own end token.
+
+        Errors: `colossal.Error` for an unknown role, a chat without an answer, an empty answer, or a template without
+        generation blocks that writes the beginning of a chat differently than the whole.
+        """
+        chat = _chat(messages, tools, documents, variables)
+        return self._held.encode(tokenizer._held, json.dumps(chat), answers, list(end_ids))
+
+
+def _chat(
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    documents: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Returns a chat as the library reads it."""
+    chat: dict[str, Any] = {"messages": list(messages)}
+    if tools is not None:
+        chat["tools"] = list(tools)
+    if documents is not None:
+        chat["documents"] = list(documents)
+    if variables is not None:
+        chat["chat_template_kwargs"] = dict(variables)
+    return chat
 
 
 def _present(id: int) -> int | None:

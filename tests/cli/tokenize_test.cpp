@@ -68,6 +68,50 @@ TEST(Tokenize, RendersChats) {
   EXPECT_THAT(run({"--rendered", "--special"}), HasSubstr("--rendered and --special"));
 }
 
+TEST(Tokenize, PrintsLabelsOfChats) {
+  const test::TemporaryFolder folder;
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nuser\nassistant\nplay\nno\n");
+  const std::string source =
+      folder.write("chat.jinja",
+                   "{% for m in messages %}{{ m.role }} {{ m.content }} {{ eos_token }}{% endfor %}"
+                   "{% if add_generation_prompt %}assistant {% endif %}");
+  folder.write("tokenizer_config.json",
+               R"({"eos_token": "[SEP]", "chat_template": )"
+               R"("{% for m in messages %}{{ messages | length }} {{ m.content }}{% endfor %}"})");
+  const std::string file = folder.write("chats.jsonl", R"({"messages": [{"role": "user", "content": "play"}, )"
+                                                       R"({"role": "assistant", "content": "no"}]}
+[{"from": "human", "value": "play"}, {"from": "gpt", "value": "play"}, {"from": "human", "value": "no"},)"
+                                                       R"( {"from": "gpt", "value": "no"}]
+{"prompt": "play ", "chosen": "no", "rejected": "play"}
+)");
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--chat", "--labels", "--tokenizer", folder.path(), file});
+    const auto outcome = tokenize(words);
+    return outcome.status == 0 ? outcome.out : outcome.err;
+  };
+  const std::string pair = R"({"chosen":{"ids":[2,6,7,3],"labels":[-100,-100,7,3]},)"
+                           R"("rejected":{"ids":[2,6,6,3],"labels":[-100,-100,6,3]}})"
+                           "\n";
+  EXPECT_EQ(run({"--chat-template", source, "--threads", "2"}),
+            R"({"ids":[4,6,3,5,7,3],"labels":[-100,-100,-100,-100,7,3]})"
+            "\n"
+            R"({"ids":[4,6,3,5,6,3,4,7,3,5,7,3],"labels":[-100,-100,-100,-100,6,3,-100,-100,-100,-100,7,3]})"
+            "\n" +
+                pair);
+  EXPECT_THAT(run({"--chat-template", source, "--answers", "last"}),
+              HasSubstr(R"("labels":[-100,-100,-100,-100,-100,-100,-100,-100,-100,-100,7,3]})"));
+  EXPECT_THAT(run({"--chat-template", source, "--answers", "everything"}), HasSubstr(R"("labels":[4,6,3,5,7,3]})"));
+  EXPECT_THAT(run({}), HasSubstr("line 1: the chat template writes the text up to message 2 differently"));
+  EXPECT_THAT(run({"--pieces"}), HasSubstr("--labels and --pieces exclude each other"));
+  folder.write("tokenizer_config.json", R"({"eos_token": "[SEP]"})");
+  EXPECT_THAT(run({}), HasSubstr("line 1: messages need a chat template"));
+  folder.write("chats.jsonl", "[{\"role\": \"bot\", \"content\": \"no\"}]\n");
+  EXPECT_THAT(run({}), HasSubstr("line 1: message 1: roles are"));
+  folder.write("chats.jsonl", "{\n");
+  EXPECT_THAT(run({}), HasSubstr("line 1: "));
+  EXPECT_THAT(tokenize({"--labels", "--tokenizer", folder.path(), file}).err, HasSubstr("--chat"));
+}
+
 TEST(Tokenize, RefusesInvalidInput) {
   const test::TemporaryFolder folder;
   const std::string vocabulary = folder.write("vocab.txt", kWords);

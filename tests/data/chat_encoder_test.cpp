@@ -161,6 +161,10 @@ TEST(ChatLabels, AppendAnEndThatTheTemplateDoesNotWrite) {
             "b\n");
 }
 
+TEST(ChatLabels, AreNoneIfTheTemplateLeavesTheAnswerOut) {
+  EXPECT_EQ(counted(encoder("{{ messages[0].content }}"), kTwoTurns), "");
+}
+
 TEST(ChatLabels, CoverPlainTexts) {
   const ChatEncoder plain(made::chat_tokenizer(), std::nullopt);
   EXPECT_EQ(counted(plain, R"({"prompt": "2+3=", "completion": "5\n"})"), "5\n<stop>");

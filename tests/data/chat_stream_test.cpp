@@ -190,18 +190,14 @@ TEST_F(ChatStreamTest, PacksEveryRecordOfAnEpochOnce) {
 
 TEST_F(ChatStreamTest, ResumesAtAnyBatch) {
   for (const bool packing : {true, false})
-    for (const int64_t bytes : {0, 1500, 100'000})
+    for (const int64_t bytes : {0, 1500})
       for (const auto& sources : {one(), both()}) {
         options.packing = packing;
         options.records.shuffle = bytes > 0;
         options.records.shuffle_bytes = bytes;
-        const std::vector<Row> want = rows(*stream(sources, options), 20);
+        const std::vector<Row> want = rows(*stream(sources, options), 14);
         const auto first = stream(sources, options);
-        for (int stop = 0; stop < 18; ++stop) {
-          if (stop % 3 > 0) {
-            first->next({});
-            continue;
-          }
+        for (int stop = 0; stop < 12; ++stop) {
           const auto second = stream(sources, options);
           second->seek(nlohmann::json::parse(first->position().dump()));
           EXPECT_EQ(second->position(), first->position());

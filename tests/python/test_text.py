@@ -67,3 +67,30 @@ def test_variables_and_errors_of_templates_pass_through(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(Error, match=r"\[chat template\]"):
         ChatTemplate(tmp_path / "empty")
+
+
+def test_labels_are_the_ids_of_answers(folder):
+    template, tokenizer = ChatTemplate(folder), Tokenizer(folder)
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hey"},
+        {"role": "user", "content": "2+3?"},
+        {"role": "assistant", "content": "5"},
+    ]
+
+    def counted(answers: str, messages=messages) -> str:
+        ids, labels = template.encode(tokenizer, messages, answers)
+        assert ids == tokenizer.encode(template.render(messages))
+        assert all(label in (id, -100) for id, label in zip(ids, labels, strict=True))
+        return tokenizer.decode([label for label in labels if label != -100])
+
+    assert counted("all") == "Hey\n5\n"
+    assert counted("last") == "5\n"
+    assert counted("everything") == template.render(messages)
+    assert counted("all", [messages[0], {**messages[1], "weight": 0}, *messages[2:]]) == "5\n"
+    with pytest.raises(Error, match="answers must be all, last or everything: got first"):
+        template.encode(tokenizer, messages, "first")
+    with pytest.raises(Error, match=r"\[data\] a chat: message 1: roles are"):
+        template.encode(tokenizer, [{"role": "bot", "content": "Hi"}])
+    with pytest.raises(Error, match="a chat has no answer"):
+        template.encode(tokenizer, messages[:1])

@@ -3,15 +3,9 @@
 #include <CLI/CLI.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 
 namespace colossal::cli {
-namespace {
-
-constexpr int64_t kMaxTemplateBytes = 1 << 20;
-
-}  // namespace
 
 void add_chat_options(CLI::App& app, ChatOptions& options, const std::string& system_help) {
   app.add_option("--system", options.system, system_help);
@@ -29,7 +23,7 @@ nlohmann::ordered_json template_variables(const ChatOptions& options, const char
 
 std::optional<text::ChatTemplate> find_template(const ChatOptions& options, const std::string& model) {
   const std::string& file = options.template_file;
-  if (!file.empty()) return text::ChatTemplate(read_file(file, kMaxTemplateBytes), file, text::special_tokens(model));
+  if (!file.empty()) return text::ChatTemplate::read_file(file, model);
   if (!text::has_chat_template(model)) return std::nullopt;
   return text::ChatTemplate::read(model);
 }

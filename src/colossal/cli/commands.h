@@ -95,11 +95,14 @@ int schedule_lr(const Arguments& arguments, const run::Program* program = nullpt
 /// --json reads lines that are JSON strings, or objects with a string in "text". --decode reads one list of ids per
 /// line and writes the texts as JSON strings, with U+FFFD for bytes that are not UTF-8. --threads threads encode or
 /// decode the lines; the output keeps their order. --chat reads chats (text::parse_chat), which the chat template of
-/// the tokenizer's folder renders to ids, or with --rendered to texts as JSON strings. --count writes only the total
-/// number of tokens.
+/// the tokenizer's folder or --chat-template renders to ids, or with --rendered to texts as JSON strings. --labels
+/// reads every form of data::chat_line_of() and writes {"ids": [1, 2], "labels": [-100, 2]} for each line, or
+/// {"chosen": ..., "rejected": ...} for a pair; --answers selects what counts. --count writes only the total number of
+/// tokens.
 ///
-/// Errors: errors of text::make_tokenizer() and text::ChatTemplate; a line that is not JSON of the expected kind, with
-///         its number; an id outside of the vocabulary; a file that cannot be read to its end; a failed write.
+/// Errors: errors of text::make_tokenizer(), text::ChatTemplate and data::ChatEncoder; a line that is not JSON of the
+///         expected kind, with its number; an id outside of the vocabulary; a file that cannot be read to its end; a
+///         failed write.
 int tokenize(const Arguments& arguments);
 
 /// `colossal tokenizer train --to FOLDER FILE...`: learns a vocabulary of --vocabulary tokens from the lines of files

@@ -3,15 +3,20 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/standard_output.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/data/chats/chat_encoder.h"
+#include "colossal/data/chats/chat_line.h"
 #include "colossal/text/chat_template.h"
+#include "colossal/text/end_tokens.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
@@ -25,8 +30,9 @@ constexpr size_t kLinesAtOnce = 4096;  // maximum number of lines in memory
 struct TokenizeRequest {
   std::string tokenizer, file;
   bool pieces = false, special = false, decode = false, whole = false, as_json = false, count = false;
-  bool chat = false, rendered = false, generation_prompt = false;
-  std::shared_ptr<const text::ChatTemplate> chat_template;  ///< set with `chat`
+  bool chat = false, rendered = false, generation_prompt = false, labels = false;
+  std::string template_file, answers = "all";
+  std::optional<text::ChatTemplate> chat_template;  ///< set with `chat`; with `labels` only if there is one
   int threads = 1;
 };
 
@@ -38,6 +44,20 @@ std::string chat_of(const TokenizeRequest& request, const NumberedLine& line) {
     return request.chat_template->render(chat).text;
   } catch (const Error& error) {
     throw Error("tokenize", concat("line ", line.number, ": ", error.message()));
+  }
+}
+
+/// Returns the ids and labels of a line, in any form of records of chats: one object, or two of a pair.
+json labels_of(const data::ChatEncoder& encoder, const NumberedLine& line) {
+  const std::string place = concat("line ", line.number);
+  try {
+    const data::ChatLine chat = data::chat_line_of(parse_ordered_json(line.text, place, "data"), place);
+    json texts = json::array();
+    for (const data::LabelledTokens& tokens : encoder.encode(chat).texts)
+      texts.push_back({{"ids", tokens.ids}, {"labels", tokens.labels}});
+    return texts.size() == 1 ? texts[0] : json{{"chosen", texts[0]}, {"rejected", texts[1]}};
+  } catch (const Error& error) {
+    throw Error("tokenize", error.message());
   }
 }
 
@@ -72,23 +92,30 @@ std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& 
   return all;
 }
 
+/// Writes `of(line)` for each line, which is computed on several threads.
+template <class Of>
+void put_each(const TokenizeRequest& request, const std::vector<NumberedLine>& lines, const Of& of) {
+  std::vector<std::string> texts(lines.size());
+  text::for_each_index(lines.size(), request.threads, [&](size_t i) { texts[i] = json(of(lines[i])).dump(); });
+  for (const std::string& text : texts) put_line(text);
+}
+
 /// Writes the requested output for each line, and adds up the tokens.
-void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, const std::vector<NumberedLine>& lines,
-            size_t& tokens) {
+void answer(const TokenizeRequest& request, const std::shared_ptr<const text::Tokenizer>& shared,
+            const std::vector<NumberedLine>& lines, size_t& tokens) {
+  const text::Tokenizer& tokenizer = *shared;
   if (request.decode) {
-    std::vector<std::string> texts(lines.size());
-    text::for_each_index(lines.size(), request.threads, [&](size_t i) {
-      texts[i] = json(text::valid_utf8(tokenizer.decode(ids_of_line(lines[i]), request.special))).dump();
+    return put_each(request, lines, [&](const NumberedLine& line) {
+      return text::valid_utf8(tokenizer.decode(ids_of_line(line), request.special));
     });
-    for (const std::string& text : texts) put_line(text);
-    return;
   }
-  if (request.rendered) {
-    std::vector<std::string> texts(lines.size());
-    text::for_each_index(lines.size(), request.threads,
-                         [&](size_t i) { texts[i] = json(chat_of(request, lines[i])).dump(); });
-    for (const std::string& text : texts) put_line(text);
-    return;
+  if (request.rendered)
+    return put_each(request, lines, [&](const NumberedLine& line) { return chat_of(request, line); });
+  if (request.labels) {
+    const data::ChatEncoder encoder(shared, request.chat_template,
+                                    {.answers = data::answers_of(request.answers, "--answers"),
+                                     .end_ids = text::end_ids(request.tokenizer, tokenizer)});
+    return put_each(request, lines, [&](const NumberedLine& line) { return labels_of(encoder, line); });
   }
   for (const Ids& ids : encoded(request, tokenizer, lines)) {
     tokens += ids.size();
@@ -97,7 +124,8 @@ void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, co
 }
 
 /// Returns the number of tokens.
-size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& tokenizer, std::istream& in) {
+size_t tokenize_stream(const TokenizeRequest& request, const std::shared_ptr<const text::Tokenizer>& tokenizer,
+                       std::istream& in) {
   size_t tokens = 0;
   std::vector<NumberedLine> lines;
   int64_t number = 0;
@@ -128,6 +156,12 @@ void check_flags(const TokenizeRequest& r) {
   apart(r.chat, "--chat", {{r.as_json, "--json"}});
   apart(r.count, "--count", {{r.pieces, "--pieces"}, {r.rendered, "--rendered"}});
   apart(r.rendered, "--rendered", {{r.pieces, "--pieces"}, {r.special, "--special"}});  // no tokens are computed
+  apart(r.labels, "--labels",
+        {{r.pieces, "--pieces"},
+         {r.special, "--special"},
+         {r.count, "--count"},
+         {r.rendered, "--rendered"},
+         {r.generation_prompt, "--generation-prompt"}});
 }
 
 }  // namespace
@@ -156,20 +190,35 @@ int tokenize(const Arguments& arguments) {
   app.add_flag("--generation-prompt", r.generation_prompt,
                "append the template's opening of the assistant's answer to chats")
       ->needs(chat);
+  CLI::Option* labels =
+      app.add_flag(
+             "--labels", r.labels,
+             "print {\"ids\", \"labels\"} of each chat, where a label is the id of a token that training counts, or "
+             "-100; reads all forms of chats, prompts and pairs that training reads")
+          ->needs(chat);
+  app.add_option("--chat-template", r.template_file, "Jinja file to use instead of the folder's template")->needs(chat);
+  app.add_option("--answers", r.answers, "answers that count: all, last, or everything (prompts too)")
+      ->needs(labels)
+      ->capture_default_str()
+      ->check(CLI::IsMember({"all", "last", "everything"}));
   app.add_flag("--count", r.count, "print only the number of tokens");
   app.add_option("--threads", r.threads, "number of threads that encode or decode")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   parse(app, arguments);
   check_flags(r);
-  if (r.chat) r.chat_template = std::make_shared<text::ChatTemplate>(text::ChatTemplate::read(r.tokenizer));
-  const auto tokenizer = text::make_tokenizer(r.tokenizer);
+  if (!r.template_file.empty())
+    r.chat_template = text::ChatTemplate::read_file(r.template_file, r.tokenizer);
+  else if (r.chat &&
+           !(r.labels && !text::has_chat_template(r.tokenizer)))  // plain texts have labels without a template
+    r.chat_template = text::ChatTemplate::read(r.tokenizer);
+  const std::shared_ptr<const text::Tokenizer> tokenizer = text::make_tokenizer(r.tokenizer);
   std::ifstream file;
   if (!r.file.empty()) {
     file.open(r.file, std::ios::binary);
     require(file.good() && !std::filesystem::is_directory(r.file), "tokenize", "cannot read ", r.file);
   }
-  const size_t tokens = tokenize_stream(r, *tokenizer, r.file.empty() ? std::cin : file);
+  const size_t tokens = tokenize_stream(r, tokenizer, r.file.empty() ? std::cin : file);
   if (r.count) put_line(std::to_string(tokens));
   return 0;
 }

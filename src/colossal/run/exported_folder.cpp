@@ -325,7 +325,7 @@ void write_changed(const fs::path& path, const std::string& text) {
 /// Returns why a run needs its source later if its folder had this config.json; none = it does not.
 std::optional<std::string> lost_by(const json& config, const StartedModel& model, const models::Registry& models) {
   if (model.config.from.empty()) return std::nullopt;
-  const json want = values_of(model.shape), got = values_of(models.resolve_from(config, model.config));
+  const json want = run::values_of(model.shape), got = run::values_of(models.resolve_from(config, model.config));
   std::vector<std::string> lost;
   for (const auto& [key, value] : want.items())
     if (!got.contains(key) || got[key] != value) lost.push_back(key);

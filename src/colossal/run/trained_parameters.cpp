@@ -43,7 +43,7 @@ Expansion Expansion::read(const std::string& folder) {
           "\"embeddings\"");
   const nlohmann::json stored = read_json_object(path, "training");
   try {
-    return read_stored<Expansion>(stored, "training");
+    return colossal::read_stored<Expansion>(stored, "training");
   } catch (const Error& error) {
     throw Error("training", concat(path, ": ", error.message()));
   }

@@ -103,6 +103,11 @@ class ChatTemplate {
   /// Errors: Error("chat template", ...) if there is no template or a file is damaged; TemplateError.
   static ChatTemplate read(const std::string& folder, const TemplateLimits& limits = {});
 
+  /// Parses the Jinja file `file`. Special tokens come from `folder`, a Hugging Face folder, a file in one, or a GGUF
+  /// file, as in read(); if it has none, they are undefined. Errors: the same as read(), except for a folder without a
+  /// template; Error("file", ...) if the file cannot be read.
+  static ChatTemplate read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits = {});
+
   /// Renders a chat.
   /// Errors: TemplateError; Error("chat template", ...) if `messages` is not a list of objects or no template has the
   /// name.
@@ -134,10 +139,6 @@ class ChatTemplate {
   std::string where_;
   TemplateLimits limits_;
 };
-
-/// Returns the special tokens of a Hugging Face folder or GGUF file, as ChatTemplate::read() defines them for its
-/// template: {"bos_token": "<s>", ...}. For an empty path there are none. Errors: those of ChatTemplate::read() for them.
-nlohmann::ordered_json special_tokens(const std::string& folder);
 
 /// Returns true if the folder has a chat template.
 bool has_chat_template(const std::string& folder);

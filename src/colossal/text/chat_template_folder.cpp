@@ -39,12 +39,8 @@ void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
   }
 }
 
-/// Returns tokenizer_config.json, or what a GGUF file has of it.
-json config_of(const std::string& folder) {
-  return formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(folder + "/" + kConfig);
-}
-
-nlohmann::ordered_json tokens_of(const json& config, const std::string& folder) {
+/// Returns the special tokens of a folder or GGUF file, of which `config` is the tokenizer_config.json.
+nlohmann::ordered_json special_tokens(const std::string& folder, const json& config) {
   nlohmann::ordered_json tokens = nlohmann::ordered_json::object();
   take_tokens(config, tokens);
   if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), tokens);
@@ -94,7 +90,7 @@ std::vector<Source> sources_of_files(const std::string& folder, int64_t max) {
 
 ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits& limits) {
   const std::string config_path = formats::is_gguf(folder) ? folder : folder + "/" + kConfig;
-  const json config = config_of(folder);
+  const json config = formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(config_path);
   std::vector<Source> sources = sources_of_files(folder, limits.template_bytes);
   if (sources.empty()) sources = sources_of_config(config, config_path);
   if (sources.empty()) sources = sources_of_config(read_if_there(folder + "/" + kOldFile), folder + "/" + kOldFile);
@@ -103,13 +99,18 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
   ChatTemplate made;
   made.limits_ = limits;
   made.where_ = folder;
-  made.variables_ = tokens_of(config, folder);
+  made.variables_ = special_tokens(folder, config);
   for (const Source& source : sources) made.add(source.name, source.shown_name, source.text);
   return made;
 }
 
-nlohmann::ordered_json special_tokens(const std::string& folder) {
-  return folder.empty() ? nlohmann::ordered_json::object() : tokens_of(config_of(folder), folder);
+ChatTemplate ChatTemplate::read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits) {
+  std::error_code ignored;
+  const bool is_gguf = formats::is_gguf(folder);
+  const std::string own =
+      !is_gguf && fs::is_regular_file(folder, ignored) ? fs::path(folder).parent_path().string() : folder;
+  const json config = is_gguf ? config_of_file(folder) : read_if_there(own + "/" + kConfig);
+  return ChatTemplate(colossal::read_file(file, limits.template_bytes), file, special_tokens(own, config), limits);
 }
 
 bool has_chat_template(const std::string& folder) {

@@ -31,12 +31,6 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
 
 namespace {
 
-bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns)
-    if (matches_wildcards(pattern, name)) return true;
-  return false;
-}
-
 /// Returns the tensor that holds the values of `name`: the one of that name, or else one of its copies, because other
 /// programs may have kept only one of them.
 std::optional<std::string> tensor_of(const WeightSource& files, const std::string& name,
@@ -261,7 +255,7 @@ std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const
 
 bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns)
-    if (matches(pattern, name)) return true;
+    if (matches_wildcards(pattern, name)) return true;
   return false;
 }
 

@@ -110,7 +110,10 @@ LabelledTokens ChatEncoder::encode_texts(const Dialogue& dialogue, const ChatLin
     tokens.ids.push_back(placed.ids[i]);
     tokens.labels.push_back(counts_all || placed.begins[i] >= dialogue.prompt.size() ? placed.ids[i] : kIgnored);
   }
-  if (placed.ids.empty() || placed.ids.back() != tokenizer_->end_id()) append_end(tokens, out);
+  if (placed.ids.empty() || placed.ids.back() != tokenizer_->end_id())
+    append_end(tokens, out);
+  else
+    out.turn_ends.push_back(placed.ids.back());
   return tokens;
 }
 
@@ -237,26 +240,31 @@ ChatEncoder::Turn ChatEncoder::turn_of(const Rendering& whole, size_t begin, siz
 
 LabelledTokens ChatEncoder::encode_messages(const Dialogue& dialogue, const ChatLine& line, EncodedChat& out) const {
   require(template_.has_value(), "data",
-          "messages need a chat template, and the model has none; name a Jinja file with data.chat_template, or give "
-          "records of prompt and completion");
+          "messages need a chat template, and there is none; name a Jinja file with data.chat_template (as a flag of "
+          "commands --chat-template), or give records of prompt and completion");
   Rendering whole{dialogue, line, render(dialogue, dialogue.messages.size(), false, line), {}};
   whole.placed = tokenizer_->encode_placed(whole.rendered.text);
   const std::vector<int64_t>& ids = whole.placed.ids;
   const bool has_blocks = !whole.rendered.assistant.empty(), counts_all = options_.answers == Answers::Everything;
   const std::vector<Answer> answers = has_blocks ? block_answers(whole) : prefix_answers(whole);
-  const int64_t closing = has_blocks ? end_after_block(whole) : -1;
+  std::optional<int64_t> closing;  // found at the first block without an end
   const size_t last = last_answer(dialogue);
   std::vector<char> counts(ids.size(), counts_all ? 1 : 0);
   size_t covered = 0;  // number of tokens up to the end of the last answer, if it is trained and has no end
   for (const Answer& answer : answers) {
     const bool is_trained = dialogue.uses[answer.message] == MessageUse::Answer &&
                             (options_.answers != Answers::Last || answer.message == last);
-    const Turn turn = turn_of(whole, answer.begin, answer.end, closing);
+    Turn turn = turn_of(whole, answer.begin, answer.end, -1);
+    if (turn.end_id < 0 && has_blocks) {
+      if (!closing) closing = end_after_block(whole);
+      turn = turn_of(whole, answer.begin, answer.end, *closing);
+    }
     if (is_trained || counts_all)
       std::fill(counts.begin() + static_cast<std::ptrdiff_t>(turn.first),
                 counts.begin() + static_cast<std::ptrdiff_t>(turn.last), is_trained ? 1 : 0);
     if (is_trained && turn.end_id >= 0) out.turn_ends.push_back(turn.end_id);
-    covered = is_trained && turn.end_id < 0 && answer.message == last ? turn.last : 0;
+    const bool is_open = is_trained && turn.end_id < 0 && turn.last > turn.first;
+    covered = is_open && answer.message == last ? turn.last : 0;
   }
   LabelledTokens tokens{ids, {}};
   for (size_t i = 0; i < ids.size(); ++i) tokens.labels.push_back(counts[i] ? ids[i] : kIgnored);

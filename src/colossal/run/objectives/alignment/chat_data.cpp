@@ -34,7 +34,7 @@ std::optional<text::ChatTemplate> find_template(const Config& config, const Chat
   const std::string folder = folder_of_tokenizer(config);
   if (!keys.chat_template.empty()) {
     text = read_file(keys.chat_template, kMaxTemplateBytes);
-    return text::ChatTemplate(text, keys.chat_template, text::special_tokens(folder));
+    return text::ChatTemplate::read_file(keys.chat_template, folder);
   }
   for (const std::string& source : {folder, config.model.from})
     if (!source.empty() && text::has_chat_template(source)) return text::ChatTemplate::read(source);
