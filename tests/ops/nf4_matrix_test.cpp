@@ -78,6 +78,19 @@ TEST(Nf4Matrix, DecodesParts) {
   }
 }
 
+TEST(Nf4Matrix, HasZerosForInputsThatAPartLacks) {
+  for (const bool transposed : {false, true}) {
+    const Nf4Matrix inner = fused(131, false, transposed), matrix(inner.parts(), 150);
+    const at::Tensor w = at::constant_pad_nd(inner.dequantize(at::kDouble), {0, 19});
+    EXPECT_TRUE(at::equal(matrix.dequantize(at::kDouble), w));
+    EXPECT_TRUE(matrix.dequantize(at::kDouble, {.rows = 104, .column = 140, .columns = 10}).eq(0).all().item<bool>());
+    const at::Tensor x = normal({3, 150}, 1), dy = normal({3, 104}, 2);
+    expect_close(matrix.multiply(x), at::linear(x, w), at::kDouble, 150, "y");
+    expect_close(matrix.input_gradient(dy), at::mm(dy, w), at::kDouble, 104, "dx");
+    EXPECT_THROW(Nf4Matrix(inner.parts(), 130), Error);
+  }
+}
+
 TEST(Nf4Matrix, ReportsItsOperations) {
   const Nf4Matrix matrix = fused(64, true, false);
   const tensor::FlopCount count;

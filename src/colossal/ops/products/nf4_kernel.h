@@ -33,24 +33,25 @@ inline Nf4Table<T> nf4_table(float absmax, bool rounded) {
 }
 
 #if defined(__AVX512F__)
+// Operators of vectors, and instructions with masks of ones, because g++ 12 takes the plain ones for uninitialized.
+typedef uint64_t Nf4Longs __attribute__((vector_size(kVectorBytes)));
 inline void look_up_nf4(const Nf4Table<float>& table, const uint8_t* codes, float* out) {
   const __m512 numbers = _mm512_load_ps(table.of);
 #pragma GCC unroll 4
   for (int i = 0; i < kNf4Block; i += 16) {
     // Lanes 2k and 2k + 1 get the upper half of byte k, and the byte, of which the look-up reads the lower half.
-    const __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadu_si64(codes + i / 2));
-    const __m512i code = _mm512_or_si512(_mm512_srli_epi64(bytes, 4), _mm512_slli_epi64(bytes, 32));
-    _mm512_storeu_ps(out + i, _mm512_permutexvar_ps(code, numbers));
+    const auto bytes = (Nf4Longs)_mm512_maskz_cvtepu8_epi64(0xFF, _mm_loadu_si64(codes + i / 2));
+    const auto code = (__m512i)(bytes >> 4 | bytes << 32);
+    _mm512_storeu_ps(out + i, _mm512_maskz_permutexvar_ps(0xFFFF, code, numbers));
   }
 }
 inline void look_up_nf4(const Nf4Table<Bf16>& table, const uint8_t* codes, Bf16* out) {
-  const __m512i numbers = _mm512_castsi256_si512(_mm256_load_si256((const __m256i*)table.of));
+  const __m512i numbers = _mm512_maskz_loadu_epi16(0xFFFF, table.of);
 #pragma GCC unroll 2
   for (int i = 0; i < kNf4Block; i += 32) {
-    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)(codes + i / 2)));
-    const __m512i lower = _mm512_slli_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), 16);
-    const __m512i code = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), lower);
-    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi16(code, numbers));
+    const auto bytes = (Words)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128((const __m128i*)(codes + i / 2)));
+    const auto code = (__m512i)(bytes >> 4 | (bytes & 15u) << 16);
+    _mm512_storeu_si512(out + i, _mm512_maskz_permutexvar_epi16(0xFFFFFFFF, code, numbers));
   }
 }
 #elif defined(__AVX2__)

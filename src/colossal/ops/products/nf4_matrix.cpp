@@ -14,9 +14,9 @@
 namespace colossal::ops {
 namespace {
 
-// Slices of this size stay in the cache of a CPU between decoding and the product. With thinner ones LibTorch's
-// products are slower by a tenth.
-constexpr int64_t kNf4SliceElements = int64_t{1} << 20, kNf4SliceWidth = 256;
+// Slices of this size stay in the caches of a CPU between decoding and the product. Products of thinner ones are slower
+// by a tenth. The columns of a slice are few, because a matrix may have many rows.
+constexpr int64_t kNf4SliceElements = int64_t{1} << 20, kNf4SliceWidth = 128;
 
 /// Returns x as rows in the dtype of the products.
 at::Tensor rows_for_product(const at::Tensor& x, int64_t columns, const char* what) {
@@ -34,20 +34,20 @@ at::Tensor as_given(const at::Tensor& rows, const at::Tensor& x) {
 
 }  // namespace
 
-Nf4Matrix::Nf4Matrix(std::vector<Nf4Weight> parts) : parts_(std::move(parts)) {
+Nf4Matrix::Nf4Matrix(std::vector<Nf4Weight> parts, int64_t inputs) : parts_(std::move(parts)) {
   require(!parts_.empty(), "nf4", "a matrix must have at least one part");
   const Nf4Weight& first = parts_.front();
-  inputs_ = first.inputs(), transposed_ = first.form().transposed;
+  inputs_ = inputs == 0 ? first.inputs() : inputs, transposed_ = first.form().transposed;
   for (const Nf4Weight& part : parts_) {
-    require(part.inputs() == inputs_ && part.form().transposed == transposed_ &&
-                part.bytes().device() == first.bytes().device(),
+    require((inputs == 0 ? part.inputs() == inputs_ : part.inputs() <= inputs_) &&
+                part.form().transposed == transposed_ && part.bytes().device() == first.bytes().device(),
             "nf4", "parts of a matrix must have the same inputs, orientation and device: got ", part.inputs(), " and ",
             inputs_, " inputs");
     outputs_ += part.outputs();
   }
 }
 
-Nf4Matrix Nf4Matrix::of(const std::vector<Nf4Form>& forms, const at::Tensor& bytes) {
+Nf4Matrix Nf4Matrix::of(const std::vector<Nf4Form>& forms, const at::Tensor& bytes, int64_t inputs) {
   std::vector<Nf4Weight> parts;
   int64_t first = 0;
   require(bytes.dim() == 1 && bytes.numel() == bytes_of(forms), "nf4", "parts of these forms must be ", bytes_of(forms),
@@ -56,7 +56,7 @@ Nf4Matrix Nf4Matrix::of(const std::vector<Nf4Form>& forms, const at::Tensor& byt
     parts.emplace_back(form, bytes.narrow(0, first, form.bytes()));
     first += form.bytes();
   }
-  return Nf4Matrix(std::move(parts));
+  return Nf4Matrix(std::move(parts), inputs);
 }
 
 int64_t bytes_of(const std::vector<Nf4Form>& forms) {
@@ -78,10 +78,12 @@ at::Tensor Nf4Matrix::decoded(const MatrixPart& part, at::ScalarType type, at::S
   for (const Nf4Weight& weight : parts_) {
     const int64_t from = std::max(part.row, begin), to = std::min(part.row + part.rows, begin + weight.outputs());
     if (from < to) {
-      const at::Tensor its = values.narrow(0, from - part.row, to - from);
-      if (transposed_)
+      const int64_t columns = std::clamp<int64_t>(weight.inputs() - part.column, 0, part.columns);
+      const at::Tensor rows = values.narrow(0, from - part.row, to - from), its = rows.narrow(1, 0, columns);
+      if (columns < part.columns) rows.narrow(1, columns, part.columns - columns).zero_();
+      if (columns > 0 && transposed_)
         decode_nf4_(its.t(), weight, part.column, from - begin, rounds_to);
-      else
+      else if (columns > 0)
         decode_nf4_(its, weight, from - begin, part.column, rounds_to);
     }
     begin += weight.outputs();

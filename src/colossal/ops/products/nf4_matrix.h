@@ -23,16 +23,17 @@ namespace colossal::ops {
 /// Cost:    a product decodes W once, for all rows of x, slice by slice: outputs in multiply(), inputs in
 ///          input_gradient(). So a sum is never split. Products are those of ops/products/matmul.h, so their speed is
 ///          that of weights in the dtype of x, less the time to decode.
-/// Memory:  Nf4Weight::bytes() and, during a product, a slice: 2^20 elements or 256 rows or columns, whichever is more.
+/// Memory:  Nf4Weight::bytes() and, during a product, a slice: 2^20 elements or 128 rows or columns, whichever is more.
 /// Devices: kernels of each instruction set decode on the CPU, LibTorch's operators elsewhere.
 /// Thread safety: any threads may multiply.
 class Nf4Matrix {
  public:
-  /// Errors ("nf4"): no parts; parts with other inputs or another orientation than the first, or on another device.
-  explicit Nf4Matrix(std::vector<Nf4Weight> parts);
+  /// `inputs`: number of columns, of which those that a part lacks are zeros, the padding of a layout; 0 = those of the
+  /// first part. Errors ("nf4"): no parts; parts with more inputs, another orientation or on another device.
+  explicit Nf4Matrix(std::vector<Nf4Weight> parts, int64_t inputs = 0);
   /// Returns a matrix of parts that are stored one after the other in `bytes`, as views: the value of a parameter.
   /// Errors ("nf4"): the errors of Nf4Weight.
-  static Nf4Matrix of(const std::vector<Nf4Form>& forms, const at::Tensor& bytes);
+  static Nf4Matrix of(const std::vector<Nf4Form>& forms, const at::Tensor& bytes, int64_t inputs = 0);
 
   const std::vector<Nf4Weight>& parts() const { return parts_; }
   int64_t outputs() const { return outputs_; }

@@ -7,8 +7,8 @@
 //
 // Format: the elements of a matrix, row after row as its folder stores them, are cut into blocks of 64. A block has its
 // largest magnitude ("absmax") in fp32. The code of an element is the one of 16 levels (nf4_levels.h) that is nearest
-// to element / absmax. Double quantization stores absmax less the mean of all as a code of 8 bits, in blocks of 256 with
-// an fp32 maximum each. An element then takes 4.127 bits instead of 4.5.
+// to element / absmax. Double quantization stores absmax less the mean of all as a code of 8 bits, in blocks of 256
+// with an fp32 maximum each. An element then takes 4.127 bits instead of 4.5.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -52,8 +52,9 @@ struct Nf4Form {
 /// A weight [out, in] in NF4. All of it is one tensor of bytes, so that it can be the value of a parameter, which is
 /// sharded, gathered, moved and saved like any other.
 ///
-/// Layout: the codes, 32 bytes a block; then absmax, fp32 [blocks]. Double: then the codes of absmax, uint8 [blocks] and
-///         up to 3 bytes of padding; the maxima of these codes' blocks, fp32; the values of the 256 codes; the mean.
+/// Layout: the codes, 32 bytes a block; then absmax, fp32 [blocks]. Double: then the codes of absmax, uint8 [blocks],
+///         and up to 3 bytes of padding; in fp32 the maxima of these codes' blocks, the values of the 256 codes, and the
+///         mean.
 /// Memory: Nf4Form::bytes(), n / 2 for n elements plus n / 16, or n / 64 and a kilobyte. A part whose first column and
 ///         number of columns are no multiples of 64, of a folder's rows, has up to one block more per row than that.
 class Nf4Weight {
@@ -112,8 +113,8 @@ struct Nf4Codes {
 /// Returns a whole weight from its numbers, a copy on the CPU. Errors ("nf4"): other shapes or dtypes.
 Nf4Weight nf4_weight(const Nf4Form& form, const Nf4Codes& numbers);
 
-/// Returns the values of the 256 codes of absmax, in ascending order: those of bitsandbytes' "dynamic" type, to the bit.
-/// They are 0, 1 and for e = 0 to 6 the middles of 2^e equal parts of [0.1, 1], times +-10^(e - 6).
+/// Returns the values of the 256 codes of absmax, in ascending order: those of bitsandbytes' "dynamic" type, to the
+/// bit. They are 0, 1 and for e = 0 to 6 the middles of 2^e equal parts of [0.1, 1], times +-10^(e - 6).
 const std::vector<float>& nf4_nested_values();
 
 /// Returns the values of the weight, or of a part, [rows, columns] in `type`: level * absmax in fp32, rounded once.
