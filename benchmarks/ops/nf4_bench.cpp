@@ -1,8 +1,8 @@
 // Products with frozen weights in NF4 compared with the same products with weights in the dtype of x.
 //
-// Usage: colossal_nf4_bench [threads] [rounds] [rows]. Prints a row per dtype, matrix and product: the milliseconds with
-//        a weight in the dtype, in NF4 and in NF4 with double quantization, and the time of the first divided by the
-//        others. They run alternately; each time is the best of all rounds. The matrices are those of a LLaMA of 1.1e9
+// Usage: colossal_nf4_bench [threads] [rounds] [rows]. Prints a row per dtype, matrix and product: the milliseconds
+//        with a weight in the dtype, in NF4 and in NF4 with double quantization, and the time of the first divided by
+//        the others. They run alternately; each time is the best of all rounds. The matrices are those of a LLaMA of 1.1e9
 //        parameters (hidden 2048, ffn 5632), of which x has `rows` rows (default 256).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// Weights in NF4 on accelerators, where LibTorch's operators quantize and decode: codes, values and products of the CPU.
+// Weights in NF4 on accelerators, where LibTorch's operators quantize and decode: codes and values must be the CPU's.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

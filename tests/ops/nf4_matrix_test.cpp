@@ -54,7 +54,7 @@ TEST(Nf4Matrix, HasTheGradientOfTheInput) {
   expect_close(matrix.input_gradient(dy), x.grad(), at::kDouble, 104, "dx");
 }
 
-TEST(Nf4Matrix, IsAViewOfBytes) {
+TEST(Nf4Matrix, ViewsTheBytesOfAParameter) {
   const Nf4Matrix matrix = fused(131, true, false);
   std::vector<Nf4Form> forms;
   std::vector<at::Tensor> bytes;

@@ -212,7 +212,8 @@ void decode_nf4_(const at::Tensor& out, const Nf4Weight& weight, int64_t row, in
     return decode_nf4_reference_(out, weight, row, column, rounds_to);
   check_block(out, weight, row, column);
   const int64_t rows = out.size(0), columns = out.size(1);
-  const tensor::KernelBytes bytes({}, {out});
+  const at::Tensor read = weight.bytes().narrow(0, 0, std::min(weight.bytes().numel(), out.numel() / 2));
+  const tensor::KernelBytes bytes({read}, {out});
   if (out.is_meta() || out.numel() == 0) return;
   const Nf4Places places(weight.form());
   const AbsmaxReader absmax(weight);

@@ -53,8 +53,8 @@ struct Nf4Form {
 /// sharded, gathered, moved and saved like any other.
 ///
 /// Layout: the codes, 32 bytes a block; then absmax, fp32 [blocks]. Double: then the codes of absmax, uint8 [blocks],
-///         and up to 3 bytes of padding; in fp32 the maxima of these codes' blocks, the values of the 256 codes, and the
-///         mean.
+///         and up to 3 bytes of padding; in fp32 the maxima of these codes' blocks, the values of the 256 codes, and
+///         the mean.
 /// Memory: Nf4Form::bytes(), n / 2 for n elements plus n / 16, or n / 64 and a kilobyte. A part whose first column and
 ///         number of columns are no multiples of 64, of a folder's rows, has up to one block more per row than that.
 class Nf4Weight {
