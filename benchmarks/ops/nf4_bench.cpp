@@ -2,8 +2,8 @@
 //
 // Usage: colossal_nf4_bench [threads] [rounds] [rows]. Prints a row per dtype, matrix and product: the milliseconds
 //        with a weight in the dtype, in NF4 and in NF4 with double quantization, and the time of the first divided by
-//        the others. They run alternately; each time is the best of all rounds. The matrices are those of a LLaMA of 1.1e9
-//        parameters (hidden 2048, ffn 5632), of which x has `rows` rows (default 256).
+//        the others. They run alternately; each time is the best of all rounds. The matrices are those of a LLaMA of
+//        1.1e9 parameters (hidden 2048, ffn 5632), of which x has `rows` rows (default 256).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
