@@ -30,7 +30,7 @@ int print_config_reference(const run::Program*) { become_torch("help", {"config"
 std::vector<KeyHelp> own_table_keys(const run::Program*) { return run::describe_tables(run::built_in_tables()); }
 std::vector<std::string> own_table_names(const run::Program*) {
   std::vector<std::string> names;
-  for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);
+  for (const run::DescribedTable& table : run::built_in_tables()) names.push_back(table.name);
   return names;
 }
 std::vector<run::DataKeys> own_data_keys(const run::Program*) { return run::built_in_data_keys(); }

@@ -8,6 +8,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
+#include "colossal/checkpoint/quantized/bitsandbytes.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/formats/gguf_file.h"
 
@@ -47,8 +48,12 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   const std::string about = path + "/config.json";
   std::error_code none;
   if (std::filesystem::exists(about, none))
-    if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config))
-      return std::make_unique<QuantizedFolder>(path, quantized_format(config, about));
+    if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config)) {
+      const QuantizedFormat format = quantized_format(config, about);
+      if (format.method == QuantizedFormat::Method::Bitsandbytes)
+        return std::make_unique<BitsandbytesFolder>(path, format.transposed);
+      return std::make_unique<QuantizedFolder>(path, format);
+    }
   return std::make_unique<WeightFolder>(path);
 }
 

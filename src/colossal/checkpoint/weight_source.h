@@ -9,6 +9,7 @@
 
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/ops/products/group_codes.h"
+#include "colossal/ops/products/nf4_weight.h"
 
 namespace colossal::checkpoint {
 
@@ -28,6 +29,8 @@ class WeightSource {
   /// Returns the quantized values [out, in] of a matrix, or none if it is not quantized or GroupCodes cannot represent
   /// it. Errors: the same as tensor().
   virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }
+  /// Returns a matrix [out, in] that is stored in NF4, or none if it is not. Errors: the same as tensor().
+  virtual std::optional<ops::Nf4Weight> nf4(const std::string&) const { return std::nullopt; }
   /// Releases the pages of a tensor from this process's memory.
   virtual void leave(const std::string& name) const = 0;
   /// Returns true if a tensor may be read later: reading it finds no damage, and its bytes are in memory now.
@@ -37,8 +40,8 @@ class WeightSource {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config), a safetensors file
-/// (WeightFolder) or a GGUF file (GgufWeights).
+/// Opens a Hugging Face folder (WeightFolder; if it has a quantization_config, QuantizedFolder or BitsandbytesFolder),
+/// a safetensors file (WeightFolder) or a GGUF file (GgufWeights).
 /// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 

@@ -83,10 +83,11 @@ std::vector<KeyHelp> own_table_keys(const run::Program* program) {
       for (const run::OwnTable& own : row.tables)
         if (own.name == table.name) readers.push_back(row.name);
     tables.push_back(
-        {table, concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers))});
+        {table.name, table.keys,
+         concat(readers.size() > 1 ? "keys of the objectives " : "keys of the objective ", join(readers))});
   }
   for (const run::OwnTable& table : run::tables_of(program->adapters))
-    if (!is_known(table)) tables.push_back({table, "keys of an adapter"});
+    if (!is_known(table)) tables.push_back({table.name, table.keys, "keys of an adapter"});
   return run::describe_tables(tables);
 }
 
@@ -97,7 +98,7 @@ std::vector<run::DataKeys> own_data_keys(const run::Program* program) {
 std::vector<std::string> own_table_names(const run::Program* program) {
   std::vector<std::string> names;
   if (!program)
-    for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);
+    for (const run::DescribedTable& table : run::built_in_tables()) names.push_back(table.name);
   if (!program) return names;
   for (const run::OwnTable& table : run::tables_of(program->objectives)) names.push_back(table.name);
   for (const run::OwnTable& table : run::tables_of(program->adapters)) names.push_back(table.name);

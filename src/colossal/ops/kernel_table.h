@@ -5,6 +5,7 @@
 #include "colossal/ops/attention/paged_kernel.h"
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/products/block_kernel.h"
+#include "colossal/ops/products/nf4_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/score_kernel.h"
@@ -64,6 +65,8 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .decode_block = decode_block,
     .multiply_block = multiply_block<T>,
     .dot_products = dot_products<T>,
+    .decode_nf4 = decode_nf4<T>,
+    .encode_nf4 = encode_nf4,
 });
 
 }  // namespace

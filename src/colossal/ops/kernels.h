@@ -292,6 +292,17 @@ struct DotProducts {
   WideOf<T>* y;  ///< [rows, columns]
 };
 
+/// Numbers whose NF4 codes share a largest magnitude; see ops/products/nf4_weight.h.
+constexpr int64_t kNf4Block = 64;
+
+/// Neighbouring NF4 codes: `count` of them, from number `skipped` of the first block on.
+struct Nf4Run {
+  const uint8_t* codes;  ///< of whole blocks, kNf4Block / 2 bytes each; the first number of a byte is its upper half
+  const float* absmax;   ///< [blocks]: largest magnitudes
+  int64_t skipped, count;
+  bool rounded;  ///< T = float: the numbers are rounded to bf16
+};
+
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
@@ -365,6 +376,11 @@ struct Kernels {
   /// after `moments`, and replaces the logits by their gradient; it is 0 in padding and in rows that count nothing.
   void (*score_statistics)(const ScoreRows<T>&, int64_t begin, int64_t end);
   void (*score_gradient)(const ScoreRows<T>&, int64_t begin, int64_t end);
+  /// decode_nf4 writes the numbers of a run. encode_nf4 writes kNf4Block / 2 bytes for a block of at most kNf4Block
+  /// values, with the code of 0 for those it lacks, and returns the largest magnitude. It is infinite or NaN if a value
+  /// is; the codes are then unspecified. All tables give the same bits.
+  void (*decode_nf4)(const Nf4Run&, T* out);
+  float (*encode_nf4)(const float* values, int64_t count, uint8_t* codes);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

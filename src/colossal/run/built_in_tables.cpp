@@ -9,17 +9,17 @@
 namespace colossal::run {
 
 std::vector<DescribedTable> built_in_tables() {
-  return {{{"adapter", LowRankKeys{}}, "low-rank adapters"},
-          {{"alignment", AlignmentKeys{}}, "fine-tuning on chats; a config with this table selects the objective"}};
+  return {{"adapter", LowRankKeys{}, "low-rank adapters"},
+          {"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {
   std::vector<KeyHelp> keys;
-  for (const auto& [table, help] : tables)
-    for (KeyHelp& key : describe_config(table.keys)) {
-      key.key = concat(table.name, ".", key.key);
-      key.section = key.section.empty() ? table.name : concat(table.name, ".", key.section);
-      if (key.section == table.name) key.section_help = help;
+  for (const auto& [name, own, help] : tables)
+    for (KeyHelp& key : describe_config(own)) {
+      key.key = concat(name, ".", key.key);
+      key.section = key.section.empty() ? name : concat(name, ".", key.section);
+      if (key.section == name) key.section_help = help;
       keys.push_back(std::move(key));
     }
   return keys;

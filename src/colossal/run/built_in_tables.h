@@ -1,19 +1,20 @@
 // The tables of the config that the library itself adds to the sections that every config has. This header needs no
 // LibTorch, so that every program can list them.
 //
-//   for (const run::DescribedTable& one : run::built_in_tables()) names.push_back(one.table.name);   // "adapter"
+//   for (const run::DescribedTable& table : run::built_in_tables()) names.push_back(table.name);   // "adapter"
 #pragma once
 #include <string>
 #include <vector>
 
 #include "colossal/base/config.h"
-#include "colossal/run/own_tables.h"
+#include "colossal/base/own_keys.h"
 
 namespace colossal::run {
 
 /// A table with its defaults, and the help of its section.
 struct DescribedTable {
-  OwnTable table;
+  std::string name;
+  OwnKeys keys;
   std::string help;
 };
 

@@ -16,8 +16,9 @@ namespace colossal::comm {
 class Group;
 }
 namespace colossal::ops {
+class Nf4Weight;
 struct GroupCodes;
-}
+}  // namespace colossal::ops
 
 namespace colossal::checkpoint {
 
@@ -86,6 +87,13 @@ struct ReadRows {
   std::optional<std::vector<at::Tensor>> operator()() const { return read(); }
 };
 using TakeRows = std::function<bool(const std::string& parameter, const ReadRows& read)>;
+/// Function that may take this rank's part of a parameter in NF4: weights whose rows, one after the other, are those of
+/// the part (ops::Nf4Matrix). Each has blocks of one matrix of the folder, so all layouts have the same values.
+/// `read` returns matrices that the folder holds in NF4 as they are. It quantizes others whole, with or without double
+/// quantization as `double_quantized` says; none = it returns none for them. It also returns none if several blocks of
+/// this rank share a row, and for parameters that are not matrices. Stacks are passed as for TakeCodes.
+using ReadNf4 = std::function<std::optional<std::vector<ops::Nf4Weight>>(std::optional<bool> double_quantized)>;
+using TakeNf4 = std::function<bool(const std::string& parameter, const ReadNf4& read)>;
 /// Function that may postpone reading a parameter. `load` reads it as import_weights() would have done: it fills the
 /// value, unless TakeCodes or TakeRows take it. The caller that returns true calls it once, while `parameters` and what
 /// the other functions use exist. The files stay open until all of these functions are destroyed.
@@ -98,10 +106,11 @@ using TakeLater = std::function<bool(const std::string& parameter, const std::fu
 /// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows
 /// of it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
 /// `take_later` (empty = off) is called before both, for a parameter whose tensors WeightSource::can_wait().
+/// `take_nf4` (empty = off) is called before `take`.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {}, const TakeRows& take_values = {},
-                                        const TakeLater& take_later = {});
+                                        const TakeLater& take_later = {}, const TakeNf4& take_nf4 = {});
 
 /// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,

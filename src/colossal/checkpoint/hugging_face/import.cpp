@@ -158,6 +158,18 @@ bool take_codes(const std::vector<const PartSource*>& sources, const WeightSourc
   });
 }
 
+/// Passes a value to `take` as weights in NF4. Returns true if it is not needed then.
+bool take_weights(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
+                  const tensor::MeshCoordinates& coordinates, const TakeNf4& take) {
+  if (value.part) return false;
+  return pass_matrices(value, sources.front()->part->stack != Stack::None, coordinates,
+                       [&](const std::string& name, int64_t entry) {
+                         return take(name, [&](std::optional<bool> double_quantized) {
+                           return local_nf4(sources, files, value, coordinates, double_quantized, entry);
+                         });
+                       });
+}
+
 /// Returns the dtype of the tensors that `sources` name; none = they differ.
 std::optional<at::ScalarType> dtype_of(const std::vector<const PartSource*>& sources, const WeightSource& files) {
   const auto dtype = [&](const PartSource* source) { return files.entries().at(source->name)->dtype; };
@@ -211,6 +223,7 @@ struct Import {
   /// `held`: memory of a value, which the next one replaces; see Stored.
   void load(const NamedTensor& value, tensor::Held& held) const {
     const std::vector<const PartSource*>& own = found.at(value.name);
+    if (take_nf4 && take_weights(own, *files, value, coordinates, take_nf4)) return;
     if (take && take_codes(own, *files, value, coordinates, take)) return;
     if (take_values && take_rows(own, *files, value, coordinates, take_values)) return;
     value.value.write_into(held);
@@ -229,6 +242,7 @@ struct Import {
   std::map<std::string, std::vector<const PartSource*>> found;  // `sources` by the names of parameters
   TakeCodes take{};
   TakeRows take_values{};
+  TakeNf4 take_nf4{};
 };
 
 /// Fills `values`. Returns the names of the parameters that the source lacks.
@@ -287,13 +301,14 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take, const TakeRows& take_values,
-                                        const TakeLater& take_later) {
+                                        const TakeCodes& take, const TakeRows& take_values, const TakeLater& take_later,
+                                        const TakeNf4& take_nf4) {
   // Names that do not fit the model are refused before the folder is opened.
   external_parts(parameters, external.names, external.model);
   const auto import = std::make_shared<Import>(open_weights(folder), folder, parameters, external);
   import->take = take;
   import->take_values = take_values;
+  import->take_nf4 = take_nf4;
   return fill(import, parameters, values, external.model, take_later);
 }
 

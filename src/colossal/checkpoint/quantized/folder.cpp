@@ -6,6 +6,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
 #include "colossal/checkpoint/mismatch.h"
+#include "colossal/checkpoint/quantized/bitsandbytes.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -54,16 +55,22 @@ QuantizedFormat quantized_format(const json& config, const std::string& path) {
   require(says.is_object(), kFormat, path, ": quantization_config must be an object");
   const std::string method = text_of(says, "quant_method", "", path);
   require(method != "fp8", kFormat, path,
-          ": quant_method must be gptq or awq: got fp8, weights in blocks with scales; "
+          ": quant_method must be gptq, awq or bitsandbytes: got fp8, weights in blocks with scales; "
           "convert the folder to bf16 first");
-  require(method == "gptq" || method == "awq", kFormat, path, ": quant_method must be gptq or awq: got ",
-          printable(method), "; use the folder of the model before quantization");
+  require(method == "gptq" || method == "awq" || method == "bitsandbytes", kFormat, path,
+          ": quant_method must be gptq, awq or bitsandbytes: got ", printable(method),
+          "; use the folder of the model before quantization");
   QuantizedFormat format;
+  format.transposed = text_of(config, "model_type", "", path) == "gpt2";
+  if (method == "bitsandbytes") {
+    check_bitsandbytes(says, path);
+    format.method = QuantizedFormat::Method::Bitsandbytes;
+    return format;
+  }
   format.bits = integer_of(says, "bits", path);
   format.group = integer_of(says, "group_size", path);
   require(format.group == -1 || (format.group >= 8 && format.group % 8 == 0 && format.group <= int64_t{1} << 30),
           kFormat, path, ": group_size must be -1 or a multiple of 8: got ", format.group);
-  format.transposed = text_of(config, "model_type", "", path) == "gpt2";
   if (method == "awq") {
     const std::string version = text_of(says, "version", "gemm", path);
     require(version == "gemm" || version == "GEMM", kFormat, path, ": the version of awq must be gemm: got ",

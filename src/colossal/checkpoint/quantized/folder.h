@@ -1,4 +1,4 @@
-// Reads Hugging Face folders whose weights are quantized to few bits by GPTQ or AWQ.
+// Reads Hugging Face folders whose weights are quantized to few bits by GPTQ or AWQ (bitsandbytes: bitsandbytes.h).
 //
 //   GPTQ   x.qweight int32 [in / p, out]   p = 32 / bits values per word, the first input in the lowest bits
 //          x.qzeros  int32 [groups, out / p], x.scales [groups, out], x.g_idx int32 [in]: the group of an input
@@ -19,7 +19,7 @@ namespace colossal::checkpoint {
 
 /// Format of the quantized tensors according to quantization_config in config.json.
 struct QuantizedFormat {
-  enum class Method { Gptq, Awq } method = Method::Gptq;
+  enum class Method { Gptq, Awq, Bitsandbytes } method = Method::Gptq;
   int64_t bits = 4;            ///< 4; 8 for GPTQ only
   int64_t group = 128;         ///< number of inputs that share a scale; -1 = all
   bool zeros_less_one = true;  ///< GPTQ: stored zero points are one too low
@@ -30,10 +30,10 @@ struct QuantizedFormat {
 bool is_quantized(const nlohmann::json& config);
 /// Reads quantization_config.
 /// Errors: throws Error("quantization", ...) with `path`, the value and the supported ones, for another quant_method
-///         (bitsandbytes, fp8, compressed-tensors), bits, group, version or checkpoint_format.
+///         (fp8, compressed-tensors), bits, group, version or checkpoint_format. Errors of check_bitsandbytes().
 QuantizedFormat quantized_format(const nlohmann::json& config, const std::string& path);
 
-/// Reads a quantized folder as if it held plain weights: "x.weight" in fp32 replaces x.qweight and its companion
+/// Reads a folder of GPTQ or AWQ as if it held plain weights: "x.weight" in fp32 replaces x.qweight and its companion
 /// tensors.
 ///
 /// Errors: errors of WeightFolder; Error("quantization", ...) if tensors of a weight are missing or differ in shape or
