@@ -8,6 +8,7 @@
 #include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -68,6 +69,7 @@ void ScoreSlice::run(Run&& step) const {
 }
 
 void ScoreSlice::add_to(const Statistics& s) const {
+  const tensor::KernelBytes bytes({logits_}, {});
   if (!has_kernels()) return add_by_aten(s);
   run([&]<class T>(const auto& table, ScoreRows<T> rows, auto... where) {
     rows.largest = pointer<T>(s.largest);
@@ -79,6 +81,7 @@ void ScoreSlice::add_to(const Statistics& s) const {
 }
 
 void ScoreSlice::differentiate(const Gradients& g) const {
+  const tensor::KernelBytes bytes({logits_}, {logits_});
   if (!has_kernels()) return differentiate_by_aten(g);
   run([&]<class T>(const auto& table, ScoreRows<T> rows, auto... where) {
     rows.largest = pointer<T>(g.largest);
