@@ -151,7 +151,7 @@ at::Tensor score_statistics_of(const ScoreProblem& problem, const at::Tensor& hi
   return known;
 }
 
-/// What forward returns, and what backward reads: [2 or 3, n, T].
+/// Results of forward, and the tensor [2 or 3, n, T] that backward reads.
 struct Scored {
   TokenScores scores;
   at::Tensor saved;
