@@ -64,7 +64,7 @@ TEST(TokenScores, GiveThePublishedGradient) {
   expect_digits(gradient.norm(), 0.223098377045);
 }
 
-/// Arguments of the operator beside the tensors.
+/// Arguments of the operator other than tensors.
 struct Case {
   ScoreOptions options{};
   double soft_cap = 0;

@@ -15,7 +15,8 @@ class LossHead {
   virtual ~LossHead() = default;
   /// Returns a scalar, the same on all ranks of the model: the sum of the losses of the batch's tokens whose label is
   /// not -100. It is fp32, or fp64 for fp64 models. The caller divides by the number of tokens of the whole global
-  /// batch.
+  /// batch. If the head of this rank communicates for no product and the labels are on the host, rows of other tokens
+  /// are not multiplied.
   virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/,
                               const ForwardContext& step) = 0;
   /// Returns an int64 scalar, the same on all ranks of the model: the number of labels other than -100 that the head

@@ -36,9 +36,9 @@ class CountedRows {
 
  private:
   int64_t size_, taken_ = 0;    // T, m
-  std::vector<int64_t> sizes_;  // of the labels as given
+  std::vector<int64_t> sizes_;  // sizes of the labels as given
   at::Tensor labels_;
-  at::Tensor indices_;  // of the rows counted, among n * T, by rank; undefined = all rows are taken
+  at::Tensor indices_;  // indices of counted rows among n * T, by rank; undefined = all rows
   at::Tensor places_;   // their indices among n * m
   at::Tensor own_;      // indices of this rank's rows, among T
 };

@@ -35,26 +35,26 @@ struct ScoreProblem {
   SharedProjection shared;
 };
 
-struct ProblemCapsule : torch::CustomClassHolder {
-  explicit ProblemCapsule(ScoreProblem problem) : problem(std::move(problem)) {}
+struct ScoreProblemCapsule : torch::CustomClassHolder {
+  explicit ScoreProblemCapsule(ScoreProblem problem) : problem(std::move(problem)) {}
   ScoreProblem problem;
 };
 
 /// Returns the number of ranks whose labels are given.
-int64_t ranks_of(const at::Tensor& labels) { return labels.dim() == 2 ? labels.size(0) : 1; }
+int64_t ranks_of_labels(const at::Tensor& labels) { return labels.dim() == 2 ? labels.size(0) : 1; }
 
 /// Runs a pass over parts of the vocabulary, and in each over slices of tokens.
-class Pass {
+class ScorePass {
  public:
-  Pass(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-       const at::Tensor& labels, bool with_gradients)
+  ScorePass(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+            const at::Tensor& labels, bool with_gradients)
       : problem_(problem),
         type_(wide_type(hidden)),
         // Converted once for all parts
         hidden_(problem.shared.products ? hidden : hidden.to(product_type(hidden))),
         weight_(weight),
         bias_(bias.defined() ? bias.to(type_) : bias),
-        labels_(labels.reshape({ranks_of(labels), labels.size(-1)})),
+        labels_(labels.reshape({ranks_of_labels(labels), labels.size(-1)})),
         with_gradients_(with_gradients) {}
 
   /// Rows of a part of the weight.
@@ -117,22 +117,22 @@ class Pass {
 };
 
 /// Indices of [k, n, T], what is known of each token.
-enum Known : int64_t { kLargest, kSums, kTargets, kMoments };
-enum Saved : int64_t { kSavedLargest, kSavedLogSums, kSavedEntropies };
+enum KnownOfToken : int64_t { kLargest, kSums, kTargets, kMoments };
+enum SavedOfToken : int64_t { kSavedLargest, kSavedLogSums, kSavedEntropies };
 
 /// Returns largest z, sum, target and, for entropies, moment of each token over all words: [3 or 4, n, T].
-at::Tensor statistics_of(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& bias, const at::Tensor& labels) {
+at::Tensor score_statistics_of(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight,
+                               const at::Tensor& bias, const at::Tensor& labels) {
   const auto options = hidden.options().dtype(wide_type(hidden));
   const int64_t kinds = problem.options.entropy ? 4 : 3;
-  const at::Tensor known = at::zeros({kinds, ranks_of(labels), labels.size(-1)}, options);
+  const at::Tensor known = at::zeros({kinds, ranks_of_labels(labels), labels.size(-1)}, options);
   known[kLargest].fill_(options.dtype() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                        : static_cast<double>(std::numeric_limits<float>::lowest()));
-  Pass pass(problem, hidden, weight, bias, labels, false);
-  const auto nothing = [](const Pass::Words&) {};
+  ScorePass pass(problem, hidden, weight, bias, labels, false);
+  const auto nothing = [](const ScorePass::Words&) {};
   pass.run(
       nothing,
-      [&](const Pass::Slice& slice) {
+      [&](const ScorePass::Slice& slice) {
         const at::Tensor own = slice.of(known);  // a view, unless several ranks' tokens are gathered
         slice.scores.add_to(
             {own[kLargest], own[kSums], own[kTargets], kinds > kMoments ? own[kMoments] : at::Tensor()});
@@ -151,7 +151,7 @@ at::Tensor statistics_of(const ScoreProblem& problem, const at::Tensor& hidden, 
   return known;
 }
 
-/// What forward returns, and what backward reads: [2 or 3, n, T].
+/// Results of forward, and the tensor [2 or 3, n, T] that backward reads.
 struct Scored {
   TokenScores scores;
   at::Tensor saved;
@@ -159,7 +159,8 @@ struct Scored {
 
 Scored scored(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
               const at::Tensor& labels) {
-  const at::Tensor known = statistics_of(problem, hidden, weight, bias, labels), ignored = labels.eq(kIgnoredLabel);
+  const at::Tensor known = score_statistics_of(problem, hidden, weight, bias, labels),
+                   ignored = labels.eq(kIgnoredLabel);
   const at::Tensor logs = known[kSums].log();
   std::vector<at::Tensor> saved{known[kLargest], logs};
   const auto counted = [&](const at::Tensor& x) { return x.view(labels.sizes()).masked_fill(ignored, 0); };
@@ -181,13 +182,13 @@ class PartialGradient {
     if (!sum_.defined()) result_ = sum_ = at::zeros(leaf.sizes(), leaf.options().requires_grad(false));
   }
   /// Returns the wide tensor to which the gradient of rows [first, first + count) is to be added; undefined = unwanted.
-  at::Tensor* begin(const Pass::Words& words) {
+  at::Tensor* begin(const ScorePass::Words& words) {
     if (!sum_.defined()) return nullptr;
     const at::Tensor rows = sum_.narrow(0, words.first, words.count);
     part_ = sum_.scalar_type() == wide_ ? rows : at::zeros(rows.sizes(), rows.options().dtype(wide_));
     return &part_;
   }
-  void end(const Pass::Words& words) {
+  void end(const ScorePass::Words& words) {
     if (!sum_.defined() || sum_.scalar_type() == wide_) return;
     const at::Tensor rows = sum_.narrow(0, words.first, words.count);
     rows.copy_(part_.add_(rows));  // rounded once
@@ -234,13 +235,15 @@ struct LinearTokenScores : Function<LinearTokenScores> {
         dbias(bias, bias.defined() && context->needs_input_grad(2), type);
     at::Tensor *weight_part = nullptr, *bias_part = nullptr;
     // A layout may store fewer rows of the weight than it computes columns.
-    const auto of_bias = [&](const Pass::Words& words) {
-      return problem.shared.products && bias.defined() ? Pass::Words{0, bias.size(0)} : words;
+    const auto of_bias = [&](const ScorePass::Words& words) {
+      return problem.shared.products && bias.defined() ? ScorePass::Words{0, bias.size(0)} : words;
     };
-    Pass pass(problem, hidden, weight, bias, labels, true);
+    ScorePass pass(problem, hidden, weight, bias, labels, true);
     pass.run(
-        [&](const Pass::Words& words) { weight_part = dweight.begin(words), bias_part = dbias.begin(of_bias(words)); },
-        [&](const Pass::Slice& slice) {
+        [&](const ScorePass::Words& words) {
+          weight_part = dweight.begin(words), bias_part = dbias.begin(of_bias(words));
+        },
+        [&](const ScorePass::Slice& slice) {
           differentiate(slice, saved, of_value, of_entropy);
           if (bias_part) bias_part->add_(slice.logits.sum(0));
           at::Tensor own;
@@ -248,11 +251,11 @@ struct LinearTokenScores : Function<LinearTokenScores> {
           slice.products.gradients(slice.logits, own.defined() ? &own : nullptr, weight_part);
           if (own.defined()) dhidden.narrow(0, slice.from, slice.tokens).add_(own);
         },
-        [&](const Pass::Words& words) { dweight.end(words), dbias.end(of_bias(words)); });
+        [&](const ScorePass::Words& words) { dweight.end(words), dbias.end(of_bias(words)); });
     return {dhidden.defined() ? dhidden.to(hidden.scalar_type()) : dhidden, dweight.result(), dbias.result(), {}, {}};
   }
 
-  static void differentiate(const Pass::Slice& slice, const at::Tensor& saved, const at::Tensor& of_value,
+  static void differentiate(const ScorePass::Slice& slice, const at::Tensor& saved, const at::Tensor& of_value,
                             const at::Tensor& of_entropy) {
     const at::Tensor own = slice.of(saved);
     const auto gradient = [&](const at::Tensor& x) { return x.defined() ? slice.of(x)[0] : x; };
@@ -265,7 +268,7 @@ struct LinearTokenScores : Function<LinearTokenScores> {
   }
 
   static const ScoreProblem& problem_of(const c10::IValue& capsule) {
-    return static_cast<const ProblemCapsule*>(capsule.toCapsule().get())->problem;
+    return static_cast<const ScoreProblemCapsule*>(capsule.toCapsule().get())->problem;
   }
 };
 
@@ -301,7 +304,7 @@ TokenScores linear_token_scores(const at::Tensor& hidden, const at::Tensor& weig
   const bool wanted = x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   TokenScores scores;
   if (at::GradMode::is_enabled() && wanted) {
-    const auto capsule = c10::IValue::make_capsule(c10::make_intrusive<ProblemCapsule>(problem));
+    const auto capsule = c10::IValue::make_capsule(c10::make_intrusive<ScoreProblemCapsule>(problem));
     const auto found =
         LinearTokenScores::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, own, capsule);
     scores = {found[0], options.entropy ? found[1] : at::Tensor()};

@@ -3,7 +3,7 @@
 //
 //   ops::LocalProjection projection(256, weight, wide);                // no more than 256 tokens per slice
 //   const at::Tensor logits = projection.logits(hidden.narrow(0, 0, 256), weight);
-//   projection.gradients(logits_gradient, &dhidden, &dweight);         // of the slice whose logits came last
+//   projection.gradients(logits_gradient, &dhidden, &dweight);         // for the last slice
 #pragma once
 #include <ATen/core/Tensor.h>
 

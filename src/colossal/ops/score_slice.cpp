@@ -8,6 +8,7 @@
 #include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/moved_bytes.h"
 
 namespace colossal::ops {
 namespace {
@@ -25,7 +26,8 @@ struct LabelColumns {
 };
 
 template <class T>
-ScoreRows<T> rows_of(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range, double scale) {
+ScoreRows<T> score_rows_of(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
+                           double scale) {
   return {.columns = logits.size(1),
           .valid = range.valid,
           .stride = logits.stride(0),
@@ -53,7 +55,7 @@ void ScoreSlice::run(Run&& step) const {
   const bool on_device = with_device_kernels(logits_, [&](auto element, const auto& table, void* stream) {
     using T = decltype(element);
     if constexpr (std::is_same_v<T, WideOf<T>>)
-      step(table, rows_of<T>(logits_, labels_, range_, scale_), logits_.size(0), stream);
+      step(table, score_rows_of<T>(logits_, labels_, range_, scale_), logits_.size(0), stream);
   });
   if (on_device || logits_.is_meta()) return;
   const auto on_cpu = [&](const auto& table, const auto& all) {
@@ -61,12 +63,13 @@ void ScoreSlice::run(Run&& step) const {
     parallel_for(0, logits_.size(0), grain, [&](int64_t from, int64_t to) { step(table, all, from, to); });
   };
   if (logits_.scalar_type() == at::kDouble)
-    on_cpu(kernels<double>(), rows_of<double>(logits_, labels_, range_, scale_));
+    on_cpu(kernels<double>(), score_rows_of<double>(logits_, labels_, range_, scale_));
   else
-    on_cpu(kernels<float>(), rows_of<float>(logits_, labels_, range_, scale_));
+    on_cpu(kernels<float>(), score_rows_of<float>(logits_, labels_, range_, scale_));
 }
 
 void ScoreSlice::add_to(const Statistics& s) const {
+  const tensor::KernelBytes bytes({logits_}, {});
   if (!has_kernels()) return add_by_aten(s);
   run([&]<class T>(const auto& table, ScoreRows<T> rows, auto... where) {
     rows.largest = pointer<T>(s.largest);
@@ -78,6 +81,7 @@ void ScoreSlice::add_to(const Statistics& s) const {
 }
 
 void ScoreSlice::differentiate(const Gradients& g) const {
+  const tensor::KernelBytes bytes({logits_}, {logits_});
   if (!has_kernels()) return differentiate_by_aten(g);
   run([&]<class T>(const auto& table, ScoreRows<T> rows, auto... where) {
     rows.largest = pointer<T>(g.largest);

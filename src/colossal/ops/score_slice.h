@@ -18,7 +18,7 @@ class ScoreSlice {
   /// Errors ("token_scores"): labels on another device.
   ScoreSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range, double scale);
 
-  /// What is known of t rows about the words seen so far, of z = scale * logit: [t] each, contiguous.
+  /// Sums over the words seen so far, of z = scale * logit: [t] each, contiguous.
   struct Statistics {
     at::Tensor largest;  ///< largest z; before the first words the lowest number of the dtype
     at::Tensor sums;     ///< sum of e^(z - largest)

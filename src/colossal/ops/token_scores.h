@@ -7,7 +7,7 @@
 
 namespace colossal::ops {
 
-/// What is computed at each label, from the distribution softmax(logits / temperature).
+/// Choice of scores; they are of the distribution softmax(logits / temperature).
 struct ScoreOptions {
   double temperature = 1;  ///< above 0; capped logits are divided by it
   bool entropy = false;    ///< whether entropies are wanted

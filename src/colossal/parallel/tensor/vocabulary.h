@@ -97,7 +97,7 @@ class VocabularyLossHead : public nn::LossHead {
   std::optional<Table> bias_;  // split like the logits
   bool is_mirrored_;
   std::shared_ptr<const nn::Product> logits_product_;
-  std::shared_ptr<const nn::Product> scores_product_;  // that of loss_sum(), or of logits() if it works forward only
+  std::shared_ptr<const nn::Product> scores_product_;  // loss_sum() product; logits_product_ if it is forward-only
   SequenceOrder order_;
   int64_t room_;     // number of logit columns on this rank, padding included
   double soft_cap_;  // cap of nn::LmHeadOptions
