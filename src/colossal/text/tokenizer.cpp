@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/input_file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/model_path.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizers/byte.h"
@@ -162,6 +163,11 @@ std::string take_complete(std::string& pending) {
 }
 
 }  // namespace
+
+std::string description_of(const Tokenizer& tokenizer, int64_t id) {
+  const std::string spelling = id < tokenizer.vocabulary_size() ? tokenizer.spelling(id) : "";
+  return spelling.empty() ? concat("token ", id) : concat(printable(spelling), " (", id, ")");
+}
 
 std::string valid_utf8(std::string_view bytes) {
   std::string pending(bytes), text = take_complete(pending);

@@ -88,6 +88,9 @@ void for_each_index(size_t count, int threads, const std::function<void(size_t)>
 std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
                                              int threads);
 
+/// Returns a token for messages: "<|im_end|> (2)", or "token 256" if the vocabulary does not spell it or lacks the id.
+std::string description_of(const Tokenizer& tokenizer, int64_t id);
+
 /// Returns `bytes` with U+FFFD in place of each longest prefix that is not UTF-8, so that the result can be printed.
 std::string valid_utf8(std::string_view bytes);
 

@@ -85,17 +85,13 @@ std::vector<int64_t> check_first_chats(const std::vector<StreamSource>& sources,
     turn_ends.insert(shown.turn_ends.begin(), shown.turn_ends.end());
     if (shown.appends_end)
       notices.push_back(concat("source ", source.name, ": the chat template writes no end token after an answer, so ",
-                               printable(encoder.tokenizer().spelling(encoder.tokenizer().end_id())),
+                               text::description_of(encoder.tokenizer(), encoder.tokenizer().end_id()),
                                " is appended; other templates are named with data.chat_template"));
     if (read > 0 && shown.turn_ends.empty())
       notices.push_back(concat("source ", source.name,
                                ": no token ends an answer, so the model does not learn to stop; name a chat template "
                                "that writes one with data.chat_template, or use a tokenizer with an end token"));
   }
-  for (const int64_t id : turn_ends)
-    if (!encoder.is_end(id))
-      notices.push_back(concat("answers end with ", printable(encoder.tokenizer().spelling(id)), " (", id,
-                               "), at which generation from the model stops only if eos_token_id has it"));
   return {turn_ends.begin(), turn_ends.end()};
 }
 

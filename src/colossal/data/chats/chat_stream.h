@@ -120,7 +120,7 @@ class ChatStream final : public BatchReader {
 
 /// Reads and encodes the first records of each source, so that a fault that all of them have is reported before the
 /// first step. Returns the tokens that end answers and are trained, in ascending order. `notices` gets a line if the
-/// template of a source writes no end token, and for each of these tokens at which generation does not stop.
+/// template of a source writes no end token, or no token ends an answer.
 /// Errors ("data"), unless records are skipped: those of the first record.
 std::vector<int64_t> check_first_chats(const std::vector<StreamSource>& sources, const ChatEncoder& encoder,
                                        const ChatStreamOptions& options, std::vector<std::string>& notices);
