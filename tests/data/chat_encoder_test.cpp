@@ -247,5 +247,20 @@ TEST(ChatLabels, ChangeWithTheirTraits) {
   EXPECT_NE(traits(encoder(made::kChatMl)), traits(encoder(made::kChatMl, Answers::Last)));
 }
 
+TEST(ChatEncoder, EncodesAPromptAsTheBeginningOfItsChat) {
+  const ChatEncoder chats(made::chat_tokenizer(), text::ChatTemplate(made::kChatMl));
+  const std::vector<int64_t> prompt = chats.encode_prompt("2+3?");
+  const EncodedChat whole = chats.encode(chat_line_of(
+      nlohmann::ordered_json::parse(R"([{"role": "user", "content": "2+3?"}, {"role": "assistant", "content": "5"}])"),
+      "here"));
+  const LabelledTokens& tokens = whole.texts.at(0);
+  ASSERT_LT(prompt.size(), tokens.ids.size());
+  EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), tokens.ids.begin()));
+  EXPECT_EQ(tokens.labels[prompt.size() - 1], kIgnored);
+  EXPECT_EQ(tokens.labels[prompt.size()], tokens.ids[prompt.size()]) << "the answer begins here";
+  const ChatEncoder plain(made::chat_tokenizer(), std::nullopt);
+  EXPECT_EQ(plain.encode_prompt("2+3?"), made::chat_tokenizer()->encode_prompt("2+3?"));
+}
+
 }  // namespace
 }  // namespace colossal::data::chat_encoder_test

@@ -420,8 +420,7 @@ TEST_F(ChatStreamTest, ChecksTheFirstRecordsOfEachSource) {
   EXPECT_THAT(notices, IsEmpty());
   const ChatEncoder unaware(made::chat_tokenizer(), text::ChatTemplate(made::kChatMl));
   EXPECT_THAT(check_first_chats(one(), unaware, options, notices), ElementsAre(made::kTurnEnd));
-  EXPECT_THAT(notices, ElementsAre(AllOf(HasSubstr("<|im_end|> (258)"), HasSubstr("eos_token_id"))));
-  notices.clear();
+  EXPECT_THAT(notices, IsEmpty());
   const ChatEncoder endless(made::chat_tokenizer(),
                             text::ChatTemplate("{% for m in messages %}{{ m.content }}\n{% endfor %}"));
   check_first_chats(one(), endless, options, notices);

@@ -34,13 +34,16 @@ std::vector<run::Sample> text_samples(train::Trainer& trainer, const run::ShowTe
   if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !model.shape.task().generates() || !model.head)
     return {};
   const text::Tokenizer& tokenizer = *trainer.tokenizer();
-  std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
+  const run::RunData& data = trainer.data();
+  std::vector<int64_t> prompt = data.encode_prompt ? data.encode_prompt(config.training.sample_prompt)
+                                                   : tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   // Training steps never saw tokens after these positions.
   const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
   infer::Request request{.prompt = prompt, .prompt_end = tokenizer.end_id()};
   request.options = {.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
                      .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
+  request.end_ids = data.end_ids;
   if (tokenizer.end_id() >= 0) request.end_ids.push_back(tokenizer.end_id());
   text::TextStream stream(tokenizer);
   run::Sample sample{.title = config.training.sample_prompt};
@@ -48,7 +51,7 @@ std::vector<run::Sample> text_samples(train::Trainer& trainer, const run::ShowTe
     sample.text += piece;
     if (show) show(piece);
   };
-  if (show) show(config.training.sample_prompt + (model.shape.task().answers() ? "\n" : ""));
+  if (show) show(config.training.sample_prompt + (model.shape.task().answers() || data.encode_prompt ? "\n" : ""));
   infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
     take(stream.push(id));
     return true;

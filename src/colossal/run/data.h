@@ -5,6 +5,7 @@
 //   engine->train_step(data.training->next());
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,7 @@ struct RunData : ResolvedModel {
   bool is_builtin = false;         ///< true: the texts are those of `builtin`
   std::vector<int64_t> end_ids{};  ///< OpenedData::end_ids
   std::string chat_template{};     ///< OpenedData::chat_template
+  std::function<std::vector<int64_t>(const std::string& prompt)> encode_prompt{};  ///< OpenedData::encode_prompt
 };
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an

@@ -80,6 +80,9 @@ struct OpenedData {
   std::vector<int64_t> end_ids{};
   /// Source of the chat template with which the data were rendered; empty = the model's, if it has one
   std::string chat_template{};
+  /// Returns the ids that a user's prompt has in the data, up to where the answer begins; null = the data have no
+  /// prompts, and a text continues text::Tokenizer::encode_prompt()
+  std::function<std::vector<int64_t>(const std::string& prompt)> encode_prompt{};
 };
 
 /// Returns true if a run of this config evaluates, so that held-out samples are needed.

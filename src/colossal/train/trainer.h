@@ -101,6 +101,8 @@ class Trainer {
   const run::Config& config() const { return config_; }
   /// Returns the tokenizer of the samples (run::Objective::tokenizer()); null = none.
   const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
+  /// Returns the data of this replica, with what is known about their prompts and answers.
+  const run::RunData& data() const { return data_; }
   const Log& log() const { return log_; }
 
  private:

@@ -129,6 +129,14 @@ text::RenderedChat ChatEncoder::render(const Dialogue& dialogue, size_t messages
   return template_->render(chat);
 }
 
+std::vector<int64_t> ChatEncoder::encode_prompt(const std::string& message) const {
+  if (!template_) return tokenizer_->encode_prompt(message);
+  text::Chat chat;
+  chat.messages = {{{"role", "user"}, {"content", message}}};
+  chat.add_generation_prompt = true;
+  return tokenizer_->encode(template_->render(chat).text);
+}
+
 /// Returns the answers that generation blocks mark, with the message to which each belongs.
 std::vector<ChatEncoder::Answer> ChatEncoder::block_answers(const Rendering& whole) const {
   std::vector<text::TextSpan> spans = whole.rendered.assistant;

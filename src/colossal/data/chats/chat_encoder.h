@@ -73,6 +73,10 @@ class ChatEncoder {
   ///         generation blocks); an id outside the vocabulary.
   EncodedChat encode(const ChatLine& line) const;
 
+  /// Returns the ids of a chat of one message of the user, up to where the answer begins. Without a template, those of
+  /// text::Tokenizer::encode_prompt(). Errors: as encode(), without a place.
+  std::vector<int64_t> encode_prompt(const std::string& message) const;
+
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   const ChatEncoderOptions& options() const { return options_; }
   /// Returns true if generation stops at this token.

@@ -105,6 +105,7 @@ OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::Ch
   }
   for (const data::StreamSource& source : sources)
     if (source.left_out) data.notices.push_back(*source.left_out);
+  data.encode_prompt = [encoder](const std::string& prompt) { return encoder->encode_prompt(prompt); };
   data.stream = std::make_unique<data::ChatStream>(sources, encoder, options);
   return data;
 }
