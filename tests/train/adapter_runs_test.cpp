@@ -141,9 +141,7 @@ TEST_F(AdapterRuns, StartFromRuns) {
                 run::Config without = make("without", 1, 1);
                 without.model = {.from = c.run.folder};
                 comm::run_ranks(1, [&](comm::World& world) {
-                  TrainerOptions options;
-                  options.program = program_with_adapter();
-                  Trainer(world, without, options);
+                  Trainer(world, without, {});
                 });
               }),
               testing::AllOf(HasSubstr("must have parameters of this model alone: got blocks.0."),
