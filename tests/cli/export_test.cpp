@@ -14,8 +14,11 @@
 #include "colossal/models/families/llama.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/exported_folder.h"
+#include "colossal/run/resolve_shape.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 #include "support/generated_text.h"
 
 namespace colossal::cli::export_test {
@@ -165,6 +168,45 @@ TEST_F(Export, GivesAByteModelATokenizer) {
   EXPECT_EQ(written->vocabulary_size(), 257);
   EXPECT_EQ(written->end_id(), 256);
   EXPECT_EQ(written->begin_id(), -1);
+}
+
+// A run has files of its own beside those that describe its training.
+TEST_F(Export, KeepsTheFilesOfARun) {
+  test::write_model(folder, "gpt2-tiny");
+  const text::TokenizerFiles words = text::files_of_bytes();
+  folder.write("hf/tokenizer.json", words.tokenizer.dump());
+  folder.write("hf/tokenizer_config.json", words.config.dump());
+  folder.write("hf/chat_template.jinja", "{{ messages[0].content }}");
+  folder.write("hf/generation_config.json", R"({"eos_token_id": 9})");
+  folder.write("hf/LICENSE", "free");
+  const json source = configure({{"n_ctx", 77}});
+  tune(0.5, "auto");
+  run::StartedModel model{
+      .config = {.from = folder / "hf", .dropout = 0.5}, .tokenizer = folder / "hf", .end_ids = {3}};
+  model.shape = run::resolve_shape(model.config, run::built_in());
+  run::write_model_files(folder / "tuned", model, models::built_in(), false);
+  for (const char* name : {"metrics.json", "prediction.json", "report.html", "log-rank-0.txt", "notes.txt"})
+    folder.write(std::string("tuned/") + name, "of the run");
+  run("export", {}, "tuned", "with-license");
+  EXPECT_TRUE(files_in(folder / "with-license").contains("LICENSE")) << "its source is still there";
+  std::filesystem::remove_all(folder / "hf");
+  for (const std::string command : {"export", "quantize"}) {
+    run(command, command == "export" ? std::vector<std::string>{} : std::vector<std::string>{"--group-size", "32"},
+        "tuned", command);
+    std::set<std::string> files = files_in(folder / command);
+    std::erase_if(files, [](const std::string& name) { return name.starts_with("model"); });
+    EXPECT_THAT(files, testing::UnorderedElementsAre("config.json", "tokenizer.json", "tokenizer_config.json",
+                                                     "chat_template.jinja", "generation_config.json"));
+    EXPECT_EQ(read(folder / command + "/generation_config.json")["eos_token_id"], json({9, 3}));
+    const json config = read(folder / command + "/config.json");
+    EXPECT_EQ(config["n_ctx"], 77) << "a key that no family reads";
+    EXPECT_EQ(config["resid_pdrop"], 0.5);
+  }
+  run("export", {}, "tuned", "file.gguf");
+  EXPECT_EQ(text::end_ids(folder / "file.gguf"), (std::vector<int64_t>{3, 9, 256}));
+  EXPECT_TRUE(text::has_chat_template(folder / "file.gguf"));
+  const Outcome spoken = run_command("generate", {"--from", folder / "tuned", "--prompt", "x", "--max-tokens", "2"});
+  EXPECT_EQ(spoken.status, 0) << spoken.err;
 }
 
 // A folder becomes a GGUF file and a folder again.

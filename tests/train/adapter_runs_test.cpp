@@ -123,6 +123,39 @@ TEST_F(AdapterRuns, SaveModulesThatTrainWhole) {
                                             "blocks.1.attention.qkv.adapter_a", "blocks.1.attention.qkv.adapter_b"}));
 }
 
+TEST_F(AdapterRuns, StartFromRuns) {
+  run::Config first = make("base", 1, 1);
+  first.training.steps = 4;
+  first.model.dropout = 0;
+  const Values base_values = train(first, Start::New);
+  const run::Config c = adapted("adapted", first.run.folder);
+  const Values whole = train_adapter(c, Start::New);
+  for (const auto& [name, value] : base_values) EXPECT_TRUE(at::equal(whole.at(name), value)) << name << " is frozen";
+  expect_equal(loaded(c.run.folder), whole, "loaded");
+  expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
+
+  run::Config further = adapted("further", c.run.folder);
+  further.optimizer.learning_rate = 0;
+  expect_equal(train_adapter(further, Start::New), whole, "a run with the same adapter");
+  EXPECT_THAT(test::thrown_message([&] {
+                run::Config without = make("without", 1, 1);
+                without.model = {.from = c.run.folder};
+                comm::run_ranks(1, [&](comm::World& world) {
+                  TrainerOptions options;
+                  options.program = program_with_adapter();
+                  Trainer(world, without, options);
+                });
+              }),
+              testing::AllOf(HasSubstr("must have parameters of this model alone: got blocks.0."),
+                             HasSubstr("give this model the same adapter, or start from " + first.run.folder)));
+
+  std::filesystem::remove_all(first.run.folder);
+  const std::string needed = "leave out values that come from model.from = \"" + first.run.folder + "\": there is no";
+  EXPECT_THAT(test::thrown_message([&] { loaded(c.run.folder); }), HasSubstr(needed));
+  EXPECT_THAT(test::thrown_message([&] { train_adapter(c, Start::Resume, 3); }),
+              HasSubstr("there is no file or folder"));
+}
+
 TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheSeed) {
   const run::Config c = adapted("adapted");
   const Values whole = train_adapter(c, Start::New);

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <random>
 #include <system_error>
 #include <thread>
@@ -133,7 +135,11 @@ void write_file(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
-std::string read_file(const std::string& path, int64_t max_bytes) {
+namespace {
+
+/// Opens a file for reading and passes its size and then its bytes on, piece by piece.
+void read_pieces(const std::string& path, const std::function<void(int64_t size)>& begin,
+                 const std::function<void(std::string_view piece)>& take) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno));
   struct Closer {
@@ -144,19 +150,37 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
   require(error == 0, "file", "cannot read ", path, ": ", std::strerror(error));
   require(!S_ISDIR(status.st_mode), "file", path, " must be a file: got a folder");
-  require(status.st_size <= max_bytes, "file", path, " is too large: ", status.st_size, " bytes, at most ", max_bytes);
-  std::string text;
-  text.reserve(static_cast<size_t>(status.st_size));
+  begin(status.st_size);
   char piece[1 << 16];
   for (;;) {  // ignores the size found above, because pipes and /proc have none, and a file may grow
     const ssize_t taken = ::read(descriptor, piece, sizeof(piece));
     if (taken < 0 && errno == EINTR) continue;
     require(taken >= 0, "file", "cannot read ", path, ": ", std::strerror(errno));
-    if (taken == 0) return text;
-    text.append(piece, static_cast<size_t>(taken));
+    if (taken == 0) return;
+    take({piece, static_cast<size_t>(taken)});
+  }
+}
+
+}  // namespace
+
+void copy_file(const std::string& from, const std::string& to) {
+  std::optional<AtomicFile> file;
+  read_pieces(from, [&](int64_t) { file.emplace(to); }, [&](std::string_view piece) { file->write(piece); });
+  file->commit();
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  std::string text;
+  const auto begin = [&](int64_t size) {
+    require(size <= max_bytes, "file", path, " is too large: ", size, " bytes, at most ", max_bytes);
+    text.reserve(static_cast<size_t>(size));
+  };
+  read_pieces(path, begin, [&](std::string_view piece) {
+    text.append(piece);
     require(static_cast<int64_t>(text.size()) <= max_bytes, "file", path, " is too large: more than ", max_bytes,
             " bytes");
-  }
+  });
+  return text;
 }
 
 void sync_folder(const std::string& path) {

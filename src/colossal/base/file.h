@@ -40,6 +40,9 @@ class AtomicFile {
 /// Writes `bytes` as an AtomicFile and commits it.
 void write_file(const std::string& path, std::string_view bytes);
 
+/// Copies the file `from` as an AtomicFile, piece by piece. Errors ("file"): `from` cannot be read; as AtomicFile.
+void copy_file(const std::string& from, const std::string& to);
+
 /// Returns the content of a file. Errors ("file"): it is missing, unreadable, a folder, or larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes);
 

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout under which it was saved does not matter. Padding is set to zero. With a `prefix`, the
 /// checkpoint may have more tensors than `state`, if their names do not start with it (e.g. weights without their
-/// optimizer). Floating-point values are then converted to the dtypes of `state`.
+/// optimizer). Floating-point values are then converted to the dtypes of `state`. `unused`: names of other stored tensors
+/// that `state` need not have.
 ///
 /// Communication: every rank of `world` must call. Flags by all_reduce; one all_reduce has a flag per stored tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed. One cause: names, dtypes or logical
@@ -80,7 +82,7 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 ///         to be filled, every rank throws too, but then `state` is partly overwritten.
 /// Cost: tensors are loaded one after the other, as in save(), and pages of files are released after they are read.
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-          const std::string& prefix = "");
+          const std::string& prefix = "", const std::set<std::string>& unused = {});
 
 /// The error for a checkpoint of another model, optimizer or run; the same on every rank.
 struct OtherRun : Error {
@@ -94,7 +96,7 @@ using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
 /// Communication: the same as load().
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::MeshCoordinates& coordinates, const std::string& prefix = "",
-                                         const ProgressCheck& check = {});
+                                         const ProgressCheck& check = {}, const std::set<std::string>& unused = {});
 
 /// Returns the path of the newest complete checkpoint in `folder` as this rank sees it; none = there is no checkpoint.
 std::optional<std::string> latest(const std::string& folder);

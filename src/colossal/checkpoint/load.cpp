@@ -33,9 +33,10 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
 }
 
 /// Requires names, dtypes and logical shapes to be equal on both sides. If there is a `prefix`, ignores other stored
-/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
+/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor. Ignores the stored
+/// names of `unused`.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
-                const std::string& path, const std::string& prefix) {
+                const std::string& path, const std::string& prefix, const std::set<std::string>& unused) {
   MismatchTable table;
   for (const NamedTensor& tensor : state.tensors) {
     if (tensor.spec.numel() == 0) continue;  // an empty tensor is not stored
@@ -50,7 +51,8 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
   }
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
-    if (!wanted[index++] && name.starts_with(prefix)) table.add(name, "-", describe(stored.dtype, stored.shape));
+    if (!wanted[index++] && name.starts_with(prefix) && !unused.contains(name))
+      table.add(name, "-", describe(stored.dtype, stored.shape));
   table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
 
@@ -143,7 +145,7 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::MeshCo
 
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::MeshCoordinates& coordinates, const std::string& prefix,
-                                         const ProgressCheck& check) {
+                                         const ProgressCheck& check, const std::set<std::string>& unused) {
   // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
   Manifest manifest;
   Copies copies;
@@ -162,7 +164,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
     }
   });
   const std::vector<bool> wanted = wanted_anywhere(state, manifest, world);
-  require_same_run([&] { check_same(state, manifest, wanted, path, prefix); });
+  require_same_run([&] { check_same(state, manifest, wanted, path, prefix, unused); });
   damage = comm::agreed_error(world, at::kCPU, [&] {
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, coordinates);
@@ -174,8 +176,8 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
 }
 
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-          const std::string& prefix) {
-  const std::optional<Error> damage = load_unless_damaged(path, state, world, coordinates, prefix);
+          const std::string& prefix, const std::set<std::string>& unused) {
+  const std::optional<Error> damage = load_unless_damaged(path, state, world, coordinates, prefix, {}, unused);
   if (!damage) return;
   throw Error(damage->component(),
               concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))

@@ -23,6 +23,7 @@
 #include "colossal/run/calibrate.h"
 #include "colossal/run/data.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/train/rank_inputs.h"
 
 namespace colossal::cli {
@@ -81,7 +82,8 @@ ChosenLayout choose_layout(const run::Config& config, const run::Program& progra
   const bool on_gpus = config.run.device != "cpu" && comm::cuda_devices().count() > 0;
   const run::ClusterChoice hardware = run::choose_cluster("this", on_gpus);
   if (!hardware.note.empty()) say(hardware.note);
-  const run::ResolvedModel model = run::resolve_run(config, program);
+  const run::ResolvedModel model =
+      run::resolve_run(resumes ? run::with_stored_sources(config, folder.path()) : config, program);
   run::Config searched = config;
   model.objective.write_keys(searched);
   predict::set_device(searched, hardware.profile);

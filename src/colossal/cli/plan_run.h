@@ -36,7 +36,7 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::RunConfi
 
 /// Resolves the model of a given plan with the vocabulary of the tokenizer. No other data is read, unless the objective
 /// of a program reads some when it is made. run.device becomes that of the profile, unless the config sets it.
-/// Errors: those of models::Registry::check_training(), run::resolve_run() and run::check_text().
+/// Errors: those of run::check_training(), run::resolve_run() and run::check_text().
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program);
 /// Does all three. The vocabulary is that of the preset (model.name) if the config sets none and data.tokenizer is
 /// `bytes`: in a plan, bytes stand for a tokenizer that is not at hand.

@@ -20,6 +20,8 @@
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/recorded_run.h"
 #include "colossal/run/program.h"
+#include "colossal/run/resolve_shape.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/trainer.h"
 
@@ -170,8 +172,10 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   // Those of the user: train_auto() adds the last two.
   options.command.insert(options.command.end(), arguments.begin(), arguments.end() - (layout.empty() ? 0 : 2));
   config.validate();
-  options.program.models.check_training(config.model);  // so an error is printed once
-  const models::ModelShape shape = options.program.models.resolve(config.model);
+  const bool resumes = resume || options.resume_step;
+  const run::Config sources = resumes ? run::with_stored_sources(config, config.run.folder) : config;
+  run::check_training(sources.model, options.program);  // so an error is printed once
+  const models::ModelShape shape = run::resolve_shape(sources.model, options.program);
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
   models::set_types(config.model, shape.own);
@@ -179,7 +183,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
   run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
-  if (resume || options.resume_step) options.start = train::Start::Resume;
+  if (resumes) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   if (!config.parallel.automatic) train::check_sizes(config.parallel, shape, objective.objective->example(1));
   if (config.parallel.automatic && layout.empty()) return train_auto(config, options, arguments);

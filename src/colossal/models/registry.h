@@ -155,6 +155,11 @@ class Registry {
   /// Errors ("config"): keys of [model] that the architecture does not have (the message names its nearest key, or the
   ///                    architecture that has the key); values out of range.
   ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary = 0) const;
+  /// Returns the same for a config.from that the caller has read, because it is no folder, for instance: `source` is
+  /// its config.json. Errors: the same.
+  ModelShape resolve_from(const nlohmann::json& source, const ModelConfig& config) const;
+  /// Returns the same for a source whose architecture has no Hugging Face mapping: `source` is its shape.
+  ModelShape resolve_from(const ModelShape& source, const ModelConfig& config) const;
   /// Returns the shape that a Hugging Face config.json describes.
   /// Errors ("model"): an unknown model_type; a missing or unsupported key.
   ModelShape shape_of(const nlohmann::json& config) const;
@@ -162,6 +167,8 @@ class Registry {
   /// Errors ("model"): a key that only training reads has a value that this library's training does not follow
   ///                   (HuggingFace::check_training); the errors of shape_of().
   void check_training(const ModelConfig& config) const;
+  /// Checks the same of a config.from that the caller has read: `source` is its config.json.
+  void check_training_from(const nlohmann::json& source) const;
 
  private:
   // Both return shapes before sizes that follow from others are set, because the config may change those others.
@@ -169,6 +176,7 @@ class Registry {
   ModelShape read_shape(const nlohmann::json& config) const;
   static void settle(ModelShape& shape);
   void read_own(const ModelConfig& config, ModelShape& shape) const;
+  ModelShape with_changes(ModelShape shape, const ModelConfig& config, int64_t tokenizer_vocabulary) const;
 
   std::vector<std::shared_ptr<const Architecture>> rows_;
 };

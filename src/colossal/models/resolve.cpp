@@ -165,16 +165,30 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
 }
 
 void Registry::check_training(const ModelConfig& config) const {
-  if (config.from.empty()) return;
-  const nlohmann::json folder = config_of(config.from);
-  const ModelShape shape = read_shape(folder);
+  if (!config.from.empty()) check_training_from(config_of(config.from));
+}
+
+void Registry::check_training_from(const nlohmann::json& source) const {
+  const ModelShape shape = read_shape(source);
   const auto check = shape.architecture->hugging_face.check_training;
-  if (check) check(FolderConfig(folder, shape.architecture->name), shape);
+  if (check) check(FolderConfig(source, shape.architecture->name), shape);
 }
 
 ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
+  return config.from.empty() ? with_changes(preset(config.name), config, tokenizer_vocabulary)
+                             : resolve_from(config_of(config.from), config);
+}
+
+ModelShape Registry::resolve_from(const nlohmann::json& source, const ModelConfig& config) const {
+  return with_changes(read_shape(source), config, 0);
+}
+
+ModelShape Registry::resolve_from(const ModelShape& source, const ModelConfig& config) const {
+  return with_changes(source, config, 0);
+}
+
+ModelShape Registry::with_changes(ModelShape shape, const ModelConfig& config, int64_t tokenizer_vocabulary) const {
   const bool from_folder = !config.from.empty();
-  ModelShape shape = from_folder ? read_shape(config_of(config.from)) : preset(config.name);
   const OwnSizes own = shape.own;
   ModelShape settled = shape;
   if (from_folder) settle(settled);

@@ -8,6 +8,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/run/layout_keys.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/run/unused_keys.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/unicode.h"
@@ -66,6 +67,7 @@ void DataConfig::fields(Fields& f) {
 
 std::string Config::tokenizer() const {
   if (data.tokenizer != "auto") return data.tokenizer;
+  if (!model.from.empty() && is_run(model.from)) return stored_config(model.from).tokenizer();
   return !model.from.empty() && text::has_tokenizer(model.from) ? model.from : "bytes";
 }
 

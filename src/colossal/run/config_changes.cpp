@@ -12,6 +12,7 @@
 #include "colossal/models/shape_parts.h"
 #include "colossal/run/layout_keys.h"
 #include "colossal/run/learned_parts.h"
+#include "colossal/run/resolve_shape.h"
 
 namespace colossal::run {
 namespace {
@@ -83,7 +84,7 @@ const std::string* find(const Values& values, const std::string& key) {
 
 /// Returns the values of a model that was saved; an empty object = unknown.
 nlohmann::json saved_model(const nlohmann::json& progress, const Config& saved, const Config& now,
-                           const models::ModelShape& shape, const models::Registry& models) {
+                           const models::ModelShape& shape, const Program& program) {
   if (const auto found = progress.find(kModel);
       found != progress.end() && found->is_object() &&
       std::all_of(found->begin(), found->end(), [](const auto& value) { return value.is_string(); }))
@@ -92,7 +93,7 @@ nlohmann::json saved_model(const nlohmann::json& progress, const Config& saved, 
   for (const std::string& from : {saved.model.from, now.model.from}) {
     config.from = from;
     try {
-      return run::values_of(models.resolve(config, shape.vocabulary));
+      return run::values_of(resolve_shape(config, program, shape.vocabulary));
     } catch (const std::exception&) {
       continue;  // the folder has moved, or is of another version
     }
@@ -228,7 +229,7 @@ ConfigChanges changes_since(const nlohmann::json& progress, const Config& now, c
   if (!saved) return {};
   const std::string objective = choose_row(now, program.objectives, shape, tables_of(program.adapters)).name;
   ConfigChanges changes;
-  if (const auto model = saved_model(progress, *saved, now, shape, program.models); !model.empty())
+  if (const auto model = saved_model(progress, *saved, now, shape, program); !model.empty())
     compare_models(model, shape, program, changes);
   const auto others = [](const Config& config) {
     Values values = values_of(config);

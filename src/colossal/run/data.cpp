@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/models/rotary_keys.h"
+#include "colossal/run/resolve_shape.h"
 
 namespace colossal::run {
 namespace {
@@ -26,6 +27,13 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
   run.objective = std::move(again.objective);
   run.adapter = std::move(again.adapter);
   run.further = std::move(again.further);
+}
+
+void check_end_ids(const RunData& run) {
+  for (const int64_t id : run.end_ids)
+    require(id >= 0 && id < run.shape.vocabulary, "data",
+            "a token that ends an answer must be an id of the model's vocabulary of ", run.shape.vocabulary, ": got ",
+            id, "; set data.tokenizer to the one of the model");
 }
 
 /// Returns how the model can read longer rows, for the end of a message.
@@ -56,12 +64,12 @@ void check_text(const Config& config, const ResolvedModel& model) {
 }
 
 ResolvedModel resolve_model(const Config& config, const Program& program) {
-  const models::ModelShape shape = program.models.resolve(config.model);
+  const models::ModelShape shape = resolve_shape(config.model, program);
   const std::vector<OwnTable> of_adapters = tables_of(program.adapters), of_objectives = tables_of(program.objectives);
   ResolvedModel model{shape, nullptr, choose_objective(config, program.objectives, shape, of_adapters)};
   model.tokenizer = model.objective.objective->tokenizer(config, shape);
   if (model.tokenizer && shape.task().reads_text()) {
-    model.shape = program.models.resolve(config.model, model.objective.objective->ids(*model.tokenizer).count);
+    model.shape = resolve_shape(config.model, program, model.objective.objective->ids(*model.tokenizer).count);
     model.objective = choose_objective(config, program.objectives, model.shape, of_adapters);
   }
   ChosenAdapter adapter = choose_adapter(config, program.adapters, model.shape, of_objectives);
@@ -81,7 +89,7 @@ void prepare_data(const Config& config, const Program& program, comm::World& wor
   const auto& rows = program.objectives.rows();
   if (std::none_of(rows.begin(), rows.end(), [](const ObjectiveRow& row) { return bool(row.prepare); })) return;
   const ObjectiveRow row =
-      choose_row(config, program.objectives, program.models.resolve(config.model), tables_of(program.adapters));
+      choose_row(config, program.objectives, resolve_shape(config.model, program), tables_of(program.adapters));
   if (!row.prepare) return;
   const auto busy = world.busy("preparing the data");
   row.prepare(world, config, row.values());
@@ -89,7 +97,7 @@ void prepare_data(const Config& config, const Program& program, comm::World& wor
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
-  program.models.check_training(config.model);
+  check_training(config.model, program);
   ResolvedModel model = resolve_run(config, program);
   check_text(config, model);
   const Objective& objective = *model.objective.objective;
@@ -109,7 +117,10 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               nullptr,
               sample_tokens,
               config.model,
-              opened.is_builtin};
+              opened.is_builtin,
+              std::move(opened.end_ids),
+              std::move(opened.chat_template)};
+  check_end_ids(run);
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);
   options.shuffle = false;

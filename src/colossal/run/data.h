@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "colossal/data/batches.h"
 #include "colossal/models/config.h"
@@ -29,7 +30,7 @@ struct ResolvedModel {
 
 /// Resolves the model, objective and adapter of the config. The vocabulary of text covers the ids of tokenizer and
 /// objective (Objective::ids), unless the config sets one.
-/// Errors: the errors of models::Registry::resolve(), choose_objective(), choose_adapter() and the tokenizer.
+/// Errors: the errors of resolve_shape(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
 /// The same, and resolves the further models of a run. Errors: also those of resolve_further().
 ResolvedModel resolve_run(const Config& config, const Program& program);
@@ -50,14 +51,16 @@ struct RunData : ResolvedModel {
   /// config.model plus model.class_names, if the classes of texts have names in the data and not in the model. The
   /// caller saves it with the run
   models::ModelConfig model{};
-  bool is_builtin = false;  ///< true: the texts are those of `builtin`
+  bool is_builtin = false;         ///< true: the texts are those of `builtin`
+  std::vector<int64_t> end_ids{};  ///< OpenedData::end_ids
+  std::string chat_template{};     ///< OpenedData::chat_template
 };
 
 /// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an
 /// accelerator.
 /// `builtin`: path of the text that data.path = "builtin" stands for, a folder or a file of data::write_text_archive().
 /// `device`: the device that the batches are for; none = the device of [run].
-/// Errors: the errors of models::Registry::check_training() and resolve_run(); data that are missing, damaged, too
+/// Errors: the errors of check_training() and resolve_run(); data that are missing, damaged, too
 ///         short, or not what the model reads.
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device = {});

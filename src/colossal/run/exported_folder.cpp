@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/formats/gguf_file.h"
+#include "colossal/run/config_changes.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/text/end_tokens.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/text/tokenizers/tokenizer_class.h"
@@ -22,11 +26,31 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kTokenizerConfig[] = "tokenizer_config.json", kTokenizer[] = "tokenizer.json",
-               kTemplates[] = "additional_chat_templates";
+               kTemplates[] = "additional_chat_templates", kTemplateFile[] = "chat_template.jinja",
+               kConfigFile[] = "config.json", kGenerationFile[] = "generation_config.json", kEndKey[] = "eos_token_id";
+
+/// Where the files of a model come from.
+struct Origin {
+  const models::ModelShape& shape;
+  std::string source;     ///< the folder or file that defined the model; empty = a preset
+  std::string tokenizer;  ///< "bytes", a folder, a file
+};
+
+/// A run's own files are the source of its model and of its tokenizer.
+Origin origin_of(const SavedModel& saved) {
+  const models::ModelShape& shape = saved.model->model().shape;
+  return saved.files.empty() ? Origin{shape, saved.source, saved.tokenizer_source}
+                             : Origin{shape, saved.files, saved.files};
+}
 
 bool is_folder(const std::string& path) {
   std::error_code ignored;
   return !path.empty() && fs::is_directory(path, ignored);
+}
+
+bool exists_at(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
 }
 
 /// Returns the folder of the tokenizer `source`, a folder or a file.
@@ -35,11 +59,10 @@ fs::path folder_of_tokenizer(const std::string& source) {
 }
 
 /// Returns true if the model's tokenizer is the one of its source folder.
-bool has_tokenizer_of_source(const SavedModel& saved) {
+bool has_tokenizer_of_source(const Origin& origin) {
   std::error_code ignored;
-  return saved.tokenizer_source == saved.source ||
-         (saved.tokenizer_source != "bytes" &&
-          fs::equivalent(folder_of_tokenizer(saved.tokenizer_source), saved.source, ignored));
+  return origin.tokenizer == origin.source ||
+         (origin.tokenizer != "bytes" && fs::equivalent(folder_of_tokenizer(origin.tokenizer), origin.source, ignored));
 }
 
 /// Returns `source`, a config.json, for a model whose family writes `ours`. Only keys change that the family would have
@@ -65,17 +88,16 @@ json with_changes(const json& source, const models::Registry& models, const json
 }
 
 /// Sets the token ids of a model that writes text to those of its tokenizer.
-void set_token_ids(const SavedModel& saved, json& config) {
-  const models::ModelShape& shape = saved.model->model().shape;
-  const std::string& source = saved.tokenizer_source;
-  std::error_code ignored;
+void set_token_ids(const Origin& origin, json& config) {
+  const models::ModelShape& shape = origin.shape;
+  const std::string& source = origin.tokenizer;
   const bool has_one =
-      source == "bytes" || (formats::is_gguf(source) ? text::has_tokenizer(source) : fs::exists(source, ignored));
+      source == "bytes" || (formats::is_gguf(source) ? text::has_tokenizer(source) : exists_at(source));
   if (!shape.task().generates() || !has_one) return;
   const auto tokenizer = text::make_tokenizer(source);
   std::vector<int64_t> ends = text::end_ids(formats::is_gguf(source) ? source : "", *tokenizer);
   std::erase_if(ends, [&](int64_t id) { return id >= shape.vocabulary; });
-  config["eos_token_id"] = ends.size() > 1 ? json(ends) : ends.empty() ? json() : json(ends.front());
+  config[kEndKey] = ends.size() > 1 ? json(ends) : ends.empty() ? json() : json(ends.front());
   if (shape.task().answers()) return;  // its decoder begins with decoder_start_token_id
   const int64_t begin = tokenizer->begin_id();
   config["bos_token_id"] = begin < 0 || begin >= shape.vocabulary ? json() : json(begin);
@@ -91,18 +113,24 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Returns true for files of tokenizers, chat templates and generation options, which belong to a vocabulary.
+/// Returns true for files that define the ids of a tokenizer.
+bool is_vocabulary(const std::string& name) {
+  return is_one_of(name, {kTokenizer, "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"});
+}
+
+bool is_template(const std::string& name) { return is_one_of(name, {kTemplateFile, "chat_template.json", kTemplates}); }
+
+/// Returns true for files of tokenizers and chat templates, which belong to a vocabulary.
 bool belongs_to_tokenizer(const std::string& name) {
-  return is_one_of(
-      name, {kTokenizer, kTokenizerConfig, "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-             "vocab.txt", "tokenizer.model", "spiece.model", "chat_template.jinja", "chat_template.json", kTemplates});
+  return is_vocabulary(name) || is_template(name) ||
+         is_one_of(name, {kTokenizerConfig, "special_tokens_map.json", "added_tokens.json"});
 }
 
 /// Returns true for a file that a folder with other weights can keep.
 bool is_kept(const fs::path& path) {
   const std::string name = path.filename().string(), ending = path.extension().string();
   const bool describes_weights = name.ends_with(".index.json") ||
-                                 is_one_of(name, {"config.json", "params.json", "adapter_config.json",
+                                 is_one_of(name, {kConfigFile, "params.json", "adapter_config.json",
                                                   "quantize_config.json", "quant_config.json", "hf_quant_config.json"});
   const bool is_text = is_one_of(ending, {".json", ".jinja", ".txt", ".model", ".tiktoken", ".py", ".md"}) ||
                        name.starts_with("LICENSE") || name.starts_with("NOTICE");
@@ -112,7 +140,7 @@ bool is_kept(const fs::path& path) {
 void copy_into(const fs::path& file, const fs::path& folder) {
   const fs::path to = folder / file.filename();
   std::error_code ignored;
-  if (!fs::equivalent(file, to, ignored)) fs::copy_file(file, to, fs::copy_options::overwrite_existing);
+  if (!fs::equivalent(file, to, ignored)) copy_file(file.string(), to.string());
 }
 
 /// Copies a subfolder if it holds nothing but files of text, e.g. templates or the options of a pooling.
@@ -120,7 +148,7 @@ void copy_subfolder(const fs::path& from, const fs::path& to) {
   constexpr uintmax_t kMaxBytes = 16 << 20;  // more is data
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(from)) {
-    const bool is_config = entry.path().filename() == "config.json";
+    const bool is_config = entry.path().filename() == kConfigFile;
     if (!entry.is_regular_file() || !(is_config || is_kept(entry.path())) || entry.file_size() > kMaxBytes) return;
     files.push_back(entry.path());
   }
@@ -130,9 +158,11 @@ void copy_subfolder(const fs::path& from, const fs::path& to) {
 }
 
 void copy_companions(const fs::path& from, const fs::path& to, bool with_tokenizer) {
+  const bool holds_run = is_run(from.string());
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (!with_tokenizer && (belongs_to_tokenizer(name) || name == "generation_config.json")) continue;
+    const bool is_of_tokenizer = belongs_to_tokenizer(name) || name == kGenerationFile;
+    if (is_of_tokenizer ? !with_tokenizer : holds_run) continue;  // other files of a run describe its training
     if (entry.is_directory() && !name.starts_with(".")) copy_subfolder(entry.path(), to);
     if (entry.is_regular_file() && is_kept(entry.path())) copy_into(entry.path(), to);
   }
@@ -140,58 +170,180 @@ void copy_companions(const fs::path& from, const fs::path& to, bool with_tokeniz
 
 /// Names the class that reads the copied tokenizer.json in tokenizer_config.json, because config.json in the same
 /// folder is of another model.
-void name_class(const fs::path& from, const fs::path& to) {
+void name_class(const fs::path& tokenizer, const fs::path& to) {
   const fs::path file = to / kTokenizerConfig;
   json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : json::object();
   if (config.contains("tokenizer_class")) return;
-  const std::string name = text::class_that_reads((from / kTokenizer).string(), config);
+  const std::string name = text::class_that_reads(tokenizer.string(), config);
   if (name.empty()) return;
   config["tokenizer_class"] = name;
   write_file(file.string(), config.dump(2) + "\n");
 }
 
-void write_files(const text::TokenizerFiles& files, const fs::path& to) {
-  write_file((to / kTokenizer).string(), files.tokenizer.dump() + "\n");
-  write_file((to / kTokenizerConfig).string(), files.config.dump(2) + "\n");
+/// Which files of a tokenizer are written.
+struct Wanted {
+  bool templates = true;    ///< false = without chat templates that are files of their own
+  bool overwrites = true;   ///< false = without files that are there
+  bool names_class = true;  ///< name_class()
+};
+
+void write_files(const text::TokenizerFiles& files, const fs::path& to, const Wanted& wanted) {
+  for (const auto& [name, text] :
+       {std::pair(kTokenizer, files.tokenizer.dump()), {kTokenizerConfig, files.config.dump(2)}})
+    if (wanted.overwrites || !exists_at(to / name)) write_file((to / name).string(), text + "\n");
 }
 
-/// Writes the files of a tokenizer that is not part of the model's source folder.
-void copy_tokenizer(const std::string& source, const fs::path& to) {
-  if (source == "bytes") return write_files(text::files_of_bytes(), to);
+/// Returns the name under which a folder holds the tokenizer that is the file `file` alone.
+std::string name_in_folder(const fs::path& file) {
+  const std::string name = file.filename().string(), ending = file.extension().string();
+  if (is_vocabulary(name)) return name;
+  if (ending == ".json") return kTokenizer;
+  return ending == ".txt" ? "vocab.txt" : ending == ".model" ? "tokenizer.model" : name;
+}
+
+/// Returns true if a folder with this tokenizer file has another one that is read instead.
+bool is_passed_over(const fs::path& file) {
+  for (const char* name : {kTokenizer, "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt"}) {
+    if (file.filename() == name) return false;
+    if (exists_at(file.parent_path() / name)) return true;
+  }
+  return true;  // it has a name of its own
+}
+
+/// Writes the files of the tokenizer `source`: a folder's files, or a file with those beside it that are not another
+/// tokenizer.
+void copy_tokenizer(const std::string& source, const fs::path& to, const Wanted& wanted = {}) {
+  if (source == "bytes") return write_files(text::files_of_bytes(), to, wanted);
   if (formats::is_gguf(source)) {
     const formats::GgufFile file(source);
-    if (file.has("tokenizer.ggml.model")) write_files(text::tokenizer_of_gguf(file), to);
+    if (file.has("tokenizer.ggml.model")) write_files(text::tokenizer_of_gguf(file), to, wanted);
     return;
   }
   const fs::path folder = folder_of_tokenizer(source);
+  const bool is_alone = !is_folder(source) && is_passed_over(source);
+  const std::string alone = is_alone ? name_in_folder(source) : "";
   if (!is_folder(folder.string())) return;
+  const auto is_wanted = [&](const std::string& name) { return wanted.overwrites || !exists_at(to / name); };
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!belongs_to_tokenizer(entry.path().filename().string())) continue;
+    const std::string name = entry.path().filename().string();
+    const bool is_other = is_alone && is_vocabulary(name) && !(alone == "vocab.json" && name == "merges.txt");
+    if (!(belongs_to_tokenizer(name) || (is_alone && name == "encoding.json")) || is_other) continue;
+    if ((!wanted.templates && is_template(name)) || !is_wanted(name)) continue;
     if (entry.is_directory()) copy_subfolder(entry.path(), to);
     if (entry.is_regular_file()) copy_into(entry.path(), to);
   }
-  if (fs::exists(folder / kTokenizer)) name_class(folder, to);
+  std::error_code ignored;
+  if (is_alone && is_wanted(alone) && !fs::equivalent(source, to / alone, ignored))
+    copy_file(source, (to / alone).string());
+  const fs::path json_file = is_alone ? fs::path(source) : folder / kTokenizer;
+  if (wanted.names_class && exists_at(to / kTokenizer) && exists_at(json_file) && (!is_alone || alone == kTokenizer))
+    name_class(json_file, to);
 }
 
-}  // namespace
-
-json exported_config(const SavedModel& saved, const models::Registry& models, at::ScalarType dtype) {
-  const models::ModelShape& shape = saved.model->model().shape;
-  const auto to_json = shape.architecture->hugging_face.to_json;
-  require(to_json != nullptr, "export", "models of architecture ", shape.architecture->name,
+/// Returns config.json of a model that comes from there.
+json config_from(const Origin& origin, const models::Registry& models, at::ScalarType dtype) {
+  const auto to_json = origin.shape.architecture->hugging_face.to_json;
+  require(to_json != nullptr, "export", "models of architecture ", origin.shape.architecture->name,
           " cannot be written as a Hugging Face folder");
-  json config = to_json(shape);
-  if (is_folder(saved.source)) config = with_changes(checkpoint::read_config(saved.source), models, config);
-  if (!is_folder(saved.source) || !has_tokenizer_of_source(saved)) set_token_ids(saved, config);
+  json config = to_json(origin.shape);
+  const bool has_config = is_folder(origin.source) && exists_at(fs::path(origin.source) / kConfigFile);
+  if (has_config) config = with_changes(checkpoint::read_config(origin.source), models, config);
+  if (!has_config || !has_tokenizer_of_source(origin)) set_token_ids(origin, config);
   config["dtype"] = name_of(dtype);
   if (config.contains("torch_dtype")) config["torch_dtype"] = name_of(dtype);
   return config;
 }
 
+/// Returns generation_config.json for a model with this config.json, with more end tokens. `from`: the folder whose
+/// file it changes; the file is made if there is none.
+json generation_config(const fs::path& from, const json& config, const std::vector<int64_t>& end_ids) {
+  json generation = json::object();
+  if (exists_at(from / kGenerationFile)) {
+    generation = read_json_object((from / kGenerationFile).string(), "end tokens");
+  } else {
+    for (const char* key : {"bos_token_id", kEndKey, "pad_token_id", "decoder_start_token_id"})
+      if (config.contains(key) && !config[key].is_null()) generation[key] = config[key];
+  }
+  if (end_ids.empty()) return generation;
+  json ends = generation.value(kEndKey, json());
+  if (ends.is_null()) ends = config.value(kEndKey, json());
+  if (!ends.is_array()) ends = ends.is_null() ? json::array() : json::array({ends});
+  for (const int64_t id : end_ids)
+    if (std::find(ends.begin(), ends.end(), json(id)) == ends.end()) ends.push_back(id);
+  generation[kEndKey] = ends.size() == 1 ? ends.front() : ends;
+  return generation;
+}
+
+/// Writes a file unless it has that content.
+void write_changed(const fs::path& path, const std::string& text) {
+  constexpr int64_t kMaxBytes = 64 << 20;
+  if (!exists_at(path) || read_file(path.string(), kMaxBytes) != text) write_file(path.string(), text);
+}
+
+/// Returns why a run needs its source later if its folder had this config.json; none = it does not.
+std::optional<std::string> lost_by(const json& config, const StartedModel& model, const models::Registry& models) {
+  if (model.config.from.empty()) return std::nullopt;
+  const json want = values_of(model.shape), got = values_of(models.resolve_from(config, model.config));
+  std::vector<std::string> lost;
+  for (const auto& [key, value] : want.items())
+    if (!got.contains(key) || got[key] != value) lost.push_back(key);
+  if (lost.empty()) return std::nullopt;
+  return concat("keep ", model.config.from, " as long as this run is used: config.json of a ",
+                model.shape.architecture->name, " cannot express ", join(lost));
+}
+
+}  // namespace
+
+json exported_config(const SavedModel& saved, const models::Registry& models, at::ScalarType dtype) {
+  return config_from(origin_of(saved), models, dtype);
+}
+
 void write_companions(const SavedModel& saved, const std::string& to) {
-  const bool is_own = is_folder(saved.source) && has_tokenizer_of_source(saved);
+  const bool has_files = !saved.files.empty();
+  if (has_files) copy_companions(saved.files, to, true);
+  const bool is_own = !has_files && is_folder(saved.source) && has_tokenizer_of_source(origin_of(saved));
   if (is_folder(saved.source)) copy_companions(saved.source, to, is_own);
-  if (!is_own && saved.model->model().shape.task().reads_text()) copy_tokenizer(saved.tokenizer_source, to);
+  const bool lacks_tokenizer = !is_own && (!has_files || !text::has_tokenizer(saved.files));
+  if (lacks_tokenizer && saved.model->model().shape.task().reads_text()) copy_tokenizer(saved.tokenizer_source, to);
+}
+
+std::optional<std::string> write_model_files(const std::string& run_folder, const StartedModel& model,
+                                             const models::Registry& models, bool resumes) {
+  const fs::path to = run_folder;
+  const models::Task task = model.shape.task();
+  const Origin origin{model.shape, model.config.from, model.tokenizer};
+  if (task.reads_text())
+    copy_tokenizer(model.tokenizer, to,
+                   {.templates = model.chat_template.empty(),
+                    .overwrites = !resumes,
+                    .names_class = !has_tokenizer_of_source(origin)});
+  if (!model.chat_template.empty()) write_changed(to / kTemplateFile, model.chat_template);
+  std::optional<std::string> lost;
+  json config = json::object();
+  if (resumes && exists_at(to / kConfigFile)) {
+    config = read_json_object((to / kConfigFile).string(), "run");
+  } else if (model.shape.architecture->hugging_face.to_json) {
+    config = config_from(origin, models, model.dtype);
+    lost = lost_by(config, model, models);
+    if (!lost) write_file((to / kConfigFile).string(), config.dump(2) + "\n");
+  } else {
+    set_token_ids(origin, config);
+  }
+  if (!task.generates()) return lost;
+  const bool keeps = resumes && exists_at(to / kGenerationFile);
+  const bool takes = is_folder(model.config.from) && has_tokenizer_of_source(origin);
+  const fs::path from = keeps ? to : takes ? fs::path(model.config.from) : fs::path();
+  const json generation = generation_config(from, config, model.end_ids);
+  if (!keeps || !model.end_ids.empty()) write_changed(to / kGenerationFile, generation.dump(2) + "\n");
+  return lost;
+}
+
+const std::vector<std::string>& model_file_names() {
+  static const std::vector<std::string> names{
+      kConfigFile,         kGenerationFile, kTokenizer,    kTokenizerConfig,     "special_tokens_map.json",
+      "added_tokens.json", "vocab.json",    "merges.txt",  "vocab.txt",          "tokenizer.model",
+      "spiece.model",      "encoding.json", kTemplateFile, "chat_template.json", kTemplates};
+  return names;
 }
 
 }  // namespace colossal::run

@@ -7,10 +7,15 @@
 #pragma once
 #include <ATen/core/ScalarType.h>
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape.h"
 #include "colossal/run/saved_model.h"
 
 namespace colossal::run {
@@ -23,6 +28,7 @@ namespace colossal::run {
 /// The token ids are those of the source folder if its tokenizer is the model's. Otherwise, a model that writes text
 /// gets eos_token_id and bos_token_id of its tokenizer, because the defaults of config classes are ids of other tokens.
 /// Errors: a config.json or tokenizer that cannot be read; an architecture without a Hugging Face mapping.
+/// The files of a run (SavedModel::files) have precedence over the source folder.
 nlohmann::json exported_config(const SavedModel& saved, const models::Registry& models, at::ScalarType dtype);
 
 /// Writes the other files to the folder `to`, which must exist, over files of the same name.
@@ -32,7 +38,33 @@ nlohmann::json exported_config(const SavedModel& saved, const models::Registry& 
 /// model has another tokenizer, files of tokenizers, templates and generation_config.json are left out.
 /// Of another tokenizer: its files and templates. A byte tokenizer gets a tokenizer.json (text::files_of_bytes()), a
 /// GGUF file's vocabulary becomes one.
+/// Of a run with files of its own (SavedModel::files): the tokenizer, templates and generation_config.json are its own.
 /// Errors: files that cannot be copied or written.
 void write_companions(const SavedModel& saved, const std::string& to);
+
+/// The model of a run that starts, whose files its folder gets.
+struct StartedModel {
+  models::ModelConfig config{};  ///< [model] of the run; its source `from` need not be there if the run resumes
+  models::ModelShape shape{};
+  at::ScalarType dtype = at::kFloat;
+  std::string tokenizer{};         ///< Config::tokenizer(); unused for a model that reads no text
+  std::string chat_template{};     ///< OpenedData::chat_template
+  std::vector<int64_t> end_ids{};  ///< OpenedData::end_ids
+};
+
+/// Writes the files with which a run folder is complete, each as an AtomicFile: config.json; of a model that reads text
+/// the tokenizer's files and templates; of one that writes text generation_config.json. They are those of the folder
+/// model.from, with changes, or are made, as exported_config() and write_companions() describe. A tokenizer that is a
+/// file is the only one that is stored. The template of the data becomes chat_template.jinja, without further
+/// templates. The end ids join eos_token_id. If the run resumes, files that are there stay, apart from the template and
+/// end ids of the data.
+/// config.json is left out if the architecture has no Hugging Face mapping, or if its keys do not give the shape back.
+/// Then a run with a model.from needs it as long as it is used, and the result is a line for the user about it.
+/// Errors: a config.json or tokenizer that cannot be read; files that cannot be copied or written.
+std::optional<std::string> write_model_files(const std::string& run_folder, const StartedModel& model,
+                                             const models::Registry& models, bool resumes);
+
+/// Returns the names of the files and folders that write_model_files() may make.
+const std::vector<std::string>& model_file_names();
 
 }  // namespace colossal::run

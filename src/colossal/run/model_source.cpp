@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/base/model_path.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/manifest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
@@ -24,26 +25,13 @@
 #include "colossal/run/external_names.h"
 #include "colossal/run/program.h"
 #include "colossal/run/replaced_run.h"
+#include "colossal/run/resolve_shape.h"
+#include "colossal/run/stored_config.h"
 
 namespace colossal::run {
 namespace {
 
 using Tensors = std::vector<checkpoint::NamedTensor>;
-
-bool is_run(const std::string& path) { return std::filesystem::exists(RunFolder(path).config()); }
-
-/// Checks that the files are there from which a run has its model and its tokenizer, because they may have moved.
-void check_sources(const Config& config, const std::string& folder) {
-  const std::string tokenizer = config.data.tokenizer;
-  for (const auto& [key, path] : {std::pair<const char*, std::string>{"model.from", config.model.from},
-                                  {"data.tokenizer", tokenizer == "auto" || tokenizer == "bytes" ? "" : tokenizer}}) {
-    std::error_code ignored;
-    require(path.empty() || std::filesystem::exists(path, ignored), "run", "the run ", folder, " needs ", key, " = \"",
-            path, "\": there is no such file or folder",
-            std::filesystem::path(path).is_relative() ? " in the current folder" : "", "; put it back, or correct ",
-            key, " in ", RunFolder(folder).config());
-  }
-}
 
 ModelSource source_of_preset(const std::string& name, const Program& program, int64_t vocabulary) {
   return {.path = name, .shape = program.models.resolve({.name = name}, vocabulary), .is_preset = true};
@@ -62,12 +50,20 @@ Tensors take_unsaved(const ModelSource& source, const nn::Parameters& parameters
   return taken;
 }
 
-void import_folder(const std::string& folder, const ModelSource& source, const nn::Parameters& parameters,
-                   const Tensors& tensors, const std::string& model) {
-  if (tensors.empty()) return;
-  checkpoint::ExternalNames names = external_names(source.shape);
+/// Returns true if the checkpoint of a source leaves out parameters of `model`; the same on every rank.
+bool leaves_out(const ModelSource& source, const nn::Parameters& parameters, const std::string& model) {
+  const auto& all = parameters.declared();
+  return source.adapter.treatment && std::any_of(all.begin(), all.end(), [&](const nn::Parameter& p) {
+           return p.model == model && !source.adapter.treatment(p.own_name()).saved;
+         });
+}
+
+std::vector<std::string> import_folder(const std::string& folder, const ModelSource& source,
+                                       const nn::Parameters& parameters, const Tensors& tensors,
+                                       const std::string& model, const std::vector<std::string>& may_lack) {
+  checkpoint::ExternalNames names = external_names(source.shape, may_lack);
   names.model = model;
-  checkpoint::import_weights(folder, parameters, tensors, names);
+  return checkpoint::import_weights(folder, parameters, tensors, names);
 }
 
 /// Draws the values with which the training of a run started. Rounding would change them, so they are drawn in the
@@ -83,6 +79,68 @@ void draw_unsaved(const ModelSource& source, const nn::Parameters& parameters, T
     tensor.value.write_into(held);
     held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
   }
+}
+
+/// The tensors of a checkpoint that belong to a model, compared with the parameters that the caller has.
+struct StoredNames {
+  std::set<std::string> unused{};                  ///< tensors that the caller need not read
+  std::set<std::string> kept{};                    ///< parameters that keep their values
+  std::vector<std::string> lacking{}, adapters{};  ///< those of `kept` that may be missing; tensors of another adapter
+};
+
+/// `saved_as`: prefix of the model's tensors in the checkpoint. It does not communicate.
+StoredNames compare_names(const ModelSource& source, const nn::Parameters& parameters, const std::string& saved_as,
+                          const std::string& model, const std::vector<std::string>& may_lack) {
+  const auto stored = checkpoint::Manifest::read(source.checkpoint + "/manifest.json").tensors;
+  StoredNames names;
+  for (const nn::Parameter& p : parameters.declared()) {
+    if (p.model != model) continue;
+    const auto found = stored.find(saved_as + p.own_name());
+    names.unused.insert(saved_as + p.own_name());
+    if (found != stored.end() && found->second.shape == p.spec.shape) continue;
+    const bool is_new = p.is_added && found == stored.end();
+    if (!is_new && !checkpoint::matches_one(p.own_name(), may_lack)) continue;
+    names.kept.insert(p.name);
+    if (!is_new) names.lacking.push_back(p.name);
+  }
+  for (const nn::Buffer& buffer : parameters.buffers())
+    if (buffer.model == model) names.unused.insert(saved_as + buffer.own_name());
+  for (const auto& [name, tensor] : stored) {
+    if (!name.starts_with(saved_as) || names.unused.contains(name)) continue;
+    if (checkpoint::matches_one(name.substr(saved_as.size()), may_lack))
+      names.unused.insert(name);
+    else if (source.adapter.product)
+      names.adapters.push_back(name.substr(saved_as.size()));
+  }
+  return names;
+}
+
+/// Reads the tensors that the checkpoint of a run has. Returns the names of the parameters that it lacks and may lack.
+std::vector<std::string> read_stored(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
+                                     comm::Mesh& mesh, const std::string& model, std::vector<std::string> may_lack) {
+  comm::Group& everyone = mesh.all();
+  const std::string saved_as = source.model.empty() ? "model." : source.model + ".";
+  const std::vector<std::string>& of_family = source.shape.architecture->hugging_face.may_lack;
+  may_lack.insert(may_lack.end(), of_family.begin(), of_family.end());
+  ModelSource read = source;  // the run may save a newer checkpoint meanwhile
+  read.checkpoint = comm::broadcast_text(everyone, at::kCPU, 0, source.checkpoint);
+  StoredNames names;
+  comm::agree(everyone, at::kCPU, [&] {
+    names = compare_names(read, parameters, saved_as, model, may_lack);
+    require(names.adapters.empty(), "model", "the checkpoint ", read.checkpoint,
+            " must have parameters of this model alone: got ", names.adapters.empty() ? "" : names.adapters.front(),
+            " and perhaps others of an adapter; give this model the same adapter",
+            source.from.empty() ? "" : concat(", or start from ", source.from, ", as that run did"));
+  });
+  std::erase_if(tensors, [&](const checkpoint::NamedTensor& tensor) { return names.kept.contains(tensor.name); });
+  const size_t prefix = model.empty() ? 0 : model.size() + 1;
+  checkpoint::TrainingState state;
+  for (checkpoint::NamedTensor& tensor : tensors) {
+    tensor.name = saved_as + tensor.name.substr(prefix);
+    state.tensors.push_back(std::move(tensor));
+  }
+  checkpoint::load(read.checkpoint, state, everyone, mesh.coordinates(), saved_as, names.unused);
+  return names.lacking;
 }
 
 std::vector<std::string> files_with_weights(const std::string& path) {
@@ -112,7 +170,7 @@ void check_is_model(const std::string& path) {
 ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
                           const std::string& model) {
   const RunFolder run(folder);
-  const auto config = read_config<Config>(run.config());
+  const Config config = stored_config(folder);
   const std::string skipped = steps.skipped_after(steps.newest());
   const bool is_set_aside = steps.complete.empty() && checkpoint_set_aside(run);
   require(!is_set_aside, "run", "the run that overwrites the one in ", folder,
@@ -122,7 +180,7 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
           skipped.empty() ? "train first" : "incomplete: " + skipped);
   require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
           "; restore it, or move it away to use the one of step ", steps.newest());
-  check_sources(config, folder);
+  const std::string from = read_config<Config>(run.config()).model.from;
   const ResolvedModel resolved = model.empty() ? resolve_model(config, program) : resolve_run(config, program);
   ModelSource source{.path = folder,
                      .shape = resolved.shape,
@@ -130,10 +188,15 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
                      .checkpoint = checkpoint::step_path(run.checkpoints(), steps.newest()),
                      .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
                      .adapter = resolved.adapter,
-                     .from = config.model.from,
+                     .from = from,
                      .seed = static_cast<uint64_t>(config.training.seed),
                      .drawn_as = config.precision.dtype()};
-  if (model.empty()) return source;
+  if (model.empty()) {
+    if (std::filesystem::exists(folder + "/config.json")) source.files = folder;
+    if (source.adapter.treatment && is_run(from))
+      source.base = std::make_shared<const ModelSource>(find_source(from, program));
+    return source;
+  }
   std::string names;
   for (const ResolvedFurther& other : resolved.further) {
     const bool is_saved = other.model.use == ModelUse::Trained;
@@ -143,6 +206,7 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
     source.shape = other.source.shape;
     source.adapter = other.adapter();
     source.from = other.source.is_preset ? "" : other.source.path;
+    if (!other.source.checkpoint.empty()) source.base = std::make_shared<const ModelSource>(other.source);
     return source;
   }
   throw Error("run", concat("the run ", folder, " has no trained model ", model, " beside its main one: there ",
@@ -159,29 +223,38 @@ ModelSource find_source(const std::string& path, const Program& program, int64_t
   return {.path = path, .shape = program.models.shape_of(checkpoint::read_config(path)), .tokenizer = path};
 }
 
-void read_source(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
-                 const std::string& model) {
-  if (source.is_preset) return;
+void check_base(const ModelSource& source) {
+  std::error_code ignored;
+  require(source.from.empty() || std::filesystem::exists(source.from, ignored), "run", "the checkpoints of the run ",
+          source.path, " leave out values that come from model.from = \"", source.from,
+          "\": there is no such file or folder",
+          std::filesystem::path(source.from).is_relative() ? " in the current folder" : "",
+          "; put it back, or correct model.from in ", RunFolder(source.path).config());
+}
+
+std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
+                                     comm::Mesh& mesh, const std::string& model,
+                                     const std::vector<std::string>& may_lack) {
+  if (source.is_preset) return {};
   comm::Group& everyone = mesh.all();
+  std::vector<std::string> lacking;
   if (source.checkpoint.empty()) {
-    comm::agree(everyone, at::kCPU, [&] { import_folder(source.path, source, parameters, tensors, model); });
-    return;
+    comm::agree(everyone, at::kCPU,
+                [&] { lacking = import_folder(source.path, source, parameters, tensors, model, may_lack); });
+    return lacking;
   }
   Tensors unsaved = take_unsaved(source, parameters, tensors);
-  comm::agree(everyone, at::kCPU, [&] {
-    if (source.from.empty())
-      draw_unsaved(source, parameters, unsaved);
-    else
-      import_folder(source.from, source, parameters, unsaved, model);
-  });
-  const size_t prefix = model.empty() ? 0 : model.size() + 1;
-  const std::string saved_as = source.model.empty() ? "model." : source.model + ".";
-  checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& tensor : tensors) {
-    tensor.name = saved_as + tensor.name.substr(prefix);
-    state.tensors.push_back(std::move(tensor));
+  if (leaves_out(source, parameters, model)) {
+    comm::agree(everyone, at::kCPU, [&] {
+      check_base(source);
+      if (source.from.empty())
+        draw_unsaved(source, parameters, unsaved);
+      else if (!source.base)
+        import_folder(source.from, source, parameters, unsaved, model, may_lack);
+    });
+    if (source.base) read_source(*source.base, parameters, std::move(unsaved), mesh, model, may_lack);
   }
-  checkpoint::load(source.checkpoint, state, everyone, mesh.coordinates(), saved_as);
+  return read_stored(source, parameters, std::move(tensors), mesh, model, may_lack);
 }
 
 std::string checksum_of(const ModelSource& source) {
@@ -189,8 +262,8 @@ std::string checksum_of(const ModelSource& source) {
   if (source.checkpoint.empty()) return checksum_of_files(source.path);
   const std::string of_blocks =
       checksum(file_checksum(source.checkpoint + "/manifest.json") + file_checksum(RunFolder(source.path).config()));
-  return source.from.empty() || !source.adapter.treatment ? of_blocks
-                                                          : checksum(of_blocks + checksum_of_files(source.from));
+  if (source.from.empty() || !source.adapter.treatment) return of_blocks;
+  return checksum(of_blocks + (source.base ? checksum_of(*source.base) : checksum_of_files(source.from)));
 }
 
 }  // namespace colossal::run

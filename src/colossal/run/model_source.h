@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct ModelSource {
   std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
   uint64_t seed = 0;   ///< training.seed
   at::ScalarType drawn_as = at::kFloat;
+  std::shared_ptr<const ModelSource> base{};  ///< what `from` is, if it is a run folder
+  std::string files{};  ///< of the main model of a run: its folder, if that has the model's config.json; else empty
 };
 
 /// Finds a source and the shape of its model. `vocabulary`: that of a preset; 0 = its own. No communication, and no
@@ -54,10 +57,21 @@ void check_is_model(const std::string& path);
 ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
                           const std::string& model = "");
 
+/// Checks that `from` is there, from which a run has the values that its checkpoints leave out. Errors ("run"): it is
+/// not.
+void check_base(const ModelSource& source);
+
 /// Writes the values of a source into `tensors`, those of `model` in `parameters`, which the caller may have in part.
-/// Values of a preset are left as they are. Collective among all ranks of `mesh`: the ranks agree on errors.
-void read_source(const ModelSource& source, const nn::Parameters& parameters,
-                 std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh, const std::string& model);
+/// Values of a preset are left as they are, and so are those of an adapter that the source does not have
+/// (nn::Parameter::is_added). `source.shape` is the shape of `model`. `may_lack`: patterns of parameters that keep
+/// their values if the source lacks them or has them in another shape (checkpoint::ExternalNames::may_lack). Returns
+/// the names of those parameters.
+/// Collective among all ranks of `mesh`, which agree on the checkpoint of rank 0 and on errors.
+/// Errors ("model"): a run whose checkpoint has parameters of an adapter that `model` lacks. Errors of check_base(),
+///                   checkpoint::import_weights() and checkpoint::load().
+std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters,
+                                     std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh,
+                                     const std::string& model, const std::vector<std::string>& may_lack = {});
 
 /// Returns a checksum of what read_source() reads and of what the weights compute: of the weights and the config.json
 /// of a folder, of a file; of the config.toml and the manifest of a run, which has the checksums of the blocks, and of

@@ -76,6 +76,10 @@ struct OpenedData {
   std::vector<std::string> notices{};                           ///< lines for the user about data that were not read
   int threads = 1;                                              ///< number of threads that fill the rows of a batch
   bool is_builtin = false;                                      ///< true: the texts are DataRequest::builtin
+  /// Tokens that end an answer in the data, at which generation must stop. They join those of the model
+  std::vector<int64_t> end_ids{};
+  /// Source of the chat template with which the data were rendered; empty = the model's, if it has one
+  std::string chat_template{};
 };
 
 /// Returns true if a run of this config evaluates, so that held-out samples are needed.

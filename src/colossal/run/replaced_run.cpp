@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/run/exported_folder.h"
 
 namespace colossal::run {
 namespace {
@@ -19,8 +20,11 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// Returns the files that belong to a run in addition to its checkpoints; logs are continued from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  return {folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),      folder.ranks(),
-          folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(), folder.prediction()};
+  std::vector<std::string> paths{
+      folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),      folder.ranks(),
+      folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(), folder.prediction()};
+  for (const std::string& name : model_file_names()) paths.push_back(folder.path() + "/" + name);
+  return paths;
 }
 
 void rename(const std::string& from, const std::string& to) {

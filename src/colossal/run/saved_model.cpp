@@ -3,11 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <set>
 
-#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
@@ -15,10 +13,10 @@
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
-#include "colossal/run/config.h"
-#include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/resolve_shape.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/text/end_tokens.h"
 
 namespace colossal::run {
@@ -38,7 +36,7 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
 /// `steps`: the checkpoints of the folder, if it is a run.
 ModelSource describe(const std::string& folder, const checkpoint::StepFolders& steps, const Loading& loading,
                      const Program& program, std::vector<std::string>& notices) {
-  if (std::filesystem::exists(RunFolder(folder).config())) return source_of_run(folder, steps, program, loading.model);
+  if (is_run(folder)) return source_of_run(folder, steps, program, loading.model);
   require(loading.model.empty(), "run", folder, " must be a run folder to have a model ", loading.model,
           ": got one with a single model; leave --model out");
   check_is_model(folder);
@@ -95,7 +93,9 @@ ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders
   require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
           " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
           loading.headless ? ": it reads no text" : ": it has no text to continue");
-  saved.tokenizer_source = about.tokenizer;
+  saved.files = about.files;
+  // of a run over bytes: the tokenizer.json of their ids, beside the run's template
+  saved.tokenizer_source = !about.files.empty() && text::has_tokenizer(about.files) ? about.files : about.tokenizer;
   saved.source = about.checkpoint.empty() ? folder : about.from;
   if (tokenizer == "none") return about;
   require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), component, folder,
@@ -145,11 +145,12 @@ void import_folder(const std::string& folder, const ModelSource& about, const Lo
                              take_later);
 }
 
-/// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them. It
-/// does not communicate.
+/// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them, unless
+/// they are those of another run (ModelSource::base). It does not communicate.
 void restore_unsaved(const ModelSource& about, const Loading& loading, SavedModel& saved,
                      std::vector<checkpoint::NamedTensor>& tensors) {
-  if (tensors.empty()) return;
+  if (tensors.empty() || about.base) return;
+  check_base(about);
   if (!about.from.empty()) return import_folder(about.from, about, loading, saved, tensors);
   nn::Parameters& parameters = saved.model->parameters();
   tensor::Held held;
@@ -193,8 +194,7 @@ models::Task task_of(const std::string& folder, const Program& program, const st
   const RunFolder run(folder);
   if (!model.empty())
     return source_of_run(folder, checkpoint::step_folders(run.checkpoints()), program, model).shape.task();
-  if (std::filesystem::exists(run.config()))
-    return program.models.resolve(read_config<Config>(run.config()).model).task();
+  if (is_run(folder)) return resolve_shape(stored_config(folder).model, program).task();
   check_is_model(folder);
   return program.models.shape_of(checkpoint::read_config(folder)).task();
 }
@@ -232,6 +232,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   } else {
     std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
     comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
+    if (about.base) read_source(*about.base, parameters, std::move(unsaved), mesh, "");
     read_checkpoint(about, std::move(tensors), mesh);
   }
   if (saved.weights) saved.weights->loaded();

@@ -51,6 +51,9 @@ struct SavedModel {
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
   std::string tokenizer_source;
+  /// Of the main model of a run: its folder, if that has the model's config.json, tokenizer and templates
+  /// (write_model_files()); else empty
+  std::string files{};
   /// Hugging Face folder or GGUF file that defined the model: the one that was loaded, or model.from of a run; empty =
   /// a run of a preset
   std::string source{};
@@ -63,7 +66,8 @@ struct SavedModel {
 models::Task task_of(const std::string& folder, const Program& program = built_in(), const std::string& model = "");
 
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of
-/// `layout`. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.
+/// `layout`. A run folder is enough, unless its checkpoints leave values of model.from out, or an older version wrote
+/// it. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call it; small messages.
 /// Errors: a path of another kind; a run without a complete checkpoint; a model that does not continue text if a
 ///         tokenizer is needed (headless: that reads no text); a pooler that the model lacks; a hidden size that does

@@ -22,6 +22,7 @@
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/run_records.h"
+#include "colossal/run/stored_config.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
@@ -88,9 +89,10 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   require_same(*everyone, config_inputs(config_));
   comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
+    run::check_sources_stay(config_, options_.start == Start::Overwrite);
     if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
   });
-  run::prepare_data(config_, options_.program, world_);
+  run::prepare_data(with_sources(), options_.program, world_);
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
@@ -99,8 +101,9 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
             "directory, or name an absolute path that all hosts share (run.folder)");
     device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = run::open_data(config_, options_.program, builtin_text(),
+    data_ = run::open_data(with_sources(), options_.program, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
+    data_.model.from = config_.model.from;
     config_.model = data_.model;
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
@@ -144,6 +147,10 @@ Checkpoints Trainer::checkpoints() { return {folder_.checkpoints(), engine_->mes
 std::string Trainer::builtin_text() const {
   const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());
   return keeps ? folder_.builtin_text() : options_.builtin_data;
+}
+
+run::Config Trainer::with_sources() const {
+  return options_.start == Start::Resume ? run::with_stored_sources(config_, folder_.path()) : config_;
 }
 
 std::vector<run::Sample> Trainer::samples(const run::ShowText& show) {

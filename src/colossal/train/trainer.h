@@ -110,14 +110,21 @@ class Trainer {
   void start();
   /// Checks that names of metrics differ, before the first step. Errors: a name that is used twice.
   void check_metric_names() const;
+  /// Returns the config with which the model and its tokenizer are found: a run that resumes does not need its sources
+  /// (run::with_stored_sources).
+  run::Config with_sources() const;
   /// Loads the weights of model.from and of further models; after a resume only the weights that the checkpoint leaves
-  /// out.
+  /// out. All of them are read by run::read_source().
   void import_weights(bool resumed);
   void import_main(bool resumed);
+  /// Fills the weights of one model, those for which `takes` returns true. Returns the result of run::read_source().
+  std::vector<std::string> import_model(const run::ModelSource& source, const std::string& model,
+                                        const std::function<bool(const std::string& weight)>& takes,
+                                        const std::vector<std::string>& may_lack);
   /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
-  /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h),
-  /// and opens the output files. Called on rank 0 after this run has loaded its start.
+  /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h) and
+  /// those of its model (run::write_model_files), and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.

@@ -10,7 +10,7 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/base/model_path.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
@@ -18,9 +18,13 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/run_records.h"
 #include "colossal/run/config_changes.h"
+#include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/further_model.h"
+#include "colossal/run/model_source.h"
 #include "colossal/run/replaced_run.h"
+#include "colossal/run/stored_config.h"
+#include "colossal/text/end_tokens.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/run_output.h"
@@ -83,16 +87,31 @@ std::string to_string(const run::ResolvedFurther& further, const ModelSize& size
                 " over all ranks");
 }
 
+/// Returns the spelling of a token for the log; an id that has none is a token of the model's vocabulary alone.
+std::string spelling_of(const text::Tokenizer& tokenizer, int64_t id) {
+  return id < tokenizer.vocabulary_size() ? printable(tokenizer.spelling(id)) : "token";
+}
+
 }  // namespace
 
 void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   std::optional<int64_t> resumed_after;
   if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
+  const std::string tokenizer = with_sources().tokenizer();  // of the folder as it is
   set_aside_steps(folder_, options_.start, steps, resumed_after, log_);
   const std::string text = builtin_text();
   write_start_files(folder_, {.config = to_toml(config_),
                               .prediction = options_.prediction,
                               .builtin_text = data_.is_builtin && text != folder_.builtin_text() ? text : ""});
+  const run::StartedModel model{.config = config_.model,
+                                .shape = data_.shape,
+                                .dtype = config_.precision.has_masters() ? at::kFloat : config_.precision.dtype(),
+                                .tokenizer = tokenizer,
+                                .chat_template = data_.chat_template,
+                                .end_ids = data_.end_ids};
+  if (const auto lost =
+          run::write_model_files(folder_.path(), model, options_.program.models, resumed_after.has_value()))
+    log_.warning(*lost);
   output_ = std::make_unique<RunOutput>(folder_, resumed_after, config_.training.steps, log_);
   output_->record(start_record(resumed_after.value_or(0)));
 }
@@ -140,14 +159,9 @@ void Trainer::start() {
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   for (const run::ResolvedFurther& further : data_.further) {
-    const std::string& name = further.model.name;
     if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
     if (resumed && further.model.use == run::ModelUse::Trained) continue;
-    const auto busy = world_.busy("reading " + further.source.path);
-    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-    std::erase_if(weights, [&](const auto& weight) { return !weight.name.starts_with(name + "."); });
-    run::read_source(further.source, engine_->parameters(), std::move(weights), engine_->mesh(), name);
-    engine_->weights_loaded();
+    import_model(further.source, further.model.name, [](const std::string&) { return true; }, {});
   }
 }
 
@@ -161,30 +175,45 @@ void Trainer::import_main(bool resumed) {
   }
   const bool has_all = resumed && saved.size() == parameters;
   for (const nn::Buffer& buffer : engine_->parameters().buffers()) saved.insert(buffer.name);
-  if (config_.model.from.empty() || has_all) return;
+  const std::string& from = config_.model.from;
+  if (from.empty() || has_all) return;
   const models::ModelShape& shape = engine_->model().shape;
-  const auto busy = world_.busy("reading " + config_.model.from);
+  run::ModelSource source;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    require_model_path(from, "model");  // otherwise the name of a preset would stand for random weights
+    source = run::find_source(from, options_.program);
+  });
+  source.shape = shape;  // with the head and the positions of this run
   const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
                                                 ? std::vector<std::string>{}
                                                 : std::vector<std::string>{"head.*"};
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-    std::erase_if(weights, [&](const auto& weight) {
-      const bool is_of_other = std::any_of(data_.further.begin(), data_.further.end(), [&](const auto& further) {
-        return weight.name.starts_with(further.model.name + ".");
-      });
-      return is_of_other || (resumed && saved.contains(weight.name));
-    });
-    const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
-                                                    run::external_names(shape, new_head));
-    if (is_first() && !resumed)
-      if (auto notice = run::notice_of_left_out(config_.model.from, shape)) options_.notices.push_back(*notice);
-    if (!lacking.empty() && is_first() && !resumed)
-      options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
-                                        lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                        ": that part of the head is initialized at random"));
+  const auto takes = [&](const std::string& weight) { return !resumed || !saved.contains(weight); };
+  const std::vector<std::string> lacking = import_model(source, "", takes, new_head);
+  if (resumed || !is_first()) return;
+  if (source.checkpoint.empty())
+    if (auto notice = run::notice_of_left_out(from, shape)) options_.notices.push_back(*notice);
+  if (!lacking.empty())
+    options_.notices.push_back(concat(from, " holds no ", lacking.front(), " of this model's shape",
+                                      lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
+                                      ": that part of the head is initialized at random"));
+}
+
+std::vector<std::string> Trainer::import_model(const run::ModelSource& source, const std::string& model,
+                                               const std::function<bool(const std::string& weight)>& takes,
+                                               const std::vector<std::string>& may_lack) {
+  const auto busy = world_.busy("reading " + source.path);
+  std::vector<checkpoint::NamedTensor> weights = engine_->weights();
+  std::erase_if(weights, [&](const checkpoint::NamedTensor& weight) {
+    const auto is_of = [&](const run::ResolvedFurther& further) {
+      return weight.name.starts_with(further.model.name + ".");
+    };
+    const bool is_own = model.empty() ? std::none_of(data_.further.begin(), data_.further.end(), is_of)
+                                      : weight.name.starts_with(model + ".");
+    return !is_own || !takes(weight.name);
   });
+  auto lacking = run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), model, may_lack);
   engine_->weights_loaded();
+  return lacking;
 }
 
 void Trainer::log_start() {
@@ -211,6 +240,11 @@ void Trainer::log_start() {
             world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
             data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
             data_.sample_tokens, " tokens");
+  if (!data_.end_ids.empty() && data_.tokenizer && is_first()) {
+    const std::vector<int64_t> ends = text::end_ids(folder_.path(), *data_.tokenizer);
+    log_.info("generation stops at ",
+              join(ends, ", ", [&](int64_t id) { return concat(spelling_of(*data_.tokenizer, id), " (", id, ")"); }));
+  }
   for (size_t i = 1; i < sizes.size(); ++i) log_.info(to_string(data_.further.at(i - 1), sizes.at(i)));
 }
 

@@ -51,6 +51,9 @@ struct ExternalNames {
 ///         for a quantization_config that is not supported.
 nlohmann::json read_config(const std::string& folder);
 
+/// Returns true if `name` matches one of the patterns of ExternalNames, with `*` for any characters.
+bool matches_one(const std::string& name, const std::vector<std::string>& patterns);
+
 /// Returns the name of the first tensor of a folder or GGUF file that matches `pattern`, with `*` for any characters.
 /// Errors: damaged files. Cost: reads the headers of the files.
 std::optional<std::string> find_tensor(const std::string& folder, const std::string& pattern);

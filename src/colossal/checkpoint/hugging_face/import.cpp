@@ -22,12 +22,6 @@
 namespace colossal::checkpoint {
 namespace {
 
-bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns)
-    if (matches_wildcards(pattern, name)) return true;
-  return false;
-}
-
 std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external) {
   std::optional<std::string> found = files.find(name, external.prefix);
   for (const auto& [ending, old] : external.old_endings)
@@ -257,6 +251,12 @@ std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const
 }
 
 }  // namespace
+
+bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns)
+    if (matches_wildcards(pattern, name)) return true;
+  return false;
+}
 
 nlohmann::json read_config(const std::string& folder) {
   if (formats::is_gguf(folder)) return config_of_gguf(formats::GgufFile(folder));

@@ -1,0 +1,74 @@
+#include "colossal/run/resolve_shape.h"
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/model_path.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/quantized/folder.h"
+#include "colossal/formats/gguf_file.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/data.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/stored_config.h"
+
+namespace colossal::run {
+namespace {
+
+/// Returns true for a run whose folder has no config.json: one of an older version, of a preset, or of an architecture
+/// that no folder can have.
+bool is_bare_run(const std::string& path) {
+  std::error_code ignored;
+  return is_run(path) && !std::filesystem::exists(path + "/config.json", ignored);
+}
+
+void check_path(const std::string& path) {
+  require_model_path(path, "model");
+  if (!is_run(path)) check_is_model(path);
+}
+
+/// Checks that the weights of a GGUF file are numbers, because training changes all of their digits.
+void check_gguf_numbers(const std::string& path) {
+  const formats::GgufFile file(path);
+  for (const formats::GgufTensor& tensor : file.tensors()) {
+    const std::string_view type = tensor.type->name;
+    require(type == "F32" || type == "F16" || type == "BF16", "model",
+            "model.from must be a file whose weights are not quantized (F32, F16 or BF16): got ", path, " with ",
+            printable(tensor.name), " of type ", type,
+            "; name the file of the model before quantization, or write the weights as numbers with `colossal export "
+            "--from ",
+            path, " --to FOLDER`");
+  }
+}
+
+void check_folder_numbers(const std::string& path) {
+  const bool is_quantized = checkpoint::is_quantized(read_json_object(path + "/config.json", "model"));
+  require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", path,
+          ", whose config.json has a quantization_config; name the folder of the model before quantization, or write "
+          "the weights as numbers with `colossal export --from ",
+          path, " --to FOLDER`");
+}
+
+}  // namespace
+
+models::ModelShape resolve_shape(const models::ModelConfig& config, const Program& program, int64_t vocabulary) {
+  if (config.from.empty()) return program.models.resolve(config, vocabulary);
+  check_path(config.from);
+  if (!is_bare_run(config.from)) return program.models.resolve_from(checkpoint::read_config(config.from), config);
+  const models::ModelShape shape = resolve_model(stored_config(config.from), program).shape;
+  const auto to_json = shape.architecture->hugging_face.to_json;
+  return to_json ? program.models.resolve_from(to_json(shape), config) : program.models.resolve_from(shape, config);
+}
+
+void check_training(const models::ModelConfig& config, const Program& program) {
+  if (config.from.empty()) return;
+  check_path(config.from);
+  if (is_bare_run(config.from)) return;
+  formats::is_gguf(config.from) ? check_gguf_numbers(config.from) : check_folder_numbers(config.from);
+  program.models.check_training_from(checkpoint::read_config(config.from));
+}
+
+}  // namespace colossal::run

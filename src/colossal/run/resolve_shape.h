@@ -1,0 +1,24 @@
+// The shape of the model that [model] describes, whatever model.from is: a Hugging Face folder, a run folder or a GGUF
+// file.
+//
+//   run::check_training(config.model, program);                     // a run may start from it
+//   const models::ModelShape shape = run::resolve_shape(config.model, program, vocabulary);
+#pragma once
+#include <cstdint>
+
+#include "colossal/models/config.h"
+#include "colossal/models/shape.h"
+#include "colossal/run/program.h"
+
+namespace colossal::run {
+
+/// Returns models::Registry::resolve(), where model.from may also be a run folder or a GGUF file. A run folder stands
+/// for its export. No weight is read, and a run needs no checkpoint. Errors: those of that function, of configs and of
+/// checkpoint::read_config(); ("model") there is nothing at the path; ("run") a path of another kind.
+models::ModelShape resolve_shape(const models::ModelConfig& config, const Program& program, int64_t vocabulary = 0);
+
+/// Checks that training can start from model.from and can follow its config.json (models::Registry::check_training()).
+/// Errors ("model"): its weights are quantized; the errors of that function. Errors of resolve_shape().
+void check_training(const models::ModelConfig& config, const Program& program);
+
+}  // namespace colossal::run
