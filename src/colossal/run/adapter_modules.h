@@ -27,8 +27,7 @@ struct LinearModule {
 /// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, our
 /// own names without their last ending (".weight") are the names of modules.
 ///
-/// A pattern selects a module if it equals its name, or the end of its name after a dot (peft's rule), or if it has a
-/// `*` and matches its whole name; each `*` stands for any characters.
+/// Patterns select modules as names_module() says (run/module_names.h).
 class AdapterModules {
  public:
   /// Cost: the model is declared twice, without memory. Errors ("adapter"): a matrix inside the blocks whose rows are

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct ResolvedModel {
   /// Objective for a model of this shape. Its `tables`, which the caller saves with the run, also contain the adapter's
   ChosenObjective objective;
   nn::Adapter adapter{};                   ///< changes that the run makes to the model
+  std::optional<LowRankKeys> low_rank{};   ///< ChosenAdapter::low_rank
   std::vector<ResolvedFurther> further{};  ///< the models that the objective names; empty from resolve_model()
 };
 

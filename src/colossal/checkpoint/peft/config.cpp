@@ -216,9 +216,11 @@ int64_t PeftConfig::rank_of(const std::string& module) const {
   return static_cast<int64_t>(found_in(ranks, module, static_cast<double>(rank)));
 }
 
+double PeftConfig::alpha_of(const std::string& module) const { return found_in(alphas, module, alpha); }
+
 double PeftConfig::scale_of(const std::string& module) const {
   const auto of = static_cast<double>(rank_of(module));
-  return found_in(alphas, module, alpha) / (root_scale ? std::sqrt(of) : of);
+  return alpha_of(module) / (root_scale ? std::sqrt(of) : of);
 }
 
 }  // namespace colossal::checkpoint
