@@ -135,12 +135,15 @@ class AdapterSources : public Run {
     });
   }
 
-  static void expect_equal_tensors(const std::string& got, const std::string& want) {
+  /// `norm_error`: bound of the relative difference of DoRA's m. Ranks sum the squares of rows in another order.
+  static void expect_equal_tensors(const std::string& got, const std::string& want, double norm_error = 0) {
     const checkpoint::SafetensorsReader first(got + "/adapter_model.safetensors"),
         second(want + "/adapter_model.safetensors");
     ASSERT_EQ(first.entries().size(), second.entries().size());
     for (const auto& [name, entry] : second.entries())
-      EXPECT_TRUE(at::equal(first.tensor(name), second.tensor(name))) << name;
+      EXPECT_TRUE(at::allclose(first.tensor(name), second.tensor(name),
+                               name.ends_with("lora_magnitude_vector") ? norm_error : 0, 0))
+          << name;
   }
 
   std::string folder;
@@ -240,7 +243,8 @@ TEST_F(AdapterSources, TrainFurtherInEveryLayout) {
   again.parallel.tensor.size = 2;
   train(again, Start::New);
   export_adapters(again.run.folder, second);
-  expect_equal_tensors(second, out);
+  // a sum of 32 squares rounds 32 times, half of that is in its root, and both are rounded once
+  expect_equal_tensors(second, out, 18 * 0x1p-53);
 
   // The run has all that it needs of the folder.
   std::filesystem::remove_all(out);
@@ -261,6 +265,7 @@ TEST_F(AdapterSources, GiveRunsThatStartFromThemMergedWeights) {
   next.precision.mode = "fp64";
   next.parallel.zero = 3;
   next.optimizer.learning_rate = 0;
+  next.optimizer.warmup_steps = 0;
   next.training.steps = 1;
   next.training.evaluate_batches = 0;
   train(next, Start::New);
