@@ -85,8 +85,10 @@ TEST(PeftFolder, HasModulesThatTrainedWhole) {
     f.config["modules_to_save"] = {"lm_head", "norm"};
     f.tensors["base_model.model.lm_head.weight"] = at::ones({4, 4});
     f.tensors["base_model.model.model.norm.modules_to_save.weight"] = at::ones({4});
+    f.tensors["base_model.model.model.layers.0.input_layernorm.weight"] = at::ones({4});  // as peft matches "norm"
   });
-  EXPECT_EQ(folder.trained().size(), 2u);
+  EXPECT_EQ(folder.trained_modules(),
+            (std::vector<std::string>{"lm_head", "model.layers.0.input_layernorm", "model.norm"}));
   EXPECT_TRUE(folder.trained().contains("lm_head.weight"));
   EXPECT_TRUE(folder.trained().contains("model.norm.weight"));
 }
@@ -147,6 +149,7 @@ TEST(PeftFolder, RefusesValuesThatAreWrong) {
   EXPECT_THAT(refusal([](Files& f) { f.config["alpha_pattern"] = {{"(", 1}}; }),
               HasSubstr("must have regular expressions: got ("));
   EXPECT_THAT(refusal([](Files& f) { f.config["r"] = 3; }), HasSubstr("must have the rank 3"));
+  EXPECT_THAT(refusal([](Files& f) { f.config["modules_to_save"] = {"norm"}; }), HasSubstr("got none of norm"));
   EXPECT_THAT(refusal([](Files& f) { f.config["target_modules"].push_back("k_proj"); }),
               HasSubstr("got none of k_proj"));
 }

@@ -382,7 +382,8 @@ TEST_F(AdapterSources, RefuseFoldersOfOtherModels) {
   EXPECT_THAT(message("mlp.c_fc", {}, [](auto& config) { config.erase("target_modules"); }),
               HasSubstr("must be for a layer [128, 32]: got one for [96, 32]"));
   const auto saves = [](nlohmann::json& config) { config["modules_to_save"] = {"ln_f"}; };
-  EXPECT_THAT(message("attn.c_attn", {}, saves), HasSubstr("must have all tensors of norm."));
+  EXPECT_THAT(message("attn.c_attn", {{"base_model.model.transformer.ln_f.weight", at::ones({32})}}, saves),
+              HasSubstr("must have all tensors of norm.bias"));
   EXPECT_THAT(message("attn.c_attn", {{"base_model.model.transformer.ln_f.weight", at::ones({3})}}, saves),
               HasSubstr("must have all tensors of norm."));
   EXPECT_THAT(test::thrown_message([&] { loaded(folder, {.adapter = run::AdapterChoice{.folder = base + "/none"}}); }),

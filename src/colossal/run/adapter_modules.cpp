@@ -117,6 +117,10 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
   return {found.begin(), found.end()};
 }
 
+bool AdapterModules::has(const std::string& module) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Module& one) { return one.name == module; });
+}
+
 std::set<std::string> AdapterModules::parameters_of(const char* key, const std::vector<std::string>& patterns) const {
   const auto is_selected = [&](const std::string& module) {
     return std::any_of(patterns.begin(), patterns.end(),

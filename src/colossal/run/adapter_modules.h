@@ -43,6 +43,8 @@ class AdapterModules {
   /// Errors ("adapter"): a pattern that selects nothing, or a module of `except`. `key` names the key of the config.
   std::vector<size_t> selected(const char* key, const std::vector<std::string>& patterns,
                                const std::set<std::string>& except) const;
+  /// Returns true if the model has a module of this whole name.
+  bool has(const std::string& module) const;
   /// Returns the names of all parameters of the modules that the patterns select.
   /// Errors ("adapter"): a pattern that selects nothing; a module whose parameter has other modules, too, that no
   /// pattern selects.

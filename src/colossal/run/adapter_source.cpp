@@ -44,6 +44,23 @@ std::vector<std::string> names_of(const AdapterModules& modules, const std::vect
   return names;
 }
 
+/// Returns a name with and without the prefix that only some folders have.
+std::vector<std::string> spellings(const std::string& name, const std::string& prefix) {
+  return {name, prefix + name, name.starts_with(prefix) ? name.substr(prefix.size()) : name};
+}
+
+std::vector<std::string> trained_modules_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
+                                            const std::string& prefix) {
+  std::vector<std::string> names = folder.trained_modules();
+  for (std::string& name : names)
+    for (const std::string& one : spellings(name, prefix))
+      if (modules.has(one)) {
+        name = one;
+        break;
+      }
+  return names;
+}
+
 std::vector<size_t> modules_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
                                const std::string& prefix) {
   std::vector<size_t> indices;
@@ -51,10 +68,8 @@ std::vector<size_t> modules_in(const checkpoint::PeftFolder& folder, const Adapt
   for (const LinearModule& module : modules.linear()) known.push_back(module.name);
   for (const auto& [name, layer] : folder.layers()) {
     // A folder of the base alone, without its head, has names without the prefix.
-    const std::string shorter = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-    const auto found = std::find_if(known.begin(), known.end(), [&](const std::string& one) {
-      return one == name || one == shorter || one == prefix + name;
-    });
+    const std::vector<std::string> names = spellings(name, prefix);
+    const auto found = std::find_first_of(known.begin(), known.end(), names.begin(), names.end());
     require(found != known.end(), kTable, "adapters must be of linear layers of the model: got ", printable(name),
             did_you_mean(name, known), "; they belong to another base");
     const auto index = static_cast<size_t>(found - known.begin());
@@ -69,7 +84,8 @@ std::vector<size_t> modules_in(const checkpoint::PeftFolder& folder, const Adapt
 
 LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
   const AdapterModules modules(shape);
-  const std::vector<size_t> indices = modules_in(folder, modules, shape.architecture->hugging_face.prefix);
+  const std::string& prefix = shape.architecture->hugging_face.prefix;
+  const std::vector<size_t> indices = modules_in(folder, modules, prefix);
   const checkpoint::PeftConfig& config = folder.config();
   LowRankKeys keys{.kind = config.magnitudes ? "dora" : "lora",
                    .scale = config.root_scale ? "root" : "plain",
@@ -77,7 +93,7 @@ LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::M
                    .alpha = config.alpha,
                    .dropout = config.dropout,
                    .targets = {},
-                   .trained = config.trained};
+                   .trained = trained_modules_in(folder, modules, prefix)};
   size_t at = 0;
   for (const auto& [name, layer] : folder.layers()) {
     const std::string& module = modules.linear()[indices[at++]].name;
@@ -99,7 +115,7 @@ LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::M
 
 /// Returns the tensor of the folder with that name, with or without the prefix; undefined = it has none.
 at::Tensor trained_in(const checkpoint::PeftFolder& folder, const std::string& name, const std::string& prefix) {
-  for (const std::string& one : {name, prefix + name, name.starts_with(prefix) ? name.substr(prefix.size()) : name})
+  for (const std::string& one : spellings(name, prefix))
     if (const auto found = folder.trained().find(one); found != folder.trained().end()) return found->second;
   return {};
 }
@@ -143,6 +159,10 @@ models::ModelShape shape_with(const AdapterSource& source, models::ModelShape sh
     if (shape.tied && breaks) shape.tied = false;
   }
   return shape;
+}
+
+std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
+  return trained_modules_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
 }
 
 std::vector<size_t> modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {

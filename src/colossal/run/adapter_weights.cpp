@@ -41,8 +41,8 @@ AdapterWeights weights_of(const checkpoint::PeftFolder& folder, double scale, co
                                .b = scaled(layer.b, scale),
                                .magnitude = layer.magnitude,
                                .scale = layer.scale});
-  if (!folder.config().trained.empty())
-    adapters.provided = modules.parameters_of("modules_to_save", folder.config().trained);
+  const std::vector<std::string> trained = trained_modules_of(folder, shape);
+  if (!trained.empty()) adapters.provided = modules.parameters_of("modules_to_save", trained);
   return adapters;
 }
 

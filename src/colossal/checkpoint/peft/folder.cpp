@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "colossal/base/error.h"
@@ -28,6 +29,12 @@ bool is_there(const fs::path& path) {
 
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
+}
+
+/// Returns true if `saved`, of modules_to_save, names the module of a tensor, by peft's rule: it ends the name, or a name
+/// around it, also within a word ("norm" is the end of "input_layernorm").
+bool is_saved_by(const std::string& saved, const std::string& tensor) {
+  return tensor.find(saved + ".") != std::string::npos;
 }
 
 }  // namespace
@@ -78,12 +85,9 @@ void PeftFolder::add(const std::string& name, const at::Tensor& value, const std
             "; merge the adapters into the model with peft");
   std::string plain = name;
   if (const size_t at = plain.find(kSaved); at != std::string::npos) plain.replace(at, kSaved.size(), ".");
-  const auto is_in = [&](const std::string& module) {
-    const size_t at = plain.rfind(module + ".");
-    return at != std::string::npos && (at == 0 || plain[at - 1] == '.');
-  };
-  require(std::any_of(config_.trained.begin(), config_.trained.end(), is_in), kPeft, file,
-          " must have tensors of adapters and of modules_to_save alone: got ", printable(name),
+  require(std::any_of(config_.trained.begin(), config_.trained.end(),
+                      [&](const std::string& saved) { return is_saved_by(saved, plain); }),
+          kPeft, file, " must have tensors of adapters and of modules_to_save alone: got ", printable(name),
           "; it would have no effect");
   require(trained_.emplace(plain, value).second, kPeft, file, ": ", printable(plain), " must be there once: got two");
 }
@@ -113,6 +117,16 @@ void PeftFolder::check(const std::string& file) {
     require(std::any_of(layers_.begin(), layers_.end(),
                         [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
             kPeft, file, " must have the adapters of each of target_modules: got none of ", printable(target));
+  for (const std::string& saved : config_.trained)
+    require(
+        std::any_of(trained_.begin(), trained_.end(), [&](const auto& one) { return is_saved_by(saved, one.first); }),
+        kPeft, file, " must have the tensors of each of modules_to_save: got none of ", printable(saved));
+}
+
+std::vector<std::string> PeftFolder::trained_modules() const {
+  std::set<std::string> modules;
+  for (const auto& [name, value] : trained_) modules.insert(name.substr(0, name.rfind('.')));
+  return {modules.begin(), modules.end()};
 }
 
 void PeftFolder::write(const std::string& folder) const {

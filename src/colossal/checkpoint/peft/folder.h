@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "colossal/checkpoint/peft/config.h"
 
@@ -47,6 +49,8 @@ class PeftFolder {
   const std::map<std::string, PeftLayer>& layers() const { return layers_; }
   /// The tensors of modules that were trained whole, by their names in the model: "lm_head.weight".
   const std::map<std::string, at::Tensor>& trained() const { return trained_; }
+  /// Returns the modules of trained(): "lm_head".
+  std::vector<std::string> trained_modules() const;
 
   /// Writes both files, as peft 0.21 does. The folder must exist. Errors ("file"): it cannot be written.
   void write(const std::string& folder) const;
