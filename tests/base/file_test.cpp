@@ -177,6 +177,19 @@ TEST(AtomicFile, NamesPathAndReason) {
   EXPECT_EQ(entries(folder.path()), 1u) << "the aside file is left behind";
 }
 
+TEST(CopyFile, CopiesWholeFilesOrNothing) {
+  const test::TemporaryFolder folder;
+  const std::string large((1 << 16) + 7, 'x');
+  write_file(folder / "from", large);
+  write_file(folder / "to", "old");
+  EXPECT_THAT(thrown_message([&] { copy_file(folder / "gone", folder / "to"); }), HasSubstr("cannot open "));
+  EXPECT_THAT(thrown_message([&] { copy_file(folder.path(), folder / "to"); }), HasSubstr("must be a file"));
+  EXPECT_EQ(read_file(folder / "to", kPlenty), "old");
+  copy_file(folder / "from", folder / "to");
+  EXPECT_EQ(read_file(folder / "to", kPlenty), large);
+  EXPECT_EQ(entries(folder.path()), 2u);
+}
+
 TEST(ReadFile, ReadsWholeFilesWithinABound) {
   const test::TemporaryFolder folder;
   const std::string bytes(200'000, 'b');

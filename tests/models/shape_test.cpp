@@ -238,6 +238,22 @@ TEST(Resolve, ExtendsTheContextOfAFolder) {
   }
 }
 
+TEST(Resolve, ReadsSourcesThatTheCallerHasRead) {
+  const Registry registry = built_in();
+  const ModelShape llama = registry.resolve({.name = "llama-tiny"}), palm = registry.resolve({.name = "palm-tiny"});
+  const nlohmann::json config = llama.architecture->hugging_face.to_json(llama);
+  ModelConfig longer{.from = "nowhere", .positions = 2 * llama.positions};
+  ModelShape want = llama;
+  want.positions = longer.positions;
+  EXPECT_EQ(registry.resolve_from(config, longer), want);
+  EXPECT_EQ(registry.resolve_from(config, {.from = "nowhere"}), llama);
+  EXPECT_EQ(registry.resolve_from(palm, {.from = "nowhere"}), palm) << "it has no config.json";
+  longer.hidden = 512;
+  EXPECT_THAT(test::thrown_message([&] { registry.resolve_from(config, longer); }),
+              testing::HasSubstr("sizes come from the folder nowhere: remove hidden from [model]"));
+  EXPECT_THAT(test::thrown_message([&] { registry.resolve_from(palm, longer); }), testing::HasSubstr("remove hidden"));
+}
+
 TEST(HuggingFaceConfig, KeepsClassNames) {
   const ConfigDocument bert = own_keys({"objective=class", "classes=2", R"(class_names=["good","bad"])"});
   for (const ModelConfig& config :

@@ -49,7 +49,7 @@ class ModelFiles : public testing::Test {
   std::string to = folder / "run";
 };
 
-TEST_F(ModelFiles, AreMadeForAPreset) {
+TEST_F(ModelFiles, DescribeAPreset) {
   EXPECT_EQ(write(preset("llama-tiny", "bytes")), std::nullopt);
   EXPECT_THAT(files_in(to),
               UnorderedElementsAre("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"));

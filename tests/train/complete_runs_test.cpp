@@ -1,5 +1,5 @@
-// Run folders that are complete: runs that are loaded, exported and resumed after their source is deleted, and runs that
-// start from a run folder or a GGUF file.
+// Run folders that are complete: runs that are loaded, exported and resumed after their source is deleted, and runs
+// that start from a run folder or a GGUF file.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -207,7 +207,7 @@ TEST_F(CompleteRuns, WriteMissingFilesWhenTheyResume) {
   EXPECT_EQ(json_in(folder + "/generation_config.json"), json({{"eos_token_id", 9}})) << "it was there";
 }
 
-TEST_F(CompleteRuns, OfBytesHaveTheirTokenizer) {
+TEST_F(CompleteRuns, StoreTheTokenizerOfBytes) {
   const run::Config c = tiny("run");
   train(c, Start::New);
   EXPECT_EQ(json_in(c.run.folder + "/tokenizer.json"), text::files_of_bytes().tokenizer);

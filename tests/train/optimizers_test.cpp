@@ -187,7 +187,7 @@ TEST(Resume, NamesBothOptimizersIfTheyDiffer) {
       "[optimizer] " + c.run.folder +
           "/checkpoints/step-000001 is from a different run: it was made with adamw, this run uses adam, which has "
           "different states; resume with optimizer.name = \"adamw\", or start a new run from its weights "
-          "(`colossal export`, then model.from) (rank 0 of 2)\nChanged since it was saved: parallel.data = 1 -> "
+          "(model.from) (rank 0 of 2)\nChanged since it was saved: parallel.data = 1 -> "
           "2, optimizer.name = \"adamw\" -> \"adam\". Restore these values to continue from it, choose another "
           "run.folder, or add --overwrite to start from scratch");
   c.optimizer.name = "adamw";

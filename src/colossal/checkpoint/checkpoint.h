@@ -72,8 +72,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout under which it was saved does not matter. Padding is set to zero. With a `prefix`, the
 /// checkpoint may have more tensors than `state`, if their names do not start with it (e.g. weights without their
-/// optimizer). Floating-point values are then converted to the dtypes of `state`. `unused`: names of other stored tensors
-/// that `state` need not have.
+/// optimizer). Floating-point values are then converted to the dtypes of `state`. `unused`: names of other stored
+/// tensors that `state` need not have.
 ///
 /// Communication: every rank of `world` must call. Flags by all_reduce; one all_reduce has a flag per stored tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed. One cause: names, dtypes or logical

@@ -33,8 +33,8 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
 }
 
 /// Requires names, dtypes and logical shapes to be equal on both sides. If there is a `prefix`, ignores other stored
-/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor. Ignores the stored
-/// names of `unused`.
+/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor. Ignores the
+/// stored names of `unused`.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
                 const std::string& path, const std::string& prefix, const std::set<std::string>& unused) {
   MismatchTable table;

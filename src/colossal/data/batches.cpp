@@ -212,7 +212,7 @@ void Batches::restore(const nlohmann::json& state) {
     for (const auto& [key, mine] : traits.items()) {
       require(!state.is_object() || state.contains(key), "data", "the checkpoint has no ", key,
               " of its data: it was saved by an older version, or with data of another kind; restart "
-              "with --overwrite or in another run.folder, for instance from an export of this run (model.from)");
+              "with --overwrite or in another run.folder, for instance from the weights of this run (model.from)");
       require(state.at(key) == mine, "data",
               "the run cannot resume from the checkpoint, because the data or its keys changed: ",
               difference(key, state.at(key), mine),

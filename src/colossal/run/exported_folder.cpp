@@ -338,6 +338,13 @@ std::optional<std::string> write_model_files(const std::string& run_folder, cons
   return lost;
 }
 
+std::string listed_end_tokens(const std::string& folder, const text::Tokenizer& tokenizer) {
+  return join(text::end_ids(folder, tokenizer), ", ", [&](int64_t id) {
+    const bool has_spelling = id < tokenizer.vocabulary_size();  // the model may have more ids
+    return concat(has_spelling ? printable(tokenizer.spelling(id)) : "token", " (", id, ")");
+  });
+}
+
 const std::vector<std::string>& model_file_names() {
   static const std::vector<std::string> names{
       kConfigFile,         kGenerationFile, kTokenizer,    kTokenizerConfig,     "special_tokens_map.json",

@@ -17,6 +17,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/shape.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 
@@ -63,6 +64,10 @@ struct StartedModel {
 /// Errors: a config.json or tokenizer that cannot be read; files that cannot be copied or written.
 std::optional<std::string> write_model_files(const std::string& run_folder, const StartedModel& model,
                                              const models::Registry& models, bool resumes);
+
+/// Returns the tokens at which generation from a folder stops (text::end_ids()), for the log:
+/// "</s> (1), <|im_end|> (2)". Errors: those of text::end_ids().
+std::string listed_end_tokens(const std::string& folder, const text::Tokenizer& tokenizer);
 
 /// Returns the names of the files and folders that write_model_files() may make.
 const std::vector<std::string>& model_file_names();

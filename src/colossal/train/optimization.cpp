@@ -379,7 +379,7 @@ void Optimization::check_progress(const nlohmann::json& progress) const {
   const auto check_name = [](const std::string& mine, const std::string& saved, const std::string& section) {
     require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
             ", which has different states; resume with ", section, ".name = \"", saved,
-            "\", or start a new run from its weights (`colossal export`, then model.from)");
+            "\", or start a new run from its weights (model.from)");
   };
   const std::string& mine = config_.optimizer.name;
   check_name(mine, progress.value("optimizer", mine), "optimizer");

@@ -130,8 +130,9 @@ class Trainer {
                                         const std::vector<std::string>& may_lack);
   /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
-  /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h) and
-  /// those of its model (run::write_model_files), and opens the output files. Called on rank 0 after this run has loaded its start.
+  /// Sets aside what this run does not continue from, writes the files that describe the run (train/start_folder.h)
+  /// and those of its model (run::write_model_files), and opens the output files. Called on rank 0 after this run has
+  /// loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.

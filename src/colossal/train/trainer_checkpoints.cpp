@@ -26,7 +26,6 @@
 #include "colossal/run/model_source.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/run/stored_config.h"
-#include "colossal/text/end_tokens.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/run_output.h"
@@ -87,11 +86,6 @@ std::string to_string(const run::ResolvedFurther& further, const ModelSize& size
                 further.source.path, ", ", size.trained == 0 ? "frozen" : concat(size.trained, " of them train"),
                 further.optimizer ? " by " + further.optimizer->name : "", ", ", readable_bytes(size.bytes),
                 " over all ranks");
-}
-
-/// Returns the spelling of a token for the log; an id that has none is a token of the model's vocabulary alone.
-std::string spelling_of(const text::Tokenizer& tokenizer, int64_t id) {
-  return id < tokenizer.vocabulary_size() ? printable(tokenizer.spelling(id)) : "token";
 }
 
 }  // namespace
@@ -281,11 +275,8 @@ void Trainer::log_start() {
             world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
             data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
             data_.sample_tokens, " tokens");
-  if (!data_.end_ids.empty() && data_.tokenizer && is_first()) {
-    const std::vector<int64_t> ends = text::end_ids(folder_.path(), *data_.tokenizer);
-    log_.info("generation stops at ",
-              join(ends, ", ", [&](int64_t id) { return concat(spelling_of(*data_.tokenizer, id), " (", id, ")"); }));
-  }
+  if (!data_.end_ids.empty() && data_.tokenizer && is_first())
+    log_.info("generation stops at ", run::listed_end_tokens(folder_.path(), *data_.tokenizer));
   for (size_t i = 1; i < sizes.size(); ++i) log_.info(to_string(data_.further.at(i - 1), sizes.at(i)));
 }
 
