@@ -144,6 +144,7 @@ const std::vector<std::string> kHeaders{
     "report/step_metrics.h",
     "run/adapters.h",
     "run/external_names.h",
+    "run/low_rank_keys.h",
     "run/objective.h",
     "run/own_tables.h",
     "run/program.h",

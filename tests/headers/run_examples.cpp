@@ -31,6 +31,7 @@
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/adapters.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/low_rank_keys.h"
 #include "colossal/run/objective.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/program.h"
@@ -136,6 +137,11 @@ TEST(HeaderExamples, Adapters) {
   colossal::Program program = colossal::built_in();
   program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});
   EXPECT_EQ(run::tables_of(program.adapters).size(), 2u);  // with that of the library
+}
+
+TEST(HeaderExamples, LowRankKeys) {
+  const run::LowRankKeys keys{.kind = "lora", .rank = 8, .targets = {"q_proj", "v_proj"}};
+  EXPECT_EQ(keys.factor_of("model.layers.0.self_attn.q_proj"), 32. / 8);
 }
 
 TEST(HeaderExamples, StepRule) {

@@ -200,9 +200,9 @@ TEST(LowRankAdapter, TrainsAsManyParametersAsGolden) {
 }
 
 TEST(LowRankAdapter, ScalesByAlphaAndRank) {
-  EXPECT_DOUBLE_EQ((LowRankKeys{.rank = 4, .alpha = 6}).factor(), 1.5);
-  EXPECT_DOUBLE_EQ((LowRankKeys{.scale = "root", .rank = 4, .alpha = 6}).factor(), 3);
-  EXPECT_DOUBLE_EQ(LowRankKeys{}.factor(), 2);
+  EXPECT_DOUBLE_EQ((LowRankKeys{.rank = 4, .alpha = 6}).factor_of("q_proj"), 1.5);
+  EXPECT_DOUBLE_EQ((LowRankKeys{.scale = "root", .rank = 4, .alpha = 6}).factor_of("q_proj"), 3);
+  EXPECT_DOUBLE_EQ(LowRankKeys{}.factor_of("q_proj"), 2);
 }
 
 Config config_of(const std::string& toml) {

@@ -38,6 +38,11 @@ class OwnKeys {
   }
 
   bool is_empty() const { return !held_; }
+  /// Returns true if a struct of this type is held.
+  template <class Keys>
+  bool holds() const {
+    return dynamic_cast<const Held<Keys>*>(held_.get()) != nullptr;
+  }
   /// Returns a copy of the held struct, or a default-made one if none is held. Errors ("model"): the held struct has
   /// another type.
   template <class Keys>

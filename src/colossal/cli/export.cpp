@@ -15,6 +15,9 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/adapter_choice.h"
+#include "colossal/run/adapter_export.h"
+#include "colossal/run/adapter_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
@@ -33,7 +36,9 @@ at::ScalarType dtype_named(const std::string& name) {
 bool is_gguf_name(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
 
 struct ExportRequest {
-  std::string from, model, to, dtype, type, tokenizer;
+  std::string from, model, base, to, dtype, type, tokenizer;
+  std::vector<std::string> adapters;
+  bool adapter_only = false;
   int64_t timeout = 300;
 };
 
@@ -53,8 +58,28 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
   if (notice && world.rank() == 0) std::fprintf(stderr, "colossal: %s\n", notice->c_str());
 }
 
+run::Loading loading_of(const ExportRequest& r) {
+  run::Loading loading{.model = r.model, .tokenizer = "none", .base = r.base, .merges_adapters = !r.adapter_only};
+  if (!r.adapters.empty()) loading.adapter = run::parse_adapter(r.adapters.front());
+  return loading;
+}
+
+/// Writes the adapters of a run, and none of its other weights.
+int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh) {
+  run::AdapterSource source;
+  comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
+  run::export_adapters(r.to, saved, source, mesh);
+  if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
+  return 0;
+}
+
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
+  if (r.adapters.size() > 1) throw UsageError("colossal export: --adapter must be given once");
+  if (r.adapter_only && (to_file || !r.adapters.empty() || !r.dtype.empty()))
+    throw UsageError(
+        "colossal export: --adapter-only writes the adapters of a run as they are, into a folder; leave out --adapter, "
+        "--dtype and .gguf");
   if (to_file && !r.dtype.empty())
     throw UsageError("colossal export: --dtype is for folders; use --type for a GGUF file");
   if (!to_file && !(r.type + r.tokenizer).empty())
@@ -69,6 +94,8 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   ExportRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
   add_model_name(app, r.model);
+  add_adapter_options(app, r.adapters, r.base);
+  app.add_flag("--adapter-only", r.adapter_only, "write the adapters of a run alone, as a folder that peft reads");
   app.add_option("--to", r.to, "Hugging Face folder to write (config.json and model.safetensors), or NAME.gguf")
       ->required();
   app.add_option("--dtype", r.dtype, "dtype of a folder's weights; default: that of the run's master weights, or fp32")
@@ -86,10 +113,10 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::Program used = program ? *program : run::built_in();
-  const run::SavedModel saved =
-      run::load_model(r.from, mesh, {}, at::kCPU, {.model = r.model, .tokenizer = "none"}, used);
+  const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r), used);
   if (world->rank() == 0) print_notices(saved);
   const auto busy = world->busy("writing " + r.to);
+  if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,

@@ -86,6 +86,10 @@ class ModelFlagAdder : public Fields {
       if (!field.choices.empty()) option->check(CLI::IsMember(field.choices));
       return;
     }
+    if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field.value)) {
+      app_.add_option(flag, **texts, field.help)->expected(1)->take_all();
+      return;
+    }
     CLI::Option* option = app_.add_option(flag, *std::get<int64_t*>(field.value), field.help)->capture_default_str();
     if (field.max < kMaxInteger)
       option->check(CLI::Range(field.min, field.max));
@@ -111,6 +115,11 @@ void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::
 }
 
 void add_model_name(CLI::App& app, std::string& model) { app.add_option("--model", model, serve::kFurtherModelHelp); }
+
+void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std::string& base) {
+  app.add_option("--adapter", adapters, serve::kAdapterHelp)->expected(1)->take_all();
+  app.add_option("--base", base, serve::kBaseHelp);
+}
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   ModelFlagAdder flags(app);

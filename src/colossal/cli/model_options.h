@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "colossal/cli/arguments.h"
 #include "colossal/comm/mesh.h"
@@ -30,6 +31,8 @@ struct ModelOptions : serve::ModelOptions {
 void add_model_options(CLI::App& app, ModelOptions& options);
 /// Adds --model, for a command that reads a run folder.
 void add_model_name(CLI::App& app, std::string& model);
+/// Adds --adapter and --base.
+void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std::string& base);
 /// Adds --parallel.expert and the other keys of that table.
 void add_expert_options(CLI::App& app, distributed::ParallelConfig& layout);
 /// Adds --kv-cache, --kv-cache-dtype, --step-tokens, --draft-tokens and --draft, for commands that run many sequences

@@ -78,11 +78,10 @@ class DirectLowRank final : public DirectWrapper {
     if (!wanted.own) return;
     const at::Tensor x = m_.dropped(saved.x, kept[kPlaces]), narrow_x = m_.narrowed(x),
                      of_a = ops::matmul_tn(m_.narrowed_gradient(scaled), x);
-    m_.append(d.own, [&](const LowRankPiece& piece, int64_t index) {
-      const int64_t rank = piece.a.value.size(0);
+    m_.append(d.own, [&](const LowRankPiece& piece, int64_t first) {
       LowRankMatrices::OfPiece own{
-          of_a.narrow(0, index * rank, rank),
-          ops::matmul_tn(scaled.narrow(1, piece.row, piece.count), narrow_x.narrow(1, index * rank, rank)),
+          of_a.narrow(0, first, piece.rank()),
+          ops::matmul_tn(scaled.narrow(1, piece.row, piece.count), narrow_x.narrow(1, first, piece.rank())),
           {}};
       if (!piece.m) return own;
       const at::Tensor products = dy.narrow(1, piece.row, piece.count) * kept[kY].narrow(1, piece.row, piece.count);
@@ -185,8 +184,8 @@ class GatheredLowRank final : public Product {
       m_.append(d.own, [&](const LowRankPiece& piece, int64_t) {
         const at::Tensor rows = d.weight.narrow(0, piece.row, piece.count), a = piece.a.value.detach(),
                          b = piece.b.value.detach().narrow(0, piece.own, piece.count);
-        return LowRankMatrices::OfPiece{ops::matmul_tn(b, rows).mul_(m_.scale()),
-                                        ops::matmul_nt(rows, a).mul_(m_.scale()),
+        return LowRankMatrices::OfPiece{ops::matmul_tn(b, rows).mul_(piece.scale),
+                                        ops::matmul_nt(rows, a).mul_(piece.scale),
                                         piece.m ? of_m.narrow(0, piece.row, piece.count) : at::Tensor()};
       });
     }
@@ -243,17 +242,17 @@ PartSegments segments_of(const Parameter& weight, const LowRankPart& part, const
 LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Parameters& parameters,
                            const LowRank& options) {
   const PartSegments at = segments_of(weight, part, parameters.coordinates());
-  const int64_t in = weight.spec.shape[1];
-  require(options.rank >= 1 && options.rank <= std::min(part.count, in), "adapter", "the rank of an adapter of ",
-          weight.name, part.name.empty() ? "" : concat(" (", part.name, ")"), " must be between 1 and ",
-          std::min(part.count, in), ", its smaller side: got ", options.rank);
+  const int64_t in = weight.spec.shape[1], rank = part.rank.value_or(options.rank);
+  require(rank >= 1 && rank <= std::min(part.count, in), "adapter", "the rank of an adapter of ", weight.name,
+          part.name.empty() ? "" : concat(" (", part.name, ")"), " must be between 1 and ", std::min(part.count, in),
+          ", its smaller side: got ", rank);
   const tensor::DimSplit &outputs = weight.spec.splits[0], &inputs = weight.spec.splits[1];
-  auto of_a = tensor::ShardSpec::whole({options.rank, in});
+  auto of_a = tensor::ShardSpec::whole({rank, in});
   of_a.splits[1] = inputs;
   of_a.gradient_axes = weight.spec.gradient_axes;
   add_axes(of_a.gradient_axes, outputs.axes);
   add_axes(of_a.gradient_axes, outputs.shards);
-  auto of_b = tensor::ShardSpec::split({part.count, options.rank}, 0, outputs.axes, at.segments);
+  auto of_b = tensor::ShardSpec::split({part.count, rank}, 0, outputs.axes, at.segments);
   of_b.gradient_axes = weight.spec.gradient_axes;
   for (const auto* axes : {&inputs.axes, &inputs.shards, &outputs.shards}) add_axes(of_b.gradient_axes, *axes);
   auto of_m = tensor::ShardSpec::split({part.count}, 0, outputs.axes, at.segments);
@@ -275,7 +274,14 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
                 room = b.spec.room(0, parameters.coordinates());
   const int64_t from = std::clamp<int64_t>(first - at.first_output, 0, room),
                 to = std::clamp<int64_t>(first + stored - at.first_output, 0, room);
-  return {a, b, m, at.first_output, std::clamp<int64_t>(at.first_output - first, 0, stored), from, to - from};
+  return {a,
+          b,
+          m,
+          at.first_output,
+          std::clamp<int64_t>(at.first_output - first, 0, stored),
+          from,
+          to - from,
+          part.scale.value_or(options.scale)};
 }
 
 void check_low_rank(const Product& product, const Parameter& weight, const LowRank& options) {
@@ -307,7 +313,7 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
                                              Parameters& parameters, const LowRank& options) {
   check_low_rank(*product, weight, options);
   std::vector<LowRankPart> parts = options.parts;
-  if (parts.empty()) parts = {{"", 0, weight.spec.shape[0]}};
+  if (parts.empty()) parts = {{.name = "", .first = 0, .count = weight.spec.shape[0]}};
   std::vector<LowRankPiece> pieces;
   for (const LowRankPart& part : parts) pieces.push_back(declare_piece(weight, part, parameters, options));
   if (!weight.value.defined()) return product;

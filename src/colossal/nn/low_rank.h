@@ -32,6 +32,8 @@ struct LowRankPart {
   /// Its outputs [first, first + count) of all outputs of the weight. They must be whole segments of the weight
   /// (tensor::DimSplit::segments)
   int64_t first = 0, count = 0;
+  std::optional<int64_t> rank{};  ///< none = LowRank::rank
+  std::optional<double> scale{};  ///< none = LowRank::scale
 };
 
 /// Options of a low-rank adapter.

@@ -73,21 +73,30 @@ at::Tensor LowRankMatrices::b_of(const LowRankPiece& piece) const {
   return piece.b.value.detach().narrow(0, piece.own, piece.count);
 }
 
-at::Tensor LowRankMatrices::narrowed(const at::Tensor& x) const { return ops::matmul_nt(x, a()).mul_(options_.scale); }
+at::Tensor LowRankMatrices::narrowed(const at::Tensor& x) const {
+  at::Tensor narrow = ops::matmul_nt(x, a());
+  int64_t first = 0;
+  for (const LowRankPiece& piece : pieces_) {
+    narrow.narrow(1, first, piece.rank()).mul_(piece.scale);
+    first += piece.rank();
+  }
+  return narrow;
+}
 
 void LowRankMatrices::add_widened(at::Tensor& y, const at::Tensor& narrow) const {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    at::Tensor outputs = y.narrow(1, pieces_[i].row, pieces_[i].count);
-    ops::matmul_nt_(outputs, narrow.narrow(1, static_cast<int64_t>(i) * options_.rank, options_.rank), b_of(pieces_[i]),
-                    1);
+  int64_t first = 0;
+  for (const LowRankPiece& piece : pieces_) {
+    at::Tensor outputs = y.narrow(1, piece.row, piece.count);
+    ops::matmul_nt_(outputs, narrow.narrow(1, first, piece.rank()), b_of(piece), 1);
+    first += piece.rank();
   }
 }
 
 at::Tensor LowRankMatrices::narrowed_gradient(const at::Tensor& dy) const {
   std::vector<at::Tensor> all;
   for (const LowRankPiece& piece : pieces_)
-    all.push_back(ops::matmul_nn(dy.narrow(1, piece.row, piece.count), b_of(piece)));
-  return (all.size() == 1 ? all.front() : at::cat(all, 1)).mul_(options_.scale);
+    all.push_back(ops::matmul_nn(dy.narrow(1, piece.row, piece.count), b_of(piece)).mul_(piece.scale));
+  return all.size() == 1 ? all.front() : at::cat(all, 1);
 }
 
 at::Tensor LowRankMatrices::widened_gradient(const at::Tensor& narrow, at::Tensor sum) const {
@@ -99,7 +108,7 @@ at::Tensor LowRankMatrices::widened_gradient(const at::Tensor& narrow, at::Tenso
 void LowRankMatrices::add_to(at::Tensor& weight) const {
   for (const LowRankPiece& piece : pieces_) {
     at::Tensor rows = weight.narrow(0, piece.row, piece.count);
-    ops::matmul_nt_(rows, b_of(piece) * options_.scale, piece.a.value.detach().t(), 1);
+    ops::matmul_nt_(rows, b_of(piece) * piece.scale, piece.a.value.detach().t(), 1);
   }
 }
 
@@ -116,23 +125,24 @@ at::Tensor LowRankMatrices::squares(const at::Tensor& squares,
   const at::ScalarType type = squares.scalar_type();
   const at::Tensor all = a(), dots = dot(all).to(type);
   at::Tensor sum = squares.clone();
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const LowRankPiece& piece = pieces_[i];
-    const int64_t first = static_cast<int64_t>(i) * options_.rank;
-    const at::Tensor own = all.narrow(0, first, options_.rank).to(type), b = b_of(piece).to(type);
-    const at::Tensor along = dots.narrow(0, first, options_.rank).narrow(1, piece.row, piece.count).t();
+  int64_t first = 0;
+  for (const LowRankPiece& piece : pieces_) {
+    const at::Tensor own = all.narrow(0, first, piece.rank()).to(type), b = b_of(piece).to(type);
+    const at::Tensor along = dots.narrow(0, first, piece.rank()).narrow(1, piece.row, piece.count).t();
+    first += piece.rank();
     const at::Tensor added =
-        along * (2 * options_.scale) + ops::matmul_nn(b, ops::matmul_nt(own, own)) * (options_.scale * options_.scale);
+        along * (2 * piece.scale) + ops::matmul_nn(b, ops::matmul_nt(own, own)) * (piece.scale * piece.scale);
     sum.narrow(0, piece.row, piece.count).add_((b * added).sum(1));
   }
   return sum.clamp_min_(0);
 }
 
 void LowRankMatrices::append(std::vector<at::Tensor>& own,
-                             const std::function<OfPiece(const LowRankPiece&, int64_t index)>& of) const {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const LowRankPiece& piece = pieces_[i];
-    const OfPiece d = of(piece, static_cast<int64_t>(i));
+                             const std::function<OfPiece(const LowRankPiece&, int64_t first)>& of) const {
+  int64_t first = 0;
+  for (const LowRankPiece& piece : pieces_) {
+    const OfPiece d = of(piece, first);
+    first += piece.rank();
     own.push_back(d.a);
     own.push_back(padded_rows(d.b, piece.own, piece.b.value.size(0)));
     if (piece.m) own.push_back(padded_rows(d.m, piece.own, piece.m->value.size(0)));

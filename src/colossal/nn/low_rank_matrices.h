@@ -22,6 +22,8 @@ struct LowRankPiece {
   Parameter* m;          ///< null = no magnitudes
   int64_t first_output;  ///< Product::first_outputs() of B and m
   int64_t row, own, count;
+  double scale;
+  int64_t rank() const { return a.spec.shape[0]; }
 };
 
 /// Operations with the matrices, without gradients and without communication. Tensors of rows have one row per token.
@@ -36,13 +38,13 @@ class LowRankMatrices {
   std::vector<Parameter*> parameters(std::vector<Parameter*> inside) const;
   std::vector<int64_t> first_outputs(std::vector<int64_t> inside) const;
 
-  /// Returns all A, one below the other: [parts * r, in].
+  /// Returns all A, one below the other: [ranks, in], where `ranks` is the sum of the ranks of all pieces.
   at::Tensor a() const;
-  /// Returns s x At: [T, parts * r].
+  /// Returns s x At: [T, ranks].
   at::Tensor narrowed(const at::Tensor& x) const;
   /// Adds narrow Bt to y [T, out].
   void add_widened(at::Tensor& y, const at::Tensor& narrow) const;
-  /// Returns s dy B: [T, parts * r].
+  /// Returns s dy B: [T, ranks].
   at::Tensor narrowed_gradient(const at::Tensor& dy) const;
   /// Returns narrow A: [T, in], added to `sum` if it is defined.
   at::Tensor widened_gradient(const at::Tensor& narrow, at::Tensor sum) const;
@@ -52,23 +54,21 @@ class LowRankMatrices {
   /// Returns the changes of the magnitudes of all `rows` rows of the block in `dtype`; 0 where no piece is.
   at::Tensor magnitudes(int64_t rows, at::ScalarType dtype) const;
   /// Returns the squares of the norms of W + s B A [rows] of this rank's inputs. `squares` has those of W, and `dot`
-  /// returns A Wt [parts * r, rows].
+  /// returns A Wt [ranks, rows].
   at::Tensor squares(const at::Tensor& squares, const std::function<at::Tensor(const at::Tensor& a)>& dot) const;
 
   /// Appends the gradients of each piece, in the order of parameters(). `of` returns those of A, of the piece's rows of
-  /// B and, with magnitudes, of m; B and m are padded to all of their rows.
+  /// B and, with magnitudes, of m; B and m are padded to all of their rows. `first`: of its rows of a().
   struct OfPiece {
     at::Tensor a, b, m;
   };
-  void append(std::vector<at::Tensor>& own, const std::function<OfPiece(const LowRankPiece&, int64_t index)>& of) const;
+  void append(std::vector<at::Tensor>& own, const std::function<OfPiece(const LowRankPiece&, int64_t first)>& of) const;
 
   /// Returns where the tokens of x [T, in] are in the batch of the running step, as a tensor that autograd can keep;
   /// undefined = nothing is dropped. Errors ("adapter"): no running step, or one without a batch.
   at::Tensor places(const at::Tensor& x) const;
   /// Returns x [T, in] with dropout; x itself if `places` is undefined. The gradient is the same function of dy.
   at::Tensor dropped(const at::Tensor& x, const at::Tensor& places) const;
-
-  double scale() const { return options_.scale; }
 
  private:
   at::Tensor b_of(const LowRankPiece& piece) const;

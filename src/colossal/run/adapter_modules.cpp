@@ -5,11 +5,11 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/suggest.h"
-#include "colossal/base/wildcard.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/run/module_names.h"
 
 namespace colossal::run {
 namespace {
@@ -24,11 +24,6 @@ std::string module_of(const std::string& tensor) {
 }
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
-
-bool names_module(const std::string& pattern, const std::string& module) {
-  if (pattern.find('*') != std::string::npos) return matches_wildcards(pattern, module);
-  return module == pattern || module.ends_with("." + pattern);
-}
 
 /// A model that is declared without memory, and the weights whose products adapters may wrap.
 struct Declared {
@@ -120,6 +115,10 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     refuse_unknown(key, pattern, known);
   }
   return {found.begin(), found.end()};
+}
+
+bool AdapterModules::has(const std::string& module) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Module& one) { return one.name == module; });
 }
 
 std::set<std::string> AdapterModules::parameters_of(const char* key, const std::vector<std::string>& patterns) const {

@@ -27,8 +27,7 @@ struct LinearModule {
 /// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, our
 /// own names without their last ending (".weight") are the names of modules.
 ///
-/// A pattern selects a module if it equals its name, or the end of its name after a dot (peft's rule), or if it has a
-/// `*` and matches its whole name; each `*` stands for any characters.
+/// Patterns select modules as names_module() says (run/module_names.h).
 class AdapterModules {
  public:
   /// Cost: the model is declared twice, without memory. Errors ("adapter"): a matrix inside the blocks whose rows are
@@ -44,6 +43,8 @@ class AdapterModules {
   /// Errors ("adapter"): a pattern that selects nothing, or a module of `except`. `key` names the key of the config.
   std::vector<size_t> selected(const char* key, const std::vector<std::string>& patterns,
                                const std::set<std::string>& except) const;
+  /// Returns true if the model has a module of this whole name.
+  bool has(const std::string& module) const;
   /// Returns the names of all parameters of the modules that the patterns select.
   /// Errors ("adapter"): a pattern that selects nothing; a module whose parameter has other modules, too, that no
   /// pattern selects.

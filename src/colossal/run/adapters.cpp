@@ -44,7 +44,12 @@ ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, con
     require(first.empty(), "config", "a config must have the table of one adapter: got [", first, "] and [",
             tables[i].name, "]; leave one out");
     first = tables[i].name;
-    chosen = {adapters.rows()[i].make(config, tables[i].keys, shape), document_of({tables[i]})};
+    const AdapterRow& row = adapters.rows()[i];
+    OwnKeys& keys = tables[i].keys;
+    if (row.complete) keys = row.complete(config, keys, shape);
+    chosen = {row.make(config, keys, shape), document_of({tables[i]})};
+    if (keys.holds<LowRankKeys>()) chosen.low_rank = keys.as<LowRankKeys>();
+    if (chosen.low_rank && chosen.low_rank->kind == "none") chosen.low_rank.reset();
   }
   return chosen;
 }

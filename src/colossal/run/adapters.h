@@ -11,6 +11,7 @@
 //   program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});   // examples/own_adapter
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
+#include "colossal/run/low_rank_keys.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::run {
@@ -26,6 +28,9 @@ namespace colossal::run {
 struct AdapterRow {
   std::string table{};  ///< its own table of the config; a config with this table selects the adapter
   OwnKeys keys{};       ///< the keys of that table, with their defaults
+  /// Returns the keys with those that another source gives, such as a folder that one of them names; null = the keys
+  /// stay. The run saves what it returns
+  std::function<OwnKeys(const Config&, const OwnKeys&, const models::ModelShape&)> complete{};
   /// Makes the adapter of a run: treatment and product. It is called on every rank.
   std::function<nn::Adapter(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
 };
@@ -50,13 +55,15 @@ std::vector<OwnTable> tables_of(const Adapters& adapters);
 
 /// The adapter of a run, and its keys to be saved in the run's config.
 struct ChosenAdapter {
-  nn::Adapter adapter{};    ///< changes nothing if the config has no table of an adapter
-  ConfigDocument tables{};  ///< every key of its table
+  nn::Adapter adapter{};                  ///< changes nothing if the config has no table of an adapter
+  ConfigDocument tables{};                ///< every key of its table
+  std::optional<LowRankKeys> low_rank{};  ///< keys of the table [adapter], if it is that one and has adapters
 };
 
 /// Makes the adapter whose table the config has. `others`: the program's tables that do not belong to adapters.
 /// Errors ("config"): tables of two adapters; errors of read_tables().
-/// Errors ("adapter"): a table that is among `others`; errors of AdapterRow::make.
+/// Errors ("adapter"): a table that is among `others`; errors of AdapterRow::complete
+/// and make.
 ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, const models::ModelShape& shape,
                              const std::vector<OwnTable>& others = {});
 

@@ -48,6 +48,7 @@ const std::map<std::string, KeyEffect>& effects() {
       {"memory", KeyEffect::None},
       {"optimizer", KeyEffect::Training},
       {"training", KeyEffect::Training},
+      {"adapter.from", KeyEffect::None},  // the checkpoint has its values
       {"training.accumulate", KeyEffect::None},
       {"training.cuda_graph", KeyEffect::None},
       {"training.save_every", KeyEffect::None},
@@ -186,7 +187,7 @@ KeyEffect effect_of(const std::string& key, const models::ModelShape& shape, con
   for (const std::string& own : shape.architecture->hugging_face.own_training)
     if (key == concat("model.", own)) return KeyEffect::Training;
   for (const AdapterRow& adapter : program.adapters.rows())
-    if (is_in({adapter.table})) return KeyEffect::Model;
+    if (is_in({adapter.table})) return effects().contains(key) ? effects().at(key) : KeyEffect::Model;
   return common_effect(key).value_or(KeyEffect::Training);
 }
 

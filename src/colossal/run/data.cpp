@@ -77,6 +77,7 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
   ChosenAdapter adapter = choose_adapter(config, program.adapters, model.shape, of_objectives);
   for (const auto& [key, value] : adapter.tables.values()) model.objective.tables.put(key, value);
   model.adapter = std::move(adapter.adapter);
+  model.low_rank = std::move(adapter.low_rank);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ResolvedModel {
   /// Objective for a model of this shape. Its `tables`, which the caller saves with the run, also contain the adapter's
   ChosenObjective objective;
   nn::Adapter adapter{};                   ///< changes that the run makes to the model
+  std::optional<LowRankKeys> low_rank{};   ///< ChosenAdapter::low_rank
   std::vector<ResolvedFurther> further{};  ///< the models that the objective names; empty from resolve_model()
 };
 

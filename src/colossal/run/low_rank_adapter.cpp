@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
+#include "colossal/run/adapter_source.h"
 
 namespace colossal::run {
 
@@ -20,18 +21,21 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
   const auto parts = std::make_shared<std::map<std::string, std::vector<nn::LowRankPart>>>();
   for (const size_t index : modules.selected("adapter.targets", keys.targets, *trained)) {
     const LinearModule& module = modules.linear()[index];
-    require(keys.rank <= std::min(module.in, module.part.count), "adapter", "adapter.rank must be at most ",
+    const int64_t rank = keys.rank_of(module.name);
+    require(rank <= std::min(module.in, module.part.count), "adapter", "adapter.rank must be at most ",
             std::min(module.in, module.part.count), ", the smaller side of ", module.name, " [", module.part.count,
-            ", ", module.in, "]: got ", keys.rank, "; lower it, or name adapter.targets without this module");
-    (*parts)[module.weight].push_back(module.part);
+            ", ", module.in, "]: got ", rank, "; lower it, or name adapter.targets without this module");
+    nn::LowRankPart part = module.part;
+    part.rank = rank;
+    part.scale = keys.factor_of(module.name);
+    (*parts)[module.weight].push_back(std::move(part));
   }
   nn::Adapter adapter;
   adapter.treatment = [trained](const std::string& name) {
     const bool trains = nn::is_low_rank(name) || trained->contains(name);
     return nn::Treatment{.trains = trains, .saved = trains};
   };
-  nn::LowRank options{
-      .rank = keys.rank, .scale = keys.factor(), .dropout = keys.dropout, .magnitudes = keys.kind == "dora"};
+  nn::LowRank options{.rank = keys.rank, .dropout = keys.dropout, .magnitudes = keys.kind == "dora"};
   adapter.product = [options, parts](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                      nn::Parameters& parameters) {
     const auto found = weight.stack ? parts->end() : parts->find(weight.own_name());
@@ -46,13 +50,17 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
 AdapterRow low_rank_row() {
   return {.table = "adapter",
           .keys = LowRankKeys{},
-          .make = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {
-            const auto keys = own.as<LowRankKeys>();
-            require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
-                    "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
-                    keys.dropout, "; set one of them to its default");
-            return low_rank_adapter(keys, shape);
-          }};
+          .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
+            return with_source(config, own.as<LowRankKeys>(), shape);
+          },
+          .make =
+              [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {
+                const auto keys = own.as<LowRankKeys>();
+                require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
+                        "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
+                        keys.dropout, "; set one of them to its default");
+                return low_rank_adapter(keys, shape);
+              }};
 }
 
 }  // namespace colossal::run

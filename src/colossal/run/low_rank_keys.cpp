@@ -1,8 +1,31 @@
 #include "colossal/run/low_rank_keys.h"
 
+#include <charconv>
 #include <cmath>
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/run/module_names.h"
 
 namespace colossal::run {
+namespace {
+
+/// Returns the value of the first element that names the module.
+std::optional<double> value_of(const char* key, const std::vector<std::string>& elements, const std::string& module) {
+  for (const std::string& element : elements) {
+    const size_t at = element.rfind('=');
+    const std::string value = at == std::string::npos ? "" : element.substr(at + 1);
+    double number = -1;
+    const auto read = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool is_whole = read.ec == std::errc() && read.ptr == value.data() + value.size();
+    require(at != std::string::npos && at > 0 && is_whole && number >= 0, "adapter", "adapter.", key,
+            " must have elements NAME=VALUE: got ", element, "; write \"q_proj=8\"");
+    if (names_module(element.substr(0, at), module)) return number;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 void LowRankKeys::fields(Fields& f) {
   f.choice("kind", kind, {"none", "lora", "dora"},
@@ -15,11 +38,27 @@ void LowRankKeys::fields(Fields& f) {
       "targets", targets,
       "modules of the Hugging Face folder that have adapters: names (q_proj), names with a path, patterns with `*`, "
       "or all-linear, every linear layer but the head");
+  f.texts("ranks", ranks, "ranks of modules that have another one: NAME=RANK, where NAME is as in `targets`");
+  f.texts("alphas", alphas, "alphas of modules that have another one: NAME=ALPHA");
   f.texts("trained", trained, "modules that are trained whole and saved with the adapters, such as lm_head");
+  f.text("from", from,
+         "folder of peft, or run, whose adapters are trained further. It gives all keys above but dropout");
 }
 
-double LowRankKeys::factor() const {
-  return alpha / (scale == "root" ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+int64_t LowRankKeys::rank_of(const std::string& module) const {
+  const std::optional<double> own = value_of("ranks", ranks, module);
+  require(!own || (*own >= 1 && *own == std::floor(*own) && *own <= 1 << 16), "adapter",
+          "adapter.ranks must have whole numbers of at least 1: got ", own.value_or(0), " for ", module);
+  return own ? static_cast<int64_t>(*own) : rank;
+}
+
+double LowRankKeys::alpha_of(const std::string& module) const {
+  return value_of("alphas", alphas, module).value_or(alpha);
+}
+
+double LowRankKeys::factor_of(const std::string& module) const {
+  const auto of = static_cast<double>(rank_of(module));
+  return alpha_of(module) / (scale == "root" ? std::sqrt(of) : of);
 }
 
 }  // namespace colossal::run

@@ -1,7 +1,7 @@
 // The keys of the table [adapter] (run/low_rank_adapter.h). This header needs no LibTorch.
 //
 //   const run::LowRankKeys keys{.kind = "lora", .rank = 8, .targets = {"q_proj", "v_proj"}};
-//   keys.factor();   // 32 / 8
+//   keys.factor_of("model.layers.0.self_attn.q_proj");   // 32 / 8
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,11 +17,18 @@ struct LowRankKeys {
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
   std::vector<std::string> targets{"all-linear"}, trained{};
+  /// "NAME=VALUE": rank and alpha of the modules that a name or pattern selects (run/module_names.h); the first counts
+  std::vector<std::string> ranks{}, alphas{};
+  std::string from{};
 
   void fields(Fields& f);
   bool operator==(const LowRankKeys&) const = default;
-  /// Returns alpha / rank, or alpha / sqrt(rank) for the scale "root" (rsLoRA, arXiv:2312.03732).
-  double factor() const;
+  /// Return the rank of the adapter of a module, its alpha, and its factor s: alpha / rank, or alpha / sqrt(rank) for
+  /// the scale "root" (rsLoRA, arXiv:2312.03732). Errors ("adapter"): an element of `ranks` or `alphas` that is not
+  /// NAME=VALUE.
+  int64_t rank_of(const std::string& module) const;
+  double alpha_of(const std::string& module) const;
+  double factor_of(const std::string& module) const;
 };
 
 }  // namespace colossal::run

@@ -20,6 +20,8 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/low_rank.h"
+#include "colossal/run/adapter_weights.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
@@ -143,6 +145,27 @@ std::vector<std::string> read_stored(const ModelSource& source, const nn::Parame
   return names.lacking;
 }
 
+/// Writes the weights of a run with adapters into `tensors`, those of the main model, with the adapters merged.
+void read_merged(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
+                 const std::vector<std::string>& may_lack) {
+  const AdapterSource adapters{.path = source.path, .checkpoint = source.checkpoint, .keys = *source.low_rank};
+  const AdapterWeights weights = read_adapters(adapters, source.shape, mesh);
+  // Its adapters are merged, so those of the model that is filled are others.
+  std::erase_if(tensors, [](const checkpoint::NamedTensor& tensor) { return nn::is_low_rank(tensor.name); });
+  Tensors of_base;
+  for (const checkpoint::NamedTensor& tensor : tensors)
+    if (!weights.provided.contains(tensor.name)) of_base.push_back(tensor);
+  const ModelSource base = base_of(source);
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    check_base(source);
+    if (mesh.world().rank() == 0) check_same_base(adapters, base);
+    if (source.from.empty()) draw_unsaved(source, parameters, of_base);
+  });
+  if (!source.from.empty()) read_source(base, parameters, of_base, mesh, "", may_lack);
+  fill_adapters(weights, source.shape, parameters, tensors, mesh);
+  merge_adapters(weights, parameters, tensors, mesh);
+}
+
 std::vector<std::string> files_with_weights(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::string> files;
@@ -167,10 +190,8 @@ void check_is_model(const std::string& path) {
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
 }
 
-ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
-                          const std::string& model) {
+std::string newest_checkpoint(const std::string& folder, const checkpoint::StepFolders& steps) {
   const RunFolder run(folder);
-  const Config config = stored_config(folder);
   const std::string skipped = steps.skipped_after(steps.newest());
   const bool is_set_aside = steps.complete.empty() && checkpoint_set_aside(run);
   require(!is_set_aside, "run", "the run that overwrites the one in ", folder,
@@ -180,18 +201,29 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
           skipped.empty() ? "train first" : "incomplete: " + skipped);
   require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
           "; restore it, or move it away to use the one of step ", steps.newest());
-  const std::string from = read_config<Config>(run.config()).model.from;
+  return checkpoint::step_path(run.checkpoints(), steps.newest());
+}
+
+ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
+                          const std::string& model, const std::string& base) {
+  const Config config = stored_config(folder);
+  const std::string newest = newest_checkpoint(folder, steps);
+  const std::string from = base.empty() ? read_config<Config>(RunFolder(folder).config()).model.from : base;
   const ResolvedModel resolved = model.empty() ? resolve_model(config, program) : resolve_run(config, program);
   ModelSource source{.path = folder,
                      .shape = resolved.shape,
                      .tokenizer = config.tokenizer(),
-                     .checkpoint = checkpoint::step_path(run.checkpoints(), steps.newest()),
+                     .checkpoint = newest,
                      .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
                      .adapter = resolved.adapter,
                      .from = from,
                      .seed = static_cast<uint64_t>(config.training.seed),
                      .drawn_as = config.precision.dtype()};
+  require(base.empty() || (model.empty() && resolved.low_rank), "run",
+          "--base must be for a run with adapters, whose base has moved: got ", folder,
+          ", whose checkpoints have all weights; leave it out");
   if (model.empty()) {
+    source.low_rank = resolved.low_rank;
     if (std::filesystem::exists(folder + "/config.json")) source.files = folder;
     if (source.adapter.treatment && is_run(from))
       source.base = std::make_shared<const ModelSource>(find_source(from, program));
@@ -229,7 +261,19 @@ void check_base(const ModelSource& source) {
           source.path, " leave out values that come from model.from = \"", source.from,
           "\": there is no such file or folder",
           std::filesystem::path(source.from).is_relative() ? " in the current folder" : "",
-          "; put it back, or correct model.from in ", RunFolder(source.path).config());
+          "; put it back, name its new place with --base, or correct model.from in ", RunFolder(source.path).config());
+}
+
+ModelSource base_of(const ModelSource& run) {
+  if (run.base) return *run.base;
+  return {.path = run.from, .shape = run.shape, .is_preset = run.from.empty()};
+}
+
+void check_same_base(const AdapterSource& adapters, const ModelSource& base) {
+  const std::string trained_on = base_checksum_of(adapters);
+  require(trained_on.empty() || trained_on == checksum_of(base), "run", "the adapters of ", adapters.path,
+          " must be put onto the base on which they were trained: got other weights in ", base.path,
+          "; name that base");
 }
 
 std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
@@ -242,6 +286,10 @@ std::vector<std::string> read_source(const ModelSource& source, const nn::Parame
     comm::agree(everyone, at::kCPU,
                 [&] { lacking = import_folder(source.path, source, parameters, tensors, model, may_lack); });
     return lacking;
+  }
+  if (source.low_rank && model.empty()) {
+    read_merged(source, parameters, std::move(tensors), mesh, may_lack);
+    return {};
   }
   Tensors unsaved = take_unsaved(source, parameters, tensors);
   if (leaves_out(source, parameters, model)) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/run/low_rank_keys.h"
 
 namespace colossal::checkpoint {
 struct StepFolders;
@@ -23,6 +25,7 @@ struct StepFolders;
 
 namespace colossal::run {
 
+struct AdapterSource;
 struct Program;
 
 /// The facts that a source contains about its model.
@@ -41,6 +44,8 @@ struct ModelSource {
   at::ScalarType drawn_as = at::kFloat;
   std::shared_ptr<const ModelSource> base{};  ///< what `from` is, if it is a run folder
   std::string files{};  ///< of the main model of a run: its folder, if that has the model's config.json; else empty
+  /// Of the main model of a run with the table [adapter]: its keys. Its checkpoints have the adapters alone
+  std::optional<LowRankKeys> low_rank{};
 };
 
 /// Finds a source and the shape of its model. `vocabulary`: that of a preset; 0 = its own. No communication, and no
@@ -53,9 +58,24 @@ ModelSource find_source(const std::string& path, const Program& program, int64_t
 void check_is_model(const std::string& path);
 
 /// Returns the source that a run folder is. `steps`: its checkpoints. `model`: the main model (empty), or another one
-/// that the run trained. Errors: as find_source(); ("run") a model that the run does not have or did not train.
+/// that the run trained. `base`: the base of a run with adapters, if it has moved; empty = model.from. Errors: as
+/// find_source(); ("run") a model that the run does not have or did not train; a base of a run without adapters.
 ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolders& steps, const Program& program,
-                          const std::string& model = "");
+                          const std::string& model = "", const std::string& base = "");
+
+/// Returns the path of the newest of `steps`, the checkpoints of a run folder. Errors ("run"): there is none that is
+/// complete.
+std::string newest_checkpoint(const std::string& folder, const checkpoint::StepFolders& steps);
+
+/// Returns the base of a run with adapters: the source of the values that its checkpoints leave out.
+ModelSource base_of(const ModelSource& run);
+
+/// Checks that a base has the weights on which the adapters of a run were trained (base_checksum_of()); a base that is
+/// unknown passes. Time: that of checksum_of(). Errors ("run"): it has others.
+void check_same_base(const AdapterSource& adapters, const ModelSource& base);
+
+/// Key in the progress of checkpoints that have adapters alone: checksum_of() their base.
+inline constexpr char kBaseChecksum[] = "base";
 
 /// Checks that `from` is there, from which a run has the values that its checkpoints leave out. Errors ("run"): it is
 /// not.
@@ -67,8 +87,9 @@ void check_base(const ModelSource& source);
 /// their values if the source lacks them or has them in another shape (checkpoint::ExternalNames::may_lack). Returns
 /// the names of those parameters.
 /// Collective among all ranks of `mesh`, which agree on the checkpoint of rank 0 and on errors.
-/// Errors ("model"): a run whose checkpoint has parameters of an adapter that `model` lacks. Errors of check_base(),
-///                   checkpoint::import_weights() and checkpoint::load().
+/// A run with the table [adapter] gives the main model the weights into which its adapters are merged.
+/// Errors ("model"): a run whose checkpoint has parameters of another adapter, which `model` lacks. Errors of
+///                   check_base(), checkpoint::import_weights() and checkpoint::load().
 std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters,
                                      std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh,
                                      const std::string& model, const std::vector<std::string>& may_lack = {});

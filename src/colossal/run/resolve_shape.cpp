@@ -1,5 +1,6 @@
 #include "colossal/run/resolve_shape.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -30,12 +31,14 @@ void check_path(const std::string& path) {
   if (!is_run(path)) check_is_model(path);
 }
 
+bool is_number_type(std::string_view type) { return type == "F32" || type == "F16" || type == "BF16"; }
+
 /// Checks that the weights of a GGUF file are numbers, because training changes all of their digits.
 void check_gguf_numbers(const std::string& path) {
   const formats::GgufFile file(path);
   for (const formats::GgufTensor& tensor : file.tensors()) {
     const std::string_view type = tensor.type->name;
-    require(type == "F32" || type == "F16" || type == "BF16", "model",
+    require(is_number_type(type), "model",
             "model.from must be a file whose weights are not quantized (F32, F16 or BF16): got ", path, " with ",
             printable(tensor.name), " of type ", type,
             "; name the file of the model before quantization, or write the weights as numbers with `colossal export "
@@ -61,6 +64,14 @@ models::ModelShape resolve_shape(const models::ModelConfig& config, const Progra
   const models::ModelShape shape = resolve_model(stored_config(config.from), program).shape;
   const auto to_json = shape.architecture->hugging_face.to_json;
   return to_json ? program.models.resolve_from(to_json(shape), config) : program.models.resolve_from(shape, config);
+}
+
+bool has_numbers(const std::string& path) {
+  if (is_run(path)) return true;
+  if (!formats::is_gguf(path)) return !checkpoint::is_quantized(read_json_object(path + "/config.json", "model"));
+  const formats::GgufFile file(path);
+  return std::all_of(file.tensors().begin(), file.tensors().end(),
+                     [](const formats::GgufTensor& tensor) { return is_number_type(tensor.type->name); });
 }
 
 void check_training(const models::ModelConfig& config, const Program& program) {

@@ -5,6 +5,7 @@
 //   const models::ModelShape shape = run::resolve_shape(config.model, program, vocabulary);
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "colossal/models/config.h"
 #include "colossal/models/shape.h"
@@ -16,6 +17,10 @@ namespace colossal::run {
 /// for its export. No weight is read, and a run needs no checkpoint. Errors: those of that function, of configs and of
 /// checkpoint::read_config(); ("model") there is nothing at the path; ("run") a path of another kind.
 models::ModelShape resolve_shape(const models::ModelConfig& config, const Program& program, int64_t vocabulary = 0);
+
+/// Returns true if the weights of a Hugging Face folder or GGUF file are numbers, not codes of quantized values. A run
+/// has numbers. Errors: those of reading config.json or the file's header.
+bool has_numbers(const std::string& path);
 
 /// Checks that training can start from model.from and can follow its config.json (models::Registry::check_training()).
 /// Errors ("model"): its weights are quantized; the errors of that function. Errors of resolve_shape().

@@ -12,8 +12,12 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/adapter_weights.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/run/stored_config.h"
@@ -36,7 +40,9 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
 /// `steps`: the checkpoints of the folder, if it is a run.
 ModelSource describe(const std::string& folder, const checkpoint::StepFolders& steps, const Loading& loading,
                      const Program& program, std::vector<std::string>& notices) {
-  if (is_run(folder)) return source_of_run(folder, steps, program, loading.model);
+  if (is_run(folder)) return source_of_run(folder, steps, program, loading.model, loading.base);
+  require(loading.base.empty(), "run", "--base must be for a run with adapters, whose base has moved: got ", folder,
+          "; leave it out");
   require(loading.model.empty(), "run", folder, " must be a run folder to have a model ", loading.model,
           ": got one with a single model; leave --model out");
   check_is_model(folder);
@@ -59,11 +65,59 @@ std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) 
   return names;
 }
 
+/// The model of a source, and the adapters that are put onto it.
+struct Opened {
+  ModelSource about{};
+  std::optional<AdapterSource> adapters{};
+  bool merges = false;                     ///< the adapters are merged into weights
+  nn::Adapter adapter{};                   ///< changes to the model
+  std::vector<nn::ExternalCopy> untied{};  ///< tensors that stand for the head that the adapters give the model
+  AdapterWeights weights{};
+};
+
+/// Opens the adapters of a model, if there are some. It does not communicate.
+void open_adapters_of(Opened& opened, const std::string& folder, const Loading& loading, bool is_first) {
+  ModelSource& about = opened.about;
+  opened.adapter = about.adapter;
+  if (about.low_rank) {
+    require(!loading.adapter, "adapter", "--adapter must be for a model without adapters: got ", folder,
+            ", whose adapters are not merged; write its merged model with `colossal export --from ", folder,
+            " --to FOLDER`, and name that");
+    opened.adapters = AdapterSource{.path = about.path, .checkpoint = about.checkpoint, .keys = *about.low_rank};
+    check_base(about);
+  } else if (loading.adapter) {
+    opened.adapters = open_adapters(loading.adapter->folder);
+    opened.adapters->scale = loading.adapter->scale;
+    if (is_first && !opened.adapters->peft) check_same_base(*opened.adapters, about);
+    const models::ModelShape base = about.shape;
+    about.shape = shape_with(*opened.adapters, base);
+    if (base.tied && !about.shape.tied)
+      for (const nn::ExternalCopy& copy : models::copies_in_folder(base))
+        opened.untied.push_back({copy.original, copy.name, copy.reason, copy.remedy});
+  }
+  if (!opened.adapters) return;
+  const bool keeps_codes =
+      loading.packing &&
+      (loading.packing->bits > 0 || !has_numbers(about.low_rank && !about.from.empty() ? about.from : folder));
+  opened.merges = loading.merges_adapters && !keeps_codes;
+  const LowRankKeys keys = keys_of(*opened.adapters, about.shape);
+  opened.adapter = opened.merges ? nn::Adapter{} : low_rank_adapter(keys, about.shape);
+  require(!keeps_codes || keys.kind != "dora" || !opened.adapters->peft, "adapter",
+          "magnitudes of DoRA must be put onto weights that are numbers: got --quantize, or a quantized model; merge "
+          "them with `colossal export --from ",
+          folder, " --adapter ", opened.adapters->path, " --to FOLDER`, and quantize the result");
+}
+
 /// Allocates all parameters of a model without memory, and returns their tensors for filling. Weights that are packed
-/// get memory only while they are filled.
-std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PackedWeights* packed) {
+/// get memory only while they are filled, except those in `changed`, which are packed later.
+std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PackedWeights* packed,
+                                                       const std::set<std::string>& changed) {
   std::vector<checkpoint::NamedTensor> tensors;
   for (nn::Parameter& p : parameters) {
+    if (packed && changed.contains(p.name)) {
+      tensors.push_back({p.name, at::empty(p.value.sizes(), p.value.options().requires_grad(false)), p.spec});
+      continue;
+    }
     if (packed) {
       tensors.push_back({p.name, packed->loaded(p), p.spec});
       continue;
@@ -115,43 +169,47 @@ nn::Parameter* table_of(nn::Parameters& parameters, const std::string& name) {
 
 /// Reads the weights of a Hugging Face folder into `tensors`; `packs_later`: packed weights at their first use. It does
 /// not communicate.
-void import_folder(const std::string& folder, const ModelSource& about, const Loading& loading, SavedModel& saved,
+void import_folder(const std::string& folder, const Opened& opened, const Loading& loading, SavedModel& saved,
                    std::vector<checkpoint::NamedTensor>& tensors, bool packs_later = false) {
   nn::Parameters& parameters = saved.model->parameters();
+  const std::set<std::string> changed = opened.merges ? opened.weights.adapted() : std::set<std::string>();
   checkpoint::TakeCodes take;
   checkpoint::TakeRows take_rows;
   checkpoint::TakeLater take_later;
   if (saved.packed) {
-    take = [&packed = *saved.packed](const std::string& name, const checkpoint::ReadCodes& read) {
-      if (!packed.takes_codes(name)) return false;
+    take = [&packed = *saved.packed, changed](const std::string& name, const checkpoint::ReadCodes& read) {
+      if (changed.contains(name) || !packed.takes_codes(name)) return false;
       const auto codes = read();
       return codes && packed.take(name, *codes);
     };
-    take_rows = [&packed = *saved.packed, &parameters, packs_later](const std::string& name,
-                                                                    const checkpoint::ReadRows& read) {
+    take_rows = [&packed = *saved.packed, &parameters, packs_later, changed](const std::string& name,
+                                                                             const checkpoint::ReadRows& read) {
+      if (changed.contains(name)) return false;
       nn::Parameter* table = packs_later ? table_of(parameters, name) : nullptr;
       if (table ? read.dtype != table->value.scalar_type() : !packed.takes_rows(name)) return false;
       const auto rows = read();
       return rows && (table ? packed.view(*table, *rows) : packed.take(name, *rows));
     };
     if (packs_later)
-      take_later = [&packed = *saved.packed](const std::string& name, const std::function<void()>& load) {
-        return packed.take_later(name, load);
+      take_later = [&packed = *saved.packed, changed](const std::string& name, const std::function<void()>& load) {
+        return !changed.contains(name) && packed.take_later(name, load);
       };
   }
   const std::vector<std::string> may_lack =
       loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
-  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take, take_rows,
-                             take_later);
+  checkpoint::ExternalNames names = external_names(opened.about.shape, may_lack);
+  names.copies.insert(names.copies.end(), opened.untied.begin(), opened.untied.end());
+  checkpoint::import_weights(folder, parameters, tensors, names, take, take_rows, take_later);
 }
 
 /// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them, unless
 /// they are those of another run (ModelSource::base). It does not communicate.
-void restore_unsaved(const ModelSource& about, const Loading& loading, SavedModel& saved,
+void restore_unsaved(const Opened& opened, const Loading& loading, SavedModel& saved,
                      std::vector<checkpoint::NamedTensor>& tensors) {
+  const ModelSource& about = opened.about;
   if (tensors.empty() || about.base) return;
   check_base(about);
-  if (!about.from.empty()) return import_folder(about.from, about, loading, saved, tensors);
+  if (!about.from.empty()) return import_folder(about.from, opened, loading, saved, tensors);
   nn::Parameters& parameters = saved.model->parameters();
   tensor::Held held;
   for (const checkpoint::NamedTensor& tensor : tensors) {
@@ -188,6 +246,44 @@ void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTens
   checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as);
 }
 
+/// Reads the base into `tensors`, puts the adapters onto it, and packs the weights that they changed.
+void read_adapted(const std::string& folder, const Opened& opened, const Loading& loading, SavedModel& saved,
+                  std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh) {
+  const ModelSource& about = opened.about;
+  nn::Parameters& parameters = saved.model->parameters();
+  std::vector<checkpoint::NamedTensor> of_base;
+  for (const checkpoint::NamedTensor& tensor : tensors)
+    if (!opened.weights.provided.contains(tensor.name)) of_base.push_back(tensor);
+  const bool is_first = mesh.world().rank() == 0, is_folder = about.checkpoint.empty();
+  const bool packs_later = loading.packs_later && mesh.all().size() == 1;
+  require(is_folder || opened.untied.empty(), "adapter",
+          "a trained head must be put onto a Hugging Face folder if the "
+          "head of its base is the embedding: got the run ",
+          folder, "; export the run first");
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (about.low_rank && is_first) check_same_base(*opened.adapters, base_of(about));
+    if (about.low_rank)
+      restore_unsaved(opened, loading, saved, of_base);
+    else if (is_folder)
+      import_folder(folder, opened, loading, saved, of_base, packs_later);
+  });
+  if (about.base || !(about.low_rank || is_folder))
+    read_source(about.base ? *about.base : about, parameters, of_base, mesh, "");
+  fill_adapters(opened.weights, about.shape, parameters, tensors, mesh);
+  if (!opened.merges) return;
+  merge_adapters(opened.weights, parameters, tensors, mesh);
+  if (!saved.packed) return;
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    const std::set<std::string> changed = opened.weights.adapted();
+    for (checkpoint::NamedTensor& tensor : tensors)
+      if (changed.contains(tensor.name)) {
+        const at::Tensor merged = tensor.value.read().value;
+        tensor.value = saved.packed->loaded(parameters.at(tensor.name));
+        tensor.value.write().value.copy_(merged);
+      }
+  });
+}
+
 }  // namespace
 
 models::Task task_of(const std::string& folder, const Program& program, const std::string& model) {
@@ -204,34 +300,43 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
-  ModelSource about;
+  Opened opened;
+  ModelSource& about = opened.about;
   // one rank reads the folder, all others use its result
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
+  comm::agree(everyone, at::kCPU, [&] {
+    about = open_folder(folder, steps, layout, loading, program, saved);
+    open_adapters_of(opened, folder, loading, everyone.rank() == 0);
+  });
+  if (opened.adapters) opened.weights = read_adapters(*opened.adapters, about.shape, mesh);
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // values that a file has are not drawn
   options.seed = derive_seed(about.seed, "parameters");
-  options.treatment = about.adapter.treatment;
+  options.treatment = opened.adapter.treatment;
   if (loading.packing && !loading.memory.has_tiers()) {
     saved.packed = std::make_unique<nn::PackedWeights>(*loading.packing);
     options.products = {
         [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                       nn::Parameters&) { return packed->wrap(std::move(product), weight); }};
   }
-  if (about.adapter.product) options.products.push_back(about.adapter.product);
+  if (opened.adapter.product) options.products.push_back(opened.adapter.product);
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(*saved.model, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
-      saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
+      saved.weights ? saved.weights->tensors()
+                    : tensors_in_memory(parameters, saved.packed.get(),
+                                        opened.merges ? opened.weights.adapted() : std::set<std::string>());
   add_buffers(parameters, tensors);
-  if (about.checkpoint.empty()) {
+  if (opened.adapters) {
+    read_adapted(folder, opened, loading, saved, tensors, mesh);
+  } else if (about.checkpoint.empty()) {
     const bool packs_later = loading.packs_later && everyone.size() == 1;  // ranks must fail together
-    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors, packs_later); });
+    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, opened, loading, saved, tensors, packs_later); });
   } else {
     std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
-    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
+    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(opened, loading, saved, unsaved); });
     if (about.base) read_source(*about.base, parameters, std::move(unsaved), mesh, "");
     read_checkpoint(about, std::move(tensors), mesh);
   }

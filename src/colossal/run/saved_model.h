@@ -12,6 +12,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/packed_weights.h"
+#include "colossal/run/adapter_choice.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
 #include "colossal/run/streamed_weights.h"
@@ -23,6 +24,12 @@ namespace colossal::run {
 struct Loading {
   std::string model{};      ///< of a run folder: a further model that the run trained; empty = its main model
   std::string tokenizer{};  ///< as data.tokenizer; empty = the run's or the folder's; "none" = not needed
+  /// Adapters that are put onto the model, which must have none of its own
+  std::optional<AdapterChoice> adapter{};
+  std::string base{};  ///< of a run with adapters: its base, if it is no longer at model.from; empty = it is
+  /// True = adapters are merged into the weights (merge_adapters()), unless these are kept as codes (`packing` with
+  /// bits, a quantized folder). False = they stay apart, as parameters of the model
+  bool merges_adapters = true;
   /// Dtype of weights and activations, whatever the folder stores. Default: the run's dtype, or the dtype of its master
   /// weights if it has some; fp32 for a Hugging Face folder or GGUF file
   std::optional<at::ScalarType> dtype{};
@@ -69,7 +76,8 @@ models::Task task_of(const std::string& folder, const Program& program = built_i
 /// `layout`. A run folder is enough, unless its checkpoints leave values of model.from out, or an older version wrote
 /// it. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call it; small messages.
-/// Errors: a path of another kind; a run without a complete checkpoint; a model that does not continue text if a
+/// Errors: a path of another kind; a run without a complete checkpoint; adapters of another base; magnitudes of peft
+///         (DoRA) for weights that are kept as codes; a model that does not continue text if a
 ///         tokenizer is needed (headless: that reads no text); a pooler that the model lacks; a hidden size that does
 ///         not divide; fewer blocks than stages; the errors of StreamedWeights, before a weight is read. They are the
 ///         same on every rank.

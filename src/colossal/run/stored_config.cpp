@@ -17,6 +17,8 @@ bool is_there(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
+constexpr const char* kAdapterSource = "adapter.from";
+
 bool names_path(const std::string& tokenizer) { return tokenizer != "auto" && tokenizer != "bytes"; }
 
 /// Returns the place in the folder of the tokenizer with which a run started; empty = the folder has none. A file that
@@ -42,6 +44,8 @@ bool is_run(const std::string& folder) { return is_there(RunFolder(folder).confi
 
 Config stored_config(const std::string& folder) {
   auto config = read_config<Config>(RunFolder(folder).config());
+  if (config.tables.values().contains(kAdapterSource))
+    config.tables.put(kAdapterSource, {.value = std::string(), .where = "the run"});
   const std::string from = config.model.from, tokenizer = config.data.tokenizer;
   if (!from.empty() && is_there(folder + "/config.json")) config.model.from = folder;
   if (!from.empty() && config.model.from == from) check_source("model.from", from, folder);
@@ -67,8 +71,14 @@ Config with_stored_sources(Config config, const std::string& folder) {
   const bool lacks_model = !from.empty() && from == started.model.from && !is_there(from);
   const bool lacks_tokenizer = tokenizer == started.data.tokenizer && ((tokenizer == "auto" && lacks_model) ||
                                                                        (names_path(tokenizer) && !is_there(tokenizer)));
-  if (!lacks_model && !lacks_tokenizer) return config;
+  const std::string adapters = config.tables.text(kAdapterSource).value_or("");
+  const bool lacks_adapters =
+      !adapters.empty() && !is_there(adapters) && adapters == started.tables.text(kAdapterSource).value_or("");
+  if (!lacks_model && !lacks_tokenizer && !lacks_adapters) return config;
   const Config stored = stored_config(folder);
+  if (lacks_adapters)
+    for (const auto& [key, value] : stored.tables.values())
+      if (key.starts_with("adapter.")) config.tables.put(key, value);
   if (lacks_model) config.model.from = stored.model.from;
   if (lacks_tokenizer) config.data.tokenizer = stored.data.tokenizer;
   return config;

@@ -45,6 +45,8 @@ void check_draft_folder(const ModelOptions& options) {
 void ModelOptions::source_fields(Fields& f) {
   f.text("from", from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file");
   f.text("model", model, kFurtherModelHelp);
+  f.texts("adapter", adapters, kAdapterHelp);
+  f.text("base", base, kBaseHelp);
   f.text("tokenizer", tokenizer, "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
 }
 
@@ -86,6 +88,9 @@ void ModelOptions::engine_fields(Fields& f, infer::EngineOptions& engine) {
 }
 
 std::string ModelOptions::check(const std::function<bool(const char*)>& is_given, bool drafts_nothing) const {
+  require(adapters.size() <= 1, "adapter", "--adapter must be given once: got ", adapters.size(),
+          "; merge one with `colossal export`, and give the other");
+  if (!adapters.empty()) run::parse_adapter(adapters.front());
   require(quantize.empty() || !memory.has_tiers(), "quantize",
           "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   if (quantize != "int8" && quantize != "int4" && is_given("group_size"))
@@ -106,7 +111,8 @@ void ModelOptions::check_tokenizer(const char* component) const {
 }
 
 run::Loading ModelOptions::loading() const {
-  run::Loading loading{.model = model, .tokenizer = tokenizer, .memory = memory};
+  run::Loading loading{.model = model, .tokenizer = tokenizer, .base = base, .memory = memory};
+  if (!adapters.empty()) loading.adapter = run::parse_adapter(adapters.front());
   if (!precision.mode.empty()) loading.dtype = precision.dtype();
   const int64_t bits = quantize.empty() ? 0 : quantize == "int4" ? 4 : 8;
   loading.packing = {.bits = bits, .group = group_size, .floating = quantize == "fp8"};
@@ -133,6 +139,8 @@ ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& l
   run::Loading of_draft = loading;
   of_draft.memory = {};
   of_draft.model.clear();
+  of_draft.base.clear();
+  of_draft.adapter.reset();
   loaded.draft = run::load_model(options.draft, mesh, layout, device, of_draft, known);
   const models::ModelShape& shape = loaded.draft->model->decoding_model().shape;
   require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,

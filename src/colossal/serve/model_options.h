@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "colossal/base/fields.h"
 #include "colossal/comm/mesh.h"
@@ -19,8 +20,11 @@ namespace colossal::serve {
 
 /// Where a model is, and how its weights and keys and values are stored.
 struct ModelOptions {
-  std::string from;       ///< run folder, Hugging Face folder or GGUF file
-  std::string model;      ///< of a run folder: a further model that the run trained; "" = its main model
+  std::string from;   ///< run folder, Hugging Face folder or GGUF file
+  std::string model;  ///< of a run folder: a further model that the run trained; "" = its main model
+  /// [NAME=]FOLDER[:SCALE] (run::parse_adapter()): adapters that are put onto the model; at most one
+  std::vector<std::string> adapters;
+  std::string base;       ///< of a run with adapters: its base, if it has moved; "" = model.from of the run
   std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
   std::string device = "auto";
   run::PrecisionConfig precision{.mode = ""};  ///< empty = the model's own
@@ -30,7 +34,7 @@ struct ModelOptions {
   std::string cache_type;  ///< element type of the KV cache, by its name in cache_dtype_of(); "" = model
   std::string draft;       ///< like `from`, for a smaller draft model; "" = none
 
-  /// Visit the fields: model and tokenizer; device, precision and memory; cache, steps and draft tokens of `engine`.
+  /// Visit the fields: model, adapters and tokenizer; device, precision and memory; cache, steps and draft tokens of `engine`.
   /// `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
   void source_fields(Fields& f);
   void weight_fields(Fields& f);
@@ -39,7 +43,8 @@ struct ModelOptions {
   /// Checks the options together, and that the models are there. `is_given` returns true for the name of a field that
   /// the user set; `drafts_nothing` is true if the user set draft_tokens to 0. Returns why a field that the user set
   /// has no effect, "--group-size has no effect without ..."; "" = all have one.
-  /// Errors: ("quantize") quantized weights together with memory tiers; errors of require_model_path(); ("draft") no
+  /// Errors: ("adapter") several adapters; errors of run::parse_adapter(); ("quantize") quantized weights together with
+  ///         memory tiers; errors of require_model_path(); ("draft") no
   ///         tokenizer can be read from the draft model's folder, and no other is named.
   std::string check(const std::function<bool(const char*)>& is_given, bool drafts_nothing) const;
   /// Checks the tokenizer, for callers that read or write text. Errors (of `component`): the tokenizer `none`.
@@ -51,6 +56,12 @@ struct ModelOptions {
 /// Help of `model`, for commands that read a run folder in another way, too.
 inline constexpr char kFurtherModelHelp[] =
     "of a run of several models: the name of another trained one; default: the main model";
+
+/// Help of `adapter` and `base`, in the same way.
+inline constexpr char kAdapterHelp[] =
+    "[NAME=]FOLDER[:SCALE]: adapters for the model, from a folder of peft or a run; SCALE multiplies their change";
+inline constexpr char kBaseHelp[] =
+    "of a run with adapters: the model on which they were trained, if it is no longer at model.from";
 
 /// Returns the flag of a field: "--group-size" for "group_size", "--memory.disk" for "memory_disk".
 std::string flag_of(std::string name);

@@ -119,6 +119,13 @@ class Trainer {
   /// out. All of them are read by run::read_source().
   void import_weights(bool resumed);
   void import_main(bool resumed);
+  /// Loads the adapters of adapter.from.
+  void import_adapters();
+  /// Returns run::checksum_of() model.from if checkpoints leave its values out, the same on every rank; "" = they do
+  /// not. Collective. Time: rank 0 reads the files.
+  std::string checksum_of_base();
+  /// Returns the weights of a model of the run; "" = the main one.
+  std::vector<checkpoint::NamedTensor> weights_of(const std::string& model);
   /// Fills the weights of one model, those for which `takes` returns true. Returns the result of run::read_source().
   std::vector<std::string> import_model(const run::ModelSource& source, const std::string& model,
                                         const std::function<bool(const std::string& weight)>& takes,
@@ -131,6 +138,7 @@ class Trainer {
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.
+  /// Errors ("model"): or adapters have another base.
   void check_needed(const nlohmann::json& progress) const;
   void save(bool last) { save(last, position()); }
   void save(bool last, const nlohmann::json& position);
@@ -172,6 +180,7 @@ class Trainer {
   run::RunData data_;
   std::optional<RunModels> models_;
   std::unique_ptr<nlohmann::json> needs_;  // needed_models(), since start()
+  std::string base_checksum_;              // checksum_of_base(), since start()
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;
   std::unique_ptr<RunOutput> output_;                   // null on other ranks than 0

@@ -17,6 +17,8 @@
 #include "colossal/ops/products/matmul.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/run_records.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/adapter_weights.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
@@ -123,6 +125,7 @@ report::StartRecord Trainer::start_record(int64_t steps_done) const {
 
 void Trainer::start() {
   needs_ = std::make_unique<nlohmann::json>(needed_models(data_.further, engine_->mesh()));
+  base_checksum_ = checksum_of_base();
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
   const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
@@ -152,6 +155,7 @@ void Trainer::start() {
 
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
+  if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
   for (const run::ResolvedFurther& further : data_.further) {
     if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
     if (resumed && further.model.use == run::ModelUse::Trained) continue;
@@ -192,19 +196,56 @@ void Trainer::import_main(bool resumed) {
                                       ": that part of the head is initialized at random"));
 }
 
-std::vector<std::string> Trainer::import_model(const run::ModelSource& source, const std::string& model,
-                                               const std::function<bool(const std::string& weight)>& takes,
-                                               const std::vector<std::string>& may_lack) {
-  const auto busy = world_.busy("reading " + source.path);
+void Trainer::import_adapters() {
+  const std::string& from = data_.low_rank->from;
+  const auto busy = world_.busy("reading " + from);
+  run::AdapterSource source;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    source = run::open_adapters(from);
+    if (!is_first() || source.peft) return;
+    const std::string trained_on = run::base_checksum_of(source);
+    require(trained_on.empty() || trained_on == base_checksum_, "adapter", "the adapters of ", from,
+            " must be trained further on the base on which they were trained: got other weights in model.from = \"",
+            config_.model.from, "\"; set model.from as that run has it");
+  });
+  const models::ModelShape& shape = engine_->model().shape;
+  const run::AdapterWeights weights = run::read_adapters(source, shape, engine_->mesh());
+  run::fill_adapters(weights, shape, engine_->parameters(), weights_of(""), engine_->mesh());
+  engine_->weights_loaded();
+}
+
+std::string Trainer::checksum_of_base() {
+  const auto& all = engine_->parameters().declared();
+  const bool leaves_out =
+      std::any_of(all.begin(), all.end(), [](const nn::Parameter& p) { return p.model.empty() && !p.treatment.saved; });
+  if (config_.model.from.empty() || !leaves_out) return "";
+  std::string checksum;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    if (!is_first()) return;
+    const auto busy = world_.busy("computing the checksum of " + config_.model.from);
+    checksum = run::checksum_of(run::find_source(config_.model.from, options_.program));
+  });
+  return comm::broadcast_text(all_ranks(), at::kCPU, 0, checksum);
+}
+
+std::vector<checkpoint::NamedTensor> Trainer::weights_of(const std::string& model) {
   std::vector<checkpoint::NamedTensor> weights = engine_->weights();
   std::erase_if(weights, [&](const checkpoint::NamedTensor& weight) {
     const auto is_of = [&](const run::ResolvedFurther& further) {
       return weight.name.starts_with(further.model.name + ".");
     };
-    const bool is_own = model.empty() ? std::none_of(data_.further.begin(), data_.further.end(), is_of)
-                                      : weight.name.starts_with(model + ".");
-    return !is_own || !takes(weight.name);
+    return model.empty() ? std::any_of(data_.further.begin(), data_.further.end(), is_of)
+                         : !weight.name.starts_with(model + ".");
   });
+  return weights;
+}
+
+std::vector<std::string> Trainer::import_model(const run::ModelSource& source, const std::string& model,
+                                               const std::function<bool(const std::string& weight)>& takes,
+                                               const std::vector<std::string>& may_lack) {
+  const auto busy = world_.busy("reading " + source.path);
+  std::vector<checkpoint::NamedTensor> weights = weights_of(model);
+  std::erase_if(weights, [&](const checkpoint::NamedTensor& weight) { return !takes(weight.name); });
   auto lacking = run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), model, may_lack);
   engine_->weights_loaded();
   return lacking;
@@ -282,6 +323,10 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
 }
 
 void Trainer::check_needed(const nlohmann::json& progress) const {
+  const std::string base = progress.value(run::kBaseChecksum, std::string());
+  require(base.empty() || base == base_checksum_ || options_.accept_changed_model, "model",
+          "model.from must have the weights on which the adapters of the checkpoint were trained: got others in \"",
+          config_.model.from, "\"; restore them, or add --accept-changed-model to train with these");
   const std::string changed = changed_models(*needs_, progress.value(kNeeds, nlohmann::json::array()));
   require(changed.empty() || options_.accept_changed_model, "model",
           "further models must have the weights with which the checkpoint was trained: got others for ", changed,
@@ -303,6 +348,7 @@ void Trainer::save(bool last, const nlohmann::json& position) {
   nlohmann::json progress{
       {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}, {"model", run::values_of(data_.shape)}};
   if (!needs_->empty()) progress[kNeeds] = *needs_;
+  if (!base_checksum_.empty()) progress[run::kBaseChecksum] = base_checksum_;
   progress.update(position);
   try {
     checkpoints().save(*engine_, progress, lock_.get());

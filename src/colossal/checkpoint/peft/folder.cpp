@@ -1,0 +1,144 @@
+#include "colossal/checkpoint/peft/folder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string_view>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/checkpoint/safetensors.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kPeft = "peft", *kConfigName = "adapter_config.json", *kTensors = "adapter_model.safetensors",
+                     *kPickle = "adapter_model.bin";
+constexpr std::string_view kBefore = "base_model.model.", kOfA = ".lora_A.weight", kOfB = ".lora_B.weight",
+                           kOfMagnitude = ".lora_magnitude_vector", kSaved = ".modules_to_save.";
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string without_end(const std::string& name, std::string_view end) {
+  return name.substr(0, name.size() - end.size());
+}
+
+/// Returns true if `saved`, of modules_to_save, names the module of a tensor, by peft's rule: it ends the name, or a name
+/// around it, also within a word ("norm" is the end of "input_layernorm").
+bool is_saved_by(const std::string& saved, const std::string& tensor) {
+  return tensor.find(saved + ".") != std::string::npos;
+}
+
+}  // namespace
+
+bool is_peft_folder(const std::string& folder) { return is_there(fs::path(folder) / kConfigName); }
+
+PeftFolder::PeftFolder(const std::string& folder) {
+  const std::string file = (fs::path(folder) / kTensors).string();
+  require(is_peft_folder(folder), kPeft, folder, " must be a folder of peft: got one without ", kConfigName);
+  config_ = PeftConfig::read((fs::path(folder) / kConfigName).string());
+  require(is_there(file) || !is_there(fs::path(folder) / kPickle), kPeft, folder, " must have ", kTensors, ": got ",
+          kPickle,
+          ", a pickle, whose code would run when it is read; load it in Python and save it with "
+          "model.save_pretrained(FOLDER), which writes safetensors");
+  require(is_there(file), kPeft, folder, " must have ", kTensors, ": got none");
+  const SafetensorsReader reader(file);
+  for (const auto& [name, entry] : reader.entries()) {
+    const bool is_empty = std::any_of(entry.shape.begin(), entry.shape.end(), [](int64_t size) { return size == 0; });
+    require(!is_empty, kPeft, file, ": ", printable(name),
+            " must have values: got an empty tensor, as a sharded save leaves it; gather the parameters before saving "
+            "(DeepSpeed ZeRO 3: stage3_gather_16bit_weights_on_model_save)");
+    require(name.starts_with(kBefore), kPeft, file, ": names of tensors must start with ", kBefore, ": got ",
+            printable(name));
+    add(name.substr(kBefore.size()), reader.tensor(name), file);
+  }
+  check(file);
+}
+
+void PeftFolder::add(const std::string& name, const at::Tensor& value, const std::string& file) {
+  if (name.ends_with(kOfA)) {
+    layers_[without_end(name, kOfA)].a = value;
+    return;
+  }
+  if (name.ends_with(kOfB)) {
+    layers_[without_end(name, kOfB)].b = value;
+    return;
+  }
+  for (const std::string& end : {std::string(kOfMagnitude), concat(kOfMagnitude, ".weight")})
+    if (name.ends_with(end)) {
+      at::Tensor& magnitude = layers_[without_end(name, end)].magnitude;
+      require(!magnitude.defined(), kPeft, file, ": ", printable(name), " must be there once: got two spellings of it");
+      magnitude = value.flatten();
+      return;
+    }
+  for (const std::string_view other : {".lora_embedding_A", ".lora_embedding_B", ".trainable_tokens_delta"})
+    require(!name.ends_with(other), kPeft, file,
+            " must have adapters of linear layers: got one of an embedding or of tokens, ", printable(name),
+            "; merge the adapters into the model with peft");
+  std::string plain = name;
+  if (const size_t at = plain.find(kSaved); at != std::string::npos) plain.replace(at, kSaved.size(), ".");
+  require(std::any_of(config_.trained.begin(), config_.trained.end(),
+                      [&](const std::string& saved) { return is_saved_by(saved, plain); }),
+          kPeft, file, " must have tensors of adapters and of modules_to_save alone: got ", printable(name),
+          "; it would have no effect");
+  require(trained_.emplace(plain, value).second, kPeft, file, ": ", printable(plain), " must be there once: got two");
+}
+
+void PeftFolder::check(const std::string& file) {
+  require(!layers_.empty() || !trained_.empty(), kPeft, file, " must have tensors: got none");
+  for (auto& [module, layer] : layers_) {
+    const std::string shown = printable(module);
+    require(layer.a.defined() && layer.b.defined(), kPeft, file, ": ", shown, " must have lora_A and lora_B: got ",
+            layer.a.defined()   ? "A alone"
+            : layer.b.defined() ? "B alone"
+                                : "neither");
+    require(layer.a.dim() == 2 && layer.b.dim() == 2 && layer.a.size(0) == layer.b.size(1), kPeft, file, ": A of ",
+            shown, " must be [r, in], and B [out, r]: got ", layer.a.sizes(), " and ", layer.b.sizes());
+    layer.rank = layer.a.size(0);
+    require(layer.rank == config_.rank_of(module), kPeft, file, ": A of ", shown, " must have the rank ",
+            config_.rank_of(module), " of ", kConfigName, ": got ", layer.rank);
+    require(layer.magnitude.defined() == config_.magnitudes, kPeft, file, ": ", shown,
+            config_.magnitudes ? " must have lora_magnitude_vector with use_dora: got none"
+                               : " must have no lora_magnitude_vector without use_dora: got one");
+    require(!layer.magnitude.defined() || layer.magnitude.size(0) == layer.b.size(0), kPeft, file,
+            ": lora_magnitude_vector of ", shown, " must have a value for each row of B: got ", layer.magnitude.sizes(),
+            " and ", layer.b.sizes());
+    layer.scale = config_.scale_of(module);
+  }
+  for (const std::string& target : config_.targets)
+    require(std::any_of(layers_.begin(), layers_.end(),
+                        [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
+            kPeft, file, " must have the adapters of each of target_modules: got none of ", printable(target));
+  for (const std::string& saved : config_.trained)
+    require(
+        std::any_of(trained_.begin(), trained_.end(), [&](const auto& one) { return is_saved_by(saved, one.first); }),
+        kPeft, file, " must have the tensors of each of modules_to_save: got none of ", printable(saved));
+}
+
+std::vector<std::string> PeftFolder::trained_modules() const {
+  std::set<std::string> modules;
+  for (const auto& [name, value] : trained_) modules.insert(name.substr(0, name.rfind('.')));
+  return {modules.begin(), modules.end()};
+}
+
+void PeftFolder::write(const std::string& folder) const {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [module, layer] : layers_) {
+    tensors[concat(kBefore, module, kOfA)] = layer.a;
+    tensors[concat(kBefore, module, kOfB)] = layer.b;
+    if (layer.magnitude.defined()) tensors[concat(kBefore, module, kOfMagnitude)] = layer.magnitude;
+  }
+  for (const auto& [name, value] : trained_) tensors[concat(kBefore, name)] = value;
+  write_safetensors((fs::path(folder) / kTensors).string(), tensors, {{"format", "pt"}});
+  write_file((fs::path(folder) / kConfigName).string(), config_.to_json().dump(2) + "\n");
+}
+
+}  // namespace colossal::checkpoint

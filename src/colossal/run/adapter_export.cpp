@@ -1,0 +1,146 @@
+#include "colossal/run/adapter_export.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/checkpoint/hugging_face/external_part.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/adapter_modules.h"
+#include "colossal/run/adapter_weights.h"
+#include "colossal/run/external_names.h"
+
+namespace colossal::run {
+namespace {
+
+using checkpoint::ExternalPart;
+
+/// Returns the name of a module or tensor in the whole model of transformers, which has the prefix everywhere but in
+/// the head.
+std::string name_in_model(const std::string& name, const std::string& parameter, const std::string& prefix) {
+  return name.starts_with(prefix) || parameter.starts_with("head.") ? name : prefix + name;
+}
+
+/// Returns the last names of modules if they select these modules alone, else their whole names.
+std::vector<std::string> short_names(const AdapterModules& modules, const std::vector<size_t>& indices,
+                                     const std::vector<std::string>& whole) {
+  std::set<std::string> names;
+  for (const size_t index : indices) {
+    const std::string& name = modules.linear()[index].name;
+    names.insert(name.substr(name.rfind('.') + 1));
+  }
+  std::vector<std::string> last(names.begin(), names.end());
+  return modules.selected("adapter.targets", last, {}) == indices ? last : whole;
+}
+
+/// Returns the modules of the tensors of a folder.
+std::vector<std::string> modules_of_tensors(const std::map<std::string, at::Tensor>& tensors) {
+  std::set<std::string> names;
+  for (const auto& [tensor, value] : tensors) names.insert(tensor.substr(0, tensor.rfind('.')));
+  return {names.begin(), names.end()};
+}
+
+/// Collects the tensors of the modules that were trained whole on rank 0, as the folder has them.
+std::map<std::string, at::Tensor> trained_tensors(const nn::Parameters& parameters, const models::ModelShape& shape,
+                                                  const std::set<std::string>& trained, comm::Group& world) {
+  std::map<std::string, checkpoint::Parts> parts;
+  const std::vector<ExternalPart> all = checkpoint::external_parts(parameters, external_names(shape).names);
+  for (const ExternalPart& part : all)
+    if (trained.contains(part.parameter->name)) parts[part.name].push_back(&part);
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, own] : parts) {
+    const at::Tensor whole = checkpoint::gather(own, parameters, world);
+    if (whole.defined())
+      tensors[name_in_model(name, own.front()->parameter->name, shape.architecture->hugging_face.prefix)] =
+          own.front()->to_theirs(whole).contiguous();
+  }
+  return tensors;
+}
+
+/// Collects a parameter on rank 0; undefined on other ranks.
+at::Tensor whole_parameter(const nn::Parameters& parameters, const std::string& name, comm::Group& world) {
+  for (const nn::Parameter& p : parameters.declared()) {
+    if (p.name != name) continue;
+    const std::vector<int64_t>& sizes = p.spec.shape;
+    const ExternalPart whole{.parameter = &p,
+                             .name = name,
+                             .box = {std::vector<int64_t>(sizes.size(), 0), sizes},
+                             .transposed = false,
+                             .rows = sizes.front()};
+    return checkpoint::gather({&whole}, parameters, world);
+  }
+  throw Error("export", concat("the model must have adapters apart from its weights: got no ", name));
+}
+
+bool is_transposed(const models::ModelShape& shape, const std::string& weight) {
+  const auto names = shape.architecture->hugging_face.names(shape);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const nn::ExternalName& name) { return name.ours == weight && name.transposed; });
+}
+
+}  // namespace
+
+void export_adapters(const std::string& to, const SavedModel& saved, const AdapterSource& source, comm::Mesh& mesh) {
+  const nn::Parameters& parameters = saved.model->parameters();
+  const models::ModelShape& shape = saved.model->model().shape;
+  const models::HuggingFace& folder = shape.architecture->hugging_face;
+  require(folder.names != nullptr, "export", "adapters must be of an architecture that Hugging Face folders have: got ",
+          shape.architecture->name);
+  const AdapterWeights adapters = read_adapters(source, shape, mesh);
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const nn::Parameter& p : parameters.declared())
+    if (p.value.defined()) tensors.push_back({p.name, p.value.detach(), p.spec});
+  const std::map<std::string, at::Tensor> norms = row_norms(adapters, parameters, tensors, mesh);
+  const LowRankKeys keys = keys_of(source, shape);
+  checkpoint::PeftConfig config{.rank = keys.rank,
+                                .alpha = keys.alpha,
+                                .dropout = keys.dropout,
+                                .root_scale = keys.scale == "root",
+                                .magnitudes = keys.kind == "dora",
+                                .base = saved.source};
+  if (!shape.task().continues()) config.task.clear();
+  comm::Group& world = mesh.all();
+  std::map<std::string, checkpoint::PeftLayer> layers;
+  const AdapterModules modules(shape);
+  const std::set<std::string> trained = modules.parameters_of("adapter.trained", keys.trained);
+  const std::vector<size_t> indices = modules.selected("adapter.targets", keys.targets, trained);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const LinearModule& module = modules.linear()[indices[i]];
+    const std::string name = name_in_model(module.name, module.weight, folder.prefix);
+    config.targets.push_back(name);
+    config.fan_in_fan_out = config.fan_in_fan_out || is_transposed(shape, module.weight);
+    const int64_t rank = keys.rank_of(module.name);
+    const double alpha = keys.alpha_of(module.name);
+    if (rank != keys.rank) config.ranks.emplace_back(name, rank);
+    if (alpha != keys.alpha) config.alphas.emplace_back(name, alpha);
+    checkpoint::PeftLayer layer{.a = whole_parameter(parameters, matrix_name(module, 'a'), world),
+                                .b = whole_parameter(parameters, matrix_name(module, 'b'), world),
+                                .rank = rank};
+    if (config.magnitudes) {
+      const at::Tensor change = whole_parameter(parameters, matrix_name(module, 'm'), world);
+      if (change.defined())
+        layer.magnitude =
+            (norms.at(module.weight).narrow(0, module.part.first, module.part.count) + change.to(at::kDouble))
+                .to(change.scalar_type());
+    }
+    layers[name] = layer;
+  }
+  config.targets = short_names(modules, indices, config.targets);
+  std::map<std::string, at::Tensor> whole = trained_tensors(parameters, shape, trained, world);
+  comm::agree(world, at::kCPU, [&] {
+    if (world.rank() != 0) return;
+    config.trained = modules_of_tensors(whole);
+    config.keeps_ties = shape.tied && trained.contains("embedding.weight");
+    create_folder(to);
+    checkpoint::PeftFolder(config, std::move(layers), std::move(whole)).write(to);
+  });
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,201 @@
+#include "colossal/run/adapter_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/number.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/base/suggest.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/folder.h"
+#include "colossal/models/folder_names.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/adapter_modules.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/own_tables.h"
+#include "colossal/run/stored_config.h"
+
+namespace colossal::run {
+namespace {
+
+constexpr const char* kTable = "adapter";
+
+/// Returns the table [adapter] of a run.
+LowRankKeys stored_keys(const std::string& folder) {
+  const Config config = stored_config(folder);
+  Config own;
+  for (const auto& [key, value] : config.tables.values())
+    if (key == kTable || key.starts_with(concat(kTable, "."))) own.tables.put(key, value);
+  std::vector<OwnTable> tables{{kTable, LowRankKeys{}}};
+  read_tables(own, tables);
+  return tables.front().keys.as<LowRankKeys>();
+}
+
+std::vector<std::string> names_of(const AdapterModules& modules, const std::vector<size_t>& indices) {
+  std::vector<std::string> names;
+  for (const size_t index : indices) names.push_back(modules.linear()[index].name);
+  return names;
+}
+
+/// Returns a name with and without the prefix that only some folders have.
+std::vector<std::string> spellings(const std::string& name, const std::string& prefix) {
+  return {name, prefix + name, name.starts_with(prefix) ? name.substr(prefix.size()) : name};
+}
+
+std::vector<std::string> trained_modules_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
+                                            const std::string& prefix) {
+  std::vector<std::string> names = folder.trained_modules();
+  for (std::string& name : names)
+    for (const std::string& one : spellings(name, prefix))
+      if (modules.has(one)) {
+        name = one;
+        break;
+      }
+  return names;
+}
+
+std::vector<size_t> modules_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
+                               const std::string& prefix) {
+  std::vector<size_t> indices;
+  std::vector<std::string> known;
+  for (const LinearModule& module : modules.linear()) known.push_back(module.name);
+  for (const auto& [name, layer] : folder.layers()) {
+    // A folder of the base alone, without its head, has names without the prefix.
+    const std::vector<std::string> names = spellings(name, prefix);
+    const auto found = std::find_first_of(known.begin(), known.end(), names.begin(), names.end());
+    require(found != known.end(), kTable, "adapters must be of linear layers of the model: got ", printable(name),
+            did_you_mean(name, known), "; they belong to another base");
+    const auto index = static_cast<size_t>(found - known.begin());
+    const LinearModule& module = modules.linear()[index];
+    require(layer.a.size(1) == module.in && layer.b.size(0) == module.part.count, kTable, "the adapter of ",
+            printable(name), " must be for a layer [", module.part.count, ", ", module.in, "]: got one for [",
+            layer.b.size(0), ", ", layer.a.size(1), "]; it belongs to another base");
+    indices.push_back(index);
+  }
+  return indices;
+}
+
+LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
+  const AdapterModules modules(shape);
+  const std::string& prefix = shape.architecture->hugging_face.prefix;
+  const std::vector<size_t> indices = modules_in(folder, modules, prefix);
+  const checkpoint::PeftConfig& config = folder.config();
+  LowRankKeys keys{.kind = config.magnitudes ? "dora" : "lora",
+                   .scale = config.root_scale ? "root" : "plain",
+                   .rank = config.rank,
+                   .alpha = config.alpha,
+                   .dropout = config.dropout,
+                   .targets = {},
+                   .trained = trained_modules_in(folder, modules, prefix)};
+  size_t at = 0;
+  for (const auto& [name, layer] : folder.layers()) {
+    const std::string& module = modules.linear()[indices[at++]].name;
+    keys.targets.push_back(module);
+    const double alpha = config.alpha_of(name);
+    if (layer.rank != keys.rank) keys.ranks.push_back(concat(module, "=", layer.rank));
+    if (alpha != keys.alpha) keys.alphas.push_back(concat(module, "=", print_number(alpha)));
+  }
+  // The short names of the config say more than a list of all modules.
+  std::vector<size_t> sorted = indices;
+  std::sort(sorted.begin(), sorted.end());
+  try {
+    if (!config.targets.empty() && modules.selected("target_modules", config.targets, {}) == sorted)
+      keys.targets = config.targets;
+  } catch (const Error&) {  // they name modules that have no adapters, such as those of experts
+  }
+  return keys;
+}
+
+/// Returns the tensor of the folder with that name, with or without the prefix; undefined = it has none.
+at::Tensor trained_in(const checkpoint::PeftFolder& folder, const std::string& name, const std::string& prefix) {
+  for (const std::string& one : spellings(name, prefix))
+    if (const auto found = folder.trained().find(one); found != folder.trained().end()) return found->second;
+  return {};
+}
+
+}  // namespace
+
+AdapterSource open_adapters(const std::string& folder) {
+  std::error_code ignored;
+  require(std::filesystem::is_directory(folder, ignored), kTable, "adapters must be in a folder: there is none at ",
+          folder, "; name a folder of peft or a run");
+  AdapterSource source{.path = folder};
+  if (is_run(folder)) {
+    source.checkpoint = newest_checkpoint(folder, checkpoint::step_folders(RunFolder(folder).checkpoints()));
+    source.keys = stored_keys(folder);
+    require(source.keys.kind != "none", kTable, "the run ", folder,
+            " must have adapters: got one without [adapter]; name it as the model");
+    return source;
+  }
+  require(checkpoint::is_peft_folder(folder), kTable, folder,
+          " must have adapters: got neither a folder of peft (with adapter_config.json) nor a run folder");
+  source.peft = std::make_shared<const checkpoint::PeftFolder>(folder);
+  return source;
+}
+
+std::string base_checksum_of(const AdapterSource& source) {
+  if (source.checkpoint.empty()) return "";
+  return checkpoint::read_progress(source.checkpoint).value(kBaseChecksum, std::string());
+}
+
+LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape) {
+  return source.peft ? keys_of_folder(*source.peft, shape) : source.keys;
+}
+
+models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape) {
+  if (!source.peft || !shape.architecture->hugging_face.names) return shape;
+  const std::string& prefix = shape.architecture->hugging_face.prefix;
+  for (const nn::ExternalCopy& copy : models::copies_in_folder(shape)) {
+    const at::Tensor first = trained_in(*source.peft, copy.original, prefix),
+                     second = trained_in(*source.peft, copy.name, prefix);
+    const bool breaks = second.defined() || (first.defined() && !source.peft->config().keeps_ties);
+    if (shape.tied && breaks) shape.tied = false;
+  }
+  return shape;
+}
+
+std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
+  return trained_modules_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
+}
+
+std::vector<size_t> modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
+  return modules_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
+}
+
+LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape) {
+  if (keys.from.empty()) return keys;
+  const LowRankKeys found = keys_of(open_adapters(keys.from), shape);
+  const auto is_given = [&](const char* key) { return config.tables.values().contains(concat(kTable, ".", key)); };
+  const auto check = [&](const char* key, bool is_same, const auto& got, const auto& want) {
+    require(is_same || !is_given(key), kTable, "adapter.", key, " must be that of adapter.from = \"", keys.from, "\", ",
+            want, ": got ", got, "; leave it out");
+  };
+  const AdapterModules modules(shape);
+  const auto targets = [&](const LowRankKeys& of) { return modules.selected("adapter.targets", of.targets, {}); };
+  check("kind", keys.kind == found.kind, keys.kind, found.kind);
+  check("scale", keys.scale == found.scale, keys.scale, found.scale);
+  check("rank", keys.rank == found.rank, keys.rank, found.rank);
+  check("alpha", keys.alpha == found.alpha, keys.alpha, found.alpha);
+  check("ranks", keys.ranks == found.ranks, join(keys.ranks), join(found.ranks));
+  check("alphas", keys.alphas == found.alphas, join(keys.alphas), join(found.alphas));
+  check("targets", !is_given("targets") || targets(keys) == targets(found), join(keys.targets),
+        join(names_of(modules, targets(found))));
+  const auto trained = [&](const LowRankKeys& of) { return modules.parameters_of("adapter.trained", of.trained); };
+  check("trained", !is_given("trained") || trained(keys) == trained(found), join(keys.trained), join(found.trained));
+  LowRankKeys completed = keys;
+  completed.kind = found.kind, completed.scale = found.scale;
+  completed.rank = found.rank, completed.alpha = found.alpha;
+  completed.ranks = found.ranks, completed.alphas = found.alphas;
+  completed.targets = found.targets, completed.trained = found.trained;
+  if (!is_given("dropout")) completed.dropout = found.dropout;
+  return completed;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,53 @@
+// Where trained adapters are: a folder of peft (checkpoint/peft/folder.h) or a run with the table [adapter].
+//
+//   const auto source = run::open_adapters("adapters/poet");
+//   run::keys_of(source, shape).rank;       // what [adapter] would say about them
+#pragma once
+#include <memory>
+#include <string>
+
+#include "colossal/checkpoint/peft/folder.h"
+#include "colossal/models/shape.h"
+#include "colossal/run/config.h"
+#include "colossal/run/low_rank_keys.h"
+
+namespace colossal::run {
+
+/// A folder of peft that is open, or a checkpoint of a run.
+struct AdapterSource {
+  std::string path{};
+  std::shared_ptr<const checkpoint::PeftFolder> peft{};  ///< null = it is a run
+  std::string checkpoint{};                              ///< of a run: path of its newest checkpoint
+  LowRankKeys keys{};                                    ///< of a run: its table [adapter], without `from`
+  double scale = 1;                                      ///< AdapterChoice::scale
+};
+
+/// Opens a folder. It does not communicate.
+/// Errors ("adapter"): no such folder, or neither form; a run without adapters. ("run"): a run without a complete
+///        checkpoint. Errors of checkpoint::PeftFolder.
+AdapterSource open_adapters(const std::string& folder);
+
+/// Returns the checksum of the base on which the adapters of a run were trained (checksum_of()); "" = it is unknown.
+std::string base_checksum_of(const AdapterSource& source);
+
+/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from`.
+/// Errors ("adapter"): a module that the model does not have (the message has the nearest name).
+LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
+
+/// Returns the shape that a base of `shape` has with the adapters. It differs if the head of the base is its embedding,
+/// and the folder of peft has only one of both, or another value for each: the result has a head of its own.
+models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape);
+
+/// Returns `keys`, the table [adapter] of `config`, completed from the source that `from` names; dropout stays if the
+/// config sets it. Errors ("adapter"): a key that the config sets and the source contradicts. Errors of
+/// open_adapters() and keys_of().
+LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape);
+
+/// Returns the modules of the model that a folder of peft has whole. One that the model lacks has its name in the folder.
+std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
+
+/// Returns the index in AdapterModules::linear() of each adapter of a folder of peft, in the order of its layers().
+/// Errors: as keys_of().
+std::vector<size_t> modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
+
+}  // namespace colossal::run

@@ -1,0 +1,75 @@
+// Trained adapters that are put onto a model: beside its weights, or merged into them.
+//
+//   const auto adapters = run::read_adapters(run::open_adapters("adapters/poet"), shape, mesh);
+//   run::merge_adapters(adapters, parameters, tensors, mesh);        // W + s B A
+//
+// In the functions below `tensors` are those of the main model in `parameters`, filled with the values of the base. The
+// caller may have them in part.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/models/shape.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/run/adapter_modules.h"
+#include "colossal/run/adapter_source.h"
+
+namespace colossal::run {
+
+/// Returns the name of a matrix of the adapter of a module, 'a', 'b' or 'm': "blocks.0.attention.qkv.adapter_a.q_proj".
+std::string matrix_name(const LinearModule& module, char matrix);
+
+/// The adapter of one linear layer.
+struct AdapterLayer {
+  LinearModule module{};
+  at::Tensor a{}, b{};  ///< [r, in], [out, r]
+  /// DoRA's m [out] (`is_change`: less the norms of the rows of W); undefined = none
+  at::Tensor magnitude{};
+  bool is_change = false;
+  double scale = 1;
+};
+
+/// All adapters of a source, whole on the host of each rank.
+struct AdapterWeights {
+  std::vector<AdapterLayer> layers{};
+  /// What was trained whole: of a folder of peft its tensors by their names there, of a run the parameters and buffers
+  /// of its checkpoint by their names
+  std::map<std::string, at::Tensor> folder_tensors{}, parameters{};
+  /// Names of the parameters and buffers of the model that are trained whole or are matrices of adapters. All others
+  /// are those of the base
+  std::set<std::string> provided{};
+
+  /// Returns the names of the weights that have adapters.
+  std::set<std::string> adapted() const;
+};
+
+/// Reads the adapters of a source for a model of `shape` (shape_with()). Collective among all ranks of `mesh`, which
+/// agree on the checkpoint of rank 0.
+/// Errors ("adapter"): adapters of other modules or shapes than the model's. Errors of checkpoint::load().
+AdapterWeights read_adapters(const AdapterSource& source, const models::ModelShape& shape, comm::Mesh& mesh);
+
+/// Writes the parameters that were trained whole, and the matrices of adapters if the model has them
+/// (low_rank_adapter()), into `tensors`. Collective among all ranks of `mesh`, which agree on errors. Communication:
+/// with magnitudes of peft an all_reduce of 8 bytes per output of the adapted layers.
+/// Errors ("adapter"): tensors of another shape, or for only a part of a parameter.
+void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& shape, const nn::Parameters& parameters,
+                   const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh);
+
+/// Adds s B A to the weights in `tensors`, or scales the rows of the sum to m (DoRA). The sums are of fp32, or fp64 for
+/// weights of fp64, and are rounded once to the dtype of the tensor. Collective among all ranks of `mesh`, which agree
+/// on errors. Communication: with magnitudes an all_reduce of 16 bytes per output of the adapted layers.
+void merge_adapters(const AdapterWeights& adapters, const nn::Parameters& parameters,
+                    const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh);
+
+/// Returns the norms of the rows of the weights that have magnitudes, of W without adapters, in fp64, by name of the
+/// weight. Collective, and communication, as fill_adapters() with magnitudes.
+std::map<std::string, at::Tensor> row_norms(const AdapterWeights& adapters, const nn::Parameters& parameters,
+                                            const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh);
+
+}  // namespace colossal::run
