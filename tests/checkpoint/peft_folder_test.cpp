@@ -46,7 +46,7 @@ std::string refusal(const std::function<void(Files&)>& change) {
   return test::thrown_message([&] { changed(change); });
 }
 
-TEST(PeftFolder, HasTheAdaptersOfModules) {
+TEST(PeftFolder, FindsTheAdaptersOfModules) {
   const PeftFolder folder = changed([](Files&) {});
   ASSERT_EQ(folder.layers().size(), 2u);
   const PeftLayer& q = folder.layers().at("model.layers.0.self_attn.q_proj");
@@ -80,7 +80,7 @@ TEST(PeftFolder, ReadsBothSpellingsOfMagnitudes) {
   EXPECT_TRUE(at::equal(folder.layers().at("model.layers.1.mlp.down_proj").magnitude, at::arange(4.)));
 }
 
-TEST(PeftFolder, HasModulesThatTrainedWhole) {
+TEST(PeftFolder, FindsModulesThatTrainedWhole) {
   const PeftFolder folder = changed([](Files& f) {
     f.config["modules_to_save"] = {"lm_head", "norm"};
     f.tensors["base_model.model.lm_head.weight"] = at::ones({4, 4});

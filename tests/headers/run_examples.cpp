@@ -141,7 +141,8 @@ TEST(HeaderExamples, Adapters) {
 
 TEST(HeaderExamples, LowRankKeys) {
   const run::LowRankKeys keys{.kind = "lora", .rank = 8, .targets = {"q_proj", "v_proj"}};
-  EXPECT_EQ(keys.factor_of("model.layers.0.self_attn.q_proj"), 32. / 8);
+  const double scale = keys.factor_of("model.layers.0.self_attn.q_proj");
+  EXPECT_EQ(scale, 32. / 8);
 }
 
 TEST(HeaderExamples, StepRule) {

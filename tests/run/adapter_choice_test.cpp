@@ -21,7 +21,7 @@ void expect_choice(const std::string& text, const std::string& name, const std::
   EXPECT_EQ(choice.scale, scale) << text;
 }
 
-TEST(AdapterChoice, HasNameFolderAndScale) {
+TEST(AdapterChoice, ReadsNameFolderAndScale) {
   expect_choice("runs/lora", "lora", "runs/lora", 1);
   expect_choice("runs/lora/", "lora", "runs/lora/", 1);
   expect_choice("poet=runs/lora", "poet", "runs/lora", 1);

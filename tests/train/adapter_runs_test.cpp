@@ -52,7 +52,8 @@ class AdapterRuns : public Run {
     Values values;
     comm::run_ranks(1, [&](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-      const run::SavedModel saved = run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none", .merges_adapters = false});
+      const run::SavedModel saved =
+          run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none", .merges_adapters = false});
       for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
     });
     return values;

@@ -184,7 +184,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   models::set_types(config.model, shape.own);
   const run::ChosenObjective objective = run::choose_objective(
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
-  run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
+  run::choose_adapter(sources, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
   if (resumes) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;

@@ -43,7 +43,8 @@ models::ModelShape shape_with(const AdapterSource& source, models::ModelShape sh
 /// open_adapters() and keys_of().
 LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape);
 
-/// Returns the modules of the model that a folder of peft has whole. One that the model lacks has its name in the folder.
+/// Returns the modules of the model that a folder of peft has whole. One that the model lacks has its name in the
+/// folder.
 std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
 
 /// Returns the index in AdapterModules::linear() of each adapter of a folder of peft, in the order of its layers().

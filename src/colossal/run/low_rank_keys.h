@@ -1,7 +1,7 @@
 // The keys of the table [adapter] (run/low_rank_adapter.h). This header needs no LibTorch.
 //
 //   const run::LowRankKeys keys{.kind = "lora", .rank = 8, .targets = {"q_proj", "v_proj"}};
-//   keys.factor_of("model.layers.0.self_attn.q_proj");   // 32 / 8
+//   const double scale = keys.factor_of("model.layers.0.self_attn.q_proj");   // 32 / 8
 #pragma once
 #include <cstdint>
 #include <string>

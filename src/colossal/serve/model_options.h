@@ -34,8 +34,8 @@ struct ModelOptions {
   std::string cache_type;  ///< element type of the KV cache, by its name in cache_dtype_of(); "" = model
   std::string draft;       ///< like `from`, for a smaller draft model; "" = none
 
-  /// Visit the fields: model, adapters and tokenizer; device, precision and memory; cache, steps and draft tokens of `engine`.
-  /// `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
+  /// Visit the fields: model, adapters and tokenizer; device, precision and memory; cache, steps and draft tokens of
+  /// `engine`. `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
   void source_fields(Fields& f);
   void weight_fields(Fields& f);
   void engine_fields(Fields& f, infer::EngineOptions& engine);

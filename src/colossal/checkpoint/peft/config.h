@@ -36,8 +36,8 @@ struct PeftConfig {
   /// Returns the object that peft 0.21 writes.
   nlohmann::json to_json() const;
 
-  /// Return the rank, the alpha and the scale s of the adapter of a module. Errors ("peft"): a pattern that is no regular
-  /// expression.
+  /// Return the rank, the alpha and the scale s of the adapter of a module. Errors ("peft"): a pattern that is no
+  /// regular expression.
   int64_t rank_of(const std::string& module) const;
   double alpha_of(const std::string& module) const;
   double scale_of(const std::string& module) const;

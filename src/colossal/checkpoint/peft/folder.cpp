@@ -31,8 +31,8 @@ std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
 }
 
-/// Returns true if `saved`, of modules_to_save, names the module of a tensor, by peft's rule: it ends the name, or a name
-/// around it, also within a word ("norm" is the end of "input_layernorm").
+/// Returns true if `saved`, of modules_to_save, names the module of a tensor, by peft's rule: it ends the name, or a
+/// name around it, also within a word ("norm" is the end of "input_layernorm").
 bool is_saved_by(const std::string& saved, const std::string& tensor) {
   return tensor.find(saved + ".") != std::string::npos;
 }
