@@ -161,7 +161,7 @@ TEST(ChatLabels, AppendAnEndThatTheTemplateDoesNotWrite) {
             "b\n");
 }
 
-TEST(ChatLabels, AreNoneIfTheTemplateLeavesTheAnswerOut) {
+TEST(ChatLabels, LackAnswersThatTheTemplateLeavesOut) {
   EXPECT_EQ(counted(encoder("{{ messages[0].content }}"), kTwoTurns), "");
 }
 

@@ -357,7 +357,7 @@ TEST(LowRankDropout, DropsInputOfAAlone) {
   EXPECT_TRUE(at::allclose(got_b, layer.b().grad(), 1e-12, 1e-12));
 }
 
-TEST(LowRankDropout, IsOffOutsideOfTraining) {
+TEST(LowRankDropout, DropsInTrainingAlone) {
   Layer with({.rank = kRank, .dropout = 0.4}), without({.rank = kRank});
   with.x = without.x = at::cos(counted({12, kIn}));
   EXPECT_TRUE(at::equal(in_step(false, [&] { return with.forward(); }), without.forward()));

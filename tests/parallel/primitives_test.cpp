@@ -262,7 +262,7 @@ TEST(Primitives, SendAProductForEachTap) {
     });
 }
 
-TEST(EmbeddingNoise, IsUniformWithNeftunesScaleInTrainingAlone) {
+TEST(EmbeddingNoise, HasNeftunesScaleInTrainingAlone) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers serial(parameters);
   const nn::EmbeddingNoise noise(serial, kHidden);

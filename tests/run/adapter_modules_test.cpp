@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Presets, AdapterFamilies, testing::ValuesIn(tiny_preset
   return name;
 });
 
-TEST(AdapterModules, AreThoseOfTheFolder) {
+TEST(AdapterModules, HaveTheNamesOfTheFolder) {
   EXPECT_EQ(linear_names("llama-tiny"),
             (Names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
   EXPECT_EQ(linear_names("gpt2-tiny"), (Names{"c_attn", "c_proj", "c_fc"}));
@@ -211,7 +211,7 @@ Config config_of(const std::string& toml) {
   return config;
 }
 
-TEST(LowRankAdapter, IsATableOfTheLibrary) {
+TEST(LowRankAdapter, BelongsToTheTablesOfTheLibrary) {
   const auto adapter_of = [](const std::string& toml) {
     return choose_adapter(config_of(toml), built_in().adapters, untied_llama());
   };

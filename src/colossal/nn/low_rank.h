@@ -9,9 +9,9 @@
 //     return weight.hidden_matrix ? nn::with_low_rank(product, weight, parameters, {.rank = 4}) : product;
 //   };
 //
-// With magnitudes (DoRA, Liu et al. 2024, arXiv:2402.09353) the layer computes with
-//   W' = m (W + s B A) / ||W + s B A||,
-// where m [out] and the norm belong to the row of each output. m starts as the norms of W. The norm has no gradient
+// With magnitudes (DoRA, Liu et al. 2024, arXiv:2402.09353) the layer computes with W' = m (W + s B A) /
+// ||W + s B A||, where m [out] and the norm belong to the row of each output.
+// m starts as the norms of W. The norm has no gradient
 // (section 4.3 of the paper).
 #pragma once
 #include <cstdint>
