@@ -107,7 +107,7 @@ TEST(ChatLabels, FollowTheChoiceOfAnswers) {
               HasSubstr("data.answers must be all, last or everything: got first"));
 }
 
-// ColossalChat drops the last message of an odd number, and forces an end token behind the end of a turn.
+// ColossalChat drops the last message of an odd number, and forces an end token after the end of a turn.
 TEST(ChatLabels, LoseNoMessageAndLearnOneEnd) {
   for (const char* source : {made::kChatMl, made::kChatMlBlocks}) {
     const std::string odd = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, )"

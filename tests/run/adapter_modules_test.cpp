@@ -129,7 +129,7 @@ TEST(AdapterModules, HaveTheNamesOfTheFolder) {
   EXPECT_EQ(modules.linear()[3].part.name, "") << "o_proj is all of its weight";
 }
 
-TEST(AdapterModules, AreSelectedByNamesPathsAndPatterns) {
+TEST(AdapterModules, FollowNamesPathsAndPatterns) {
   const AdapterModules modules(shape_of("llama-tiny"));
   const auto selected = [&](const std::vector<std::string>& patterns, const Names& except = {}) {
     std::vector<std::string> names;

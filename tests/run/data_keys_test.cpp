@@ -90,10 +90,10 @@ TEST(DataKeys, RefuseOtherObjectivesByName) {
   EXPECT_EQ(refusal(config_of("[data]\nmasked = 0.3\n")),
             "[config] x.toml:2: `data.masked` belongs to the objective masked-token, and this run has next-token: "
             "got 0.3; leave it out");
-  EXPECT_EQ(
-      refusal(config_of("", {"--model.name=t5-tiny", "--data.shuffle_bytes=0"})),
-      "[config] --data.shuffle_bytes: `data.shuffle_bytes` belongs to the objectives next-token and masked-token, and "
-      "this run has target: got \"0B\"; leave it out");
+  EXPECT_EQ(refusal(config_of("", {"--model.name=t5-tiny", "--data.shuffle_bytes=0"})),
+            "[config] --data.shuffle_bytes: `data.shuffle_bytes` belongs to the objectives next-token, masked-token "
+            "and alignment, and "
+            "this run has target: got \"0B\"; leave it out");
   EXPECT_THAT(refusal(config_of("[folds]\n[data]\nframes = 4\n")), HasSubstr("belongs to the objective clips"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nsize = \"small\"\n")), HasSubstr("`data.size` must be an integer"));
   EXPECT_THAT(refusal(config_of("[clips]\n[data]\nframes = 0\n")), HasSubstr("`data.frames` must be at least 1"));
@@ -171,7 +171,7 @@ TEST(DataKeys, ListByObjective) {
   std::vector<std::string> of_clips, of_two;
   for (const KeyHelp& key : keys) {
     if (key.section_help == "keys of the objective clips") of_clips.push_back(key.key);
-    if (key.section_help == "keys of the objectives next-token and masked-token") of_two.push_back(key.key);
+    if (key.section_help == "keys of the objectives next-token, masked-token and alignment") of_two.push_back(key.key);
   }
   EXPECT_THAT(of_clips, ElementsAre("data.size", "data.frames"));
   EXPECT_THAT(of_two, ElementsAre("data.sources", "data.weights", "data.shuffle_bytes"));

@@ -216,7 +216,7 @@ TEST_F(BertData, NamesTheReasonWhyRecordsHoldNoSequence) {
   EXPECT_THAT(refusal(c), HasSubstr("the held-out part must hold a sequence: got 12 tokens, sequence 16, because the "
                                     "data are too short for data.held_out = 0.3; add records, raise data.held_out"));
   c.data.path = folder.write("chat.jsonl", "\n{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
-  const std::string limit = "got a conversation in column messages, and conversations are not supported; write each as";
+  const std::string limit = "got a conversation in column messages; train on conversations with alignment.method";
   for (const char* column : {"text", "messages"}) {
     c.data.text_columns = {column};
     EXPECT_THAT(refusal(c), HasSubstr(concat("chat.jsonl:2: training needs a text in column ", column, ": ", limit)));

@@ -25,8 +25,8 @@ struct ChatOptions {
 void add_chat_options(CLI::App& app, ChatOptions& options, const std::string& system_help);
 /// Returns the variables of the template. Errors (of `command`): text that is not a JSON object.
 nlohmann::ordered_json template_variables(const ChatOptions& options, const char* command);
-/// Returns the template of --chat-template, with the special tokens of `model`, or else that of `model`, a folder or GGUF
-/// file; nothing if the model has none.
+/// Returns the template of --chat-template, with the special tokens of `model`, or else that of `model`, a folder or
+/// GGUF file; nothing if the model has none.
 /// Errors: a file that cannot be read; errors of text::ChatTemplate.
 std::optional<text::ChatTemplate> find_template(const ChatOptions& options, const std::string& model);
 

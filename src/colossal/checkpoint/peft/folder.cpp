@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kFolders = "peft", *kConfigName = "adapter_config.json", *kTensors = "adapter_model.safetensors",
+constexpr const char *kAdapter = "peft", *kConfigName = "adapter_config.json", *kTensors = "adapter_model.safetensors",
                      *kPickle = "adapter_model.bin";
 constexpr std::string_view kBefore = "base_model.model.", kOfA = ".lora_A.weight", kOfB = ".lora_B.weight",
                            kOfMagnitude = ".lora_magnitude_vector", kSaved = ".modules_to_save.";
@@ -43,20 +43,20 @@ bool is_peft_folder(const std::string& folder) { return is_there(fs::path(folder
 
 PeftFolder::PeftFolder(const std::string& folder) {
   const std::string file = (fs::path(folder) / kTensors).string();
-  require(is_peft_folder(folder), kFolders, folder, " must be a folder of peft: got one without ", kConfigName);
+  require(is_peft_folder(folder), kAdapter, folder, " must be a folder of peft: got one without ", kConfigName);
   config_ = PeftConfig::read((fs::path(folder) / kConfigName).string());
-  require(is_there(file) || !is_there(fs::path(folder) / kPickle), kFolders, folder, " must have ", kTensors, ": got ",
+  require(is_there(file) || !is_there(fs::path(folder) / kPickle), kAdapter, folder, " must have ", kTensors, ": got ",
           kPickle,
           ", a pickle, whose code would run when it is read; load it in Python and save it with "
           "model.save_pretrained(FOLDER), which writes safetensors");
-  require(is_there(file), kFolders, folder, " must have ", kTensors, ": got none");
+  require(is_there(file), kAdapter, folder, " must have ", kTensors, ": got none");
   const SafetensorsReader reader(file);
   for (const auto& [name, entry] : reader.entries()) {
     const bool is_empty = std::any_of(entry.shape.begin(), entry.shape.end(), [](int64_t size) { return size == 0; });
-    require(!is_empty, kFolders, file, ": ", printable(name),
+    require(!is_empty, kAdapter, file, ": ", printable(name),
             " must have values: got an empty tensor, as a sharded save leaves it; gather the parameters before saving "
             "(DeepSpeed ZeRO 3: stage3_gather_16bit_weights_on_model_save)");
-    require(name.starts_with(kBefore), kFolders, file, ": names of tensors must start with ", kBefore, ": got ",
+    require(name.starts_with(kBefore), kAdapter, file, ": names of tensors must start with ", kBefore, ": got ",
             printable(name));
     add(name.substr(kBefore.size()), reader.tensor(name), file);
   }
@@ -75,40 +75,42 @@ void PeftFolder::add(const std::string& name, const at::Tensor& value, const std
   for (const std::string& end : {std::string(kOfMagnitude), concat(kOfMagnitude, ".weight")})
     if (name.ends_with(end)) {
       at::Tensor& magnitude = layers_[without_end(name, end)].magnitude;
-      require(!magnitude.defined(), kFolders, file, ": ", printable(name), " must be there once: got two spellings of it");
+      require(!magnitude.defined(), kAdapter, file, ": ", printable(name),
+              " must be there once: got two spellings of it");
       magnitude = value.flatten();
       return;
     }
   for (const std::string_view other : {".lora_embedding_A", ".lora_embedding_B", ".trainable_tokens_delta"})
-    require(!name.ends_with(other), kFolders, file,
+    require(!name.ends_with(other), kAdapter, file,
             " must have adapters of linear layers: got one of an embedding or of tokens, ", printable(name),
             "; merge the adapters into the model with peft");
   std::string plain = name;
   if (const size_t at = plain.find(kSaved); at != std::string::npos) plain.replace(at, kSaved.size(), ".");
   require(std::any_of(config_.trained.begin(), config_.trained.end(),
                       [&](const std::string& saved) { return is_saved_by(saved, plain); }),
-          kFolders, file, " must have tensors of adapters and of modules_to_save alone: got ", printable(name),
+          kAdapter, file, " must have tensors of adapters and of modules_to_save alone: got ", printable(name),
           "; it would have no effect");
-  require(trained_.emplace(plain, value).second, kFolders, file, ": ", printable(plain), " must be there once: got two");
+  require(trained_.emplace(plain, value).second, kAdapter, file, ": ", printable(plain),
+          " must be there once: got two");
 }
 
 void PeftFolder::check(const std::string& file) {
-  require(!layers_.empty() || !trained_.empty(), kFolders, file, " must have tensors: got none");
+  require(!layers_.empty() || !trained_.empty(), kAdapter, file, " must have tensors: got none");
   for (auto& [module, layer] : layers_) {
     const std::string shown = printable(module);
-    require(layer.a.defined() && layer.b.defined(), kFolders, file, ": ", shown, " must have lora_A and lora_B: got ",
+    require(layer.a.defined() && layer.b.defined(), kAdapter, file, ": ", shown, " must have lora_A and lora_B: got ",
             layer.a.defined()   ? "A alone"
             : layer.b.defined() ? "B alone"
                                 : "neither");
-    require(layer.a.dim() == 2 && layer.b.dim() == 2 && layer.a.size(0) == layer.b.size(1), kFolders, file, ": A of ",
+    require(layer.a.dim() == 2 && layer.b.dim() == 2 && layer.a.size(0) == layer.b.size(1), kAdapter, file, ": A of ",
             shown, " must be [r, in], and B [out, r]: got ", layer.a.sizes(), " and ", layer.b.sizes());
     layer.rank = layer.a.size(0);
-    require(layer.rank == config_.rank_of(module), kFolders, file, ": A of ", shown, " must have the rank ",
+    require(layer.rank == config_.rank_of(module), kAdapter, file, ": A of ", shown, " must have the rank ",
             config_.rank_of(module), " of ", kConfigName, ": got ", layer.rank);
-    require(layer.magnitude.defined() == config_.magnitudes, kFolders, file, ": ", shown,
+    require(layer.magnitude.defined() == config_.magnitudes, kAdapter, file, ": ", shown,
             config_.magnitudes ? " must have lora_magnitude_vector with use_dora: got none"
                                : " must have no lora_magnitude_vector without use_dora: got one");
-    require(!layer.magnitude.defined() || layer.magnitude.size(0) == layer.b.size(0), kFolders, file,
+    require(!layer.magnitude.defined() || layer.magnitude.size(0) == layer.b.size(0), kAdapter, file,
             ": lora_magnitude_vector of ", shown, " must have a value for each row of B: got ", layer.magnitude.sizes(),
             " and ", layer.b.sizes());
     layer.scale = config_.scale_of(module);
@@ -116,11 +118,11 @@ void PeftFolder::check(const std::string& file) {
   for (const std::string& target : config_.targets)
     require(std::any_of(layers_.begin(), layers_.end(),
                         [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
-            kFolders, file, " must have the adapters of each of target_modules: got none of ", printable(target));
+            kAdapter, file, " must have the adapters of each of target_modules: got none of ", printable(target));
   for (const std::string& saved : config_.trained)
     require(
         std::any_of(trained_.begin(), trained_.end(), [&](const auto& one) { return is_saved_by(saved, one.first); }),
-        kFolders, file, " must have the tensors of each of modules_to_save: got none of ", printable(saved));
+        kAdapter, file, " must have the tensors of each of modules_to_save: got none of ", printable(saved));
 }
 
 std::vector<std::string> PeftFolder::trained_modules() const {

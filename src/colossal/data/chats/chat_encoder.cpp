@@ -276,9 +276,9 @@ LabelledTokens ChatEncoder::encode_messages(const Dialogue& dialogue, const Chat
   }
   LabelledTokens tokens{ids, {}};
   for (size_t i = 0; i < ids.size(); ++i) tokens.labels.push_back(counts[i] ? ids[i] : kIgnored);
-  size_t behind = covered;
-  while (behind < ids.size() && is_white_token(ids[behind])) ++behind;
-  if (covered == 0 || behind < ids.size()) return tokens;
+  size_t after = covered;
+  while (after < ids.size() && is_white_token(ids[after])) ++after;
+  if (covered == 0 || after < ids.size()) return tokens;
   for (; covered < ids.size(); ++covered) tokens.labels[covered] = ids[covered];  // it stands before the end token
   append_end(tokens, out);
   return tokens;

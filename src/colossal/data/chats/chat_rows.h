@@ -87,8 +87,8 @@ void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence);
 tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples);
 
 /// Fills row `row` with texts, which fit it together, and sets its length. labels[t] is token t + 1 if it counts, else
-/// kIgnored, and kIgnored for the last token of a text. Positions and documents begin anew with each text. The padding
-/// is the last document; its ids are `padding_id`.
+/// kIgnored, and kIgnored for the last token of a text. Positions restart and documents change with each text. The
+/// padding is the last document; its ids are `padding_id`.
 void fill_chat_row(const std::vector<const ChatText*>& texts, int64_t padding_id, const tensor::Batch& batch,
                    int64_t row);
 

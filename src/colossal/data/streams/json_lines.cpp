@@ -110,8 +110,7 @@ std::string text_of_columns(const nlohmann::json& record, const std::vector<std:
     const std::string conversation = is_text ? "" : conversation_of(record);
     require(conversation.empty(), "data", path, ":", number, ": training needs a text in column ", printable(column),
             ": got a conversation in column ", conversation,
-            ", and conversations are not supported; write each as one text, for instance with apply_chat_template of "
-            "transformers");
+            "; train on conversations with alignment.method = \"sft\", or write each as one text");
     require(found != record.end(), "data", path, ":", number, ": no column ", printable(column),
             "; set data.text_columns to the columns that hold text");
     require(is_text, "data", path, ":", number, ": column ", printable(column), " must be text: got ",

@@ -28,8 +28,8 @@ bool reads_records(const DataConfig& config);
 /// Refuses keys that others leave without effect.
 void check_stream_keys(const StreamKeys& keys);
 
-/// Opens the sources that data.sources names, or data.path. Errors ("data"): weights of another number; a source that is
-/// not `name=path`; both keys; those of data::StreamSource::open().
+/// Opens the sources that data.sources names, or data.path. Errors ("data"): weights of another number; a source that
+/// is not `name=path`; both keys; those of data::StreamSource::open().
 std::vector<data::StreamSource> sources_of(const DataConfig& config, const StreamKeys& keys);
 
 /// The text of data.path, which is not streamed, split into a training part and a held-out part.
