@@ -54,7 +54,7 @@ TEST(Reference, NamesEveryKey) {
   }
   for (const KeyHelp& key : run::describe_data_keys(run::built_in_data_keys()))
     EXPECT_THAT(text, HasSubstr("\n| `" + key.key.substr(key.key.rfind('.') + 1) + "` | ")) << key.key;
-  EXPECT_THAT(text, HasSubstr("\n## `[data]`: keys of the objectives next-token and masked-token\n"));
+  EXPECT_THAT(text, HasSubstr("\n## `[data]`: keys of the objectives next-token, masked-token and alignment\n"));
   const models::Registry models = models::built_in();
   for (const auto& architecture : models.architectures()) {
     if (architecture->presets.empty()) continue;

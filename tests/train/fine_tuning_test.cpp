@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kSteps = 3;
 
-/// Chats of 18 to 46 tokens with the template of the examples.
+/// Chats of 36 to 54 tokens with the template of the examples.
 std::string chat_lines() {
   std::string lines;
   for (int i = 0; i < 24; ++i) {
@@ -128,7 +128,8 @@ TEST_F(FineTuning, EqualsOneProcessUnderEveryLayout) {
 // One batch holds the whole epoch, packed in as many rows as it needs, or a row for each chat.
 TEST_F(FineTuning, LearnsTheSameFromPackedChatsAsFromSingleRows) {
   const auto rows = [&](const char* packing, int64_t batch) {
-    return config({concat("--data.packing=", packing), concat("--training.batch_size=", batch), "--data.held_out=0"});
+    return config({concat("--data.packing=", packing), concat("--training.batch_size=", batch), "--data.held_out=0",
+                   "--data.sequence=128"});
   };
   run::RunData packed = run::open_data(rows("true", 1), run::built_in(), "", 0, at::kCPU);
   int64_t count = 0, chats = 0;
