@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -26,15 +28,17 @@ CountedRows::CountedRows(const at::Tensor& labels, int64_t rank, int64_t rows)
     : size_(labels.size(-1)), sizes_(labels.sizes().vec()), labels_(labels) {
   if (labels.numel() == 0 || !can_be_read(labels)) return;
   const at::Tensor counted = labels.cpu().reshape({-1, size_}).ne(kIgnoredLabel), counts = counted.sum(-1);
-  const int64_t most = counts.max().item<int64_t>(), ranks = counted.size(0);
+  const int64_t ranks = counted.size(0);
+  const int64_t* const of_rank = counts.const_data_ptr<int64_t>();  // host memory, so nothing waits for a device
+  const int64_t most = *std::max_element(of_rank, of_rank + ranks);
   taken_ = rows < 0 ? most : rows;
   require(most <= taken_, "cross_entropy", "each rank must take all rows that count: got ", most, " of at most ",
           taken_);
-  if (counts.min().item<int64_t>() == size_) return;
+  if (*std::min_element(of_rank, of_rank + ranks) == size_) return;
   const at::Tensor all = counted.flatten().nonzero().flatten(), rank_of = all.div(size_, "floor");
   const at::Tensor first = counts.cumsum(0) - counts;  // number of rows that earlier ranks count
   const at::Tensor places = at::arange(all.size(0), all.options()) - first.index_select(0, rank_of) + rank_of * taken_;
-  const int64_t own = counts[rank].item<int64_t>(), before = first[rank].item<int64_t>();
+  const int64_t own = of_rank[rank], before = std::accumulate(of_rank, of_rank + rank, int64_t{0});
   indices_ = all.to(labels.device());
   places_ = places.to(labels.device());
   own_ = (all.narrow(0, before, own) - rank * size_).to(labels.device());
