@@ -137,7 +137,8 @@ def evaluate(
     Errors: `colossal.Error` with the command's message.
     """
     names = [tasks] if isinstance(tasks, (str, os.PathLike)) else tasks
-    words = ["evaluate", f"--from={os.fspath(folder)}", f"--tasks={','.join(map(os.fspath, names))}", "--json"]
+    listed = ",".join(os.fspath(name) for name in names)
+    words = ["evaluate", f"--from={os.fspath(folder)}", f"--tasks={listed}", "--json"]
     words += ["--chat-template"] * chat_template
     words += [f"--add-bos-token={str(add_bos_token).lower()}"] if add_bos_token is not None else []
     words += [f"--run.device={device}"] if device is not None else []
