@@ -15,6 +15,7 @@
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
+#include "train/layouts.h"
 
 namespace colossal::train::fine_tuning_test {
 namespace {
@@ -84,43 +85,17 @@ class FineTuning : public testing::Test {
     });
     return all;
   }
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
-    ASSERT_EQ(got.size(), want.size()) << what;
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << what << ", value " << i;
-  }
   test::TemporaryFolder folder_;
 };
 
-// A covering array: each pair of values of two axes occurs in a row.
 TEST_F(FineTuning, EqualsOneProcessUnderEveryLayout) {
-  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
-                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
-                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
-                    micro = "--parallel.pipeline.micro_batches=";
   for (const std::string& packing : {"--data.packing=true", "--data.packing=false"}) {
     const std::string noise = "--alignment.noise=5";
     const std::vector<double> want = course(config({packing, noise}));
     EXPECT_NE(course(config({packing})), want) << "noise counts";
-    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-             {data + "2"},
-             {data + "2", zero + "2", tensor + "2"},
-             {data + "2", zero + "3", "--memory.recompute=block"},
-             {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
-             {tensor + "2", "--parallel.tensor.sequence=true"},
-             {tensor + "4", mode + "2d"},
-             {tensor + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
-             {tensor + "8", mode + "3d"},
-             {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
-             {sequence + "2", of_sequence + "ulysses", tensor + "2"},
-             {sequence + "2", of_sequence + "gather", data + "2", zero + "3"},
-             {sequence + "2", of_sequence + "ring-self-attention"},
-             {pipeline + "4", micro + "4"},
-             {"--training.accumulate=2", "--memory.host=256MiB"},
-             {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
-         }) {
-      std::vector<std::string> all = flags;
-      all.insert(all.end(), {packing, noise});
-      expect_near(course(config(all)), want, testing::PrintToString(all));
+    for (std::vector<std::string> flags : layouts(folder_.path())) {
+      flags.insert(flags.end(), {packing, noise});
+      expect_near(course(config(flags)), want, testing::PrintToString(flags));
     }
   }
 }

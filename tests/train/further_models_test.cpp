@@ -21,6 +21,7 @@
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
+#include "train/layouts.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::further_models_test {
@@ -80,10 +81,6 @@ class Distill : public testing::Test {
     });
     return all;
   }
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
-    ASSERT_EQ(got.size(), want.size()) << what;
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << what << ", value " << i;
-  }
   test::TemporaryFolder folder_;
 };
 
@@ -92,27 +89,7 @@ TEST_F(Distill, EqualsOneProcessUnderEveryLayout) {
   ASSERT_EQ(want.size(), kSteps + 1u);
   EXPECT_NE(course(config({"--teacher.from=llama-tiny"})), want) << "the teacher counts";
   EXPECT_NE(course(config({"--distill.share=0.4"})), want);
-  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
-                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
-                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
-                    micro = "--parallel.pipeline.micro_batches=";
-  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {data + "2"},
-           {data + "2", zero + "2", tensor + "2"},
-           {data + "2", zero + "3", "--memory.recompute=block"},
-           {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
-           {tensor + "2", "--parallel.tensor.sequence=true"},
-           {tensor + "4", mode + "2d"},
-           {tensor + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
-           {tensor + "8", mode + "3d"},
-           {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
-           {sequence + "2", of_sequence + "ulysses", tensor + "2"},
-           {sequence + "2", of_sequence + "gather", data + "2", zero + "3"},
-           {sequence + "2", of_sequence + "ring-self-attention"},
-           {pipeline + "4", micro + "4"},
-           {"--training.accumulate=2", "--memory.host=256MiB"},
-           {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
-       })
+  for (const std::vector<std::string>& flags : layouts(folder_.path()))
     expect_near(course(config(flags)), want, testing::PrintToString(flags));
 }
 

@@ -365,13 +365,10 @@ at::Tensor uniform(int64_t count, int64_t cols, uint64_t seed, const LogicalRows
     }
     return values;
   }
-  const auto draw = [](const uint32_t* words, float* out) {
-    for (int i = 0; i < 8; ++i) out[i] = static_cast<float>(words[i] >> 8) * 0x1p-23f - 1;
-  };
   float* const out = values.data_ptr<float>();
   parallel_for(0, count, std::max<int64_t>(kRandomGrain / cols, 1), [&](int64_t from, int64_t to) {
     for (int64_t row = from; row < to; ++row)
-      draw_run(draw, seed, static_cast<uint64_t>(rows(row) * logical_cols + first_col), cols, out + row * cols);
+      draw_run(Uniform{1}, seed, static_cast<uint64_t>(rows(row) * logical_cols + first_col), cols, out + row * cols);
   });
   return values;
 }

@@ -14,7 +14,9 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
+#include "colossal/text/tokenizer.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/text/tokenizers/tokenizer_class.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
@@ -54,16 +56,12 @@ bool exists_at(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// Returns the folder of the tokenizer `source`, a folder or a file.
-fs::path folder_of_tokenizer(const std::string& source) {
-  return is_folder(source) ? fs::path(source) : fs::path(source).parent_path();
-}
-
 /// Returns true if the model's tokenizer is the one of its source folder.
 bool has_tokenizer_of_source(const Origin& origin) {
   std::error_code ignored;
   return origin.tokenizer == origin.source ||
-         (origin.tokenizer != "bytes" && fs::equivalent(folder_of_tokenizer(origin.tokenizer), origin.source, ignored));
+         (origin.tokenizer != "bytes" &&
+          fs::equivalent(text::folder_of_tokenizer(origin.tokenizer), origin.source, ignored));
 }
 
 /// Returns `source`, a config.json, for a model whose family writes `ours`. Only keys change that the family would have
@@ -228,7 +226,7 @@ void copy_tokenizer(const std::string& source, const fs::path& to, const Wanted&
     if (file.has("tokenizer.ggml.model")) write_files(text::tokenizer_of_gguf(file), to, wanted);
     return;
   }
-  const fs::path folder = folder_of_tokenizer(source);
+  const fs::path folder = text::folder_of_tokenizer(source);
   const bool is_alone = !is_folder(source) && is_passed_over(source);
   const std::string alone = is_alone ? name_in_folder(source) : "";
   if (!is_folder(folder.string())) return;
@@ -261,12 +259,6 @@ void copy_renamed(const fs::path& file, const fs::path& to) {
 json template_in_config(const fs::path& folder) {
   const fs::path file = folder / kTokenizerConfig;
   return fs::exists(file) ? read_json_object(file.string(), "tokenizer").value("chat_template", json()) : json();
-}
-
-bool has_template(const fs::path& folder) {
-  for (const char* name : {kTemplateFile, kOldTemplate, kTemplates})
-    if (fs::exists(folder / name)) return true;
-  return !template_in_config(folder).is_null();
 }
 
 /// Copies the chat templates of a folder, which may be a part of its tokenizer_config.json.
@@ -399,7 +391,7 @@ void write_companions(const std::string& from, const std::string& tokenizer, con
     copy_tokenizer(tokenizer, to);
   else
     copy_renamed(tokenizer, to);
-  if (!has_template(to)) copy_templates(from, to);
+  if (!text::has_chat_template(to)) copy_templates(from, to);
 }
 
 }  // namespace colossal::run

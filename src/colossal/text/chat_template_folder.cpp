@@ -5,6 +5,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/chat_template.h"
+#include "colossal/text/tokenizer.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 
 namespace colossal::text {
@@ -105,11 +106,8 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
 }
 
 ChatTemplate ChatTemplate::read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits) {
-  std::error_code ignored;
-  const bool is_gguf = formats::is_gguf(folder);
-  const std::string own =
-      !is_gguf && fs::is_regular_file(folder, ignored) ? fs::path(folder).parent_path().string() : folder;
-  const json config = is_gguf ? config_of_file(folder) : read_if_there(own + "/" + kConfig);
+  const std::string own = folder_of_tokenizer(folder);
+  const json config = formats::is_gguf(own) ? config_of_file(own) : read_if_there(own + "/" + kConfig);
   return ChatTemplate(colossal::read_file(file, limits.template_bytes), file, special_tokens(own, config), limits);
 }
 

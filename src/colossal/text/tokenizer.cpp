@@ -118,6 +118,14 @@ bool has_tokenizer(const std::string& folder) {
   return formats::is_gguf(folder) ? formats::GgufFile(folder).has("tokenizer.ggml.model") : !file_in(folder).empty();
 }
 
+std::string folder_of_tokenizer(const std::string& name) {
+  std::error_code ignored;
+  if (name == "bytes") return "";
+  if (formats::is_gguf(name) || !std::filesystem::is_regular_file(name, ignored)) return name;
+  const std::string folder = std::filesystem::path(name).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 namespace {
 
 std::unique_ptr<Tokenizer> make_tokenizer_of(const std::string& name, Scope scope) {

@@ -1,7 +1,6 @@
 #include "colossal/run/objectives/alignment/chat_data.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "colossal/base/error.h"
@@ -11,6 +10,7 @@
 #include "colossal/run/unused_keys.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 namespace {
@@ -19,19 +19,10 @@ constexpr int64_t kMaxTemplateBytes = 1 << 20;
 // Rows that are not packed end at a multiple of this, so that few lengths occur.
 constexpr int64_t kRowMultiple = 64;
 
-/// Returns the folder or GGUF file of the tokenizer; empty = it has none.
-std::string folder_of_tokenizer(const Config& config) {
-  const std::string name = config.tokenizer();
-  std::error_code ignored;
-  if (name == "bytes") return "";
-  const bool is_json = std::filesystem::path(name).extension() == ".json";
-  return is_json ? std::filesystem::path(name).parent_path().string() : name;
-}
-
 /// Returns the template of data.chat_template, of the tokenizer or of model.from; nothing if there is none. `text` gets
 /// the one of data.chat_template.
 std::optional<text::ChatTemplate> find_template(const Config& config, const ChatKeys& keys, std::string& text) {
-  const std::string folder = folder_of_tokenizer(config);
+  const std::string folder = text::folder_of_tokenizer(config.tokenizer());
   if (!keys.chat_template.empty()) {
     text = read_file(keys.chat_template, kMaxTemplateBytes);
     return text::ChatTemplate::read_file(keys.chat_template, folder);
@@ -86,7 +77,7 @@ OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::Ch
           "; name a .jsonl or .parquet file, or a folder of them, with --data.path=PATH");
   OpenedData data;
   std::optional<text::ChatTemplate> chat_template = find_template(config, keys, data.chat_template);
-  const std::string folder = folder_of_tokenizer(config);
+  const std::string folder = text::folder_of_tokenizer(config.tokenizer());
   const auto encoder = std::make_shared<const data::ChatEncoder>(
       request.tokenizer, std::move(chat_template),
       data::ChatEncoderOptions{.answers = data::answers_of(keys.answers, "data.answers"),
