@@ -1,17 +1,22 @@
-"""Supervised fine-tuning of GPT-2 124M by colossal and by TRL, in tokens per second without padding.
+"""Fine-tuning of GPT-2 124M by colossal and by TRL, in tokens per second without padding, or in pairs per second.
 
     python benchmarks/fine_tuning_beside_trl.py --colossal build/release/colossal --data self-instruct.jsonl ... \\
         --tokenizer FOLDER
+    python benchmarks/fine_tuning_beside_trl.py --method dpo --data hh-rlhf.jsonl.gz ...
 
-Both train the same folder in fp32 with AdamW, packed by best fit into rows of --sequence tokens, --rows rows a step,
-completions alone. --data: files with `instruction` and `instances`. --tokenizer: a folder with GPT-2's encoder.json
-and vocab.bpe. The model has random weights, which does not change
-the work of a step. Needs trl and transformers.
+Both train the same folder in fp32 with AdamW. The model has random weights, which does not change the work of a step.
+--method sft: all weights, completions alone, packed by best fit into rows of --sequence tokens, --rows rows a step.
+lora: the same with adapters of rank 16 on all linear layers; TRL takes peft's. dpo: --rows pairs a step, texts of at
+most --sequence tokens, and the reference's log-probabilities are computed once before the first step.
+--data: files with `instruction` and `instances`; for dpo with `chosen` and `rejected`, dialogues as texts.
+--tokenizer: a folder with GPT-2's encoder.json and vocab.bpe. --flag is given to colossal, such as
+--flag=--memory.host=1GiB. Needs trl, peft and transformers.
 
-Prints a JSON object: tokens per second and the peak of resident memory in MiB of each system, and the ratio.
+Prints a JSON object: the rate and the peak of resident memory in MiB of each system, and the ratio of the rates.
 """
 
 import argparse
+import gzip
 import json
 import os
 import pathlib
@@ -38,6 +43,24 @@ def lines_of(paths: list[str]) -> list[dict[str, str]]:
     return lines
 
 
+def pairs_of(paths: list[str]) -> list[dict[str, str]]:
+    """Returns pairs of answers to the last turn of a dialogue."""
+    pairs, turn = [], "\n\nAssistant:"
+    for path in paths:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                both = json.loads(line)
+                (prompt, _, chosen), (other, _, rejected) = (both[name].rpartition(turn)
+                                                             for name in ("chosen", "rejected"))
+                if prompt == other and chosen.strip() and rejected.strip() and chosen.strip() != rejected.strip():
+                    pairs.append({"prompt": prompt + turn, "chosen": chosen, "rejected": rejected})
+    return pairs
+
+
+def samples_of(options: argparse.Namespace) -> list[dict[str, str]]:
+    return pairs_of(options.data)[:options.pairs] if options.method == "dpo" else lines_of(options.data)
+
+
 def make_model(folder: pathlib.Path, tokenizer: str) -> None:
     import transformers
 
@@ -55,13 +78,16 @@ def with_trl(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, flo
 
     torch.set_num_threads(options.threads)
     seconds: list[float] = []
-    tokens: list[int] = []
+    units: list[int] = []
+    is_dpo = options.method == "dpo"
+    base: Any = trl.DPOTrainer if is_dpo else trl.SFTTrainer
 
-    class Timed(trl.SFTTrainer):  # type: ignore[misc]
+    class Timed(base):  # type: ignore[misc]
 
         def training_step(self, model: Any, inputs: Any, *rest: Any) -> Any:
             mask = inputs.get("attention_mask")
-            tokens.append(int(mask.sum()) if mask is not None else inputs["input_ids"].numel())
+            tokens = int(mask.sum()) if mask is not None else inputs["input_ids"].numel()
+            units.append(options.rows if is_dpo else tokens)
             return super().training_step(model, inputs, *rest)
 
     class Clock(transformers.TrainerCallback):  # type: ignore[misc]
@@ -74,43 +100,55 @@ def with_trl(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, flo
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.pad_token = tokenizer.eos_token
-    settings = trl.SFTConfig(output_dir=str(folder / "trl"), max_length=options.sequence, packing=True,
-                             packing_strategy="bfd", completion_only_loss=True, max_steps=options.steps,
-                             per_device_train_batch_size=options.rows, learning_rate=1e-4, use_cpu=True, bf16=False,
-                             gradient_checkpointing=False, report_to=[], logging_strategy="no", save_strategy="no",
-                             dataloader_pin_memory=False)
+    common = dict(output_dir=str(folder / "trl"), max_length=options.sequence, max_steps=options.steps,
+                  per_device_train_batch_size=options.rows, learning_rate=1e-4, use_cpu=True, bf16=False,
+                  gradient_checkpointing=False, report_to=[], logging_strategy="no", save_strategy="no",
+                  dataloader_pin_memory=False)
+    settings = trl.DPOConfig(precompute_ref_log_probs=True, **common) if is_dpo else trl.SFTConfig(
+        packing=True, packing_strategy="bfd", completion_only_loss=True, **common)
+    further: dict[str, Any] = {}
+    if options.method == "lora":
+        import peft
+        further["peft_config"] = peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear",
+                                                 task_type="CAUSAL_LM")
     trainer = Timed(model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), args=settings,
-                    train_dataset=datasets.Dataset.from_list(lines_of(options.data)), processing_class=tokenizer,
-                    callbacks=[Clock()])
+                    train_dataset=datasets.Dataset.from_list(samples_of(options)), processing_class=tokenizer,
+                    callbacks=[Clock()], **further)
     trainer.train()
-    rates = [count / second for count, second in zip(tokens, seconds)][options.warmup:]
-    return {"tokens_per_second": statistics.median(rates),
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    rates = [count / second for count, second in zip(units, seconds)][options.warmup:]
+    return {"rate": statistics.median(rates), "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def with_colossal(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, float]:
     data = folder / "lines.jsonl"
-    data.write_text("".join(json.dumps(line) + "\n" for line in lines_of(options.data)), encoding="utf-8")
+    data.write_text("".join(json.dumps(line) + "\n" for line in samples_of(options)), encoding="utf-8")
     run = folder / "run"
-    config = folder / "sft.toml"
-    config.write_text("[alignment]\nmethod = \"sft\"\n", encoding="utf-8")
+    config = folder / "run.toml"
+    method = "dpo" if options.method == "dpo" else "sft"
+    config.write_text(f"[alignment]\nmethod = \"{method}\"\n", encoding="utf-8")
+    own = {"sft": [], "lora": ["--adapter.kind=lora", "--adapter.rank=16"],
+           "dpo": ["--reference.precompute=true"]}[options.method]
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
     done = subprocess.run(
         [options.colossal, "train", str(config), f"--model.from={folder}", f"--data.path={data}", "--data.held_out=0",
          f"--data.sequence={options.sequence}", f"--training.batch_size={options.rows}",
          f"--training.steps={options.steps}", "--optimizer.learning_rate=1e-4", "--training.evaluate_batches=0",
-         "--training.sample_tokens=0", f"--run.folder={run}"], env=environment, capture_output=True, text=True)
+         "--training.sample_tokens=0", f"--run.folder={run}", *own, *options.flag], env=environment,
+        capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][options.warmup:]
-    return {"tokens_per_second": statistics.median(step["tokens_per_second"] for step in steps),
-            "peak_mib": max(step["peak_bytes"] for step in steps) / 2**20}
+    rates = [options.rows / step["seconds"] if method == "dpo" else step["tokens_per_second"] for step in steps]
+    return {"rate": statistics.median(rates), "peak_mib": max(step["peak_bytes"] for step in steps) / 2**20}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--colossal", default="build/release/colossal")
+    parser.add_argument("--method", choices=["sft", "lora", "dpo"], default="sft")
     parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--pairs", type=int, default=200, help="pairs of the file that dpo uses")
+    parser.add_argument("--flag", action="append", default=[])
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--sequence", type=int, default=512)
     parser.add_argument("--rows", type=int, default=2)
@@ -131,9 +169,9 @@ def main() -> None:
                                   env=dict(os.environ, FINE_TUNING_FOLDER=name), check=True)
             result = json.loads(done.stdout.splitlines()[-1])
             shutil.rmtree(pathlib.Path(name) / "run", ignore_errors=True)
-            if result["tokens_per_second"] > results.get(system, result)["tokens_per_second"] or system not in results:
+            if system not in results or result["rate"] > results[system]["rate"]:
                 results[system] = result
-    results["ratio"] = results["colossal"]["tokens_per_second"] / results["trl"]["tokens_per_second"]
+    results["ratio"] = results["colossal"]["rate"] / results["trl"]["rate"]
     print(json.dumps(results))
 
 
