@@ -114,6 +114,12 @@ class Objective {
   /// costs, pipeline cuts and memory needs. Fields that no layer reads, such as labels, may be left out only if loss()
   /// runs without them.
   virtual tensor::Batch example(int64_t rows) const = 0;
+  /// Returns the most tokens that one text of a row has, so that a model needs as many positions. Default: the tokens
+  /// of a row of example().
+  virtual int64_t text_tokens() const { return example(1).tokens(); }
+  /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
+  /// refused.
+  virtual bool has_dropout() const { return true; }
   /// Returns the names of the fields of example() that the step rule adds to batches, so that samples lack them
   /// (train::StepRule::with_fields).
   virtual std::vector<std::string> added_fields() const { return {}; }
@@ -239,7 +245,8 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
                                  const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
 /// Returns a batch of one replica on the host, for passes whose values do not matter: all elements of the
-/// objective's example are 1. Unless documents are joined, each row of tokens is one document.
+/// objective's example are 1. Unless documents are joined, each row of tokens has a document for each
+/// Objective::text_tokens() of them.
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config);
 
 /// Returns the costs of a training step on one sample, for each part of the model (models::costs_of).
