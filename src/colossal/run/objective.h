@@ -114,12 +114,6 @@ class Objective {
   /// costs, pipeline cuts and memory needs. Fields that no layer reads, such as labels, may be left out only if loss()
   /// runs without them.
   virtual tensor::Batch example(int64_t rows) const = 0;
-  /// Returns the most tokens that one text of a row has, so that a model needs as many positions. Default: the tokens
-  /// of a row of example().
-  virtual int64_t text_tokens() const { return example(1).tokens(); }
-  /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
-  /// refused.
-  virtual bool has_dropout() const { return true; }
   /// Returns the names of the fields of example() that the step rule adds to batches, so that samples lack them
   /// (train::StepRule::with_fields).
   virtual std::vector<std::string> added_fields() const { return {}; }
@@ -155,6 +149,12 @@ class Objective {
   /// them with one another. The number of micro-batches then belongs to what a run learns, and a search for layouts
   /// keeps it.
   virtual bool compares_samples() const { return false; }
+  /// Returns the most tokens that one text of a row has, so that a model needs as many positions. Default: the tokens
+  /// of a row of example().
+  virtual int64_t text_tokens() const { return example(1).tokens(); }
+  /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
+  /// refused.
+  virtual bool has_dropout() const { return true; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
