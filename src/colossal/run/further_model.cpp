@@ -39,19 +39,6 @@ ModelKeys model_keys(const OwnTables& tables, const std::string& name) {
   return {.from = document_of({*table}).text(name + ".from").value_or("")};
 }
 
-/// Returns the keys of [adapter] in a config.
-LowRankKeys adapter_keys(const Config& config) {
-  struct Table {
-    LowRankKeys keys;
-    void fields(Fields& f) { f.section("adapter", keys, ""); }
-  } table;
-  ConfigDocument own;
-  for (const auto& [key, value] : config.tables.values())
-    if (key.starts_with("adapter.")) own.put(key, value);
-  own.read(table);
-  return table.keys;
-}
-
 /// Returns the source of ModelUse::Original.
 ModelSource original_source(const Config& config, const models::ModelShape& main, const Program& program) {
   ModelSource source{.path = config.model.name, .is_preset = true};
