@@ -6,15 +6,19 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/ops/cross_entropy.h"
 
 namespace colossal::run {
 
 at::Tensor answer_sums(const models::Model& model, const models::States& end, const nn::ForwardContext& step,
                        int64_t texts) {
-  const at::Tensor scores = models::head_of(model).log_probabilities(end.at(0), step.batch->at("labels"), step);
-  at::Tensor documents = step.documents;
+  at::Tensor labels = step.batch->at("labels"), documents = step.documents;
+  if (documents.defined()) documents = documents.to(end.at(0).device(), /*non_blocking=*/true);
+  // The head skips labels of later texts, unless this rank has only some labels of a row, beside all documents.
+  if (documents.defined() && documents.sizes() == labels.sizes())
+    labels = labels.masked_fill(documents >= texts, ops::kIgnoredLabel);
+  const at::Tensor scores = models::head_of(model).log_probabilities(end.at(0), labels, step);
   if (!documents.defined()) documents = at::zeros(scores.sizes(), scores.options().dtype(at::kLong));
-  documents = documents.to(scores.device(), /*non_blocking=*/true);
   // A sum for each text, and not one scatter, whose order on accelerators differs from run to run.
   std::vector<at::Tensor> sums;
   for (int64_t text = 0; text < texts; ++text) sums.push_back(scores.masked_fill(documents != text, 0).sum(1));

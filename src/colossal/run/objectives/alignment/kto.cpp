@@ -32,7 +32,7 @@ class Kto final : public PreferenceObjective {
 
  protected:
   RowLosses row_losses(const Scores& scores) const override {
-    const at::Tensor ratios = log_ratios(scores.sums, scores.reference).select(1, 0);
+    const at::Tensor ratios = log_ratios(scores.sums, scores.reference).squeeze(1);
     const at::Tensor z = scores.batch.at(kDivergence).select(1, 0).to(ratios);
     const at::Tensor desirable = scores.batch.at("desirable").select(1, 0).to(ratios.device());
     return {kto_losses(ratios, desirable, z, options_), (options_.beta * ratios).unsqueeze(1)};

@@ -22,12 +22,11 @@ constexpr int64_t kTexts = 2;
 /// Returns true for each row that counts, [B].
 at::Tensor counted_rows(const tensor::Batch& batch) { return batch.at("answer_lengths").select(1, 0) > 0; }
 
-/// Returns a field of `batch` as [B, columns]. Errors ("data"): other sizes.
-const at::Tensor& column_of(const tensor::Batch& batch, const char* name, int64_t columns) {
+/// Errors ("data"): a field that is missing or not [B, columns].
+void check_columns(const tensor::Batch& batch, const std::string& name, int64_t columns) {
   const at::Tensor& field = batch.at(name);
   require(field.dim() == 2 && field.size(1) == columns, "data", name, " must be [B, ", columns, "]: got ",
           field.sizes());
-  return field;
 }
 
 }  // namespace
@@ -74,9 +73,9 @@ std::vector<std::string> PreferenceObjective::added_fields() const {
 
 void PreferenceObjective::check(const tensor::Batch& batch) const {
   HeadObjective::check(batch);
-  column_of(batch, "answer_lengths", kTexts);
-  reads_pairs() ? column_of(batch, "mean_answer_length", 1) : column_of(batch, "desirable", 1);
-  for (const std::string& name : added_fields()) column_of(batch, name.c_str(), name == kDivergence ? 1 : kTexts);
+  check_columns(batch, "answer_lengths", kTexts);
+  check_columns(batch, reads_pairs() ? "mean_answer_length" : "desirable", 1);
+  for (const std::string& name : added_fields()) check_columns(batch, name, name == kDivergence ? 1 : kTexts);
 }
 
 int64_t PreferenceObjective::tokens(const tensor::Batch& batch, const models::ModelShape& shape) const {
@@ -91,8 +90,9 @@ double PreferenceObjective::weight(const tensor::Batch& batch) const {
 PreferenceObjective::Measured PreferenceObjective::measure(const models::Model& model, const models::States& end,
                                                            const nn::ForwardContext& step) const {
   const tensor::Batch& batch = *step.batch;
-  Scores scores{batch, answer_sums(model, end, step, kTexts), answer_lengths(batch, kTexts), {}};
-  if (has_reference()) scores.reference = batch.at(kReferenceScores).to(scores.sums);
+  const int64_t texts = reads_pairs() ? kTexts : 1;
+  Scores scores{batch, answer_sums(model, end, step, texts), answer_lengths(batch, texts), {}};
+  if (has_reference()) scores.reference = batch.at(kReferenceScores).narrow(1, 0, texts).to(scores.sums);
   const RowLosses rows = row_losses(scores);
   const at::Tensor counts = counted_rows(batch).to(rows.losses.device());
   const at::Tensor loss = at::where(counts, rows.losses, 0).sum();

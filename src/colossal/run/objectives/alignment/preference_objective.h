@@ -65,14 +65,14 @@ class PreferenceObjective : public HeadObjective {
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  protected:
-  /// What a method reads of a micro-batch; all tensors are [B, 2] on one device.
+  /// What a method reads of a micro-batch. All tensors are [B, 2] or, of rated answers, [B, 1], on one device.
   struct Scores {
     const tensor::Batch& batch;
-    at::Tensor sums;       ///< of log-probabilities of the two texts, with gradients
-    at::Tensor lengths;    ///< tokens of the two texts that count, int64
+    at::Tensor sums;       ///< of log-probabilities of the texts, with gradients
+    at::Tensor lengths;    ///< tokens of the texts that count, int64
     at::Tensor reference;  ///< sums of the reference; undefined without one
   };
-  /// The loss [B] of each row, and the rewards [B, 2] of its texts or, of rated answers, [B, 1].
+  /// The loss [B] of each row, and the rewards of its texts, [B, 2] or [B, 1].
   struct RowLosses {
     at::Tensor losses, rewards;
   };
@@ -89,7 +89,7 @@ class PreferenceObjective : public HeadObjective {
   data::ChatSamples samples_;
 };
 
-/// Returns S - S of the reference of each text, [B, 2].
+/// Returns S - S of the reference of each text; both arguments have the same sizes.
 at::Tensor log_ratios(const at::Tensor& sums, const at::Tensor& reference);
 
 /// Returns the log-ratio of the second text of each row of kto, the mismatched one: [B, 1]. step.batch has
