@@ -174,8 +174,9 @@ struct ObjectiveRow {
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
   /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
-  /// exist. Called on every rank, collectively; the ranks must throw alike. Null = nothing.
-  std::function<void(comm::World&, const Config&, const OwnTables&)> prepare{};
+  /// exist. Called on every rank, collectively; the ranks must throw alike. `resumes`: the run continues from its
+  /// folder, if that has a checkpoint. Null = nothing.
+  std::function<void(comm::World&, const Config&, const OwnTables&, bool resumes)> prepare{};
   /// Names the further models of a run with that main model; null = none.
   std::function<std::vector<FurtherModel>(const Config&, const OwnTables&, const models::ModelShape&)> models{};
   /// Makes the rule for the steps of a run (train/step_rule.h); null = one batch and one update a step.

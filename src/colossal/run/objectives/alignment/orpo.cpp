@@ -19,7 +19,7 @@ class Orpo final : public PreferenceObjective {
  protected:
   RowLosses row_losses(const Scores& scores) const override {
     const at::Tensor means = scores.sums / scores.lengths;
-    const at::Tensor odds = softplus(-log_odds_ratios(means.select(1, 0), means.select(1, 1)));
+    const at::Tensor odds = stable_softplus(-log_odds_ratios(means.select(1, 0), means.select(1, 1)));
     // The engine divides by the pairs of the global batch. The likelihood is a mean over its tokens, whose number is
     // the pairs times the mean length.
     const at::Tensor length = scores.batch.at("mean_answer_length").select(1, 0).to(scores.sums);

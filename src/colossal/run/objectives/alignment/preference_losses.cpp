@@ -17,21 +17,21 @@ at::Tensor log_odds(const at::Tensor& x) {
 
 }  // namespace
 
-at::Tensor softplus(const at::Tensor& x) { return -at::log_sigmoid(-x); }
+at::Tensor stable_softplus(const at::Tensor& x) { return -at::log_sigmoid(-x); }
 
 at::Tensor dpo_losses(const at::Tensor& h, const DpoOptions& options) {
   const at::Tensor scaled = options.beta * h;
   const double e = options.smoothing;
   if (options.loss == DpoLoss::Hinge) return (1 - scaled).clamp_min(0);
-  if (e == 0) return softplus(-scaled);
-  const at::Tensor right = (1 - e) * softplus(-scaled), wrong = e * softplus(scaled);
+  if (e == 0) return stable_softplus(-scaled);
+  const at::Tensor right = (1 - e) * stable_softplus(-scaled), wrong = e * stable_softplus(scaled);
   return options.loss == DpoLoss::Robust ? (right - wrong) / (1 - 2 * e) : right + wrong;
 }
 
 at::Tensor ipo_losses(const at::Tensor& h, double beta) { return (h - 1 / (2 * beta)).square(); }
 
 at::Tensor simpo_losses(const at::Tensor& chosen, const at::Tensor& rejected, double beta, double margin) {
-  return softplus(margin - beta * (chosen - rejected));
+  return stable_softplus(margin - beta * (chosen - rejected));
 }
 
 at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected) {

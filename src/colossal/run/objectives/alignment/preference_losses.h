@@ -10,8 +10,8 @@
 
 namespace colossal::run {
 
-/// log(1 + exp(x)) without overflow.
-at::Tensor softplus(const at::Tensor& x);
+/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. at::softplus() returns x above 20.
+at::Tensor stable_softplus(const at::Tensor& x);
 
 /// The losses of DPO (2305.18290).
 enum class DpoLoss {
