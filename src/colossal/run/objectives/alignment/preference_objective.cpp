@@ -1,6 +1,7 @@
 #include "colossal/run/objectives/alignment/preference_objective.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
