@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 
+#include "colossal/base/file.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/run/data.h"
@@ -17,6 +18,7 @@
 #include "colossal/run/objectives/alignment/preference_objective.h"
 #include "colossal/run/program.h"
 #include "support/paths.h"
+#include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 
 namespace colossal::run::preference_losses_test {
@@ -374,8 +376,13 @@ TEST_F(PreferenceObjectives, TrainWithoutDropout) {
   const std::string dpo = "--alignment.method=dpo";
   EXPECT_THAT(test::thrown_message([&] { resolved({dpo, "--model.dropout=0.1"}); }), HasSubstr("dropout must be 0"));
   EXPECT_EQ(resolved({dpo, "--model.dropout=0"}).shape.dropout, 0);
-  EXPECT_GT(resolved({"--model.name=gpt2-124m"}).shape.dropout, 0) << "the preset has dropout";
-  EXPECT_EQ(resolved({dpo, "--model.name=gpt2-124m"}).shape.dropout, 0);
+  const test::TemporaryFolder folder;
+  write_file(folder / "config.json",
+             R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2,
+                 "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1})");
+  const std::string from = "--model.from=" + folder.path();
+  EXPECT_EQ(resolved({from}).shape.dropout, 0.1);
+  EXPECT_EQ(resolved({dpo, from}).shape.dropout, 0);
 }
 
 TEST_F(PreferenceObjectives, AllowASequenceOfAllPositions) {
