@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <random>
 
 #include "colossal/base/error.h"
@@ -117,6 +118,38 @@ TEST_F(TrainProgram, RefusesASecondRunInTheFolder) {
   EXPECT_EQ(second.status, 1);
   EXPECT_NE(second.output.find("[run] another run is writing to " + base + "/run"), std::string::npos) << second.output;
   EXPECT_NE(first.output.find("run the same command with --resume"), std::string::npos) << first.output;
+}
+
+// Each file of the reference's log-probabilities is complete, so the next start goes on behind them.
+TEST_F(TrainProgram, KeepsThePrecomputedReferenceIfKilled) {
+  std::ofstream pairs(base + "/pairs.jsonl");
+  for (int i = 0; i < 4000; ++i)
+    pairs << R"({"prompt": "Add )" << i << R"(: ", "chosen": "It is )" << i << R"(.", "rejected": "no"})" << "\n";
+  pairs.close();
+  write_config(1000, 4);
+  const auto files = [&] {
+    int64_t count = 0;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(base + "/run/reference", ignored))
+      count += entry.path().extension() == ".scores";
+    return count;
+  };
+  const Words flags{"--alignment.method=dpo", "--reference.precompute=true", "--data.path=" + base + "/pairs.jsonl",
+                    "--data.sequence=32", "--training.batch_size=2"};
+  const Finished killed =
+      run_process({.command = train(flags), .limit = seconds(100), .meanwhile = [&](const std::string&, int process) {
+                     if (files() > 0) kill(process, SIGKILL);
+                   }});
+  ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.output;
+  EXPECT_FALSE(checkpoint::latest(base + "/run/checkpoints")) << "no step was made";
+  const int64_t before = files();
+  Words few = flags;
+  few.push_back("--training.steps=8");
+  few.push_back("--training.evaluate_batches=0");
+  const Finished trained = run(train(few));
+  EXPECT_EQ(trained.status, 0) << trained.output;
+  EXPECT_EQ(files(), before) << "the first 16 batches were stored";
+  EXPECT_NEAR(losses().at(0), std::log(2.0), 1e-4);
 }
 
 }  // namespace

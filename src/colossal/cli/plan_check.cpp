@@ -12,6 +12,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/plan.h"
 #include "colossal/cli/plan_run.h"
+#include "colossal/cli/whole_program.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
@@ -135,7 +136,7 @@ int plan_check(const PlanWishes& wishes, const run::Program* program) {
           "; leave --check out, or check a smaller layout with --ranks");
   if (comm::read_environment(comm::process_variables()).launcher != comm::Launcher::None)
     return with_ranks(ranks, "plan", wishes.arguments,
-                      [&] { return check_as_rank(wishes, config, program ? *program : run::built_in()); });
+                      [&] { return check_as_rank(wishes, config, whole_program(program)); });
   // A single rank is a process of its own, too: the memory of this one includes what the measurement took.
   const LayoutFile file(cluster_text(cluster_of_plan(wishes, config.run)));
   Arguments words{"plan"};

@@ -10,6 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/progress.h"
 #include "colossal/cli/plan.h"
+#include "colossal/cli/whole_program.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/models/registry.h"
@@ -59,7 +60,7 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::RunConfi
 
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program) {
   predict::set_device(config, cluster.profile);
-  const run::Program used = program ? *program : run::built_in();
+  const run::Program used = whole_program(program);
   run::check_training(config.model, used);
   const run::ResolvedModel model = run::resolve_run(config, used);
   run::check_text(config, model);

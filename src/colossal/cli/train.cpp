@@ -11,6 +11,7 @@
 #include "colossal/cli/builtin_text.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/whole_program.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/infer/generate.h"
@@ -149,7 +150,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   options.devices = &devices;
-  options.program = with_text_samples(program ? *program : run::built_in());
+  options.program = with_text_samples(whole_program(program));
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
   app.add_option("--resume-from", options.resume_step,

@@ -15,11 +15,13 @@ using tensor::Dim;
 
 constexpr char kIds[] = "ids", kImages[] = "images", kLabels[] = "labels";
 
-void check_tokens(const ModelShape& s, const at::Tensor& ids) {
+/// `positions`: of the tokens; a row may be longer than its texts. Undefined = 0, 1, ...
+void check_tokens(const ModelShape& s, const at::Tensor& ids, const at::Tensor& positions) {
   require(ids.dim() == 2, "data", "token ids must be [B, S]: got ", ids.sizes());
-  require(s.positions == 0 || ids.size(1) <= s.positions, "model",
-          "the sequence must not be longer than the model's positions: got ", ids.size(1), " tokens, ", s.positions,
-          " positions; lower data.sequence or raise model.positions");
+  require(s.positions == 0 || ids.size(1) <= s.positions ||
+              (positions.defined() && positions.max().item<int64_t>() < s.positions),
+          "model", "the sequence must not be longer than the model's positions: got ", ids.size(1), " tokens, ",
+          s.positions, " positions; lower data.sequence or raise model.positions");
   const int64_t least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
   require(least >= 0 && most < s.vocabulary, "data", "token ids must lie in the model's vocabulary of ", s.vocabulary,
           ": got ", least < 0 ? least : most);
@@ -67,7 +69,7 @@ void check_batch(const ModelShape& s, const tensor::Batch& batch) {
   if (task.reads == Reads::Images)
     check_images(task, inputs);
   else
-    check_tokens(s, inputs);
+    check_tokens(s, inputs, batch.find("positions"));
   if (task.classes > 0) return check_classes(task, labels, inputs.size(0));
   if (task.answers())
     require(labels.dim() == 2 && labels.size(0) == inputs.size(0) && labels.size(1) > 0 &&

@@ -188,12 +188,13 @@ void copy_whole(const at::Tensor& whole, const NamedTensor& tensor, const tensor
 
 /// Imports the tensors of a folder of peft that were trained whole.
 void import_trained(const AdapterWeights& adapters, const models::ModelShape& shape, const nn::Parameters& parameters,
-                    const std::vector<NamedTensor>& tensors) {
+                    const std::vector<NamedTensor>& tensors, const std::string& model) {
   if (adapters.folder_tensors.empty() && adapters.provided.empty()) return;
   const auto source = checkpoint::weights_in_memory(adapters.folder_tensors);
   const std::string what = "the folder of peft";
-  const std::vector<std::string> lacking =
-      checkpoint::import_weights(*source, what, parameters, tensors, external_names(shape, {"*"}));
+  checkpoint::ExternalNames names = external_names(shape, {"*"});
+  names.model = model;
+  const std::vector<std::string> lacking = checkpoint::import_weights(*source, what, parameters, tensors, names);
   for (const std::string& name : adapters.provided)
     require(std::find(lacking.begin(), lacking.end(), name) == lacking.end(), kAdapter, what,
             " must have all tensors of ", name,
@@ -228,6 +229,19 @@ AdapterWeights read_adapters(const AdapterSource& source, const models::ModelSha
   return adapters;
 }
 
+AdapterWeights of_model(AdapterWeights adapters, const std::string& model) {
+  if (model.empty()) return adapters;
+  const std::string prefix = model + ".";
+  for (AdapterLayer& layer : adapters.layers) layer.module.weight.insert(0, prefix);
+  std::set<std::string> provided;
+  for (const std::string& name : adapters.provided) provided.insert(prefix + name);
+  adapters.provided = std::move(provided);
+  std::map<std::string, at::Tensor> parameters;
+  for (auto& [name, value] : adapters.parameters) parameters.emplace(prefix + name, std::move(value));
+  adapters.parameters = std::move(parameters);
+  return adapters;
+}
+
 std::map<std::string, at::Tensor> row_norms(const AdapterWeights& adapters, const nn::Parameters& parameters,
                                             const std::vector<NamedTensor>& tensors, comm::Mesh& mesh) {
   std::map<std::string, at::Tensor> norms = row_squares(adapters, parameters, tensors, false, mesh);
@@ -236,9 +250,10 @@ std::map<std::string, at::Tensor> row_norms(const AdapterWeights& adapters, cons
 }
 
 void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& shape, const nn::Parameters& parameters,
-                   const std::vector<NamedTensor>& tensors, comm::Mesh& mesh) {
-  const bool has_matrices = std::any_of(parameters.declared().begin(), parameters.declared().end(),
-                                        [](const nn::Parameter& p) { return nn::is_low_rank(p.name); });
+                   const std::vector<NamedTensor>& tensors, comm::Mesh& mesh, const std::string& model) {
+  const bool has_matrices =
+      std::any_of(parameters.declared().begin(), parameters.declared().end(),
+                  [&](const nn::Parameter& p) { return p.model == model && nn::is_low_rank(p.name); });
   const bool needs_norms =
       has_matrices && std::any_of(adapters.layers.begin(), adapters.layers.end(),
                                   [](const auto& one) { return one.magnitude.defined() && !one.is_change; });
@@ -269,7 +284,7 @@ void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& sha
               found->second.sizes(), "; they belong to another base");
       copy_whole(found->second, tensor, parameters.coordinates());
     }
-    if (adapters.parameters.empty()) import_trained(adapters, shape, parameters, trained);
+    if (adapters.parameters.empty()) import_trained(adapters, shape, parameters, trained, model);
   });
 }
 

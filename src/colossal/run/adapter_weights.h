@@ -3,8 +3,8 @@
 //   const auto adapters = run::read_adapters(run::open_adapters("adapters/poet"), shape, mesh);
 //   run::merge_adapters(adapters, parameters, tensors, mesh);        // W + s B A
 //
-// In the functions below `tensors` are those of the main model in `parameters`, filled with the values of the base. The
-// caller may have them in part.
+// In the functions below `tensors` are those of one model in `parameters`, filled with the values of the base. The caller
+// may have them in part.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -54,12 +54,18 @@ struct AdapterWeights {
 /// Errors ("adapter"): adapters of other modules or shapes than the model's. Errors of checkpoint::load().
 AdapterWeights read_adapters(const AdapterSource& source, const models::ModelShape& shape, comm::Mesh& mesh);
 
+/// Returns the adapters with the names that the model `model` of a run has; empty = the main one, whose names have no
+/// prefix.
+AdapterWeights of_model(AdapterWeights adapters, const std::string& model);
+
 /// Writes the parameters that were trained whole, and the matrices of adapters if the model has them
 /// (low_rank_adapter()), into `tensors`. Collective among all ranks of `mesh`, which agree on errors. Communication:
 /// with magnitudes of peft an all_reduce of 8 bytes per output of the adapted layers.
+/// `model`: the model that has the tensors, if `adapters` are those of of_model().
 /// Errors ("adapter"): tensors of another shape, or for only a part of a parameter.
 void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& shape, const nn::Parameters& parameters,
-                   const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh);
+                   const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh,
+                   const std::string& model = "");
 
 /// Adds s B A to the weights in `tensors`, or scales the rows of the sum to m (DoRA). The sums are of fp32, or fp64 for
 /// weights of fp64, and are rounded once to the dtype of the tensor. Collective among all ranks of `mesh`, which agree

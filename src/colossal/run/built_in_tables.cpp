@@ -5,12 +5,14 @@
 #include "colossal/base/error.h"
 #include "colossal/run/low_rank_keys.h"
 #include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/alignment/reference_keys.h"
 
 namespace colossal::run {
 
 std::vector<DescribedTable> built_in_tables() {
   return {{"adapter", LowRankKeys{}, "low-rank adapters"},
-          {"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective"}};
+          {"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective"},
+          {"reference", ReferenceKeys{}, "the model with which methods of preferences compare the trained one"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

@@ -59,7 +59,7 @@ void check_text(const Config& config, const ResolvedModel& model) {
       model.shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(),
       ids.beside.empty() ? "" : concat(" and ", ids.beside),
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
-  const int64_t tokens = model.objective.objective->example(1).tokens();
+  const int64_t tokens = model.objective.objective->text_tokens();
   require(model.shape.positions == 0 || tokens <= model.shape.positions, "data",
           "sequence must not exceed the model's positions: got ", tokens, " of ", model.shape.positions,
           "; lower data.sequence", longer_context(config, model.shape));
@@ -74,6 +74,12 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
     model.shape = resolve_shape(config.model, program, model.objective.objective->ids(*model.tokenizer).count);
     model.objective = choose_objective(config, program.objectives, model.shape, of_adapters);
   }
+  if (!model.objective.objective->has_dropout()) {
+    require(config.model.dropout <= 0, "model", "dropout must be 0 with ", model.objective.name, " as it is set",
+            ", because it compares log-probabilities: got ", config.model.dropout,
+            "; leave model.dropout out, and the model's own is not used");
+    model.shape.dropout = 0;
+  }
   ChosenAdapter adapter = choose_adapter(config, program.adapters, model.shape, of_objectives);
   for (const auto& [key, value] : adapter.tables.values()) model.objective.tables.put(key, value);
   model.adapter = std::move(adapter.adapter);
@@ -84,19 +90,18 @@ ResolvedModel resolve_model(const Config& config, const Program& program) {
 ResolvedModel resolve_run(const Config& config, const Program& program) {
   ResolvedModel run = resolve_model(config, program);
   run.adapter = with_trained_parameters(config, std::move(run.adapter), run.shape);
-  run.further = resolve_further(config.optimizer, run.objective.models, run.objective.row.values(),
-                                run.shape.vocabulary, program);
+  run.further = resolve_further(config, run.objective.models, run.objective.row.values(), run.shape, program);
   return run;
 }
 
-void prepare_data(const Config& config, const Program& program, comm::World& world) {
+void prepare_data(const Config& config, const Program& program, comm::World& world, bool resumes) {
   const auto& rows = program.objectives.rows();
   if (std::none_of(rows.begin(), rows.end(), [](const ObjectiveRow& row) { return bool(row.prepare); })) return;
   const ObjectiveRow row =
       choose_row(config, program.objectives, resolve_shape(config.model, program), tables_of(program.adapters));
   if (!row.prepare) return;
   const auto busy = world.busy("preparing the data");
-  row.prepare(world, config, row.values());
+  row.prepare(world, config, row.values(), resumes);
 }
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,

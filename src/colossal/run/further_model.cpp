@@ -1,9 +1,13 @@
 #include "colossal/run/further_model.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/model_path.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
 
 namespace colossal::run {
@@ -25,6 +29,34 @@ struct OptimizerTable {
   }
 };
 
+/// Returns the keys of ModelKeys in a table, which may have others.
+ModelKeys model_keys(const OwnTables& tables, const std::string& name) {
+  const auto& all = tables.all();
+  const auto table = std::find_if(all.begin(), all.end(), [&](const OwnTable& one) { return one.name == name; });
+  require(table != all.end(), "objective", "a further model must have a table of its name with run::ModelKeys: got ",
+          name, " without; add it to ObjectiveRow::tables");
+  if (table->keys.holds<ModelKeys>()) return table->keys.as<ModelKeys>();
+  return {.from = document_of({*table}).text(name + ".from").value_or("")};
+}
+
+/// Returns the source of ModelUse::Original.
+ModelSource original_source(const Config& config, const models::ModelShape& main, const Program& program) {
+  ModelSource source{.path = config.model.name, .is_preset = true};
+  if (!config.model.from.empty()) {
+    require_model_path(config.model.from, "model");  // otherwise the name of a preset would stand for random weights
+    source = find_source(config.model.from, program);
+  }
+  source.shape = main;
+  LowRankKeys keys = adapter_keys(config);
+  if (keys.from.empty()) return source;
+  keys = with_source(config, keys, main);
+  const std::string path = concat(source.path, " with the adapters of ", keys.from);
+  return {.path = path,
+          .shape = main,
+          .base = std::make_shared<const ModelSource>(std::move(source)),
+          .low_rank = std::move(keys)};
+}
+
 }  // namespace
 
 void ModelKeys::fields(Fields& f) {
@@ -38,23 +70,25 @@ bool ModelKeys::operator==(const ModelKeys& other) const {
 }
 
 nn::Adapter ResolvedFurther::adapter() const {
-  if (model.use != ModelUse::Frozen) return source.adapter;
+  if (!is_constant()) return source.adapter;
+  nn::Parameters::Options::ProductOf product = source.adapter.product;
+  if (source.low_rank) {  // a run's own adapters are merged
+    const bool has_adapters = !source.low_rank->from.empty();
+    product = has_adapters ? low_rank_adapter(*source.low_rank, source.shape).product : nullptr;
+  }
   return {.treatment = [](const std::string&) { return nn::Treatment{.trains = false, .saved = false}; },
-          .product = source.adapter.product};
+          .product = std::move(product)};
 }
 
-std::vector<ResolvedFurther> resolve_further(const optim::OptimizerConfig& of_run,
-                                             const std::vector<FurtherModel>& models, const OwnTables& tables,
-                                             int64_t vocabulary, const Program& program) {
+std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
+                                             const OwnTables& tables, const models::ModelShape& main,
+                                             const Program& program) {
   std::vector<ResolvedFurther> resolved;
   for (const FurtherModel& model : models) {
     ResolvedFurther& one = resolved.emplace_back(ResolvedFurther{.model = model, .source = {}});
-    require(tables.has(model.name), "objective",
-            "a further model must have a table of its name with run::ModelKeys: got ", model.name,
-            " without; add it to ObjectiveRow::tables");
-    const auto keys = tables.as<ModelKeys>(model.name);
+    const ModelKeys keys = model_keys(tables, model.name);
     if (!keys.own.values().empty()) {
-      OptimizerTable table{model.name, of_run};
+      OptimizerTable table{model.name, config.optimizer};
       table.optimizer.groups = {};  // those of the main model name its parameters
       keys.own.read(table);
       require(model.use == ModelUse::Trained, "config", "[", model.name,
@@ -62,9 +96,13 @@ std::vector<ResolvedFurther> resolve_further(const optim::OptimizerConfig& of_ru
       one.optimizer = table.optimizer;
     }
     if (model.use == ModelUse::WithoutAdapters) continue;
+    if (model.use == ModelUse::Original) {
+      one.source = original_source(config, main, program);
+      continue;
+    }
     require(!keys.from.empty(), "config", model.name, ".from must name the weights of the model ", model.name,
             ": a Hugging Face folder, a run folder, a GGUF file, or a preset with random weights: got none");
-    one.source = find_source(keys.from, program, vocabulary);
+    one.source = find_source(keys.from, program, main.vocabulary);
   }
   return resolved;
 }

@@ -29,9 +29,13 @@ enum class ModelUse {
   Frozen,           ///< its parameters are constants, which checkpoints leave out
   Trained,          ///< its parameters are trained and saved
   WithoutAdapters,  ///< it is the main model with its adapters switched off, and has no parameters of its own
+  /// It is frozen, and has the shape of the main model and the weights with which a new run starts: those of model.from
+  /// with the adapters of adapter.from beside them, or those that are drawn. Its table names no source
+  Original,
 };
 
-/// A further model, as an objective names it. Its table of the config has its name.
+/// A further model, as an objective names it. Its table of the config has its name, and the keys of ModelKeys or other
+/// ones, of which `from` is the source.
 struct FurtherModel {
   std::string name{};  ///< letters, digits and _; the parameters and the rows of the model start with it
   ModelUse use = ModelUse::Frozen;
@@ -52,17 +56,19 @@ struct ResolvedFurther {
   FurtherModel model;
   ModelSource source;                                 ///< unused for ModelUse::WithoutAdapters
   std::optional<optim::OptimizerConfig> optimizer{};  ///< its own; none = it has no table `optimizer`
-  /// Returns its adapter: that of its source, frozen and not saved for ModelUse::Frozen.
+  /// Returns true if its parameters are constants, which checkpoints leave out.
+  bool is_constant() const { return model.use == ModelUse::Frozen || model.use == ModelUse::Original; }
+  /// Returns its adapter: that of its source, frozen and not saved for a constant model.
   nn::Adapter adapter() const;
 };
 
 /// Finds the sources of the models that the objective of a run names, and reads their tables.
-/// `of_run`: the optimizer of the run, whose keys are the defaults of their own ones. `vocabulary`: that of the main
-/// model, for sources that are presets. Errors ("config"): a table without `from`; keys that it does not have; an
-/// optimizer for a model that is not trained.
-///        ("objective"): a model without a table of ModelKeys. As find_source().
-std::vector<ResolvedFurther> resolve_further(const optim::OptimizerConfig& of_run,
-                                             const std::vector<FurtherModel>& models, const OwnTables& tables,
-                                             int64_t vocabulary, const Program& program);
+/// `config`: that of the run; the keys of its optimizer are the defaults of theirs. `main`: the shape of the main model,
+/// whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from`; keys that it does
+/// not have; an optimizer for a model that is not trained.
+///        ("objective"): a model without a table. As find_source().
+std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
+                                             const OwnTables& tables, const models::ModelShape& main,
+                                             const Program& program);
 
 }  // namespace colossal::run

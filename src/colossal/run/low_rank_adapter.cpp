@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
@@ -45,6 +46,18 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
     return nn::with_low_rank(std::move(product), weight, parameters, own);
   };
   return adapter;
+}
+
+LowRankKeys adapter_keys(const Config& config) {
+  struct Table {
+    LowRankKeys keys;
+    void fields(Fields& f) { f.section("adapter", keys, ""); }
+  } table;
+  ConfigDocument own;
+  for (const auto& [key, value] : config.tables.values())
+    if (key.starts_with("adapter.")) own.put(key, value);
+  own.read(table);
+  return table.keys;
 }
 
 AdapterRow low_rank_row() {

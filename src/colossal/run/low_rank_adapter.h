@@ -19,6 +19,10 @@ namespace colossal::run {
 /// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix.
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
 
+/// Returns the keys of [adapter] that a config has, with the defaults of the others. They are not completed from
+/// adapter.from (with_source()). Errors: those of ConfigDocument::read().
+LowRankKeys adapter_keys(const Config& config);
+
 /// Returns the row of the table [adapter]. Errors of its `make` ("adapter"): those of low_rank_adapter(); dropout with
 /// training.cuda_graph.
 AdapterRow low_rank_row();

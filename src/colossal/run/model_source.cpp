@@ -21,6 +21,7 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/low_rank.h"
+#include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -145,11 +146,15 @@ std::vector<std::string> read_stored(const ModelSource& source, const nn::Parame
   return names.lacking;
 }
 
-/// Writes the weights of a run with adapters into `tensors`, those of the main model, with the adapters merged.
+std::vector<std::string> read_any(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
+                                  comm::Mesh& mesh, const std::string& model, const std::vector<std::string>& may_lack,
+                                  bool merges);
+
+/// Writes the weights of a run with adapters into `tensors`, with the adapters merged.
 void read_merged(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
-                 const std::vector<std::string>& may_lack) {
+                 const std::string& model, const std::vector<std::string>& may_lack) {
   const AdapterSource adapters{.path = source.path, .checkpoint = source.checkpoint, .keys = *source.low_rank};
-  const AdapterWeights weights = read_adapters(adapters, source.shape, mesh);
+  const AdapterWeights weights = of_model(read_adapters(adapters, source.shape, mesh), model);
   // Its adapters are merged, so those of the model that is filled are others.
   std::erase_if(tensors, [](const checkpoint::NamedTensor& tensor) { return nn::is_low_rank(tensor.name); });
   Tensors of_base;
@@ -161,9 +166,25 @@ void read_merged(const ModelSource& source, const nn::Parameters& parameters, Te
     if (mesh.world().rank() == 0) check_same_base(adapters, base);
     if (source.from.empty()) draw_unsaved(source, parameters, of_base);
   });
-  if (!source.from.empty()) read_source(base, parameters, of_base, mesh, "", may_lack);
-  fill_adapters(weights, source.shape, parameters, tensors, mesh);
+  if (!source.from.empty()) read_any(base, parameters, of_base, mesh, model, may_lack, /*merges=*/true);
+  fill_adapters(weights, source.shape, parameters, tensors, mesh, model);
   merge_adapters(weights, parameters, tensors, mesh);
+}
+
+/// Writes the weights of a base and the adapters that are put onto it (ModelSource::low_rank with `from`).
+std::vector<std::string> read_with_adapters(const ModelSource& source, const nn::Parameters& parameters,
+                                            const Tensors& tensors, comm::Mesh& mesh, const std::string& model,
+                                            const std::vector<std::string>& may_lack) {
+  Tensors of_base;
+  for (const checkpoint::NamedTensor& tensor : tensors)
+    if (!nn::is_low_rank(tensor.name)) of_base.push_back(tensor);
+  const std::vector<std::string> lacking =
+      read_any(base_of(source), parameters, std::move(of_base), mesh, model, may_lack, /*merges=*/true);
+  AdapterSource adapters;
+  comm::agree(mesh.all(), at::kCPU, [&] { adapters = open_adapters(source.low_rank->from); });
+  fill_adapters(of_model(read_adapters(adapters, source.shape, mesh), model), source.shape, parameters, tensors, mesh,
+                model);
+  return lacking;
 }
 
 std::vector<std::string> files_with_weights(const std::string& path) {
@@ -279,7 +300,21 @@ void check_same_base(const AdapterSource& adapters, const ModelSource& base) {
 std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
                                      comm::Mesh& mesh, const std::string& model,
                                      const std::vector<std::string>& may_lack) {
+  const auto& all = parameters.declared();
+  const bool has_adapters = std::any_of(
+      all.begin(), all.end(), [&](const nn::Parameter& p) { return p.model == model && nn::is_low_rank(p.name); });
+  return read_any(source, parameters, std::move(tensors), mesh, model, may_lack, model.empty() || !has_adapters);
+}
+
+namespace {
+
+/// Does the work of read_source(). `merges`: adapters of a run are merged into the weights, and not put beside them.
+std::vector<std::string> read_any(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
+                                  comm::Mesh& mesh, const std::string& model, const std::vector<std::string>& may_lack,
+                                  bool merges) {
   if (source.is_preset) return {};
+  if (source.low_rank && !source.low_rank->from.empty())
+    return read_with_adapters(source, parameters, tensors, mesh, model, may_lack);
   comm::Group& everyone = mesh.all();
   std::vector<std::string> lacking;
   if (source.checkpoint.empty()) {
@@ -287,8 +322,8 @@ std::vector<std::string> read_source(const ModelSource& source, const nn::Parame
                 [&] { lacking = import_folder(source.path, source, parameters, tensors, model, may_lack); });
     return lacking;
   }
-  if (source.low_rank && model.empty()) {
-    read_merged(source, parameters, std::move(tensors), mesh, may_lack);
+  if (source.low_rank && merges) {
+    read_merged(source, parameters, std::move(tensors), mesh, model, may_lack);
     return {};
   }
   Tensors unsaved = take_unsaved(source, parameters, tensors);
@@ -300,13 +335,27 @@ std::vector<std::string> read_source(const ModelSource& source, const nn::Parame
       else if (!source.base)
         import_folder(source.from, source, parameters, unsaved, model, may_lack);
     });
-    if (source.base) read_source(*source.base, parameters, std::move(unsaved), mesh, model, may_lack);
+    if (source.base) read_any(*source.base, parameters, std::move(unsaved), mesh, model, may_lack, merges);
   }
   return read_stored(source, parameters, std::move(tensors), mesh, model, may_lack);
 }
 
+/// Returns a checksum of a folder of peft, or of the newest checkpoint of a run with adapters.
+std::string checksum_of_adapters(const std::string& folder) {
+  const AdapterSource source = open_adapters(folder);
+  if (!source.peft) return file_checksum(source.checkpoint + "/manifest.json");
+  std::string all;
+  for (const auto& entry : std::set<std::filesystem::path>(std::filesystem::directory_iterator(folder), {}))
+    if (entry.extension() == ".safetensors" || entry.filename() == "adapter_config.json") all += file_checksum(entry);
+  return checksum(all);
+}
+
+}  // namespace
+
 std::string checksum_of(const ModelSource& source) {
   if (source.is_preset) return "";
+  if (source.low_rank && !source.low_rank->from.empty())
+    return checksum(checksum_of(base_of(source)) + checksum_of_adapters(source.low_rank->from));
   if (source.checkpoint.empty()) return checksum_of_files(source.path);
   const std::string of_blocks =
       checksum(file_checksum(source.checkpoint + "/manifest.json") + file_checksum(RunFolder(source.path).config()));

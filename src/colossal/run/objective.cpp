@@ -172,9 +172,10 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
   tensor::Batch batch = objective.example(rows).map([](const tensor::Field& field) {
     return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
   });
-  if (config.data.documents != "joined" && batch.has_tokens() && !batch.find("documents").defined())
-    batch.add("documents",
-              {at::zeros({rows, batch.tokens()}, at::kLong), {tensor::Dim::Row, tensor::Dim::Token}, {}, true});
+  if (config.data.documents != "joined" && batch.has_tokens() && !batch.find("documents").defined()) {
+    const at::Tensor row = at::arange(batch.tokens()).div(objective.text_tokens(), "floor");
+    batch.add("documents", {row.repeat({rows, 1}), {tensor::Dim::Row, tensor::Dim::Token}, {}, true});
+  }
   return batch;
 }
 

@@ -149,6 +149,12 @@ class Objective {
   /// them with one another. The number of micro-batches then belongs to what a run learns, and a search for layouts
   /// keeps it.
   virtual bool compares_samples() const { return false; }
+  /// Returns the most tokens that one text of a row has, so that a model needs as many positions. Default: the tokens
+  /// of a row of example().
+  virtual int64_t text_tokens() const { return example(1).tokens(); }
+  /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
+  /// refused.
+  virtual bool has_dropout() const { return true; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
@@ -168,8 +174,9 @@ struct ObjectiveRow {
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
   /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
-  /// exist. Called on every rank, collectively; the ranks must throw alike. Null = nothing.
-  std::function<void(comm::World&, const Config&, const OwnTables&)> prepare{};
+  /// exist. Called on every rank, collectively; the ranks must throw alike. `resumes`: the run continues from its
+  /// folder, if that has a checkpoint. Null = nothing.
+  std::function<void(comm::World&, const Config&, const OwnTables&, bool resumes)> prepare{};
   /// Names the further models of a run with that main model; null = none.
   std::function<std::vector<FurtherModel>(const Config&, const OwnTables&, const models::ModelShape&)> models{};
   /// Makes the rule for the steps of a run (train/step_rule.h); null = one batch and one update a step.
@@ -239,7 +246,8 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
                                  const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
 /// Returns a batch of one replica on the host, for passes whose values do not matter: all elements of the
-/// objective's example are 1. Unless documents are joined, each row of tokens is one document.
+/// objective's example are 1. Unless documents are joined, each row of tokens has a document for each
+/// Objective::text_tokens() of them.
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config);
 
 /// Returns the costs of a training step on one sample, for each part of the model (models::costs_of).

@@ -137,9 +137,11 @@ class Trainer {
   /// loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
-  /// Errors ("model"): a further model has other weights than the checkpoint with this progress was trained with.
-  /// Errors ("model"): or adapters have another base.
-  void check_needed(const nlohmann::json& progress) const;
+  /// Checks the models that the checkpoint with this progress leaves out. If a further model is a run that has gone on
+  /// since, the checkpoint with which this run started is read, if it is still there.
+  /// Errors ("model"): a further model has other weights than those with which the checkpoint was trained, or is not
+  ///                   used any more; adapters have another base.
+  void check_needed(const nlohmann::json& progress);
   void save(bool last) { save(last, position()); }
   void save(bool last, const nlohmann::json& position);
   /// Returns the position in the data and the state of the step rule, with which the next step begins.

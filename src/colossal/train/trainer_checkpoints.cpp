@@ -2,9 +2,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "colossal/base/bytes.h"
+#include "colossal/base/checksum.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
@@ -40,11 +42,19 @@ constexpr char kNeeds[] = "needs";  // key in the progress: the models that a ch
 /// A model that checkpoints leave out.
 struct NeededModel {
   std::string name, from, checksum;
+  std::string checkpoint{},
+      blocks{};  // of a run folder: the checkpoint that was read, and the checksum of its manifest
 
-  void fields(Fields& f) { f.member("name", name), f.member("from", from), f.member("checksum", checksum); }
+  void fields(Fields& f) {
+    f.member("name", name), f.member("from", from), f.member("checksum", checksum);
+    f.optional(checkpoint.empty()).member("checkpoint", checkpoint);
+    f.optional(blocks.empty()).member("blocks", blocks);
+  }
 };
 
-/// Returns a list of NeededModel, one for each frozen model, the same on every rank: the models that checkpoints of a
+std::string manifest_of(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
+
+/// Returns a list of NeededModel, one for each constant model, the same on every rank: the models that checkpoints of a
 /// run leave out. Rank 0 reads the files (run::checksum_of). Communication: comm::agree()
 /// and a broadcast over all ranks of `mesh`. Errors: those of run::checksum_of(), on every rank.
 nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, comm::Mesh& mesh) {
@@ -54,25 +64,45 @@ nlohmann::json needed_models(const std::vector<run::ResolvedFurther>& further, c
     if (mesh.world().rank() != 0) return;
     const auto busy = mesh.world().busy("computing the checksums of further models");
     std::vector<NeededModel> needs;
-    for (const run::ResolvedFurther& one : further)
-      if (one.model.use == run::ModelUse::Frozen)
-        needs.push_back({one.model.name, one.source.path, run::checksum_of(one.source)});
+    for (const run::ResolvedFurther& one : further) {
+      if (!one.is_constant()) continue;
+      NeededModel& need = needs.emplace_back(one.model.name, one.source.path, run::checksum_of(one.source));
+      if (one.source.checkpoint.empty()) continue;
+      need.checkpoint = one.source.checkpoint;
+      need.blocks = file_checksum(manifest_of(need.checkpoint));
+    }
     text = to_json_list(needs).dump();
   });
   return parse_json(comm::broadcast_text(mesh.all(), at::kCPU, 0, text), "the list of needed models", "model");
 }
 
-/// Returns the names of the models of both lists that have other weights in `now` than in `saved`, joined; "" if none.
-std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved) {
+/// Returns true if the checkpoint that a run read at its start is still there. The run that wrote it may have gone on.
+bool is_kept(const NeededModel& before) {
+  std::error_code ignored;
+  const std::string manifest = manifest_of(before.checkpoint);
+  return !before.checkpoint.empty() && std::filesystem::exists(manifest, ignored) &&
+         file_checksum(manifest) == before.blocks;
+}
+
+/// Returns the names of the models of `saved` that are not in `now` or have other weights there, joined; "" if none.
+/// `kept` gets those whose checkpoint is_kept(), which are no change.
+std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved, std::vector<NeededModel>& kept) {
   std::vector<std::string> changed;
   for (const nlohmann::json& stored : saved) {
     const auto before = read_stored<NeededModel>(stored, "model");
-    for (const nlohmann::json& present : now) {
+    const bool is_same = std::any_of(now.begin(), now.end(), [&](const nlohmann::json& present) {
       const auto one = read_stored<NeededModel>(present, "model");
-      if (one.name != before.name) continue;
-      const bool is_same = one.checksum == before.checksum && (!one.checksum.empty() || one.from == before.from);
-      if (!is_same) changed.push_back(one.name);
-    }
+      return one.name == before.name && one.checksum == before.checksum &&
+             (!one.checksum.empty() || one.from == before.from);
+    });
+    if (is_same) continue;
+    const bool is_there = std::any_of(now.begin(), now.end(), [&](const nlohmann::json& present) {
+      return read_stored<NeededModel>(present, "model").name == before.name;
+    });
+    if (is_there && is_kept(before))
+      kept.push_back(before);
+    else
+      changed.push_back(before.name);
   }
   return join(changed);
 }
@@ -322,16 +352,24 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   log_.info("resumed from ", found.path, others.empty() ? "" : concat("; changed since: ", others));
 }
 
-void Trainer::check_needed(const nlohmann::json& progress) const {
+void Trainer::check_needed(const nlohmann::json& progress) {
   const std::string base = progress.value(run::kBaseChecksum, std::string());
   require(base.empty() || base == base_checksum_ || options_.accept_changed_model, "model",
           "model.from must have the weights on which the adapters of the checkpoint were trained: got others in \"",
           config_.model.from, "\"; restore them, or add --accept-changed-model to train with these");
-  const std::string changed = changed_models(*needs_, progress.value(kNeeds, nlohmann::json::array()));
+  std::vector<NeededModel> kept;
+  const std::string changed = changed_models(*needs_, progress.value(kNeeds, nlohmann::json::array()), kept);
   require(changed.empty() || options_.accept_changed_model, "model",
           "further models must have the weights with which the checkpoint was trained: got others for ", changed,
           "; restore them, or add --accept-changed-model to train with these");
   if (!changed.empty() && is_first()) log_.warning("further models have other weights than before: ", changed);
+  for (const NeededModel& before : kept) {
+    for (run::ResolvedFurther& further : data_.further)
+      if (further.model.name == before.name) further.source.checkpoint = before.checkpoint;
+    for (nlohmann::json& need : *needs_)
+      if (need.at("name") == before.name) need = to_json_object(before);
+    log_.info(before.name, " is read from ", before.checkpoint, ", as at the start of the run");
+  }
 }
 
 nlohmann::json Trainer::position() const {

@@ -64,6 +64,10 @@ TooLong too_long_of(const std::string& name, const char* option) {
   return static_cast<TooLong>(found - kTooLongNames);
 }
 
+int64_t ChatText::labels() const {
+  return ids.empty() ? 0 : static_cast<int64_t>(std::count(counts.begin() + 1, counts.end(), true));
+}
+
 int64_t ChatSample::size() const {
   int64_t size = 0;
   for (const ChatText& text : texts) size += text.size();
@@ -131,7 +135,10 @@ tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples)
   };
   tensor::Batch batch = text_batch(zeros(), zeros(), zeros(), zeros());
   batch.add("lengths", column(at::kLong));
+  if (samples != ChatSamples::Answers)
+    batch.add("answer_lengths", {at::zeros({rows, 2}, at::kLong), {tensor::Dim::Row, tensor::Dim::Other}, 0});
   if (samples == ChatSamples::Pairs) batch.add("margins", column(at::kFloat));
+  if (samples == ChatSamples::Pairs) batch.add("mean_answer_length", column(at::kDouble));
   if (samples == ChatSamples::Rated) batch.add("desirable", column(at::kLong));
   return batch;
 }
@@ -161,10 +168,25 @@ void fill_chat_row(const std::vector<const ChatText*>& texts, int64_t padding_id
   }
 }
 
-void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row) {
+double mean_answer_length(const std::vector<ChatSample>& samples) {
+  int64_t labels = 0;
+  for (const ChatSample& sample : samples) labels += sample.texts.at(0).labels();
+  return static_cast<double>(labels) / static_cast<double>(std::max<size_t>(1, samples.size()));
+}
+
+void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row,
+                   double mean_answer_length) {
   std::vector<const ChatText*> texts;
   for (const ChatText& text : sample.texts) texts.push_back(&text);
   fill_chat_row(texts, padding_id, batch, row);
+  const int64_t length = batch.at("ids").size(1), half = (length + 1) / 2;
+  if (texts.size() > 1)
+    for (int64_t at = sample.size(), i = 0; at < length; ++at, ++i) row_of(batch, "positions", row)[at] = i % half;
+  if (const at::Tensor lengths = batch.find("answer_lengths"); lengths.defined())
+    for (size_t text = 0; text < texts.size(); ++text)
+      row_of(batch, "answer_lengths", row)[text] = texts[text]->labels();
+  if (const at::Tensor mean = batch.find("mean_answer_length"); mean.defined())
+    mean.mutable_data_ptr<double>()[row] = mean_answer_length;
   if (const at::Tensor margins = batch.find("margins"); margins.defined())
     margins.mutable_data_ptr<float>()[row] = static_cast<float>(sample.margin);
   if (batch.find("desirable").defined()) *row_of(batch, "desirable", row) = sample.is_desirable ? 1 : 0;

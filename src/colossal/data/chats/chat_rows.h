@@ -45,6 +45,7 @@ struct ChatText {
   std::vector<int32_t> ids;
   std::vector<bool> counts;  ///< true for tokens that count in the loss
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
+  int64_t labels() const;  ///< tokens that count and have another one before them
 };
 
 /// The texts of a record, which fit the rules.
@@ -81,9 +82,12 @@ std::vector<const ChatText*> texts_of_row(const std::vector<ChatSample>& samples
 void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence);
 
 /// Returns a batch of rows of `length` tokens, all zeros. Its fields are those of text_batch() and
-///   lengths [B, 1]    int64, tokens of the row that are not padding
-///   margins [B, 1]    float, of ChatSamples::Pairs: the margin that the record asks for, or 0
-///   desirable [B, 1]  int64, of ChatSamples::Rated: 1 or 0
+///   lengths [B, 1]             int64, tokens of the row that are not padding
+///   answer_lengths [B, 2]      int64, of pairs and rated texts: labels of the first and the second text that count.
+///                              0 is its ignored value: a row that was counted before has zeros
+///   margins [B, 1]             float, of ChatSamples::Pairs: the margin that the record asks for, or 0
+///   mean_answer_length [B, 1]  double, of ChatSamples::Pairs: mean_answer_length() of the rows that are read together
+///   desirable [B, 1]           int64, of ChatSamples::Rated: 1 or 0
 tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples);
 
 /// Fills row `row` with texts, which fit it together, and sets its length. labels[t] is token t + 1 if it counts, else
@@ -92,8 +96,14 @@ tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples)
 void fill_chat_row(const std::vector<const ChatText*>& texts, int64_t padding_id, const tensor::Batch& batch,
                    int64_t row);
 
-/// Fills row `row` with the texts of a sample, and with its margin and its label.
-void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row);
+/// Fills row `row` with the texts of a sample, and with the other fields of the row. If the sample has two texts, the
+/// positions of the padding restart at half the row, so that no position is beyond those of the texts.
+/// `mean_answer_length`: the value of the field, if the batch has it.
+void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row,
+                   double mean_answer_length = 0);
+
+/// Returns the mean number of labels that count of the first texts of samples, such as those of a global batch.
+double mean_answer_length(const std::vector<ChatSample>& samples);
 
 /// Numbers of samples that were lost, with notices of the first, tenth, hundredth ... of each kind.
 class ChatLosses {

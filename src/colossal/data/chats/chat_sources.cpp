@@ -55,8 +55,9 @@ tensor::Batch rows_of(std::vector<ChatSample> samples, const ChatEncoder& encode
   for (const ChatSample& sample : samples) longest = std::max(longest, sample.size());
   tensor::Batch batch =
       make_chat_batch(static_cast<int64_t>(samples.size()), options.row_length(longest), options.rules.samples);
+  const double mean = mean_answer_length(samples);
   for (size_t row = 0; row < samples.size(); ++row)
-    fill_chat_row(samples[row], padding, batch, static_cast<int64_t>(row));
+    fill_chat_row(samples[row], padding, batch, static_cast<int64_t>(row), mean);
   return batch;
 }
 

@@ -171,8 +171,9 @@ tensor::Batch ChatStream::single_batch() {
   int64_t longest = 0;
   for (const ChatSample& sample : samples) longest = std::max(longest, sample.size());
   tensor::Batch batch = make_chat_batch(own_.count(), options_.row_length(longest), options_.rules.samples);
+  const double mean = mean_answer_length(samples);
   for (int64_t row = 0; row < own_.count(); ++row)
-    fill_chat_row(samples[static_cast<size_t>(own_.global(row))], encoder_->padding_id(), batch, row);
+    fill_chat_row(samples[static_cast<size_t>(own_.global(row))], encoder_->padding_id(), batch, row, mean);
   collect_notices(notices_);
   place_ = place_here();
   return batch;

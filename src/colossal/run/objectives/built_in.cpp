@@ -2,16 +2,20 @@
 #include "colossal/run/objectives/built_in.h"
 
 #include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/alignment/reference.h"
+#include "colossal/run/objectives/alignment/reference_keys.h"
 
 namespace colossal::run {
 
 Objectives built_in_objectives() {
-  std::vector<ObjectiveRow> rows{
-      {.name = "next-token", .make = make_next_token},
-      {.name = "masked-token", .make = make_masked_token},
-      {.name = "target", .make = make_target},
-      {.name = "class", .make = make_class},
-      {.name = "alignment", .tables = {{"alignment", AlignmentKeys{}}}, .make = make_alignment}};
+  std::vector<ObjectiveRow> rows{{.name = "next-token", .make = make_next_token},
+                                 {.name = "masked-token", .make = make_masked_token},
+                                 {.name = "target", .make = make_target},
+                                 {.name = "class", .make = make_class},
+                                 {.name = "alignment",
+                                  .tables = {{"alignment", AlignmentKeys{}}, {kReference, ReferenceKeys{}}},
+                                  .make = make_alignment,
+                                  .models = reference_models}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

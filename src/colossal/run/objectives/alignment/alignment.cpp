@@ -14,13 +14,16 @@ struct AlignmentMethod {
   std::unique_ptr<Objective> (*make)(const Config&, const OwnTables&, const models::ModelShape&);
 };
 
-constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning}};
+constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning}, {"dpo", make_dpo},     {"ipo", make_ipo},
+                                        {"kto", make_kto},         {"simpo", make_simpo}, {"orpo", make_orpo}};
 
 }  // namespace
 
 std::unique_ptr<Objective> make_alignment(const Config& config, const OwnTables& tables,
                                           const models::ModelShape& shape) {
-  const std::string name = tables.as<AlignmentKeys>("alignment").method;
+  const auto keys = tables.as<AlignmentKeys>("alignment");
+  check_method_keys(keys);
+  const std::string& name = keys.method;
   const auto* method =
       std::find_if(std::begin(kMethods), std::end(kMethods), [&](const auto& row) { return row.name == name; });
   require(method != std::end(kMethods), "alignment", "method must be one of the library: got ", name);

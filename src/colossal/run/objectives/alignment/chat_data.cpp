@@ -47,6 +47,7 @@ data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& k
                     .too_long = data::too_long_of(keys.too_long, "data.too_long")},
           .packing = keys.packing,
           .row_multiple = std::min(d.sequence, std::lcm(kRowMultiple, parts)),
+          .mismatched = samples == data::ChatSamples::Rated,
           .threads = static_cast<int>(d.threads),
           .records = {.seed = static_cast<uint64_t>(config.training.seed),
                       .shuffle = keys.stream.shuffle_bytes > 0,

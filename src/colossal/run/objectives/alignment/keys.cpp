@@ -1,13 +1,56 @@
 #include "colossal/run/objectives/alignment/keys.h"
 
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/run/unused_keys.h"
+
 namespace colossal::run {
 
 void AlignmentKeys::fields(Fields& f) {
-  f.choice("method", method, {"sft"}, "what the texts teach: sft = the answers of chats (supervised fine-tuning)");
+  f.choice(
+      "method", method, {"sft", "dpo", "ipo", "kto", "simpo", "orpo"},
+      "what the texts teach: sft = the answers of chats (supervised fine-tuning); dpo, ipo, simpo, orpo = which of "
+      "two answers is better; kto = which answers are desirable");
   f.number("noise", noise, "",
-           "NEFTune's alpha: training adds uniform noise of at most alpha / sqrt(tokens of the text x hidden) to "
+           "sft: NEFTune's alpha: training adds uniform noise of at most alpha / sqrt(tokens of the text x hidden) to "
            "embeddings; 0 = none",
            0);
+  f.number("beta", beta, "",
+           "methods of preferences: strength with which the reference holds the policy (dpo, ipo, kto), scale of the "
+           "rewards (simpo), weight of the odds (orpo); 0 = the method's: 2 for simpo, 0.1 for others",
+           0);
+  f.choice("loss", loss, {"auto", "sigmoid", "robust", "hinge", "mean", "sum"},
+           "dpo: sigmoid, robust or hinge; ipo: mean over the tokens of an answer, or sum; auto = the first of these");
+  f.number("smoothing", smoothing, "of the pairs",
+           "dpo with the losses sigmoid (which becomes cDPO) and robust: share of pairs whose order is wrong", 0,
+           0.499);
+  f.number("nll", nll, "", "dpo: weight of the chosen answer's mean negative log-likelihood", 0);
+  f.number("margin", margin, "", "simpo: difference of rewards that is asked for, gamma of the paper", 0);
+  f.number("desirable_weight", desirable_weight, "", "kto: weight of desirable answers", 0);
+  f.number("undesirable_weight", undesirable_weight, "", "kto: weight of undesirable answers", 0);
+}
+
+void check_method_keys(const AlignmentKeys& k) {
+  const bool is_dpo = k.method == "dpo", is_ipo = k.method == "ipo", is_kto = k.method == "kto";
+  refuse_unused_keys(
+      "alignment", describe_config(k), describe_config(AlignmentKeys()),
+      {
+          {"noise", k.method == "sft", "alignment.method sft"},
+          {"beta", k.method != "sft", "another alignment.method than sft"},
+          {"loss", is_dpo || is_ipo, "alignment.method dpo or ipo"},
+          {"smoothing", is_dpo && k.loss != "hinge", "alignment.method dpo with another loss than hinge"},
+          {"nll", is_dpo, "alignment.method dpo"},
+          {"margin", k.method == "simpo", "alignment.method simpo"},
+          {"desirable_weight", is_kto, "alignment.method kto"},
+          {"undesirable_weight", is_kto, "alignment.method kto"},
+      });
+  const bool is_of_ipo = k.loss == "mean" || k.loss == "sum";
+  require(k.loss == "auto" || is_of_ipo == is_ipo, "alignment", "loss must be ",
+          is_ipo ? "mean or sum" : "sigmoid, robust or hinge", " with alignment.method = \"", k.method, "\": got ",
+          k.loss);
+  require(k.loss != "robust" || k.smoothing > 0, "alignment",
+          "smoothing must be above 0 with alignment.loss = \"robust\", which is else the loss sigmoid: got 0; set "
+          "alignment.smoothing to the share of pairs whose order is wrong");
 }
 
 }  // namespace colossal::run

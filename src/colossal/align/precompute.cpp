@@ -1,0 +1,286 @@
+#include "colossal/align/precompute.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/align/reference_shape.h"
+#include "colossal/align/score_cache.h"
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/base/json_fields.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/base/seed.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/data/streams/record_mix.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/run/data.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/objectives/alignment/answer_sums.h"
+#include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/alignment/reference.h"
+#include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/streamed_weights.h"
+
+namespace colossal::align {
+namespace {
+
+constexpr int64_t kTexts = 2, kPassesOfAFile = 16;
+constexpr char kComponent[] = "reference";
+
+std::string manifest_in(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
+
+/// Finds the reference, and reads no weights. It does not communicate.
+run::ResolvedFurther resolve_reference(const run::Config& config, const run::OwnTables& tables,
+                                       const models::ModelShape& shape, const run::Program& program) {
+  run::FurtherModel model = run::reference_of(config, tables);
+  // Without its adapters the main model is what it starts from.
+  if (model.use == run::ModelUse::WithoutAdapters) model.use = run::ModelUse::Original;
+  run::ResolvedFurther reference = run::resolve_further(config, {model}, tables, shape, program).front();
+  check_reference_shape(reference.source.shape, shape);
+  return reference;
+}
+
+/// It does not communicate. Time: that of run::checksum_of().
+ScoreOrigin origin_of(const run::Config& config, const run::ModelSource& source, const nlohmann::json& data) {
+  ScoreOrigin origin{.source = source.path,
+                     .checkpoint = source.checkpoint,
+                     .blocks = {},
+                     .weights = run::checksum_of(source),
+                     .precision = config.precision.mode,
+                     .tokenizer = data.value("tokenizer", nlohmann::json()).dump(),
+                     .chat_template = data.value("template", nlohmann::json()).dump(),
+                     .data = checksum(data.value("sources", nlohmann::json()).dump())};
+  if (source.is_preset) origin.source += concat(" of training.seed ", config.training.seed);
+  if (!source.checkpoint.empty()) origin.blocks = file_checksum(manifest_in(source.checkpoint));
+  return origin;
+}
+
+/// The reference over the ranks of a run, for passes without gradients.
+class ReferencePasses {
+ public:
+  /// Collective among all ranks of `mesh`.
+  ReferencePasses(comm::Mesh& mesh, const run::Config& config, const run::ResolvedFurther& reference, at::Device device)
+      : mesh_(mesh), micro_batches_(mesh.size("pipeline") > 1 ? config.micro_batches() : 1) {
+    const auto busy = mesh.world().busy("reading " + reference.source.path);
+    nn::Parameters::Options options{config.precision.dtype(), device,
+                                    derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
+    options.without_memory = true;
+    const nn::Adapter adapter = reference.adapter();
+    options.treatment = adapter.treatment;
+    if (adapter.product) options.products.push_back(adapter.product);
+    const distributed::DistributedModel::Workload work{.micro_batches = config.micro_batches()};
+    model_ =
+        std::make_unique<distributed::DistributedModel>(mesh, config.parallel, reference.source.shape, options, work);
+    if (config.memory.has_tiers()) weights_ = std::make_unique<run::StreamedWeights>(*model_, mesh, config.memory);
+    std::vector<checkpoint::NamedTensor> tensors = weights_ ? weights_->tensors() : tensors_in_memory();
+    if (reference.source.is_preset)
+      draw(tensors);
+    else
+      run::read_source(reference.source, model_->parameters(), tensors, mesh, "");
+    if (weights_) weights_->loaded();
+  }
+
+  /// Returns the sums of the texts of this rank's rows, [B, 2] in fp64 on the host of every rank. Collective.
+  at::Tensor sums(const tensor::Batch& batch) {
+    const at::NoGradGuard no_grad;
+    models::Model& model = model_->model();
+    const tensor::Batch whole =
+        model_->cuts_tokens(batch)
+            ? batch.map([](const tensor::Field& f) { return f.stays_whole ? f.tensor.cpu() : f.tensor; })
+            : model_->on_device(batch);
+    const int64_t parts = batch.rows() % (micro_batches_ * model.batch_parts) == 0 ? micro_batches_ : 1,
+                  rows = batch.rows() / parts;
+    std::vector<nn::ForwardContext> steps;
+    for (int64_t i = 0; i < parts; ++i) steps.push_back(nn::step_of(whole.part(i * rows, rows)));
+    const auto sums_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
+      return run::answer_sums(model, end, step, kTexts).to(at::kDouble);
+    };
+    const std::vector<at::Tensor> results = model_->forward(steps, sums_of);
+    const at::Device device = model_->parameters().options().device;
+    at::Tensor all =
+        results.empty() ? at::zeros({batch.rows(), kTexts}, at::dtype(at::kDouble).device(device)) : at::cat(results);
+    comm::Group& stages = mesh_.group("pipeline");
+    if (stages.size() > 1) stages.all_reduce(all, comm::Reduce::Sum).wait();
+    return all.cpu();
+  }
+
+ private:
+  std::vector<checkpoint::NamedTensor> tensors_in_memory() {
+    std::vector<checkpoint::NamedTensor> tensors;
+    nn::Parameters& parameters = model_->parameters();
+    for (nn::Parameter& p : parameters) {
+      p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
+      tensors.push_back({p.name, p.value.detach(), p.spec});
+    }
+    for (const nn::Buffer& buffer : parameters.buffers())
+      if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
+        tensors.push_back({buffer.name, buffer.value, buffer.spec});
+    return tensors;
+  }
+
+  /// Draws the values with which a run starts.
+  void draw(const std::vector<checkpoint::NamedTensor>& tensors) {
+    const nn::Parameters& parameters = model_->parameters();
+    tensor::Held held;
+    for (const checkpoint::NamedTensor& tensor : tensors) {
+      const auto& all = parameters.declared();
+      const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensor.name; });
+      if (found == all.end()) continue;  // a buffer
+      const at::Tensor whole =
+          at::empty(found->spec.local_shape(parameters.coordinates()), at::dtype(parameters.options().dtype));
+      parameters.draw(*found, whole);
+      tensor.value.write_into(held);
+      held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
+    }
+  }
+
+  comm::Mesh& mesh_;
+  int64_t micro_batches_;
+  std::unique_ptr<distributed::DistributedModel> model_;
+  std::unique_ptr<run::StreamedWeights> weights_;  // null = they are in memory; destroyed before the model
+};
+
+/// The work of precompute() after the run was resolved.
+class Precompute {
+ public:
+  Precompute(comm::World& world, const run::Config& config, const run::OwnTables& tables, const run::Program& program,
+             bool resumes)
+      : mesh_(world, config.parallel.axes()),
+        config_(config),
+        device_(comm::choose_device(config.run.device, world.local_rank())),
+        cache_(run::reference_cache(config, tables)) {
+    mesh_.connect(device_);
+    const auto busy = world.busy("preparing the reference");
+    comm::agree(mesh_.all(), at::kCPU, [&] {
+      data_ = run::open_data(config, program, "", static_cast<int>(config.parallel.replica_of(world.rank())), device_);
+      reference_ = resolve_reference(config, tables, data_->shape, program);
+    });
+    comm::agree(mesh_.all(), at::kCPU, [&] {
+      if (world.rank() == 0) settle(tables, resumes && checkpoint::latest(RunFolder(config.run.folder).checkpoints()));
+    });
+    settled_ = comm::broadcast_text(mesh_.all(), at::kCPU, 0, settled_);
+    comm::agree(mesh_.all(), at::kCPU, [&] { cache_.read(); });
+    is_mismatched_ = tables.as<run::AlignmentKeys>("alignment").method == "kto";
+    const auto at = mesh_.coordinates();
+    writes_ = at.index({"pipeline", "sequence", "tensor"}) == 0;
+  }
+
+  Precomputed work() {
+    const auto busy = mesh_.world().busy("computing the log-probabilities of the reference");
+    for (int64_t i = 0; i < config_.training.steps && !(has_seen_all() && !is_mismatched_); ++i)
+      add(data_->training->next());
+    if (data_->held_out) {
+      const int64_t batch = config_.training.batch_size, all = (data_->held_out->samples() + batch - 1) / batch;
+      for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i) add(data_->held_out->next());
+    }
+    flush();
+    const double ranks = static_cast<double>(mesh_.all().size() / config_.parallel.replicas());
+    return {.computed = static_cast<int64_t>(comm::sum(mesh_.all(), static_cast<double>(counts_.computed)) / ranks),
+            .found = static_cast<int64_t>(comm::sum(mesh_.all(), static_cast<double>(counts_.found)) / ranks)};
+  }
+
+ private:
+  /// Compares the cache with the reference, and begins it if it is new. On rank 0; it does not communicate.
+  void settle(const run::OwnTables& tables, bool resumes) {
+    const ScoreOrigin now = origin_of(config_, reference_->source, data_->training->state());
+    const std::optional<ScoreOrigin> before = cache_.origin();
+    if (!before) return cache_.begin(now);
+    ScoreOrigin kept = now;
+    kept.weights = before->weights;
+    const std::string others = kept.differences(*before), all = now.differences(*before);
+    if (all.empty()) return;
+    if (resumes && others.empty() && !before->weights.empty()) {
+      // The reference stays the one of the start.
+      std::error_code ignored;
+      const std::string manifest = manifest_in(before->checkpoint);
+      const bool is_there = !before->checkpoint.empty() && std::filesystem::exists(manifest, ignored) &&
+                            file_checksum(manifest) == before->blocks;
+      settled_ = is_there ? before->checkpoint : kGone;
+      return;
+    }
+    const bool is_own = tables.as<run::ReferenceKeys>(run::kReference).cache.empty();
+    require(is_own && !resumes, kComponent, cache_.folder(),
+            " must be of this reference and these data: it differs in ", all,
+            "; name another folder with reference.cache, restore these, or delete the folder");
+    cache_.remove();
+    cache_.begin(now);
+  }
+
+  /// Returns true if all sources were read to the end of an epoch.
+  bool has_seen_all() const {
+    const nlohmann::json state = data_->training->state();
+    return state.contains("at") && data::MixPosition::decode(state["at"]).whole_epochs() > 0;
+  }
+
+  /// Computes the texts of a batch that are not in the cache. Ranks of other replicas take part in a pass, because
+  /// models may exchange tokens with them.
+  void add(const tensor::Batch& batch) {
+    const std::vector<TextKey> keys = keys_of(batch, kTexts);
+    const int64_t missing = std::count_if(keys.begin(), keys.end(), [&](const auto& key) { return !cache_.find(key); });
+    counts_.found += static_cast<int64_t>(keys.size()) - missing;
+    counts_.computed += missing;
+    if (comm::sum(mesh_.all(), static_cast<double>(missing)) == 0) return;
+    if (!passes_) begin_passes();
+    const at::Tensor sums = passes_->sums(batch);
+    const double* values = sums.const_data_ptr<double>();
+    for (const TextKey& key : keys) cache_.add(key, *values++);
+    if (++done_ % kPassesOfAFile == 0) flush();
+  }
+
+  void begin_passes() {
+    require(settled_ != kGone, kComponent,
+            "the reference must have the weights of the start of the run: got others in ", reference_->source.path,
+            ", and ", cache_.folder(),
+            " lacks log-probabilities of texts that the run reads; restore them, or lower training.steps");
+    if (!settled_.empty()) reference_->source.checkpoint = settled_;
+    passes_ = std::make_unique<ReferencePasses>(mesh_, config_, *reference_, device_);
+  }
+
+  void flush() {
+    comm::agree(mesh_.all(), at::kCPU, [&] {
+      if (writes_)
+        cache_.flush();
+      else
+        cache_.leave_to_others();
+    });
+  }
+
+  static constexpr char kGone[] = "gone";  // of settled_: the weights of the start are not there any more
+
+  comm::Mesh mesh_;
+  run::Config config_;
+  at::Device device_;
+  ScoreCache cache_;
+  std::optional<run::RunData> data_;
+  std::optional<run::ResolvedFurther> reference_;
+  std::string settled_;  // of a run that resumes: the checkpoint of its start; "" = the present weights are those
+  std::unique_ptr<ReferencePasses> passes_;
+  Precomputed counts_;
+  int64_t done_ = 0;
+  bool writes_ = false, is_mismatched_ = false;
+};
+
+}  // namespace
+
+Precomputed precompute(comm::World& world, const run::Config& config, const run::OwnTables& tables,
+                       const run::Program& program, bool resumes) {
+  if (!run::has_reference(tables) || !tables.as<run::ReferenceKeys>(run::kReference).precompute) return {};
+  return Precompute(world, config, tables, program, resumes).work();
+}
+
+}  // namespace colossal::align

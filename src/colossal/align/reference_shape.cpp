@@ -1,0 +1,31 @@
+#include "colossal/align/reference_shape.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/run/config_changes.h"
+
+namespace colossal::align {
+
+void check_reference_shape(const models::ModelShape& reference, const models::ModelShape& model) {
+  const nlohmann::json wanted = run::values_of(model), got = run::values_of(reference);
+  std::vector<std::string> changed;
+  for (const auto& [key, value] : wanted.items()) {
+    if (key == "model.positions" || key == "model.dropout") continue;
+    const std::string other = got.value(key, std::string("none")), own = value.get<std::string>();
+    if (other != own) changed.push_back(concat(key, " ", other, " and not ", own));
+  }
+  require(changed.empty(), "reference",
+          "the reference must have the shape and the vocabulary of the model that is trained: got ", join(changed),
+          "; name another model with reference.from, or leave it out for the model from which the run starts");
+}
+
+bool drops_tokens(const models::ModelShape& shape) {
+  const nlohmann::json values = run::values_of(shape);
+  return values.value("model.experts.capacity", std::string("0")) != "0";
+}
+
+}  // namespace colossal::align

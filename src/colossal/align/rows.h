@@ -1,0 +1,13 @@
+// What rows of the library's objectives get from this layer, because `run` does not know step rules.
+//
+//   const run::Program program = align::with_alignment(run::built_in());       // cli/program.h does it
+#pragma once
+#include "colossal/run/program.h"
+
+namespace colossal::align {
+
+/// Returns the program with the step rule of the objective alignment (align/preference_rule.h) and its preparation
+/// (align/precompute.h). A row that has a rule, or the table [alignment] of another program, stays as it is.
+run::Program with_alignment(run::Program program);
+
+}  // namespace colossal::align

@@ -1,0 +1,55 @@
+// Losses of preferences, as functions of the log-probabilities of whole answers.
+//
+//   const at::Tensor h = (policy.select(1, 0) - reference.select(1, 0)) - (policy.select(1, 1) - reference.select(1, 1));
+//   const at::Tensor loss = dpo_losses(h, {.beta = 0.1}).mean();
+//
+// S is the sum of log-probabilities over an answer, and n its number of tokens. Arguments and results are [B], one for
+// each pair or item, in the dtype of the arguments, and differentiable. No function waits for a device.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace colossal::run {
+
+/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. at::softplus() returns x above 20.
+at::Tensor stable_softplus(const at::Tensor& x);
+
+/// The losses of DPO (2305.18290).
+enum class DpoLoss {
+  Sigmoid,  ///< softplus(-beta h); with smoothing e conservative DPO: (1-e) softplus(-beta h) + e softplus(beta h)
+  Robust,   ///< [(1-e) softplus(-beta h) - e softplus(beta h)] / (1-2e) (2403.00409)
+  Hinge,    ///< max(0, 1 - beta h) (SLiC, 2305.10425)
+};
+
+/// Options of dpo_losses().
+struct DpoOptions {
+  double beta = 0.1;
+  DpoLoss loss = DpoLoss::Sigmoid;
+  double smoothing = 0;  ///< e, the share of pairs whose order is wrong; below 0.5
+};
+
+/// h [B]: the log-ratio of the chosen answer, S - S of the reference, minus that of the rejected one.
+at::Tensor dpo_losses(const at::Tensor& h, const DpoOptions& options);
+
+/// (h - 1/(2 beta))^2 (2310.12036). In h, log-ratios are sums over the answers, or means over their tokens.
+at::Tensor ipo_losses(const at::Tensor& h, double beta);
+
+/// softplus(-(beta (chosen - rejected) - margin)) of the means S/n (2405.14734).
+at::Tensor simpo_losses(const at::Tensor& chosen, const at::Tensor& rejected, double beta, double margin);
+
+/// The logarithm of the ratio of odds p/(1-p) with p = exp(S/n) (2403.07691), from the means S/n. A mean of 0 counts as
+/// the largest number below it, because the odds of p = 1 are infinite.
+at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected);
+
+/// Options of kto_losses().
+struct KtoOptions {
+  double beta = 0.1, desirable_weight = 1, undesirable_weight = 1;
+};
+
+/// KTO (2402.01306) with s = sigmoid: desirable_weight (1 - s(beta (ratios - z))) of desirable answers, and
+/// undesirable_weight (1 - s(beta (z - ratios))) of others. ratios [B]: S - S of the reference. desirable [B]: not 0 =
+/// desirable. z, [B] or a scalar, gets no gradient: the mean of the log-ratios of mismatched answers over the global
+/// batch, at least 0.
+at::Tensor kto_losses(const at::Tensor& ratios, const at::Tensor& desirable, const at::Tensor& z,
+                      const KtoOptions& options);
+
+}  // namespace colossal::run

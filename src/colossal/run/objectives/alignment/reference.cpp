@@ -1,0 +1,51 @@
+#include "colossal/run/objectives/alignment/reference.h"
+
+#include "colossal/base/error.h"
+#include "colossal/run/low_rank_adapter.h"
+#include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/unused_keys.h"
+
+namespace colossal::run {
+namespace {
+
+ReferenceKeys reference_keys(const OwnTables& tables) { return tables.as<ReferenceKeys>(kReference); }
+
+}  // namespace
+
+bool has_reference(const OwnTables& tables) {
+  const std::string method = tables.as<AlignmentKeys>("alignment").method;
+  return method == "dpo" || method == "ipo" || method == "kto";
+}
+
+FurtherModel reference_of(const Config& config, const OwnTables& tables) {
+  if (!reference_keys(tables).from.empty()) return {.name = kReference};
+  const LowRankKeys adapter = adapter_keys(config);
+  const bool is_base = adapter.kind != "none" && adapter.from.empty() && adapter.trained.empty();
+  return {.name = kReference, .use = is_base ? ModelUse::WithoutAdapters : ModelUse::Original};
+}
+
+std::vector<FurtherModel> reference_models(const Config& config, const OwnTables& tables, const models::ModelShape&) {
+  const ReferenceKeys keys = reference_keys(tables);
+  const bool compares = has_reference(tables);
+  refuse_unused_keys(kReference, describe_config(keys), describe_config(ReferenceKeys()),
+                     {{"from", compares, "alignment.method dpo, ipo or kto"},
+                      {"precompute", compares, "alignment.method dpo, ipo or kto"},
+                      {"cache", compares && keys.precompute, "reference.precompute"}});
+  if (!compares || keys.precompute) return {};
+  return {reference_of(config, tables)};
+}
+
+bool starts_at_reference(const Config& config, const OwnTables& tables) {
+  const std::string from = reference_keys(tables).from;
+  const LowRankKeys adapter = adapter_keys(config);
+  const bool is_dropped = !adapter.from.empty() && adapter.dropout > 0;  // trained matrices then compute something else
+  return (from.empty() || (from == config.model.from && adapter.from.empty())) && !is_dropped;
+}
+
+std::string reference_cache(const Config& config, const OwnTables& tables) {
+  const std::string cache = reference_keys(tables).cache;
+  return cache.empty() ? config.run.folder + "/reference" : cache;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,18 @@
+// The keys of the reference of preference training. This header needs no LibTorch.
+#pragma once
+#include <string>
+
+#include "colossal/base/fields.h"
+
+namespace colossal::run {
+
+/// The table [reference].
+struct ReferenceKeys {
+  std::string from;  ///< empty = the model from which the run starts
+  bool precompute = false;
+  std::string cache;  ///< empty = a folder of the run
+  void fields(Fields& f);
+  bool operator==(const ReferenceKeys&) const = default;
+};
+
+}  // namespace colossal::run

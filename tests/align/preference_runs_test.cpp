@@ -1,0 +1,236 @@
+// Preference training with a real reference: which model it is, that every layout computes the same, and that it stays
+// what it was at the start.
+#include "align/preference_runs.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "colossal/run/further_model.h"
+#include "support/thrown_message.h"
+
+namespace colossal::align::preference_runs_test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::Le;
+
+class Preferences : public PreferenceRuns {
+ protected:
+  /// Returns the losses and gradient norms of the first steps, then the sums of an evaluation and a metric.
+  static std::vector<double> course(const run::Config& config) {
+    std::vector<double> all;
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      config.validate();
+      run::RunData data =
+          run::open_data(config, program(), "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
+      const train::RunModels models = train::models_of(config, data);
+      const auto engine = train::initialize(world, config, models, at::kCPU);
+      const auto rule = models.make_rule(*engine);
+      std::vector<double> mine;
+      for (int64_t step = 0; step < 3; ++step) {
+        const train::StepOutcome outcome = rule->step(*engine, [&] { return data.training->next(); });
+        mine.insert(mine.end(), {outcome.loss, outcome.result.gradient_norm});
+        for (const Metric& row : outcome.rows) mine.push_back(row.value);
+      }
+      const train::Evaluation held_out = engine->evaluate(rule->with_fields(*engine, data.held_out->next()));
+      mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
+      if (world.rank() == 0) all = mine;
+    });
+    return all;
+  }
+  static std::vector<run::ResolvedFurther> further(const run::Config& c) {
+    return run::resolve_run(c, program()).further;
+  }
+};
+
+TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
+  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
+                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
+                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
+                    micro = "--parallel.pipeline.micro_batches=";
+  const std::vector<std::vector<std::string>> layouts{
+      {data + "2", zero + "2", tensor + "2"},
+      {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
+      {data + "4", zero + "3", "--memory.recompute=block"},
+      {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
+      {sequence + "2", of_sequence + "ulysses", data + "2", zero + "3"},
+      {tensor + "4", mode + "2d"},
+      {"--training.accumulate=2", "--memory.host=256MiB"},
+      {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
+  };
+  for (const std::vector<std::string>& method : {std::vector<std::string>{}, kto()}) {
+    const std::vector<double> want = course(config("one", method));
+    for (std::vector<std::string> flags : layouts) {
+      flags.insert(flags.end(), method.begin(), method.end());
+      const std::vector<double> got = course(config("other", flags));
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_NEAR(got[i], want[i], 1e-10 * std::max(1.0, std::abs(want[i])))
+            << testing::PrintToString(flags) << ", value " << i;
+    }
+  }
+}
+
+// The policy equals its reference before the first update, whatever it starts from.
+TEST_F(Preferences, BeginWithTheKnownLoss) {
+  const std::string from = base();
+  const auto first = [&](std::vector<std::string> flags) {
+    flags.push_back("--training.steps=2");
+    const run::Config c = config("first", flags);
+    train(c);
+    EXPECT_NE(metric(c, "loss").at(1), metric(c, "loss").at(0)) << "the policy moves away";
+    return metric(c, "loss").at(0);
+  };
+  const double close = 1e-12;
+  EXPECT_NEAR(first({}), std::log(2.0), close) << "drawn weights";
+  const std::string source = "--model.from=" + from;
+  EXPECT_NEAR(first({source}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--alignment.smoothing=0.2"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--alignment.loss=robust", "--alignment.smoothing=0.2"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--alignment.loss=hinge"}), 1, close);
+  EXPECT_NEAR(first({source, "--alignment.method=ipo"}), 25, 25 * close);
+  EXPECT_NEAR(first(kto({source})), 0.5, close);
+  EXPECT_NEAR(first({source, "--adapter.kind=lora"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--adapter.kind=dora", "--adapter.trained=lm_head"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--precision.mode=bf16"}), std::log(2.0), 1e-2);
+  EXPECT_NE(first({source, "--reference.from=llama-tiny"}), std::log(2.0)) << "another reference";
+}
+
+TEST_F(Preferences, EndWithAnErrorIfTheFirstLossIsAnother) {
+  const std::string from = base();
+  const auto message = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--model.from=" + from, "--parallel.data=2"});
+    const run::Config c = config("wrong", flags);
+    return test::thrown_message([&] {
+      comm::run_ranks(2, [&](comm::World& world) {
+        train::Trainer trainer(world, c, {.start = train::Start::Overwrite, .program = program()});
+        for (const checkpoint::NamedTensor& weight : trainer.engine().weights())
+          if (weight.name == "reference.blocks.0.mlp.down.weight") weight.value.write().value.mul_(1.01);
+        trainer.engine().weights_loaded();
+        trainer.run();
+      });
+    });
+  };
+  EXPECT_THAT(message({}), AllOf(HasSubstr("[alignment] the first loss must be 0.693147"),
+                                 HasSubstr("the reference has other weights")));
+  EXPECT_THAT(message({"--alignment.method=ipo"}), HasSubstr("the first loss must be 25"));
+  EXPECT_THAT(message(kto()), HasSubstr("the first loss must be 0.5"));
+  EXPECT_THAT(message({"--precision.mode=fp32"}), HasSubstr("the first loss must be 0.693147"));
+  EXPECT_EQ(message({"--alignment.nll=1"}), "") << "it is not known";
+}
+
+TEST_F(Preferences, FindTheReference) {
+  const std::string from = "--model.from=" + base();
+  const auto use = [&](const std::vector<std::string>& flags) {
+    const auto models = further(config("x", flags));
+    EXPECT_EQ(models.size(), 1u);
+    return models.at(0).model.use;
+  };
+  EXPECT_EQ(use({from}), run::ModelUse::Original);
+  EXPECT_EQ(further(config("x", {from})).at(0).source.path, folder_ / "base");
+  EXPECT_EQ(use({from, "--adapter.kind=lora"}), run::ModelUse::WithoutAdapters);
+  EXPECT_EQ(use({from, "--adapter.kind=lora", "--adapter.trained=lm_head"}), run::ModelUse::Original)
+      << "the head that is trained needs a copy";
+  EXPECT_EQ(use({from, "--reference.from=llama-tiny"}), run::ModelUse::Frozen);
+  EXPECT_TRUE(further(config("x", {from, "--reference.precompute=true"})).empty());
+  for (const std::string method : {"sft", "simpo", "orpo"}) {
+    const std::vector<std::string> flags{from, "--alignment.method=" + method, "--alignment.beta=0"};
+    EXPECT_TRUE(further(config("x", flags)).empty()) << method;
+  }
+}
+
+TEST_F(Preferences, RefuseReferencesThatDoNotFit) {
+  const auto refused = [&](std::vector<std::string> flags) {
+    flags.push_back("--training.steps=1");
+    return test::thrown_message([&] { train(config("refused", flags)); });
+  };
+  EXPECT_THAT(refused({"--reference.from=gpt2-tiny"}),
+              AllOf(HasSubstr("[reference] the reference must have the shape and the vocabulary"),
+                    HasSubstr("model.architecture gpt2 and not llama")));
+  EXPECT_THAT(refused({"--reference.from=" + base("wide", {"--model.hidden=64"})}),
+              HasSubstr("model.hidden 64 and not 32"));
+  EXPECT_THAT(refused({"--reference.from=nowhere"}), HasSubstr("nowhere"));
+  EXPECT_THAT(refused({"--reference.cache=x"}), HasSubstr("cache needs reference.precompute"));
+  EXPECT_THAT(refused({"--reference.optimizer.name=sgd"}), HasSubstr("reference.optimizer"));
+  EXPECT_THAT(refused({"--alignment.method=simpo", "--alignment.beta=0", "--reference.from=llama-tiny"}),
+              HasSubstr("from needs alignment.method dpo, ipo or kto"));
+}
+
+// The base with the adapters as they were loaded, which are trained further.
+TEST_F(Preferences, CompareWithLoadedAdapters) {
+  const std::string from = base();
+  const std::string adapters = base("lora", {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3",
+                                             "--adapter.trained=lm_head", "--training.steps=6"});
+  const std::vector<std::string> flags{"--model.from=" + from, "--adapter.from=" + adapters};
+  const run::Config c = config("further", flags);
+  ASSERT_EQ(further(c).at(0).model.use, run::ModelUse::Original);
+  const auto trained = train(c);
+  const std::vector<double> losses = metric(c, "loss");
+  EXPECT_NEAR(losses.at(0), std::log(2.0), 1e-12);
+  const auto& of_reference = trained.at("reference.blocks.1.mlp.down.adapter_b");
+  EXPECT_GT(of_reference.abs().max().item<double>(), 0) << "the adapters are loaded";
+  EXPECT_FALSE(at::equal(of_reference, trained.at("blocks.1.mlp.down.adapter_b"))) << "and those of the model train";
+  EXPECT_FALSE(at::equal(trained.at("reference.head.weight"), trained.at("head.weight")));
+  // A run whose adapters are merged has the same reference in one model.
+  const run::Config merged = config("merged", {"--model.from=" + adapters});
+  train(merged);
+  EXPECT_NEAR(metric(merged, "loss").at(0), std::log(2.0), 1e-12);
+  EXPECT_FALSE(train(merged).contains("reference.blocks.1.mlp.down.adapter_b"));
+}
+
+// The reference of a resumed run is the one of its start, though the run that it came from has gone on.
+TEST_F(Preferences, KeepTheReferenceWhenTheyResume) {
+  const std::string from = base();
+  const std::vector<std::string> flags{"--model.from=" + from, "--training.save_every=2"};
+  const run::Config whole = config("whole", flags), parts = config("parts", flags);
+  train(whole);
+  train(parts, train::Start::New, 2);
+  run::Config longer = run::read_given_config(from + "/config.toml", {"--training.steps=5"}).config;
+  train(longer, train::Start::Resume);
+  std::vector<std::string> other = flags;
+  other.insert(other.end(), {"--parallel.data=2", "--parallel.zero=3"});
+  train(config("parts", other), train::Start::Resume);
+  const std::vector<double> want = metric(whole, "loss"), got = metric(parts, "loss");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << i;
+  EXPECT_THAT(read_file(parts.run.folder + "/log-rank-0.txt", 1 << 24), HasSubstr("reference is read from"));
+  // Without that checkpoint the run does not continue with another reference.
+  std::filesystem::remove_all(from + "/checkpoints/step-00000003");
+  for (const auto& entry : std::filesystem::directory_iterator(from + "/checkpoints"))
+    if (entry.path().string().ends_with("3")) std::filesystem::remove_all(entry.path());
+  run::Config more = config("parts", flags);
+  more.training.steps = 6;
+  EXPECT_THAT(test::thrown_message([&] { train(more, train::Start::Resume); }), HasSubstr("got others for reference"));
+}
+
+TEST_F(Preferences, LearnWhatIsPreferred) {
+  const run::Config c =
+      config("learns", {"--training.steps=30", "--training.evaluate_every=10", "--training.evaluate_batches=1"});
+  train(c);
+  const std::vector<double> margins = metric(c, "eval_margin");
+  ASSERT_EQ(margins.size(), 3u);
+  EXPECT_GT(margins[0], 0);
+  EXPECT_GT(margins[2], margins[0]);
+  EXPECT_EQ(metric(c, "eval_preference_accuracy").back(), 1);
+  EXPECT_EQ(metric(c, "margin").at(0), 0) << "before the first update";
+  EXPECT_GT(metric(c, "chosen_reward").back(), metric(c, "rejected_reward").back());
+}
+
+// A huge beta asks for no distance from the reference at all.
+TEST_F(Preferences, StayAtTheReferenceWithAHugeBeta) {
+  const auto distance = [&](const std::string& beta) {
+    const run::Config c = config("beta", {"--alignment.beta=" + beta, "--training.steps=30",
+                                          "--training.evaluate_every=30", "--optimizer.learning_rate=0.001"});
+    train(c);
+    return metric(c, "eval_margin").back() / std::stod(beta);  // of log-ratios
+  };
+  EXPECT_LT(distance("1000"), 0.2 * distance("0.1"));
+}
+
+}  // namespace
+}  // namespace colossal::align::preference_runs_test

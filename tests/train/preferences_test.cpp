@@ -1,0 +1,263 @@
+// Learning from preferences: every layout has the losses, gradients and rewards of one process.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/model.h"
+#include "colossal/nn/forward_context.h"
+#include "colossal/run/data.h"
+#include "colossal/run/objectives/alignment/answer_sums.h"
+#include "colossal/run/objectives/alignment/methods.h"
+#include "colossal/run/objectives/alignment/preference_objective.h"
+#include "colossal/run/program.h"
+#include "colossal/tensor/host_value.h"
+#include "colossal/train/record_step.h"
+#include "colossal/train/step_rule.h"
+#include "colossal/train/trainer.h"
+#include "support/paths.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
+
+namespace colossal::train::preferences_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kSteps = 3;
+
+/// Texts of 6 to 32 tokens.
+std::string pair_lines() {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += concat(R"({"prompt": "Add )", i * 37 % 101, R"(: ", "chosen": "It is )", i % 3 == 0 ? "so " : "", i,
+                    R"(.", "rejected": ")", i % 4 == 1 ? "I do not know" : "no", "\"}\n");
+  return lines;
+}
+std::string rated_lines() {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += concat(R"({"prompt": "Add )", i * 37 % 101, R"(: ", "completion": "It is )", i % 5 == 0 ? "so " : "", i,
+                    R"(.", "label": )", i % 3 == 0 ? "false" : "true", "}\n");
+  return lines;
+}
+
+/// Gives batches what a reference would: scores a little off from those of the policy, and the divergence from them.
+class GivenReference final : public StepRule {
+ public:
+  StepOutcome step(Engine& engine, const NextBatch& next) override {
+    return update(engine, with_fields(engine, next()));
+  }
+  tensor::Batch with_fields(Engine& engine, const tensor::Batch& batch) override {
+    tensor::Batch given = batch;
+    for (const std::string& name : engine.objective().added_fields())
+      given = name == run::kDivergence ? with_divergence(engine, given) : with_scores(engine, given);
+    return given;
+  }
+
+ private:
+  static tensor::Batch with_scores(Engine& engine, const tensor::Batch& batch) {
+    const auto scores = [](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+      const at::Tensor sums = run::answer_sums(model, end, step, 2);
+      return 0.9 * sums - 0.01 * sums.square();
+    };
+    return engine.with_result(batch, run::kReferenceScores, scores);
+  }
+  static tensor::Batch with_divergence(Engine& engine, const tensor::Batch& batch) {
+    const tensor::Batch ratios = engine.with_result(batch, run::kDivergence, run::mismatched_log_ratios);
+    tensor::Field field = ratios.field(run::kDivergence);
+    comm::Group& others = engine.mesh().group(engine.mesh().coordinates().row_axes());
+    const double sum = comm::sum(others, tensor::host_value(field.tensor.sum())),
+                 rows = comm::sum(others, static_cast<double>(field.tensor.size(0)));
+    field.tensor = at::full_like(field.tensor, std::max(0.0, sum / rows));
+    return ratios.with(run::kDivergence, field);
+  }
+};
+
+class Preferences : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_file(folder_ / "pairs.jsonl", pair_lines());
+    write_file(folder_ / "rated.jsonl", rated_lines());
+  }
+
+  run::Config config(const std::string& method, const std::vector<std::string>& flags) const {
+    std::vector<std::string> all{"--alignment.method=" + method,
+                                 "--precision.mode=fp64",
+                                 "--run.matmul=mkl",
+                                 "--data.path=" + (folder_ / (method == "kto" ? "rated.jsonl" : "pairs.jsonl")),
+                                 "--data.chat_template=",
+                                 "--data.sequence=32",
+                                 "--data.held_out=0.3",
+                                 "--model.hidden=32",
+                                 "--model.heads=4",
+                                 "--model.kv_heads=4",
+                                 "--model.ffn=32",
+                                 "--training.batch_size=8",
+                                 "--training.steps=10",
+                                 "--training.evaluate_batches=1",
+                                 "--parallel.chunk_mib=0.05"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
+  }
+  static run::Program program() {
+    run::Program program = run::built_in();
+    program.objectives.at("alignment").models = nullptr;
+    program.objectives.at("alignment").step_rule = [](Engine&, const run::Config&, const run::OwnTables&) {
+      return std::make_unique<GivenReference>();
+    };
+    return program;
+  }
+
+  /// Returns the losses and gradient norms of the first steps, and the sums of an evaluation.
+  static std::vector<double> course(const run::Config& config) {
+    std::vector<double> all;
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      config.validate();
+      run::RunData data =
+          run::open_data(config, program(), "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
+      const RunModels models = models_of(config, data);
+      const auto engine = initialize(world, config, models, at::kCPU);
+      const auto rule = models.make_rule(*engine);
+      data.training->want(engine->tokens_read());
+      data.held_out->want(engine->tokens_read());
+      std::vector<double> mine;
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const StepOutcome outcome = rule->step(*engine, [&] { return data.training->next(); });
+        mine.push_back(outcome.loss);
+        mine.push_back(outcome.result.gradient_norm);
+      }
+      const Evaluation held_out = engine->evaluate(rule->with_fields(*engine, data.held_out->next()));
+      mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
+      mine.push_back(held_out.weight);
+      if (world.rank() == 0) all = mine;
+    });
+    return all;
+  }
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-10 * std::abs(want[i])) << what << ", value " << i;
+  }
+  test::TemporaryFolder folder_;
+};
+
+// A covering array: each pair of values of two axes occurs in a row, and each method in each row.
+TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
+  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
+                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
+                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
+                    micro = "--parallel.pipeline.micro_batches=";
+  for (const std::string& method : {"dpo", "ipo", "kto", "simpo", "orpo"}) {
+    const std::vector<double> want = course(config(method, {}));
+    ASSERT_EQ(want.size(), 2u * kSteps + (method == "kto" ? 6 : 5)) << method;
+    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+             {data + "2"},
+             {data + "2", zero + "2", tensor + "2"},
+             {data + "2", zero + "3", "--memory.recompute=block"},
+             {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
+             {tensor + "2", "--parallel.tensor.sequence=true"},
+             {tensor + "4", mode + "2d"},
+             {tensor + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
+             {tensor + "8", mode + "3d"},
+             {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
+             {sequence + "2", of_sequence + "ulysses", tensor + "2"},
+             {sequence + "2", of_sequence + "gather", data + "2", zero + "3"},
+             {sequence + "2", of_sequence + "ring-self-attention"},
+             {pipeline + "4", micro + "4"},
+             {"--training.accumulate=2", "--memory.host=256MiB"},
+             {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
+         })
+      expect_near(course(config(method, flags)), want, method + " " + testing::PrintToString(flags));
+  }
+}
+
+TEST_F(Preferences, DividesByTheRowsOfTheGlobalBatch) {
+  // A micro-batch of one row weighs as much as any other, whatever the lengths of its answers.
+  for (const std::string& method : {"simpo", "orpo", "kto"})
+    expect_near(course(config(method, {"--training.accumulate=8"})), course(config(method, {})), method);
+}
+
+TEST_F(Preferences, LearnsFromTheKeysOfItsMethod) {
+  const std::vector<double> plain = course(config("dpo", {}));
+  for (const char* flag : {"beta=0.2", "loss=hinge", "smoothing=0.1", "nll=0.5"})
+    EXPECT_NE(course(config("dpo", {std::string("--alignment.") + flag})), plain) << flag;
+  EXPECT_NE(course(config("ipo", {"--alignment.loss=sum"})), course(config("ipo", {})));
+  EXPECT_NE(course(config("simpo", {"--alignment.margin=0.5"})), course(config("simpo", {})));
+  EXPECT_NE(course(config("kto", {"--alignment.undesirable_weight=1.33"})), course(config("kto", {})));
+}
+
+// A text has as many positions as the model, and a row twice as many.
+TEST_F(Preferences, ReadsTextsAsLongAsTheModelsPositions) {
+  for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
+    const auto sized = [&](int64_t positions) {
+      return config("simpo", {std::string("--model.name=") + model, concat("--model.positions=", positions),
+                              "--model.kv_heads=0", "--parallel.pipeline.size=2", "--data.held_out=0.3"});
+    };
+    run::RunData data = run::open_data(sized(32), program(), "", 0, at::kCPU);
+    const tensor::Batch batch = data.training->next();
+    EXPECT_GT(batch.tokens(), 32) << "rows are longer than the texts";
+    EXPECT_LT(batch.at("positions").max().item<int64_t>(), 32);
+    expect_near(course(sized(32)), course(sized(32)), model);
+  }
+}
+
+TEST_F(Preferences, RestartsThePositionsOfBothTexts) {
+  run::RunData data = run::open_data(config("dpo", {}), program(), "", 0, at::kCPU);
+  const tensor::Batch batch = data.training->next();
+  const at::Tensor positions = batch.at("positions"), documents = batch.at("documents");
+  for (int64_t row = 0; row < batch.rows(); ++row)
+    for (int64_t t = 1; t < batch.at("lengths")[row].item<int64_t>(); ++t) {
+      const bool begins = documents[row][t].item<int64_t>() != documents[row][t - 1].item<int64_t>();
+      EXPECT_EQ(positions[row][t].item<int64_t>(), begins ? 0 : positions[row][t - 1].item<int64_t>() + 1);
+    }
+  const at::Tensor counted = (batch.at("labels") != -100).to(at::kLong);
+  for (int64_t text = 0; text < 2; ++text)
+    EXPECT_TRUE(at::equal(batch.at("answer_lengths").select(1, text), (counted * (documents == text)).sum(1)));
+  EXPECT_DOUBLE_EQ(batch.at("mean_answer_length")[0].item<double>(),
+                   batch.at("answer_lengths").select(1, 0).to(at::kDouble).mean().item<double>());
+}
+
+// A planner records the step without data.
+TEST_F(Preferences, AreRecordedWithoutData) {
+  for (const char* method : {"dpo", "kto", "orpo"})
+    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+             {}, {"--parallel.tensor.size=2", "--parallel.data=2"}, {"--parallel.sequence.size=2"}}) {
+      const run::Config c = config(method, flags);
+      c.validate();
+      const run::ResolvedModel resolved = run::resolve_run(c, program());
+      const RecordedStep step = record_step({c, models_of(c, resolved)}, 0);
+      EXPECT_GT(step.memory.peak_bytes, 0) << method;
+    }
+}
+
+TEST_F(Preferences, RefuseWhatCannotBeCompared) {
+  const auto refused = [&](const std::string& method, const std::string& lines,
+                           const std::vector<std::string>& flags = {}) {
+    write_file(folder_ / "bad.jsonl", lines);
+    std::vector<std::string> all{"--data.path=" + (folder_ / "bad.jsonl"), "--data.held_out=0"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return test::thrown_message([&] { run::open_data(config(method, all), program(), "", 0, at::kCPU); });
+  };
+  EXPECT_THAT(refused("dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})"),
+              testing::AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("chosen"), HasSubstr("rejected")));
+  EXPECT_THAT(refused("dpo", R"({"prompt": "a", "chosen": "b", "rejected": ""})"), HasSubstr("bad.jsonl:1"));
+  EXPECT_THAT(refused("kto", R"({"prompt": "a", "completion": "b", "label": "yes"})"),
+              testing::AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("label")));
+  EXPECT_THAT(
+      refused("simpo", concat(R"({"prompt": ")", std::string(40, 'a'), R"(", "chosen": "b", "rejected": "c"})")),
+      testing::AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("the prompt must leave room"),
+                     HasSubstr("data.sequence = 32")));
+  EXPECT_THAT(refused("orpo", R"({"prompt": "a", "completion": "b", "label": true})"),
+              HasSubstr("this method reads pairs (chosen and rejected)"));
+  EXPECT_THAT(refused("kto", R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
+              HasSubstr("this method reads rated answers"));
+}
+
+}  // namespace
+}  // namespace colossal::train::preferences_test
