@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
+#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/frozen_product.h"
@@ -112,12 +115,14 @@ at::Tensor part_of(const at::Tensor& whole, const ShardSpec& spec, const MeshCoo
 /// The parts of `whole` that a form stores on each rank must decode to `values`, and products must be those of these.
 void expect_parts(const FrozenOptions& options, const at::Tensor& whole, const at::Tensor& values,
                   const std::vector<FolderMatrix>& matrices, const std::string& what) {
-  for (const ShardSpec& spec : specs())
+  for (const ShardSpec& spec : specs()) {
+    std::set<int64_t> all_bytes;
     for_places([&](const MeshCoordinates& here) {
       const auto form = make_frozen_form(options, parameter_of(spec), matrices, here);
       at::Tensor value = at::empty(form->sizes(), at::dtype(form->dtype()));
       EXPECT_EQ(static_cast<int64_t>(value.nbytes()), form->bytes());
       EXPECT_EQ(form->bytes() % 16, 0) << "codes of chunks are aligned";
+      all_bytes.insert(form->bytes());
       value.fill_(77);
       form->encode(whole, value);
       const at::Tensor want = part_of(values, spec, here);
@@ -128,6 +133,8 @@ void expect_parts(const FrozenOptions& options, const at::Tensor& whole, const a
       EXPECT_LE((form->multiply(value, x, bias) - at::linear(x, w, bias)).abs().max().item<double>(), 1e-12) << what;
       EXPECT_LE((form->input_gradient(value, dy) - at::mm(dy, w)).abs().max().item<double>(), 1e-12) << what;
     });
+    EXPECT_EQ(all_bytes.size(), 1u) << what << ": ranks pack chunks alike";
+  }
 }
 
 TEST(FrozenForm, HasNf4ValuesOfTheFolderInEveryLayout) {

@@ -118,9 +118,12 @@ class Nf4FrozenForm final : public FrozenForm {
       row = place.row + place.form.outputs();
     }
     if (has_whole_rows_) add_zeros(rows_ - row);
+    bytes_ = own_bytes();
   }
+  int64_t own_bytes() const { return ops::bytes_of(forms_); }
+  void pad_to(int64_t bytes) { bytes_ = bytes; }
   at::ScalarType dtype() const override { return at::kByte; }
-  std::vector<int64_t> sizes() const override { return {ops::bytes_of(forms_)}; }
+  std::vector<int64_t> sizes() const override { return {bytes_}; }
   bool has_codes() const override { return true; }
   void encode(const at::Tensor& whole, const at::Tensor& value) const override {
     const at::Tensor bytes = at::zeros(sizes(), at::kByte);
@@ -139,9 +142,8 @@ class Nf4FrozenForm final : public FrozenForm {
     at::Tensor(value).copy_(bytes);
   }
   at::Tensor decode(const at::Tensor& value, at::ScalarType type) const override {
-    const at::Tensor bytes = value.detach();
-    if (has_whole_rows_) return ops::Nf4Matrix::of(forms_, bytes, columns_).dequantize(type).contiguous();
-    const at::Tensor values = at::zeros({rows_, columns_}, bytes.options().dtype(type));
+    if (has_whole_rows_) return matrix_of(value).dequantize(type).contiguous();
+    const at::Tensor bytes = value.detach(), values = at::zeros({rows_, columns_}, bytes.options().dtype(type));
     for (const Nf4Place& place : places_) {
       const ops::Nf4Weight part(place.form, bytes.narrow(0, place.offset, place.form.bytes()));
       values.narrow(0, place.row, part.outputs())
@@ -151,17 +153,20 @@ class Nf4FrozenForm final : public FrozenForm {
     return values;
   }
   at::Tensor multiply(const at::Tensor& value, const at::Tensor& x, const at::Tensor& bias) const override {
-    if (has_whole_rows_) return ops::Nf4Matrix::of(forms_, value.detach(), columns_).multiply(x, bias);
+    if (has_whole_rows_) return matrix_of(value).multiply(x, bias);
     return ops::matmul_nt(x, decode(value, x.scalar_type()), bias);
   }
   at::Tensor input_gradient(const at::Tensor& value, const at::Tensor& dy) const override {
-    if (has_whole_rows_) return ops::Nf4Matrix::of(forms_, value.detach(), columns_).input_gradient(dy);
+    if (has_whole_rows_) return matrix_of(value).input_gradient(dy);
     return ops::matmul_nn(dy, decode(value, dy.scalar_type()));
   }
 
  private:
   void add_places(size_t matrix, int64_t inputs, const std::vector<tensor::LocalBox>& boxes);
   bool follow_each_other() const;
+  ops::Nf4Matrix matrix_of(const at::Tensor& value) const {
+    return ops::Nf4Matrix::of(forms_, value.detach().narrow(0, 0, own_bytes()), columns_);
+  }
   bool is_transposed() const { return matrices_.front().transposed; }
   void add_zeros(int64_t count) {
     if (count == 0) return;
@@ -183,7 +188,7 @@ class Nf4FrozenForm final : public FrozenForm {
                              {.double_quantized = double_quantized_, .transposed = folder.transposed});
   }
 
-  int64_t rows_, columns_;
+  int64_t rows_, columns_, bytes_ = 0;  // bytes_: of all ranks, with padding
   std::vector<FolderMatrix> matrices_;
   bool double_quantized_, has_whole_rows_ = false;
   std::vector<Nf4Place> places_;
@@ -243,6 +248,25 @@ void check_matrices(const Parameter& weight, const std::vector<FolderMatrix>& ma
   require(count == rows, "adapter", "folders must have each row of ", weight.name, ": got ", count, " of ", rows);
 }
 
+/// Returns the coordinates of all ranks that hold parts of a tensor, with the other coordinates of `here`.
+std::vector<tensor::MeshCoordinates> places_of_parts(const tensor::ShardSpec& spec,
+                                                     const tensor::MeshCoordinates& here) {
+  std::vector<tensor::MeshCoordinates> all{here};
+  for (size_t axis = 0; axis < here.axes().size(); ++axis) {
+    const tensor::MeshCoordinates::Axis& of = here.axes()[axis];
+    if (of.size == 1 || !spec.splits_over(of.name)) continue;
+    std::vector<tensor::MeshCoordinates> more;
+    for (const tensor::MeshCoordinates& one : all)
+      for (int index = 0; index < of.size; ++index) {
+        std::vector<tensor::MeshCoordinates::Axis> axes = one.axes();
+        axes[axis].index = index;
+        more.emplace_back(std::move(axes));
+      }
+    all = std::move(more);
+  }
+  return all;
+}
+
 }  // namespace
 
 int64_t FrozenForm::bytes() const {
@@ -261,8 +285,16 @@ std::shared_ptr<const FrozenForm> make_frozen_form(const FrozenOptions& options,
   if (options.format == FrozenFormat::Int8) return std::make_shared<Int8Form>(std::move(sizes), std::move(boxes));
   if (matrices.empty()) matrices = {{.parts = {{.count = spec.shape[0]}}, .rows = spec.shape[0]}};
   check_matrices(weight, matrices);
-  return std::make_shared<Nf4FrozenForm>(std::move(sizes), std::move(matrices), spec.shape[1], boxes,
-                                         options.double_quantized);
+  auto form =
+      std::make_shared<Nf4FrozenForm>(std::move(sizes), matrices, spec.shape[1], boxes, options.double_quantized);
+  // Ranks pack the parameters of a model into chunks alike, so all parts have the size of the largest one.
+  int64_t bytes = form->own_bytes();
+  for (const tensor::MeshCoordinates& place : places_of_parts(spec, coordinates))
+    bytes = std::max(bytes, Nf4FrozenForm(spec.local_shape(place), matrices, spec.shape[1], spec.local_boxes(place),
+                                          options.double_quantized)
+                                .own_bytes());
+  form->pad_to(bytes);
+  return form;
 }
 
 }  // namespace colossal::nn

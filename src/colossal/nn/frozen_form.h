@@ -53,6 +53,7 @@ class FrozenForm {
  public:
   virtual ~FrozenForm() = default;
   virtual at::ScalarType dtype() const = 0;
+  /// The same on all ranks that hold parts of the weight.
   virtual std::vector<int64_t> sizes() const = 0;
   /// Returns true if the value has codes: it is encoded from the whole matrix, not filled element by element.
   virtual bool has_codes() const = 0;
