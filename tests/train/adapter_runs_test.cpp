@@ -153,5 +153,62 @@ TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheSeed) {
               HasSubstr("training.seed = 0: this run has 9; resume with training.seed = 0"));
 }
 
+// Codes are made of the base again when the run resumes, and only then: inference and merged models have its values.
+TEST_F(AdapterRuns, MakeCodesOfTheBase) {
+  run::Config first = make("base", 1, 1);
+  first.training.steps = 4;
+  first.model.dropout = 0;
+  const Values base_values = train(first, Start::New);
+  export_run(first.run.folder, base + "/hf");
+  const auto coded = [&](const std::string& name, const std::string& from, const std::string& format) {
+    run::Config c = adapted(name, from);
+    c.tables.set("--adapter.base=" + format);
+    return c;
+  };
+  std::map<std::string, Values> of_folder;
+  for (const std::string format : {"int8", "nf4"}) {
+    const run::Config c = coded("coded-" + format, base + "/hf", format);
+    of_folder[format] = train_adapter(c, Start::New);
+    const Values& whole = of_folder[format];
+    EXPECT_EQ(whole.at("blocks.1.mlp.up.weight").scalar_type(), at::kByte);
+    EXPECT_GT(whole.at("blocks.1.mlp.up.adapter_b").abs().max().item<double>(), 0);
+    expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
+    for (const auto& [name, value] : loaded(c.run.folder))
+      EXPECT_TRUE(at::equal(value, nn::is_low_rank(name) ? whole.at(name) : base_values.at(name))) << name;
+    // Codes of the run's weights are those of its folder.
+    const run::Config of_run = coded("of-run-" + format, first.run.folder, format);
+    expect_equal(loaded_start(of_run), loaded_start(coded("of-folder-" + format, base + "/hf", format)), "of the run");
+    // A run with adapters gives its merged weights, which are encoded after merging.
+    run::Config merged = adapted("merge-" + format, c.run.folder);
+    const Values sums = loaded_start(merged);
+    const Values codes = loaded_start(coded("merged-" + format, c.run.folder, format));
+    for (const auto& [name, value] : codes) {
+      if (value.scalar_type() != at::kByte) continue;
+      EXPECT_FALSE(at::equal(value, whole.at(name))) << name << " has the adapter";
+      EXPECT_FALSE(at::equal(sums.at(name), base_values.at(name))) << name;
+    }
+  }
+  // Without a folder the values are drawn, for codes as for values.
+  const run::Config drawn = coded("drawn", "", "nf4");
+  const Values whole = train_adapter(drawn, Start::New);
+  expect_equal(train_adapter(drawn, Start::Resume, 3), whole, "resumed");
+  const Values plain = loaded_start(adapted("plain"));
+  for (const auto& [name, value] : loaded(drawn.run.folder))
+    if (!nn::is_low_rank(name)) EXPECT_TRUE(at::equal(value, plain.at(name))) << name;
+}
+
+TEST_F(AdapterRuns, RefuseCodesWithoutAdaptersAndInFp8) {
+  run::Config c = adapted("none", "", "none");
+  c.tables.set("--adapter.base=nf4");
+  EXPECT_THAT(test::thrown_message([&] { loaded_start(c); }),
+              HasSubstr("[adapter] adapter.base must be \"model\" without adapters, because codes are not trained: got "
+                        "\"nf4\"; set adapter.kind = \"lora\""));
+  run::Config fp8 = adapted("fp8");
+  fp8.tables.set("--adapter.base=int8");
+  fp8.precision.mode = "fp8";
+  EXPECT_THAT(test::thrown_message([&] { loaded_start(fp8); }),
+              HasSubstr("adapter.base must be \"model\" with precision.mode = \"fp8\""));
+}
+
 }  // namespace
 }  // namespace colossal::train::adapter_runs_test

@@ -11,10 +11,13 @@
 
 #include "colossal/base/error.h"
 #include "colossal/infer/generate.h"
+#include "colossal/memory/account.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/packed_weights.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/schedule/make.h"
+#include "colossal/train/memory_needs.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 #include "train/zero_runs.h"
@@ -128,6 +131,15 @@ TEST_P(AdapterModes, EqualOneProcess) {
   }
 }
 
+// The frozen matrices are codes, of which each rank has its part. They are those of one process in every layout.
+TEST_P(AdapterModes, EqualOneProcessWithCodes) {
+  for (const auto& [kind, base, is_double] : std::vector<std::tuple<const char*, const char*, bool>>{
+           {"lora", "nf4", true}, {"dora", "nf4", false}, {"lora", "int8", true}, {"dora", "bf16", true}}) {
+    const Adapted model{.keys = {.kind = kind, .base = base, .double_quantized = is_double}};
+    expect_course(config_of(GetParam()), wanted(model), test::name_of(GetParam()) + kind + base, model);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, AdapterModes, testing::ValuesIn(test::tensor_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
@@ -195,6 +207,126 @@ TEST(Adapter, EqualsOneProcessInOtherFamilies) {
     for (const parallel::TensorConfig& mode :
          {parallel::TensorConfig{.size = 2}, parallel::TensorConfig{.size = 4, .mode = "2d"},
           parallel::TensorConfig{.size = 8, .mode = "3d"}})
+      expect_course(config_of(mode), want, shape.architecture->name + test::name_of(mode), model);
+  }
+}
+
+TEST(Adapter, EqualsOneProcessWithCodesUnderPipelinesZeroAndTiers) {
+  const Adapted nf4{.keys = {.kind = "lora", .dropout = 0.1, .base = "nf4"}},
+      int8{.keys = {.kind = "dora", .base = "int8"}};
+  const Course want = wanted(nf4);
+  expect_courses_of_pipelines_and_stores(want, nf4, {schedule::families().back()});
+  expect_courses_of_pipelines_and_stores(wanted(int8), int8, {schedule::families().front()});
+  for (const parallel::SequenceConfig& sequence : test::sequence_modes()) {
+    run::Config config = config_of();
+    config.parallel.sequence = sequence;
+    expect_course(config, want, concat("sequence ", sequence.mode), nf4);
+  }
+}
+
+/// The values that a model computes with, in fp64.
+Tensors values_of(Engine& engine) {
+  Tensors values;
+  for (const nn::Parameter& p : engine.parameters()) {
+    const auto form = engine.parameters().form_of(p);
+    values[p.name] = form ? form->decode(p.value, at::kDouble) : p.value.detach().clone();
+  }
+  return values;
+}
+
+void fill(Engine& engine, const Tensors& values) {
+  for (const checkpoint::NamedTensor& t : engine.weights()) {
+    const at::Tensor& whole = values.at(t.name);
+    t.value.write().value.copy_(t.part ? whole.flatten().narrow(0, t.part->first, t.part->size) : whole);
+  }
+  engine.weights_loaded();
+}
+
+// A model with codes trains as one whose frozen matrices have the values of these codes.
+TEST(Adapter, TrainsOnTheValuesOfCodes) {
+  for (models::ModelShape shape : {shape_of_all(), test::tiny_gpt2()}) {
+    shape.vocabulary = kRows.vocabulary;
+    for (const char* base : {"bf16", "int8", "nf4"})
+      comm::run_ranks(1, [&](comm::World& world) {
+        const auto made = [&](const char* own) {
+          return initialize(world, config_of(),
+                            NamedModel{.shape = shape, .adapter = low_rank(shape, {.kind = "dora", .base = own})});
+        };
+        const auto coded = made(base), decoded = made("model");
+        const Tensors drawn = values_of(*decoded), values = values_of(*coded);
+        int64_t other = 0;
+        for (const auto& [name, value] : values) {
+          const bool is_matrix = name.starts_with("blocks.") && value.dim() == 2 && !nn::is_low_rank(name);
+          if (!is_matrix)
+            EXPECT_TRUE(at::equal(value, drawn.at(name))) << name;
+          else
+            other += at::equal(value, drawn.at(name)) ? 0 : 1;
+        }
+        EXPECT_EQ(other, 4 * shape.layers) << "all matrices of the blocks";
+        fill(*decoded, values);
+        const double first = test::train_step(*decoded, 0, kRows);
+        EXPECT_NEAR(test::train_step(*coded, 0, kRows), first, 1e-10) << base;
+        const double second = test::train_step(*decoded, 1, kRows);
+        EXPECT_NEAR(test::train_step(*coded, 1, kRows), second, 1e-10) << base;
+        const Tensors after = values_of(*coded);
+        for (const auto& [name, value] : values)
+          EXPECT_EQ(at::equal(value, after.at(name)), !nn::is_low_rank(name)) << name << " after two steps";
+        // Values that are filled are encoded on every rank, as drawn ones are.
+        fill(*coded, drawn);
+        for (const auto& [name, value] : values_of(*coded))
+          if (!nn::is_low_rank(name)) EXPECT_TRUE(at::equal(value, values.at(name))) << name;
+      });
+  }
+}
+
+TEST(Adapter, ReportsBadValuesOfCodes) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(
+        world, config_of(), NamedModel{.shape = shape_of_all(), .adapter = low_rank(shape_of_all(), {.base = "nf4"})});
+    for (const checkpoint::NamedTensor& t : engine->weights()) {
+      if (t.name != "blocks.1.mlp.down.weight") continue;
+      EXPECT_THAT(test::thrown_message([&] { t.value.read(); }),
+                  HasSubstr("because adapter.base stores codes of them"));
+      t.value.write().value.fill_(std::nan(""));
+    }
+    EXPECT_THAT(test::thrown_message([&] { engine->weights_loaded(); }), HasSubstr("[quantization]"));
+  });
+}
+
+TEST(Adapter, NeedsTheBytesOfCodes) {
+  std::map<std::string, int64_t> least;
+  for (const char* base : {"model", "bf16", "int8", "nf4"})
+    for (const int64_t zero : {0, 2, 3}) {
+      run::Config config = config_of();
+      config.parallel.data = 2;
+      config.parallel.zero = zero;
+      run::LowRankKeys own{.base = base};
+      own.double_quantized = false;  // its tables are larger than these matrices
+      const NamedModel model{.shape = shape_of_all(), .adapter = low_rank(shape_of_all(), own)};
+      int64_t needed = 0;
+      for (const MemoryNeed& need : memory_needs({config, model}, 0))
+        if (need.what == "parameters") needed = need.bytes;
+      comm::run_ranks(2, [&](comm::World& world) {
+        memory::Account account;
+        const auto engine = initialize(world, config, model);
+        if (world.rank() == 0) EXPECT_EQ(account.usage().of(memory::Kind::Parameters), needed) << base << zero;
+      });
+      least[concat(base, " ", zero)] = needed;
+    }
+  EXPECT_LT(least["bf16 0"], least["model 0"]);
+  EXPECT_LT(least["int8 0"], least["bf16 0"]);
+  EXPECT_LT(least["nf4 0"], least["int8 0"]);
+  EXPECT_LT(least["nf4 3"], least["nf4 0"]);
+}
+
+// Latents and experts keep their values. NF4 blocks of GPT-2 follow the transposes of its folder.
+TEST(Adapter, EqualsOneProcessWithCodesInOtherFamilies) {
+  for (models::ModelShape shape : {test::tiny_deepseek(), test::tiny_gpt2()}) {
+    shape.vocabulary = kRows.vocabulary;
+    const Adapted model{.shape = shape, .keys = {.base = "nf4"}};
+    const Course want = wanted(model);
+    for (const parallel::TensorConfig& mode :
+         {parallel::TensorConfig{.size = 2}, parallel::TensorConfig{.size = 4, .mode = "2d"}})
       expect_course(config_of(mode), want, shape.architecture->name + test::name_of(mode), model);
   }
 }

@@ -21,6 +21,14 @@ struct Loan {
   at::Tensor memory;
 };
 
+/// Fills values so that no reader can take them for others: with NaN, or with the codes of which scales are NaN.
+void fill_with_nan_(const at::Tensor& values) {
+  if (values.is_floating_point())
+    values.fill_(std::numeric_limits<double>::quiet_NaN());
+  else
+    values.fill_(255);  // as fp32 it is NaN
+}
+
 void end_loan(void* loan) { delete static_cast<Loan*>(loan); }
 
 c10::DataPtr loan_of(Chunk* chunk, const at::Tensor& memory, c10::Device device) {
@@ -203,7 +211,7 @@ void Chunk::borrow_part() {
   } catch (...) {  // the other ranks join the all_gather, so this rank must join it too
     watcher_->not_borrowed(*this, std::current_exception());
     if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
-    sent_.fill_(std::numeric_limits<double>::quiet_NaN());
+    fill_with_nan_(sent_);
   }
 }
 
@@ -295,7 +303,8 @@ void Chunk::fill_with_nan() {
   work_ = {};
   written_ = false;
   kept_part_.reset();
-  whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
+  whole_ = at::empty({length_}, options_);
+  fill_with_nan_(whole_);
   set_base_memory(whole_);
   state_ = State::Gathered;
 }

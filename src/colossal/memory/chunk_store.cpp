@@ -42,7 +42,7 @@ ChunkStore::~ChunkStore() = default;
 
 void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   const at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
+  const auto options = at::TensorOptions().dtype(planned.dtype).device(parameters.options().device);
   std::vector<Slot>& slots = planned.slots;
   const int64_t length = planned.length;
   comm::Group& sharers = *planned.sharers;
@@ -65,7 +65,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
                                 : nullptr);
   if (movable_stores_.back()) offload = movable_stores_.back();
   // An all_gather of a lossy copy would overwrite the values themselves.
-  const bool is_lossless = !has_masters && !options_.sharing.parameters;
+  const bool is_lossless = !at::isFloatingType(planned.dtype) || (!has_masters && !options_.sharing.parameters);
   const at::Device borrow_device = offload->borrow_device(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);

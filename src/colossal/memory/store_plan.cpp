@@ -15,12 +15,12 @@ namespace colossal::memory {
 namespace {
 
 /// Properties that all parameters of a chunk have in common: trained or not; ShardSpec::gradient_axes, and with them
-/// the replicas that may share; `stages` if there are several; and whether blocks share the parameter.
-using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>, bool>;
+/// the replicas that may share; `stages` if there are several; whether blocks share the parameter; and the dtype.
+using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>, bool, at::ScalarType>;
 
-Family family_of(const nn::Parameter& p) {
+Family family_of(const nn::Parameter& p, at::ScalarType dtype) {
   return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{},
-          p.is_shared};
+          p.is_shared, dtype};
 }
 
 comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
@@ -48,7 +48,7 @@ StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOp
   std::map<Family, int64_t> families;
   std::vector<comm::Group*> sharers;  // sharing group of each family
   for (nn::Parameter& p : parameters) {
-    const auto [family, is_new] = families.emplace(family_of(p), families.size());
+    const auto [family, is_new] = families.emplace(family_of(p, parameters.stored_dtype(p)), families.size());
     if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
     // Skipped after its group was made, because other ranks that make the group may have it.
     if (options.left_out.contains(&p)) continue;
@@ -67,7 +67,8 @@ StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOp
         slots.push_back({model.parameters[chunk.items[i]], chunk.offsets[i], model.items[chunk.items[i]].size});
       const bool is_trained = slots.front().parameter->value.requires_grad();
       const auto family = static_cast<size_t>(model.items[chunk.items[0]].group);
-      plan.chunks.push_back({std::move(slots), chunk.length, sharers[family], is_trained});
+      const at::ScalarType dtype = parameters.stored_dtype(*slots.front().parameter);
+      plan.chunks.push_back({std::move(slots), chunk.length, sharers[family], is_trained, dtype});
     }
   }
   return plan;

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/direct_product.h"
+#include "colossal/nn/frozen_product.h"
 #include "colossal/nn/low_rank_matrices.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/products/matmul.h"
@@ -113,7 +114,7 @@ class DirectLowRank final : public DirectWrapper {
 
   RowScales scales_of(const at::Tensor& weight, const at::Tensor& like, int64_t out) const {
     if (has_backward()) {
-      const at::Tensor w = weight.detach().narrow(0, 0, out), squares = row_squares(w);
+      const at::Tensor w = weight_values(inner(), weight).detach().narrow(0, 0, out), squares = row_squares(w);
       const at::Tensor sums = m_.squares(squares, [&](const at::Tensor& a) { return ops::matmul_nt(a, w); });
       return row_scales(inner(), m_, at::stack({squares, sums}));
     }
@@ -150,10 +151,12 @@ class GatheredLowRank final : public Product {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
-    at::Tensor sum = sum_with(weight);
+    at::Tensor sum = weight_values(*inner_, weight).detach();
+    const at::Tensor squares = m_.has_magnitudes() ? row_squares(sum) : at::Tensor();
+    sum = sum_with(weight, sum);
     RowScales scales;
     if (m_.has_magnitudes()) {
-      scales = row_scales(*inner_, m_, at::stack({row_squares(weight.detach()), row_squares(sum)}));
+      scales = row_scales(*inner_, m_, at::stack({squares, row_squares(sum)}));
       scale_rows(sum, scales.factor);
     }
     const at::Tensor y = inner_->forward(x, sum, bias, out, saved);
@@ -195,10 +198,14 @@ class GatheredLowRank final : public Product {
 
  private:
   static void scale_rows(at::Tensor& weight, const at::Tensor& factor) { weight.mul_(factor.unsqueeze(1)); }
-  at::Tensor sum_with(const at::Tensor& weight) const {
-    at::Tensor sum = weight.detach().clone();
+  /// `values`: those of the weight, in a tensor of their own if the weight has them in another form.
+  at::Tensor sum_with(const at::Tensor& weight, const at::Tensor& values) const {
+    at::Tensor sum = values.is_alias_of(weight) ? values.clone() : values;
     m_.add_to(sum);
     return sum;
+  }
+  at::Tensor sum_with(const at::Tensor& weight) const {
+    return sum_with(weight, weight_values(*inner_, weight).detach());
   }
 
   std::shared_ptr<const Product> inner_;

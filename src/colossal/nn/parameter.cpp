@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/product.h"
 #include "colossal/ops/random.h"
 
@@ -131,7 +132,39 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   here_.push_back(&list_.back());
 }
 
+void Parameters::store_as(const Parameter& parameter, std::shared_ptr<const FrozenForm> form) {
+  Parameter& own = at(parameter.name);
+  require(!own.treatment.trains && !own.treatment.saved, "model",
+          "a parameter in another form must be frozen and in no "
+          "checkpoint: got ",
+          own.name, own.treatment.trains ? ", which trains" : ", which is saved");
+  const auto options = at::TensorOptions().dtype(form->dtype()).device(options_.device);
+  const std::vector<int64_t> sizes = form->sizes();
+  forms_[&own] = std::move(form);
+  if (!own.value.defined()) return;
+  own.value = options_.without_memory ? nn::without_memory(sizes, options) : at::empty(sizes, options);
+  if (!options_.without_memory) draw(own, own.value);
+}
+
+std::shared_ptr<const FrozenForm> Parameters::form_of(const Parameter& parameter) const {
+  const auto found = forms_.find(&parameter);
+  return found == forms_.end() ? nullptr : found->second;
+}
+
+at::ScalarType Parameters::stored_dtype(const Parameter& parameter) const {
+  const std::shared_ptr<const FrozenForm> form = form_of(parameter);
+  return form ? form->dtype() : options_.dtype;
+}
+
 void Parameters::draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed) const {
+  if (const auto form = form_of(parameter); form && form->has_codes()) {
+    if (out.is_meta()) return;
+    Parameter whole = parameter;
+    whole.spec = tensor::ShardSpec::whole(parameter.spec.shape);
+    const at::Tensor values = at::empty(whole.spec.shape, at::dtype(options_.dtype));
+    draw(whole, values, seed);  // its address has no form
+    return form->encode(values.to(at::kFloat), out);
+  }
   out.zero_();
   at::Tensor target = out;
   const uint64_t own = derive_seed(seed.value_or(options_.seed), parameter.own_name());

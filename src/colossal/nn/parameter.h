@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@
 
 namespace colossal::nn {
 
+class FrozenForm;  // nn/frozen_form.h
 class Parameters;
 class Product;
 
@@ -192,8 +194,19 @@ class Parameters {
   /// matrix; the caller clears Parameter::hidden_matrix for a table or a head.
   /// Errors ("model"): a name that is taken; a tensor that is not a floating-point leaf.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
+  /// Stores a frozen parameter in another form from here on: its value becomes a tensor of FrozenForm::dtype() and
+  /// sizes(), with its initial values unless it is without memory. Specs, and sizes that count elements, stay those of
+  /// the values. Wrappers of products call it (nn/frozen_product.h). All ranks must, with forms of one kind.
+  /// Errors ("model"): a parameter that trains, or that checkpoints save; an unknown one.
+  void store_as(const Parameter& parameter, std::shared_ptr<const FrozenForm> form);
+  /// Returns the form in which a parameter is stored; null = its values, in the dtype of the options.
+  std::shared_ptr<const FrozenForm> form_of(const Parameter& parameter) const;
+  /// Returns the dtype in which a parameter is stored: that of its form or of the options. The dtype of the value of an
+  /// adopted leaf may differ until a chunk store has it.
+  at::ScalarType stored_dtype(const Parameter& parameter) const;
   /// Writes the initial values of a parameter that this rank holds to `out`, which has its local shape and any dtype.
   /// They depend on own_name(), so models of one shape start from the same values. `seed`: none = that of the options.
+  /// Of a parameter with codes (store_as()) it writes the codes of these values. The whole parameter is drawn for that.
   void draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed = {}) const;
   /// Returns the parameter of that name, which includes the name of the model. Errors ("model"): unknown name.
   Parameter& at(const std::string& name);
@@ -250,6 +263,7 @@ class Parameters {
   std::deque<Parameter> list_;
   std::deque<Buffer> buffers_;
   std::vector<Parameter*> here_;
+  std::map<const Parameter*, std::shared_ptr<const FrozenForm>> forms_;
 };
 
 }  // namespace colossal::nn

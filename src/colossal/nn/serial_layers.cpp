@@ -49,7 +49,10 @@ struct SerialLinear {
                  : nullptr),
         deferred(p.deferred()) {}
   at::Tensor forward(const at::Tensor& x, const Unary& before = {}) const {
-    return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred, before, *product);
+    const at::Tensor own = bias ? bias->value : at::Tensor();
+    if (!weight.value.is_floating_point())  // codes (nn/frozen_form.h), which have other sizes
+      return nn::linear(*product, x, weight.value, own, weight.spec.shape[0], &deferred, before);
+    return nn::linear(x, weight.value, own, &deferred, before, *product);
   }
   at::Tensor forward_taps(const std::vector<at::Tensor>& x) const {
     return sum_of_taps(

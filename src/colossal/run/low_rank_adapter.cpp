@@ -11,6 +11,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/frozen_base.h"
 
 namespace colossal::run {
 
@@ -37,8 +38,11 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
     return nn::Treatment{.trains = trains, .saved = trains};
   };
   nn::LowRank options{.rank = keys.rank, .dropout = keys.dropout, .magnitudes = keys.kind == "dora"};
-  adapter.product = [options, parts](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
-                                     nn::Parameters& parameters) {
+  std::shared_ptr<const FrozenBase> base;
+  if (keys.base != "model") base = std::make_shared<const FrozenBase>(keys, shape, *trained);
+  adapter.product = [options, parts, base](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                           nn::Parameters& parameters) {
+    if (base) product = base->wrap(std::move(product), weight, parameters);
     const auto found = weight.stack ? parts->end() : parts->find(weight.own_name());
     if (found == parts->end()) return product;
     nn::LowRank own = options;
@@ -72,6 +76,13 @@ AdapterRow low_rank_row() {
                 require(keys.kind == "none" || keys.dropout == 0 || !config.training.cuda_graph, "adapter",
                         "adapter.dropout must be 0 with training.cuda_graph, which would record its seeds: got ",
                         keys.dropout, "; set one of them to its default");
+                require(keys.kind != "none" || keys.base == "model", "adapter",
+                        "adapter.base must be \"model\" without adapters, because codes are not trained: got \"",
+                        keys.base, "\"; set adapter.kind = \"lora\", or leave adapter.base out");
+                require(keys.base == "model" || config.precision.mode != "fp8", "adapter",
+                        "adapter.base must be \"model\" with precision.mode = \"fp8\", which quantizes weights itself: "
+                        "got \"",
+                        keys.base, "\"; set precision.mode = \"bf16\", or leave adapter.base out");
                 return low_rank_adapter(keys, shape);
               }};
 }

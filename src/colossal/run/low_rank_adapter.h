@@ -13,7 +13,8 @@
 
 namespace colossal::run {
 
-/// Returns the adapter of a model of `shape`; it changes nothing for the kind "none". Its matrices are named as
+/// Returns the adapter of a model of `shape`; it changes nothing for the kind "none". Its product also stores frozen
+/// matrices in the format of LowRankKeys::base (run/frozen_base.h). Its matrices are named as
 /// nn::with_low_rank() says. A part of a fused weight has the last name of its module in the folder:
 /// "blocks.0.attention.qkv.adapter_a.q_proj".
 /// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix.
@@ -24,7 +25,7 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
 LowRankKeys adapter_keys(const Config& config);
 
 /// Returns the row of the table [adapter]. Errors of its `make` ("adapter"): those of low_rank_adapter(); dropout with
-/// training.cuda_graph.
+/// training.cuda_graph; a base other than "model" without adapters or in fp8.
 AdapterRow low_rank_row();
 
 }  // namespace colossal::run

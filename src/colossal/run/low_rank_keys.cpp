@@ -43,6 +43,10 @@ void LowRankKeys::fields(Fields& f) {
   f.texts("trained", trained, "modules that are trained whole and saved with the adapters, such as lm_head");
   f.text("from", from,
          "folder of peft, or run, whose adapters are trained further. It gives all keys above but dropout");
+  f.choice("base", base, {"model", "bf16", "int8", "nf4"},
+           "format of the frozen matrices of linear layers inside the blocks while the run trains: the model's dtype, "
+           "bf16, 8 bits with a scale per output, or NF4 (QLoRA)");
+  f.flag("double", double_quantized, "NF4: quantize the block maxima to 8 bits, too");
 }
 
 int64_t LowRankKeys::rank_of(const std::string& module) const {

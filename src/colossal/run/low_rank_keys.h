@@ -20,6 +20,8 @@ struct LowRankKeys {
   /// "NAME=VALUE": rank and alpha of the modules that a name or pattern selects (run/module_names.h); the first counts
   std::vector<std::string> ranks{}, alphas{};
   std::string from{};
+  std::string base = "model";    ///< format of the frozen matrices; see run/frozen_base.h
+  bool double_quantized = true;  ///< the key `double`: block maxima of NF4 in 8 bits, too
 
   void fields(Fields& f);
   bool operator==(const LowRankKeys&) const = default;

@@ -20,6 +20,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
@@ -76,9 +77,10 @@ void draw_unsaved(const ModelSource& source, const nn::Parameters& parameters, T
   for (const checkpoint::NamedTensor& tensor : tensors) {
     const auto& all = parameters.declared();
     const auto parameter = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensor.name; });
-    const at::Tensor whole =
-        at::empty(parameter->spec.local_shape(parameters.coordinates()), at::dtype(source.drawn_as));
-    parameters.draw(*parameter, whole, derive_seed(source.seed, "parameters"));
+    nn::Parameter drawn = *parameter;
+    drawn.spec = tensor.spec;  // of the whole parameter if it is stored as codes
+    const at::Tensor whole = at::empty(drawn.spec.local_shape(parameters.coordinates()), at::dtype(source.drawn_as));
+    parameters.draw(drawn, whole, derive_seed(source.seed, "parameters"));
     tensor.value.write_into(held);
     held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
   }
@@ -150,13 +152,31 @@ std::vector<std::string> read_any(const ModelSource& source, const nn::Parameter
                                   comm::Mesh& mesh, const std::string& model, const std::vector<std::string>& may_lack,
                                   bool merges);
 
-/// Writes the weights of a run with adapters into `tensors`, with the adapters merged.
+/// Replaces the tensors of parameters that are stored as codes by tensors in memory, because adapters are merged into
+/// values. Returns the replaced ones, with their indices.
+std::vector<std::pair<size_t, checkpoint::NamedTensor>> replace_codes(const nn::Parameters& parameters,
+                                                                      Tensors& tensors) {
+  std::vector<std::pair<size_t, checkpoint::NamedTensor>> replaced;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& all = parameters.declared();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensors[i].name; });
+    const auto form = found == all.end() ? nullptr : parameters.form_of(*found);
+    if (!form || !form->has_codes()) continue;
+    replaced.emplace_back(i, tensors[i]);
+    tensors[i].value = at::empty(tensors[i].spec.shape, at::kFloat);
+  }
+  return replaced;
+}
+
+/// Writes the weights of a run with adapters into `tensors`, those of the main model, with the adapters merged.
+/// Memory: parameters that are stored as codes are all in memory in fp32 at once.
 void read_merged(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
                  const std::string& model, const std::vector<std::string>& may_lack) {
   const AdapterSource adapters{.path = source.path, .checkpoint = source.checkpoint, .keys = *source.low_rank};
   const AdapterWeights weights = of_model(read_adapters(adapters, source.shape, mesh), model);
   // Its adapters are merged, so those of the model that is filled are others.
   std::erase_if(tensors, [](const checkpoint::NamedTensor& tensor) { return nn::is_low_rank(tensor.name); });
+  const auto coded = replace_codes(parameters, tensors);
   Tensors of_base;
   for (const checkpoint::NamedTensor& tensor : tensors)
     if (!weights.provided.contains(tensor.name)) of_base.push_back(tensor);
@@ -169,6 +189,9 @@ void read_merged(const ModelSource& source, const nn::Parameters& parameters, Te
   if (!source.from.empty()) read_any(base, parameters, of_base, mesh, model, may_lack, /*merges=*/true);
   fill_adapters(weights, source.shape, parameters, tensors, mesh, model);
   merge_adapters(weights, parameters, tensors, mesh);
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    for (const auto& [index, codes] : coded) codes.value.write().value.copy_(tensors[index].value.read().value);
+  });
 }
 
 /// Writes the weights of a base and the adapters that are put onto it (ModelSource::low_rank with `from`).

@@ -2,7 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/nn/frozen_form.h"
 
 namespace colossal::run {
 namespace {
@@ -31,7 +37,66 @@ std::vector<checkpoint::NamedTensor> named_weights(memory::ChunkStore& store, co
   return weights;
 }
 
+/// Where this rank has the codes of a parameter.
+struct CodePieces {
+  std::shared_ptr<const nn::FrozenForm> form;
+  std::vector<std::pair<memory::Shard, memory::Piece>> pieces;
+
+  void write(const at::Tensor& whole) const {
+    const at::Tensor codes = at::empty(form->sizes(), at::dtype(form->dtype()));
+    form->encode(whole, codes);
+    for (const auto& [shard, piece] : pieces) {
+      const memory::Lease lease = shard.lease({.values = memory::Access::Write});
+      lease->values.narrow(0, piece.offset, piece.part.size)
+          .copy_(codes.flatten().narrow(0, piece.part.first, piece.part.size));
+    }
+  }
+};
+
+/// Returns a tensor of a whole parameter. Its codes are written when it is released.
+checkpoint::NamedTensor whole_weight(memory::ChunkStore& store, const nn::Parameter& parameter,
+                                     std::shared_ptr<const CodePieces> codes) {
+  const auto open = [&store, shape = parameter.spec.shape, name = parameter.name,
+                     codes = std::move(codes)](bool writes) {
+    require(writes, "adapter", "the values of ", name,
+            " cannot be read, because adapter.base stores codes of them: adapters with magnitudes of peft (DoRA) need "
+            "its norms; set adapter.base = \"model\"");
+    at::Tensor whole = at::empty(shape, at::kFloat);
+    // A pointer that owns nothing but the task. Errors wait in the store, because a release must not throw.
+    std::shared_ptr<const void> release(
+        &store, [&store, whole, codes](const void*) { store.attempt([&] { codes->write(whole); }); });
+    return tensor::Held{whole, std::move(release)};
+  };
+  return {parameter.name,
+          tensor::Stored(at::TensorOptions().dtype(at::kFloat), parameter.spec.shape, open),
+          tensor::ShardSpec::whole(parameter.spec.shape),
+          {}};
+}
+
 }  // namespace
+
+std::vector<checkpoint::NamedTensor> fillable_weights_of(memory::ChunkStore& store, const nn::Parameters& parameters) {
+  std::vector<checkpoint::NamedTensor> weights = named_weights(store, [&](const nn::Parameter& p) {
+    const auto form = parameters.form_of(p);
+    return form && form->has_codes() ? "" : p.name;
+  });
+  std::map<const nn::Parameter*, std::shared_ptr<CodePieces>> coded;
+  std::vector<const nn::Parameter*> in_order;
+  for (const memory::Shard& shard : store.frozen())
+    for (const memory::Piece& piece : shard.stored_pieces()) {
+      const auto form = parameters.form_of(*piece.parameter);
+      if (!form || !form->has_codes()) continue;
+      const auto [found, is_new] = coded.try_emplace(piece.parameter, nullptr);
+      if (is_new) {
+        found->second = std::make_shared<CodePieces>(CodePieces{form, {}});
+        in_order.push_back(piece.parameter);
+      }
+      found->second->pieces.emplace_back(shard, piece);
+    }
+  for (const nn::Parameter* parameter : in_order)
+    weights.push_back(whole_weight(store, *parameter, coded.at(parameter)));
+  return weights;
+}
 
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store) {
   return named_weights(store, [](const nn::Parameter& p) { return p.name; });

@@ -12,6 +12,13 @@ namespace colossal::run {
 /// outlive them.
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
 
+/// Returns the same tensors for filling. In place of the codes of a parameter (nn::FrozenForm::has_codes) there is one
+/// tensor of the whole parameter in fp32, on the CPU, with the spec of a tensor that every rank holds. It can only be
+/// written, whole; when the caller releases it, this rank's codes are made of it. So one such parameter is in memory at
+/// a time. `store` must outlive the tensors. ChunkStore::updated() throws errors of making and storing the codes, such
+/// as values that are not finite.
+std::vector<checkpoint::NamedTensor> fillable_weights_of(memory::ChunkStore& store, const nn::Parameters& parameters);
+
 /// Returns this rank's part of the parameters that checkpoints save (nn::Treatment::saved), under their names in the
 /// checkpoint (nn::Parameter::saved_name).
 std::vector<checkpoint::NamedTensor> saved_weights_of(memory::ChunkStore& store);

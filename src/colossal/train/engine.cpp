@@ -21,6 +21,7 @@
 #include "colossal/nn/reports.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/run/stored_weights.h"
 #include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
@@ -196,7 +197,12 @@ void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loa
 void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
 
 std::vector<checkpoint::NamedTensor> Engine::weights() {
-  std::vector<checkpoint::NamedTensor> weights = optimization_->weights();
+  return with_buffers(run::fillable_weights_of(optimization_->store(), parameters()));
+}
+
+std::vector<checkpoint::NamedTensor> Engine::stored_weights() { return with_buffers(optimization_->weights()); }
+
+std::vector<checkpoint::NamedTensor> Engine::with_buffers(std::vector<checkpoint::NamedTensor> weights) {
   for (const nn::Buffer& buffer : parameters().buffers())
     if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
       weights.push_back({buffer.name, buffer.value, buffer.spec, {}});

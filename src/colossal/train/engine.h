@@ -184,8 +184,11 @@ class Engine : public Resumable {
   void check_progress(const nlohmann::json& progress) const override;
   /// Returns the elements that this rank updates of each parameter, under the parameter's name, and the model's
   /// buffers, for all models. The caller may fill them with weights from another source
-  /// (checkpoint::ExternalNames::model), and must then call weights_loaded() on all ranks.
+  /// (checkpoint::ExternalNames::model), and must then call weights_loaded() on all ranks. A parameter that is stored as
+  /// codes is among them as run::fillable_weights_of() says.
   std::vector<checkpoint::NamedTensor> weights();
+  /// Returns the same elements as they are stored, codes included, for comparing.
+  std::vector<checkpoint::NamedTensor> stored_weights();
   void weights_loaded();
 
   /// Returns the store of this rank's parameters, gradients and states; null without tiers of [memory].
@@ -226,6 +229,7 @@ class Engine : public Resumable {
     int64_t copies = 1;             // ranks that do the same work for the same rows, and add up its gradients
     bool without_adapters = false;  // true: the main model, with its adapters switched off
   };
+  std::vector<checkpoint::NamedTensor> with_buffers(std::vector<checkpoint::NamedTensor> weights);
   Member make_member(const ConfiguredRun& run, const NamedModel& model, nn::Parameters::Options options);
   nn::Parameters::Options::ProductOf switchable(const nn::Parameters::Options::ProductOf& adapter,
                                                 const RunModels& models) const;

@@ -7,6 +7,7 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/nn/frozen_product.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/optimization.h"
@@ -103,7 +104,9 @@ nn::Parameters::Options::ProductOf Engine::switchable(const nn::Parameters::Opti
   if (!is_switched) return adapter;
   return [adapter, off = without_adapters_](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                             nn::Parameters& parameters) {
-    return nn::with_switch(adapter(product, weight, parameters), product, off);
+    std::shared_ptr<const nn::Product> adapted = adapter(product, weight, parameters);
+    // without adapters the weight may still have another form, which the adapter gave it
+    return nn::with_switch(std::move(adapted), nn::reads_frozen_form(product, weight, parameters), off);
   };
 }
 

@@ -10,6 +10,7 @@
 #include "colossal/base/machine.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/train/placed_model.h"
@@ -25,15 +26,17 @@ constexpr int64_t kEstimatedBlocks = 64;
 
 struct Elements {
   double all = 0, trained = 0;
+  double bytes = 0;  // as the parameters are stored, in a model of one process
 };
 
 /// Returns an estimate of the elements of the whole model. If it has more than `most_blocks` layers, the first ones are
 /// counted and extrapolated; then the estimate may be too small. Every parameter belongs to no stage of this rank, so
 /// none has a tensor and no size overflows.
-Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEstimatedBlocks) {
+Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEstimatedBlocks,
+                            at::ScalarType dtype = at::kFloat) {
   struct Enough {};
   const models::ModelShape& shape = model.shape;
-  nn::Parameters::Options options{.device = at::kMeta, .treatment = model.adapter.treatment};
+  nn::Parameters::Options options{.dtype = dtype, .device = at::kMeta, .treatment = model.adapter.treatment};
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   options.stages = [&](const std::string& name) {
     if (models::block_of(name, shape.layers).value_or(0) >= most_blocks) throw Enough{};
@@ -51,6 +54,9 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
     double elements = models::block_of(p.name, shape.layers) ? times : 1;
     for (const int64_t size : p.spec.shape) elements *= static_cast<double>(size);
     sum.all += elements;
+    const auto form = parameters.form_of(p);
+    const auto of_form = form ? static_cast<double>(form->bytes()) / static_cast<double>(p.spec.numel()) : 0;
+    sum.bytes += elements * (form ? of_form : static_cast<double>(c10::elementSize(dtype)));
     if (p.treatment.trains) sum.trained += elements;
   }
   return sum;
@@ -77,14 +83,13 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
   const at::ScalarType dtype = parameters.options().dtype;
   const StoreOptions options = store_options(config, dtype);
   const auto& [chunks, gradients] = options;
-  const auto size = static_cast<int64_t>(c10::elementSize(dtype)),
-             size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums)),
+  const auto size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums)),
              size_of_masters = chunks.masters ? static_cast<int64_t>(c10::elementSize(*chunks.masters)) : 0;
   PlannedShards planned = plan_shards(parameters, mesh, chunks, 1);
   int64_t of_parameters = 0, of_gradients = 0, of_masters = 0;
   for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
     const int64_t part = chunk.part_length();
-    of_parameters += size * (chunks.sharing.parameters ? part : chunk.length);
+    of_parameters += chunk.element_size() * (chunks.sharing.parameters ? part : chunk.length);
     if (!chunk.is_trained) continue;
     of_gradients += size_of_sums * (chunks.sharing.gradients ? part : chunk.length);
     of_masters += size_of_masters * part;
@@ -129,7 +134,7 @@ Total min_total(const ConfiguredRun& run, const NamedModel& model, const Element
   const auto size = static_cast<double>(c10::elementSize(run.config.precision.dtype()));
   const bool has_masters = run.config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
-  return {.parameters = elements.all * size,
+  return {.parameters = elements.bytes,
           .gradients = elements.trained * size,
           .states =
               elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
@@ -210,7 +215,7 @@ void check_memory(const ConfiguredRun& run, at::Device device, int64_t local, do
   Total least;
   for (const NamedModel& model : run.models) {
     if (model.is_main_without_adapters) continue;
-    const Elements more = estimated_elements(model);
+    const Elements more = estimated_elements(model, kEstimatedBlocks, config.precision.dtype());
     const Total own = min_total(run, model, more);
     elements += more.all;
     least.parameters += own.parameters, least.gradients += own.gradients, least.states += own.states;

@@ -55,7 +55,7 @@ enum class WeightOrigin {
 };
 
 /// Compares the weights of ranks that hold the same part of a parameter, by checksums. `weights` is the result of
-/// Engine::weights(). `sharers` is the number of ranks that shard them under ZeRO (checkpoint::TrainingState::sharers).
+/// Engine::stored_weights(). `sharers` is the number of ranks that shard them under ZeRO (checkpoint::TrainingState::sharers).
 /// Collective among all ranks of `mesh`.
 ///
 /// Communication: every rank sends 16 bytes for each part of a parameter to rank 0; two broadcasts, two agreements.

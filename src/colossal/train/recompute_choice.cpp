@@ -45,13 +45,13 @@ int64_t whole_chunk_bytes(const ConfiguredRun& run, int rank) {
   ModelOnShapes here(run, run.models.main(), rank);
   const at::ScalarType dtype = run.config.precision.dtype();
   const auto [chunks, gradients] = store_options(run.config, dtype);
-  int64_t largest = 0;
-  for (const memory::PlannedChunk& chunk : memory::plan_store(here.model().parameters(), here.mesh(), chunks).chunks)
-    largest = std::max(largest, chunk.length);
-  const auto whole = [&](bool is_shared, at::ScalarType type) {
-    return is_shared ? kWholeChunks * largest * static_cast<int64_t>(c10::elementSize(type)) : 0;
-  };
-  return whole(chunks.sharing.parameters, dtype) + whole(chunks.sharing.gradients, gradients.sums);
+  int64_t of_values = 0, of_gradients = 0;  // bytes of the largest one
+  for (const memory::PlannedChunk& chunk : memory::plan_store(here.model().parameters(), here.mesh(), chunks).chunks) {
+    of_values = std::max(of_values, chunk.length * chunk.element_size());
+    if (at::isFloatingType(chunk.dtype))  // codes have no gradients
+      of_gradients = std::max(of_gradients, chunk.length * static_cast<int64_t>(c10::elementSize(gradients.sums)));
+  }
+  return kWholeChunks * ((chunks.sharing.parameters ? of_values : 0) + (chunks.sharing.gradients ? of_gradients : 0));
 }
 
 /// Returns the bytes that the tensors of this rank may take.

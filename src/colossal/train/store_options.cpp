@@ -48,6 +48,7 @@ void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& o
                 const std::shared_ptr<SizesAlone>& offload, const tensor::MeshCoordinates& coordinates,
                 std::vector<memory::Shard>& shards) {
   const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
+  of_parameters = of_parameters.dtype(chunk.dtype);
   const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
   const auto size = [](int64_t length, const at::TensorOptions& of) {
     return length * static_cast<int64_t>(of.dtype().itemsize());

@@ -39,10 +39,11 @@ OfUpdate of_update(const memory::Shard& shard, bool shares_gradients, at::Scalar
 }
 
 /// Returns the bytes of the parts that gathers use at one time: of the chunk that is read, and of the next one.
-int64_t bytes_of_gathers(const std::vector<memory::PlannedChunk>& chunks, int64_t element) {
+int64_t bytes_of_gathers(const std::vector<memory::PlannedChunk>& chunks) {
   int64_t most = 0;
   for (const memory::PlannedChunk& chunk : chunks)
-    if (chunk.sharers->size() > 1) most = std::max(most, memory::whole_blocks(chunk.part_length() * element));
+    if (chunk.sharers->size() > 1)
+      most = std::max(most, memory::whole_blocks(chunk.part_length() * chunk.element_size()));
   return 2 * most;
 }
 
@@ -57,19 +58,18 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
                      const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own) {
   const auto& [chunks, gradients] = options;
-  const auto size = static_cast<int64_t>(c10::elementSize(parameters.options().dtype)),
-             size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
+  const auto size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
   PlannedShards planned = plan_shards(parameters, mesh, chunks, memory::kBlock);
   const memory::StorePlan& plan = planned.plan;
   const auto takes = ModelOptimizers(optimizer, own, planned.trained, parameters, mesh, at::kMeta).takes();
 
-  TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
+  TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks) : 0};
   int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the last three: gradients and directions
   std::vector<int64_t> together;
   size_t next = 0;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const memory::PlannedChunk& chunk = plan.chunks[i];
-    needs.largest_chunk = std::max(needs.largest_chunk, chunk.length * size);
+    needs.largest_chunk = std::max(needs.largest_chunk, chunk.length * chunk.element_size());
     const auto [aside, aside_at_once] = gradients.sets_aside && chunk.is_trained
                                             ? bytes_aside(chunk, chunks.capacity, size_of_sums)
                                             : std::pair<int64_t, int64_t>();

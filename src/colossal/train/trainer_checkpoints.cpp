@@ -163,7 +163,7 @@ void Trainer::start() {
   import_weights(resumes);
   {
     const auto busy = world_.busy("comparing the weights of ranks");
-    require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
+    require_same_weights(engine_->mesh(), engine_->stored_weights(), engine_->state().sharers,
                          resumes || !config_.model.from.empty() ? WeightOrigin::Read : WeightOrigin::Drawn);
   }
   if (data_.adapter.product)

@@ -1,38 +1,14 @@
 #include "colossal/ops/products/nf4_matrix.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/dispatch.h"
-#include "colossal/ops/products/matmul.h"
-#include "colossal/tensor/flops.h"
+#include "colossal/ops/products/decoded_products.h"
 
 namespace colossal::ops {
-namespace {
-
-// Slices of this size stay in the caches of a CPU between decoding and the product. Products of thinner ones are slower
-// by a tenth. The columns of a slice are few, because a matrix may have many rows.
-constexpr int64_t kNf4SliceElements = int64_t{1} << 20, kNf4SliceWidth = 128;
-
-/// Returns x as rows in the dtype of the products.
-at::Tensor rows_for_product(const at::Tensor& x, int64_t columns, const char* what) {
-  require(x.dim() > 0 && x.size(-1) == columns && x.is_floating_point(), "nf4", what, " must be [..., ", columns,
-          "]: got ", x.scalar_type(), " ", x.sizes());
-  return x.reshape({-1, columns}).to(product_type(x));
-}
-
-/// Returns rows in the dtype and with the leading sizes of x.
-at::Tensor as_given(const at::Tensor& rows, const at::Tensor& x) {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = rows.size(1);
-  return rows.to(x.scalar_type()).view(sizes);
-}
-
-}  // namespace
 
 Nf4Matrix::Nf4Matrix(std::vector<Nf4Weight> parts, int64_t inputs) : parts_(std::move(parts)) {
   require(!parts_.empty(), "nf4", "a matrix must have at least one part");
@@ -91,43 +67,24 @@ at::Tensor Nf4Matrix::decoded(const MatrixPart& part, at::ScalarType type, at::S
   return values;
 }
 
-// Returns how many of `length` rows or columns, of `width` elements each, a slice has. Slices are equal, and begin
-// between blocks if the matrix does.
-int64_t Nf4Matrix::slice_of(int64_t length, int64_t width) const {
-  const int64_t elements = is_for_accelerator(parts_.front().bytes()) ? kSliceElements : kNf4SliceElements;
-  const int64_t most = std::max(kNf4SliceWidth, elements / width), slices = (length + most - 1) / most;
-  const int64_t equal = (length + slices - 1) / slices;
-  return std::min(length, (equal + kNf4Block - 1) / kNf4Block * kNf4Block);
+// Slices begin between blocks if the matrix does.
+DecodedSizes Nf4Matrix::sizes() const {
+  return {"nf4", outputs_, inputs_, is_for_accelerator(parts_.front().bytes()), kNf4Block};
 }
 
 at::Tensor Nf4Matrix::multiply(const at::Tensor& x, const at::Tensor& bias) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs_), "nf4", "the bias must be [", outputs_, "]");
-  const at::Tensor rows = rows_for_product(x, inputs_, "x");
-  const tensor::FactorScope factors(x.scalar_type());
-  at::Tensor y = at::empty({rows.size(0), outputs_}, rows.options().requires_grad(false)), room;
-  const int64_t slice = slice_of(outputs_, inputs_);
-  for (int64_t first = 0; first < outputs_; first += slice) {
-    const MatrixPart part{.row = first, .rows = std::min(slice, outputs_ - first), .columns = inputs_};
-    at::Tensor out = y.narrow(1, first, part.rows);
-    matmul_nt_(out, rows, decoded(part, rows.scalar_type(), x.scalar_type(), room), 0);
-  }
-  if (bias.defined()) y.add_(bias);
-  return as_given(y, x);
+  at::Tensor room;
+  return multiply_decoded(x, bias, sizes(), [&](const MatrixPart& part, at::ScalarType type, at::ScalarType rounds_to) {
+    return decoded(part, type, rounds_to, room);
+  });
 }
 
 at::Tensor Nf4Matrix::input_gradient(const at::Tensor& dy) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const at::Tensor rows = rows_for_product(dy, outputs_, "dy");
-  const tensor::FactorScope factors(dy.scalar_type());
-  at::Tensor dx = at::empty({rows.size(0), inputs_}, rows.options().requires_grad(false)), room;
-  const int64_t slice = slice_of(inputs_, outputs_);
-  for (int64_t first = 0; first < inputs_; first += slice) {
-    const MatrixPart part{.rows = outputs_, .column = first, .columns = std::min(slice, inputs_ - first)};
-    at::Tensor out = dx.narrow(1, first, part.columns);
-    matmul_nn_(out, rows, decoded(part, rows.scalar_type(), dy.scalar_type(), room));
-  }
-  return as_given(dx, dy);
+  at::Tensor room;
+  return input_gradient_decoded(dy, sizes(),
+                                [&](const MatrixPart& part, at::ScalarType type, at::ScalarType rounds_to) {
+                                  return decoded(part, type, rounds_to, room);
+                                });
 }
 
 at::Tensor Nf4Matrix::dequantize(at::ScalarType type) const {

@@ -13,6 +13,8 @@
 
 namespace colossal::ops {
 
+struct DecodedSizes;  // ops/products/decoded_products.h
+
 /// A matrix [out, in] whose rows one or several weights hold, one after the other: q, k and v of a folder, or the parts
 /// of them that a rank has.
 ///
@@ -50,7 +52,7 @@ class Nf4Matrix {
 
  private:
   at::Tensor decoded(const MatrixPart& part, at::ScalarType type, at::ScalarType rounds_to, at::Tensor& room) const;
-  int64_t slice_of(int64_t length, int64_t width) const;
+  DecodedSizes sizes() const;
 
   std::vector<Nf4Weight> parts_;
   int64_t outputs_ = 0, inputs_ = 0;

@@ -119,9 +119,11 @@ std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::share
 at::Tensor TensorLinear::forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const {
   const at::Tensor& weight = weight_.value;
   // number of rows in earlier shards
-  const int64_t before = layout_->mesh->coordinates().index(layout_->expand.weight.out_shards) * weight.size(0);
+  const tensor::MeshCoordinates& coordinates = layout_->mesh->coordinates();
+  const int64_t before =
+      coordinates.index(layout_->expand.weight.out_shards) * weight_.spec.local_shape(coordinates)[0];
   const at::Tensor bias = bias_ ? sum_copies_gradient(bias_->value(), first, copies) : at::Tensor();
-  const at::Tensor summed = sum_copies_gradient(weight, first - before, copies);
+  const at::Tensor summed = weight.requires_grad() ? sum_copies_gradient(weight, first - before, copies) : weight;
   // parameters of wrappers, e.g. the matrices of an adapter: those with rows for these outputs have copies, too
   std::vector<at::Tensor> own;
   const std::vector<nn::Parameter*> parameters = product_->parameters();
