@@ -83,7 +83,7 @@ class QuantizedBases : public Run {
     c.model = {.name = "llama-tiny", .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
     c.model.dropout = 0;
     c.precision.mode = "fp64";
-    c.training.steps = 1;
+    c.training.steps = 3;
     c.training.evaluate_batches = 0;
     train(c, Start::New);
     with_model(c.run.folder, {},
