@@ -270,7 +270,6 @@ std::vector<distributed::ParallelConfig> layouts() {
     all.push_back(one);
   };
   add(2, 3, 1, 1);
-  add(1, 0, 2, 1);
   add(1, 0, 2, 2);
   return all;
 }

@@ -49,9 +49,13 @@ class ProductOfCodes final : public DirectWrapper {
     if (matrices_->empty()) return inner().local_y(x, weight, bias, out, saved);
     // x is for the gradients of adapters around this product. The weight has no memory.
     if (saved) *saved = {x, weight, out};
-    at::Tensor y = std::visit([&](const auto& one) { return one.multiply(x); }, matrix());
-    if (y.size(-1) != out) y = y.narrow(-1, 0, out).contiguous();
-    return bias.defined() ? y.add_(bias) : y;
+    return std::visit(
+        [&](const auto& one) {
+          if (one.outputs() == out) return one.multiply(x, bias);
+          const at::Tensor y = one.multiply(x).narrow(-1, 0, out).contiguous();
+          return bias.defined() ? at::Tensor(y).add_(bias) : y;
+        },
+        matrix());
   }
   at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override {
     if (matrices_->empty()) return inner().local_dx(dy, saved);

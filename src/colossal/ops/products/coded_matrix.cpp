@@ -197,10 +197,13 @@ at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) co
     const int64_t slice = coded_slice_of(outputs_, inputs_, 1);
     for (int64_t first = 0; first < outputs_; first += slice) {
       const int64_t count = std::min(slice, outputs_ - first);
+      const at::Tensor values = decoded(first, count, 0, inputs_, x.scalar_type(), given.scalar_type());
       at::Tensor out = y.narrow(1, first, count);
-      matmul_nt_(out, given, decoded(first, count, 0, inputs_, x.scalar_type(), given.scalar_type()), 0);
+      if (bias.defined())
+        out.copy_(matmul_nt(given, values, bias.narrow(0, first, count).to(given.scalar_type())));
+      else
+        matmul_nt_(out, given, values, 0);
     }
-    if (bias.defined()) y.add_(bias);
     y = y.to(x.scalar_type());
   }
   std::vector<int64_t> shape = x.sizes().vec();
