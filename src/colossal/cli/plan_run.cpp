@@ -61,7 +61,7 @@ run::ClusterChoice cluster_of_plan(const PlanWishes& wishes, const run::RunConfi
 PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, const run::Program* program) {
   predict::set_device(config, cluster.profile);
   const run::Program used = whole_program(program);
-  run::check_training(config.model, used);
+  run::check_training(config, used);
   const run::ResolvedModel model = run::resolve_run(config, used);
   run::check_text(config, model);
   model.objective.write_keys(config);

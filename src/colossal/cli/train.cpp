@@ -178,7 +178,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   config.validate();
   const bool resumes = resume || options.resume_step;
   const run::Config sources = resumes ? run::with_stored_sources(config, config.run.folder) : config;
-  run::check_training(sources.model, options.program);  // so an error is printed once
+  run::check_training(sources, options.program);  // so an error is printed once
   const models::ModelShape shape = run::resolve_shape(sources.model, options.program);
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));

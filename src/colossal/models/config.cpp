@@ -8,7 +8,7 @@ void ModelConfig::common_fields(Fields& f) {
   f.text("name", name, "preset, such as gpt2-tiny; `colossal models` lists all");
   f.text("from", from,
          "source of sizes and initial weights; replaces `name`: a Hugging Face folder, a run folder (its newest "
-         "checkpoint) or a GGUF file, with weights that are not quantized");
+         "checkpoint) or a GGUF file, whose weights may be quantized only if adapters train on them");
   f.integer("vocabulary", vocabulary, "tokens", "vocabulary size; 0 = the tokenizer's", 0, kMaxSize);
   f.integer("hidden", hidden, "features", "width of the hidden state; 0 = the preset's", 0, kMaxSize);
   f.integer("layers", layers, "layers", "number of transformer blocks; 0 = the preset's", 0, kMaxSize);

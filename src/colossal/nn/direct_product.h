@@ -51,6 +51,9 @@ class DirectProduct : public Product {
   /// Begins to turn this rank's dy W into dx, in place. `dx` is ready after the caller has called the returned
   /// function. Collective.
   virtual std::function<void()> complete_dx(at::Tensor& dx) const;
+  /// Returns the values of rows [first, first + count) of this rank's block of the weight, [count, in] in the dtype of
+  /// `weight`: a view of it, or what its codes stand for. Call it for a few rows at a time.
+  virtual at::Tensor local_rows(const at::Tensor& weight, int64_t first, int64_t count) const;
 };
 
 /// A direct product around another one. Functions that a subclass does not override are passed to the product inside.
@@ -74,6 +77,9 @@ class DirectWrapper : public DirectProduct {
   std::vector<int64_t> first_outputs() const override { return inner_->first_outputs(); }
   at::Tensor sum_over_inputs(at::Tensor part) const final { return inner_->sum_over_inputs(std::move(part)); }
   bool has_backward() const override { return inner_->has_backward(); }
+  at::Tensor local_rows(const at::Tensor& weight, int64_t first, int64_t count) const override {
+    return inner_->local_rows(weight, first, count);
+  }
 
  protected:
   const DirectProduct& inner() const { return *inner_; }

@@ -114,9 +114,17 @@ class DirectLowRank final : public DirectWrapper {
 
   RowScales scales_of(const at::Tensor& weight, const at::Tensor& like, int64_t out) const {
     if (has_backward()) {
-      const at::Tensor w = weight_values(inner(), weight).detach().narrow(0, 0, out), squares = row_squares(w);
-      const at::Tensor sums = m_.squares(squares, [&](const at::Tensor& a) { return ops::matmul_nt(a, w); });
-      return row_scales(inner(), m_, at::stack({squares, sums}));
+      std::vector<at::Tensor> squares, dots;
+      const at::Tensor a = m_.a(), values = weight_values(inner(), weight);
+      const int64_t slice = std::max(kRows, kElements / a.size(1));
+      for (int64_t first = 0; first < out; first += slice) {
+        const at::Tensor rows = inner().local_rows(values, first, std::min(slice, out - first));
+        squares.push_back(row_squares(rows));
+        dots.push_back(ops::matmul_nt(a, rows));
+      }
+      const at::Tensor of_w = at::cat(squares);
+      const at::Tensor sums = m_.squares(of_w, [&](const at::Tensor&) { return at::cat(dots, 1); });
+      return row_scales(inner(), m_, at::stack({of_w, sums}));
     }
     // Nothing trains, so the scales do not change. The weight may exist in packed form only: rows of the identity give
     // its columns.
@@ -135,6 +143,8 @@ class DirectLowRank final : public DirectWrapper {
   }
 
   static constexpr int64_t kColumns = 256;  // of the weight that are multiplied at a time
+  // of the weight that are read at a time, because it may be decoded for that: so many rows, or more if they are short
+  static constexpr int64_t kRows = 128, kElements = int64_t{1} << 20;
   LowRankMatrices m_;
   mutable RowScales fixed_;  // around a product without backward
 };

@@ -93,6 +93,9 @@ struct Parameter {
   /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
   /// sets the values afterwards
   bool is_empty = false;
+  /// True if its product keeps it as quantized values (nn/frozen_codes.h). `value` then never gets memory, and chunk
+  /// stores leave the parameter out
+  bool has_codes = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
   /// Returns the rows of Treatment::rows that it has: 0 <= first <= end <= size of dimension 0. {0, 1} for a tensor

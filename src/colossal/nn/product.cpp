@@ -50,6 +50,10 @@ std::function<void()> DirectProduct::complete_dx(at::Tensor&) const {
   return [] {};
 }
 
+at::Tensor DirectProduct::local_rows(const at::Tensor& weight, int64_t first, int64_t count) const {
+  return weight.detach().narrow(0, first, count);
+}
+
 at::Tensor Product::Wanted::with(const at::Tensor& dweight) const {
   return sum.defined() ? sum.add_(dweight) : dweight;
 }

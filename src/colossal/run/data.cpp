@@ -106,7 +106,7 @@ void prepare_data(const Config& config, const Program& program, comm::World& wor
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
-  check_training(config.model, program);
+  check_training(config, program);
   ResolvedModel model = resolve_run(config, program);
   check_text(config, model);
   const Objective& objective = *model.objective.objective;

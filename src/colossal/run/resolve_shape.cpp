@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -12,6 +14,7 @@
 #include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/base_codes.h"
 #include "colossal/run/data.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/stored_config.h"
@@ -33,6 +36,8 @@ void check_path(const std::string& path) {
 
 bool is_number_type(std::string_view type) { return type == "F32" || type == "F16" || type == "BF16"; }
 
+constexpr char kTrainAdapters[] = "adapter.kind = \"lora\"";
+
 /// Checks that the weights of a GGUF file are numbers, because training changes all of their digits.
 void check_gguf_numbers(const std::string& path) {
   const formats::GgufFile file(path);
@@ -41,9 +46,9 @@ void check_gguf_numbers(const std::string& path) {
     require(is_number_type(type), "model",
             "model.from must be a file whose weights are not quantized (F32, F16 or BF16): got ", path, " with ",
             printable(tensor.name), " of type ", type,
-            "; name the file of the model before quantization, or write the weights as numbers with `colossal export "
+            "; name the file of the model before quantization, write the weights as numbers with `colossal export "
             "--from ",
-            path, " --to FOLDER`");
+            path, " --to FOLDER`, or train adapters on them (", kTrainAdapters, ")");
   }
 }
 
@@ -52,7 +57,21 @@ void check_folder_numbers(const std::string& path) {
   require(!is_quantized, "model", "model.from must be a folder whose weights are not quantized: got ", path,
           ", whose config.json has a quantization_config; name the folder of the model before quantization, or write "
           "the weights as numbers with `colossal export --from ",
-          path, " --to FOLDER`");
+          path, " --to FOLDER`, or train adapters on them (", kTrainAdapters, ")");
+}
+
+/// Returns true if the config has the table [adapter] and trains adapters.
+bool trains_adapters(const Config& config, const Program& program) {
+  std::vector<OwnTable> tables = tables_of(program.adapters);
+  const size_t own = tables.size();
+  for (OwnTable& other : tables_of(program.objectives)) tables.push_back(std::move(other));
+  read_tables(config, tables);
+  for (size_t i = 0; i < own; ++i) {
+    if (!has_table(config, tables[i].name) || !tables[i].keys.holds<LowRankKeys>()) continue;
+    const auto keys = tables[i].keys.as<LowRankKeys>();
+    if (keys.kind != "none" || !keys.from.empty()) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -74,12 +93,17 @@ bool has_numbers(const std::string& path) {
                      [](const formats::GgufTensor& tensor) { return is_number_type(tensor.type->name); });
 }
 
-void check_training(const models::ModelConfig& config, const Program& program) {
-  if (config.from.empty()) return;
-  check_path(config.from);
-  if (is_bare_run(config.from)) return;
-  formats::is_gguf(config.from) ? check_gguf_numbers(config.from) : check_folder_numbers(config.from);
-  program.models.check_training_from(checkpoint::read_config(config.from));
+void check_training(const Config& config, const Program& program) {
+  const std::string& from = config.model.from;
+  if (from.empty()) return;
+  check_path(from);
+  if (is_bare_run(from)) return;
+  if (trains_adapters(config, program)) {
+    if (keeps_codes(config)) check_codes(config);
+  } else {
+    formats::is_gguf(from) ? check_gguf_numbers(from) : check_folder_numbers(from);
+  }
+  program.models.check_training_from(checkpoint::read_config(from));
 }
 
 }  // namespace colossal::run

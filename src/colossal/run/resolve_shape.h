@@ -9,6 +9,7 @@
 
 #include "colossal/models/config.h"
 #include "colossal/models/shape.h"
+#include "colossal/run/config.h"
 #include "colossal/run/program.h"
 
 namespace colossal::run {
@@ -23,7 +24,8 @@ models::ModelShape resolve_shape(const models::ModelConfig& config, const Progra
 bool has_numbers(const std::string& path);
 
 /// Checks that training can start from model.from and can follow its config.json (models::Registry::check_training()).
-/// Errors ("model"): its weights are quantized; the errors of that function. Errors of resolve_shape().
-void check_training(const models::ModelConfig& config, const Program& program);
+/// Errors ("model"): its weights are quantized, and the config has no adapters of the table [adapter] to train on them;
+/// the errors of that function. Errors of resolve_shape(), check_codes() and read_tables().
+void check_training(const Config& config, const Program& program);
 
 }  // namespace colossal::run

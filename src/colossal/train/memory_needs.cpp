@@ -13,6 +13,7 @@
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/optimizer.h"
+#include "colossal/run/base_codes.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
@@ -123,7 +124,7 @@ struct Total {
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
-    if (need.what == "parameters") parameters += bytes;
+    if (need.what == "parameters" || need.what == "codes") parameters += bytes;
     if (need.what == "gradients") gradients += bytes;
     if (need.what == "masters" || need.what == "states") states += bytes;
   }
@@ -134,10 +135,13 @@ Total min_total(const ConfiguredRun& run, const NamedModel& model, const Element
   const auto size = static_cast<double>(c10::elementSize(run.config.precision.dtype()));
   const bool has_masters = run.config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
-  return {.parameters = elements.bytes,
-          .gradients = elements.trained * size,
-          .states =
-              elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
+  // Codes have at least 4 bits.
+  const bool keeps_codes = model.name.empty() && run::keeps_codes(run.config);
+  return {
+      .parameters = keeps_codes ? elements.trained * size + (elements.all - elements.trained) * 0.5 : elements.bytes,
+      .gradients = elements.trained * size,
+      .states =
+          elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.
@@ -162,7 +166,9 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
     ModelOnShapes here(run, model, rank);
-    for (MemoryNeed& need : needs_of(here.model(), here.mesh(), run.config, run.optimizer_of(model))) {
+    std::vector<MemoryNeed> own = needs_of(here.model(), here.mesh(), run.config, run.optimizer_of(model));
+    if (here.codes_bytes() > 0) own.insert(own.begin(), {{}, "codes", here.codes_bytes(), "device"});
+    for (MemoryNeed& need : own) {
       need.model = model.name;
       needs.push_back(std::move(need));
     }

@@ -18,7 +18,8 @@ namespace colossal::train {
 /// Memory of one kind, of one model.
 struct MemoryNeed {
   std::string model;  ///< name of the model; empty = the main model
-  std::string what;   ///< "parameters", "gradients", "masters", "states"; with tiers also the rows named below
+  /// "parameters", "gradients", "masters", "states"; of a quantized base "codes"; with tiers also the rows named below
+  std::string what;
   int64_t bytes = 0;
   /// "device": where the rank computes, which is the host for a CPU; "host": memory.host; "host or disk": as tiers
   /// decide
@@ -47,7 +48,7 @@ struct ModelSize {
   std::string name;        ///< empty = the main model
   int64_t parameters = 0;  ///< elements of all parameters, with those of its adapter; 0 = it has none of its own
   int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
-  int64_t bytes = 0;       ///< of parameters, gradients, masters and states, over all ranks
+  int64_t bytes = 0;       ///< of parameters, codes, gradients, masters and states, over all ranks
 };
 
 /// Returns the sizes of the models, the main one first. Bytes are those of memory_needs(), taken for the first rank of

@@ -19,6 +19,7 @@
 #include "colossal/distributed/config.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/frozen_codes.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
@@ -36,12 +37,22 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
                                     const std::shared_ptr<comm::Mesh>& whole);
 
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
-/// `shared`: the parameters of the models before it; null for the main model. Communication and errors: as
+/// `shared`: the parameters of the models before it; null for the main model. `codes`: wraps the products with frozen
+/// weights inside the adapter, for read_codes_of(); null = the model has values alone. Communication and errors: as
 /// distributed::DistributedModel.
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
-                                                           std::shared_ptr<nn::Parameters> shared);
+                                                           std::shared_ptr<nn::Parameters> shared,
+                                                           const std::shared_ptr<nn::FrozenCodes>& codes = nullptr);
+
+/// Returns an object for the codes of a model, the same on every rank: of the main model, if model.from is quantized
+/// and something of the model is frozen; else null. Errors: those of run::keeps_codes() and run::check_codes().
+std::shared_ptr<nn::FrozenCodes> codes_for(const ConfiguredRun& run, const NamedModel& model);
+
+/// Reads the codes of model.from (run::read_base_codes()) if `codes` is not null. No communication.
+void read_codes_of(const ConfiguredRun& run, const NamedModel& model, nn::Parameters& parameters,
+                   nn::FrozenCodes* codes);
 
 /// Returns the first sentence of an error of LibTorch on the meta device, which names the operator that does not run
 /// there, without the list of backends after it.
@@ -56,10 +67,13 @@ class ModelOnShapes {
   /// The mesh of the run.
   comm::Mesh& mesh() { return *mesh_; }
   distributed::DistributedModel& model() { return *model_; }
+  /// Returns the bytes of the codes of frozen weights (nn::FrozenCodes).
+  int64_t codes_bytes() const { return codes_ ? codes_->bytes() : 0; }
 
  private:
   std::unique_ptr<comm::World> world_;
   std::shared_ptr<comm::Mesh> mesh_, own_;
+  std::shared_ptr<nn::FrozenCodes> codes_;
   std::unique_ptr<distributed::DistributedModel> model_;
 };
 

@@ -135,11 +135,25 @@ at::Tensor GgufWeights::tensor(const std::string& name) const {
   return to_folder(place.change == GgufChange::OneMore ? numbers.to(at::kFloat) : numbers, place.change, heads_);
 }
 
+bool GgufWeights::may_be_codes(const Place& place) {
+  return place.entry.shape.size() == 2 && !place.values && place.change != GgufChange::Transposed &&
+         place.change != GgufChange::OneMore;
+}
+
+std::optional<CodesForm> GgufWeights::codes_form(const std::string& name) const {
+  const Place& place = places_.at(name);
+  if (!may_be_codes(place)) return {};
+  const std::string_view type = place.tensor->type->name;  // as codes_of_gguf() supports it
+  if (type == "Q8_0") return CodesForm{.bits = 8, .group = 32};
+  if (type == "Q4_0") return CodesForm{.bits = 4, .group = 32};
+  if (type == "Q4_1" || type == "Q4_K") return CodesForm{.bits = 4, .group = 32, .minima = true};
+  return {};
+}
+
 std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const {
   const Place& place = places_.at(name);
   const std::vector<int64_t>& shape = place.entry.shape;
-  if (shape.size() != 2 || place.values) return std::nullopt;
-  if (place.change == GgufChange::Transposed || place.change == GgufChange::OneMore) return std::nullopt;
+  if (!may_be_codes(place)) return std::nullopt;
   std::optional<ops::GroupCodes> codes = codes_of_gguf(*place.tensor->type, blocks(place).data(), shape[0], shape[1]);
   if (!codes) return codes;
   for (at::Tensor* part : {&codes->codes, &codes->scales, &codes->minima})

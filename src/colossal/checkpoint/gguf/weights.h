@@ -25,6 +25,7 @@ class GgufWeights final : public WeightSource {
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
   bool can_wait(const std::string& name) const override;
+  std::optional<CodesForm> codes_form(const std::string& name) const override;
 
   const formats::GgufFile& file() const { return file_; }
   /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes(). For
@@ -39,6 +40,7 @@ class GgufWeights final : public WeightSource {
     int64_t index = -1;                           // index of the entry of a stack; -1 = the whole tensor
     const formats::GgufTensor* values = nullptr;  // for a latent, the tensor of its values; else null
   };
+  static bool may_be_codes(const Place& place);
   void add(const formats::GgufTensor& tensor, const GgufPlace& place);
   void add_latent(const formats::GgufTensor& tensor, const GgufPlace& place);
   void check_latents() const;

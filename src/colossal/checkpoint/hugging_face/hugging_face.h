@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct GroupCodes;
 namespace colossal::checkpoint {
 
 class WeightSource;
+struct CodesForm;
 
 /// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {
@@ -117,6 +119,16 @@ std::vector<std::string> import_weights(const WeightSource& files, const std::st
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
                                         const ExternalNames& external, const TakeCodes& take = {},
                                         const TakeRows& take_values = {});
+
+/// Passes matrices and stacks that the folder holds as quantized values to `take` and `take_nf4`, as import_weights()
+/// does, and fills none of them. `values` have the names and sizes of parameters. Parameters that the folder lacks and
+/// may lack are left out. Errors: those of import_weights().
+void read_codes(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                const ExternalNames& external, const TakeCodes& take, const TakeNf4& take_nf4);
+/// Returns the forms that read_codes() probably finds, by the names of parameters, from the headers of the folder alone:
+/// of those whose tensors are all quantized in one form. Errors: those of import_weights().
+std::map<std::string, CodesForm> codes_forms(const std::string& folder, const nn::Parameters& parameters,
+                                             const std::vector<NamedTensor>& values, const ExternalNames& external);
 
 /// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of

@@ -267,6 +267,33 @@ std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const
 
 }  // namespace
 
+void read_codes(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                const ExternalNames& external, const TakeCodes& take, const TakeNf4& take_nf4) {
+  const Import import(open_weights(folder), folder, parameters, external);
+  for (const NamedTensor& value : values) {
+    const auto own = import.found.find(value.name);
+    if (own == import.found.end()) continue;
+    if (!take_weights(own->second, *import.files, value, import.coordinates, take_nf4))
+      take_codes(own->second, *import.files, value, import.coordinates, take);
+  }
+}
+
+std::map<std::string, CodesForm> codes_forms(const std::string& folder, const nn::Parameters& parameters,
+                                             const std::vector<NamedTensor>& values, const ExternalNames& external) {
+  const Import import(open_weights(folder), folder, parameters, external);
+  std::map<std::string, CodesForm> forms;
+  for (const NamedTensor& value : values) {
+    const auto own = import.found.find(value.name);
+    if (own == import.found.end()) continue;
+    const auto form_of = [&](const PartSource* source) { return import.files->codes_form(source->name); };
+    const std::optional<CodesForm> form = form_of(own->second.front());
+    const bool is_one = form && std::all_of(own->second.begin(), own->second.end(),
+                                            [&](const PartSource* source) { return form_of(source) == form; });
+    if (is_one) forms[value.name] = *form;
+  }
+  return forms;
+}
+
 bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns)
     if (matches_wildcards(pattern, name)) return true;

@@ -148,6 +148,12 @@ std::optional<ops::Nf4Weight> BitsandbytesFolder::nf4(const std::string& name) c
   return ops::nf4_weight(form, numbers);
 }
 
+std::optional<CodesForm> BitsandbytesFolder::codes_form(const std::string& name) const {
+  const auto found = quantized_.find(name);
+  if (found == quantized_.end()) return {};
+  return CodesForm{.is_nf4 = true, .double_quantized = found->second.form.double_quantized};
+}
+
 at::Tensor BitsandbytesFolder::tensor(const std::string& name) const {
   const std::optional<ops::Nf4Weight> weight = nf4(name);
   if (!weight) return folder_.tensor(name);

@@ -37,6 +37,7 @@ class BitsandbytesFolder final : public WeightSource {
   at::Tensor tensor(const std::string& name) const override;
   std::optional<ops::Nf4Weight> nf4(const std::string& name) const override;
   void leave(const std::string& name) const override;
+  std::optional<CodesForm> codes_form(const std::string& name) const override;
 
  private:
   struct Quantized {

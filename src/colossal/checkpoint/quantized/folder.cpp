@@ -183,6 +183,12 @@ std::optional<ops::GroupCodes> QuantizedFolder::codes(const std::string& name) c
   return codes;
 }
 
+std::optional<CodesForm> QuantizedFolder::codes_form(const std::string& name) const {
+  if (!weights_.count(name)) return {};
+  const Sizes& sizes = sizes_.at(name.substr(0, name.size() - sizeof kWeight + 1));
+  return CodesForm{.bits = format_.bits, .group = sizes.group, .minima = format_.bits == 4};
+}
+
 at::Tensor QuantizedFolder::tensor(const std::string& name) const {
   if (!weights_.count(name)) return folder_.tensor(name);
   const std::string base = name.substr(0, name.size() - sizeof kWeight + 1);

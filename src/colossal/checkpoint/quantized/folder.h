@@ -47,6 +47,7 @@ class QuantizedFolder final : public WeightSource {
   /// (desc_act with g_idx out of order). Returns none for 8 bits if a zero point is not 128 or a quantized value is 0.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
+  std::optional<CodesForm> codes_form(const std::string& name) const override;
 
  private:
   struct Sizes {

@@ -1,6 +1,7 @@
 #include "colossal/ops/products/coded_matrix.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +9,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/device/operators.h"
+#include "colossal/ops/parallel.h"
 #include "colossal/ops/products/fp8.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/ops/products/row_codes.h"
 #include "colossal/tensor/flops.h"
 
@@ -33,6 +36,54 @@ bool serves_int4(const GroupCodes& codes, const at::TensorOptions& options) {
          runs(DeviceOperator::Int4Product, options.device());
 }
 
+// A slice of this size stays in the caches of a CPU between decoding and the product.
+constexpr int64_t kCodedSlice = int64_t{1} << 20, kCodedSliceWidth = 128;
+constexpr int64_t kDecodedAtOnce = int64_t{1} << 15;  // elements that are worth a thread
+
+/// Returns how many of `length` rows or columns, of `width` elements each, a slice has: a multiple of `unit`.
+int64_t coded_slice_of(int64_t length, int64_t width, int64_t unit) {
+  const int64_t most = std::max(kCodedSliceWidth, kCodedSlice / std::max<int64_t>(1, width)),
+                slices = (length + most - 1) / most, equal = (length + slices - 1) / std::max<int64_t>(1, slices);
+  return std::max(unit, (equal + unit - 1) / unit * unit);
+}
+
+/// Rows of codes with groups, on the CPU.
+struct CodedRows {
+  const uint8_t* codes;          ///< [rows, pitch]
+  const float *scales, *minima;  ///< [rows, groups]; minima null = none
+  int64_t bits, group, pitch, groups;
+};
+
+/// Decodes columns that begin and end between groups, or at the end, into `to` [rows, columns].
+template <class Number>
+void decode_rows(const CodedRows& from, int64_t rows, int64_t column, int64_t columns, Number* to) {
+  const auto decode_row = [&](int64_t row) {
+    const uint8_t* code = from.codes + row * from.pitch + column * from.bits / 8;
+    Number* out = to + row * columns;
+    for (int64_t k = 0; k < columns; k += from.group) {
+      const int64_t count = std::min(from.group, columns - k), at = row * from.groups + (column + k) / from.group;
+      const auto scale = static_cast<Number>(from.scales[at]);
+      const auto minimum = from.minima ? static_cast<Number>(from.minima[at]) : Number{0};
+      const auto middle = static_cast<Number>(from.minima ? 0 : from.bits == 4 ? 8 : 128);
+      if (from.bits == 8) {
+        for (int64_t i = 0; i < count; ++i) out[k + i] = (static_cast<Number>(code[k + i]) - middle) * scale + minimum;
+        continue;
+      }
+      Number level[16];
+      for (int c = 0; c < 16; ++c) level[c] = (static_cast<Number>(c) - middle) * scale + minimum;
+      const uint8_t* pair = code + k / 2;
+      for (int64_t i = 0; i + 1 < count; i += 2) {
+        out[k + i] = level[pair[i / 2] >> 4];
+        out[k + i + 1] = level[pair[i / 2] & 15];
+      }
+      if (count % 2 != 0) out[k + count - 1] = level[pair[count / 2] >> 4];
+    }
+  };
+  parallel_for(0, rows, std::max<int64_t>(1, kDecodedAtOnce / columns), [&](int64_t first, int64_t end) {
+    for (int64_t row = first; row < end; ++row) decode_row(row);
+  });
+}
+
 }  // namespace
 
 at::Tensor int4_scales_and_zeros(const GroupCodes& codes) {
@@ -40,39 +91,92 @@ at::Tensor int4_scales_and_zeros(const GroupCodes& codes) {
   return at::stack({codes.scales.t(), middle.t()}, -1).to(at::kBFloat16).contiguous();
 }
 
-CodedMatrix::CodedMatrix(const GroupCodes& codes, const at::TensorOptions& options)
-    : inputs_((codes.check(), codes.inputs())), group_(codes.group), bits_(codes.bits) {
+CodedMatrix::CodedMatrix(const GroupCodes& codes, const at::TensorOptions& options, bool decodes)
+    : outputs_((codes.check(), codes.outputs())), inputs_(codes.inputs()), group_(codes.group), bits_(codes.bits) {
   const at::Device device = options.device();
   const at::Tensor whole = at::constant_pad_nd(codes.codes, {0, codes.groups() * group_ - inputs_});
   codes_ = (bits_ == 4 ? two_in_a_byte(whole) : whole).to(device);
-  if (serves_int4(codes, options)) {
+  if (!decodes && serves_int4(codes, options)) {
     codes_ = at::_convert_weight_to_int4pack(codes_, kInt4Inner);
     for_int4_ = int4_scales_and_zeros(codes).to(device);
     return;
   }
-  const double middle = bits_ == 4 ? 8 : 128;
-  scales_ = codes.scales.to(device);
-  minima_ = (codes.minima.defined() ? codes.minima : codes.scales * -middle).to(device);
+  scales_ = codes.scales.contiguous().to(device);
+  if (codes.minima.defined()) minima_ = codes.minima.contiguous().to(device);
 }
 
 CodedMatrix::CodedMatrix(const at::Tensor& weight, const at::TensorOptions& options)
-    : inputs_(weight.size(1)), bits_(8) {
+    : outputs_(weight.size(0)), inputs_(weight.size(1)) {
   const RowCodes rows = encode_rows(weight, at::kFloat8_e4m3fn);
   require(rows.scales.isfinite().all().item<bool>(), "quantization", "weights must be finite");
   codes_ = rows.codes.to(options.device()), scales_ = rows.scales.to(options.device());
 }
 
-// Values are computed in fp32 or fp64, which represent every code exactly, and rounded once to `type`.
-at::Tensor CodedMatrix::values(at::ScalarType type) const {
-  const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
-  if (group_ == 0) return codes_.to(wide).mul_(scales_.unsqueeze(-1)).to(type);
+CodedMatrix CodedMatrix::on_meta(int64_t outputs, int64_t inputs, int64_t bits, int64_t group, bool minima) {
+  CodedMatrix matrix;
+  matrix.outputs_ = outputs, matrix.inputs_ = inputs, matrix.bits_ = bits, matrix.group_ = group;
+  const int64_t groups = (inputs + group - 1) / group;
+  const auto options = at::TensorOptions().device(at::kMeta);
+  matrix.codes_ = at::empty({outputs, groups * group * bits / 8}, options.dtype(at::kByte));
+  matrix.scales_ = at::empty({outputs, groups}, options.dtype(at::kFloat));
+  if (minima) matrix.minima_ = at::empty_like(matrix.scales_);
+  return matrix;
+}
+
+void CodedMatrix::check_decodes() const {
+  require(!for_int4_.defined(), "quantization",
+          "codes in the layout of an operator cannot be decoded: got a matrix that was made without `decodes`");
+}
+
+// Columns begin and end between groups, or at the end of the matrix. Values are computed in fp32 or fp64, which
+// represent every code exactly, and rounded once to `rounds_to`.
+at::Tensor CodedMatrix::decoded(int64_t row, int64_t rows, int64_t column, int64_t columns, at::ScalarType rounds_to,
+                                at::ScalarType type) const {
+  const at::ScalarType wide = rounds_to == at::kDouble ? at::kDouble : at::kFloat;
+  const auto as_wanted = [&](const at::Tensor& values) { return values.to(rounds_to).to(type); };
+  if (group_ == 0)
+    return as_wanted(codes_.narrow(0, row, rows)
+                         .narrow(1, column, columns)
+                         .to(wide)
+                         .mul_(scales_.narrow(0, row, rows).unsqueeze(-1)));
+  if (codes_.is_cpu()) {
+    const at::Tensor values = at::empty({rows, columns}, codes_.options().dtype(wide));
+    const CodedRows from{
+        .codes = codes_.const_data_ptr<uint8_t>() + row * codes_.size(1),
+        .scales = scales_.const_data_ptr<float>() + row * scales_.size(1),
+        .minima = minima_.defined() ? minima_.const_data_ptr<float>() + row * scales_.size(1) : nullptr,
+        .bits = bits_,
+        .group = group_,
+        .pitch = codes_.size(1),
+        .groups = scales_.size(1)};
+    if (wide == at::kDouble)
+      decode_rows(from, rows, column, columns, values.mutable_data_ptr<double>());
+    else
+      decode_rows(from, rows, column, columns, values.mutable_data_ptr<float>());
+    return as_wanted(values);
+  }
+  const int64_t first = column / group_, groups = (column + columns + group_ - 1) / group_ - first;
+  const at::Tensor own = codes_.narrow(0, row, rows).narrow(1, first * group_ * bits_ / 8, groups * group_ * bits_ / 8);
   const at::Tensor codes =
-      bits_ == 8 ? codes_ : at::stack({codes_.bitwise_right_shift(4), codes_.bitwise_and(15)}, -1).flatten(1);
-  const at::Tensor numbers = codes.to(wide).unflatten(1, {-1, group_});
-  return numbers.mul_(scales_.unsqueeze(-1)).add_(minima_.unsqueeze(-1)).flatten(1).narrow(1, 0, inputs_).to(type);
+      bits_ == 8 ? own : at::stack({own.bitwise_right_shift(4), own.bitwise_and(15)}, -1).flatten(1);
+  const auto of_groups = [&](const at::Tensor& all) {
+    return all.narrow(0, row, rows).narrow(1, first, groups).unsqueeze(-1);
+  };
+  at::Tensor numbers = codes.to(wide).unflatten(1, {-1, group_});
+  if (!minima_.defined()) numbers.sub_(bits_ == 4 ? 8 : 128);
+  numbers.mul_(of_groups(scales_));
+  if (minima_.defined()) numbers.add_(of_groups(minima_));
+  return as_wanted(numbers.flatten(1).narrow(1, 0, columns));
+}
+
+at::Tensor CodedMatrix::rows(int64_t first, int64_t count, at::ScalarType type) const {
+  check_decodes();
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  return decoded(first, count, 0, inputs_, type, type);
 }
 
 at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) const {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor rows = x.reshape({-1, inputs_});
   at::Tensor y;
   if (for_int4_.defined()) {
@@ -87,12 +191,43 @@ at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) co
     if (bias.defined()) y.add_(bias);
     y = y.to(x.scalar_type());
   } else {
-    y = at::linear(rows, values(x.scalar_type()), bias);
-    tensor::announce_product(rows.size(0), y.size(1), rows.size(1), rows.scalar_type());
+    const tensor::FactorScope factors(x.scalar_type());
+    const at::Tensor given = rows.to(product_type(x));
+    y = at::empty({rows.size(0), outputs_}, given.options().requires_grad(false));
+    const int64_t slice = coded_slice_of(outputs_, inputs_, 1);
+    for (int64_t first = 0; first < outputs_; first += slice) {
+      const int64_t count = std::min(slice, outputs_ - first);
+      const at::Tensor values = decoded(first, count, 0, inputs_, x.scalar_type(), given.scalar_type());
+      at::Tensor out = y.narrow(1, first, count);
+      if (bias.defined())
+        out.copy_(matmul_nt(given, values, bias.narrow(0, first, count).to(given.scalar_type())));
+      else
+        matmul_nt_(out, given, values, 0);
+    }
+    y = y.to(x.scalar_type());
   }
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = y.size(1);
   return y.view(shape);
+}
+
+at::Tensor CodedMatrix::input_gradient(const at::Tensor& dy) const {
+  check_decodes();
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const int64_t outputs = dy.size(-1);
+  require(outputs <= outputs_, "quantization", "dy must have at most ", outputs_, " outputs: got ", outputs);
+  const tensor::FactorScope factors(dy.scalar_type());
+  const at::Tensor rows = dy.reshape({-1, outputs}).to(product_type(dy));
+  const at::Tensor dx = at::empty({rows.size(0), inputs_}, rows.options().requires_grad(false));
+  const int64_t slice = coded_slice_of(inputs_, outputs, std::max<int64_t>(group_, 1));
+  for (int64_t first = 0; first < inputs_; first += slice) {
+    const int64_t count = std::min(slice, inputs_ - first);
+    at::Tensor out = dx.narrow(1, first, count);
+    matmul_nn_(out, rows, decoded(0, outputs, first, count, dy.scalar_type(), rows.scalar_type()));
+  }
+  std::vector<int64_t> shape = dy.sizes().vec();
+  shape.back() = inputs_;
+  return dx.to(dy.scalar_type()).view(shape);
 }
 
 int64_t CodedMatrix::bytes() const {

@@ -1,0 +1,399 @@
+// Adapters on a quantized model.from: folders of GPTQ, AWQ and bitsandbytes' NF4, and GGUF files. A run keeps their
+// codes, and computes what it computes on the decoded weights.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <mutex>
+
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/checkpoint/gguf/export.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/quantized/export.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/checkpoint/weight_source.h"
+#include "colossal/infer/generate.h"
+#include "colossal/infer/perplexity.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/low_rank.h"
+#include "colossal/ops/products/nf4_levels.h"
+#include "colossal/run/adapter_export.h"
+#include "colossal/run/adapter_source.h"
+#include "colossal/run/data.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
+#include "colossal/train/memory_needs.h"
+#include "support/thrown_message.h"
+#include "train/whole_runs.h"
+
+namespace colossal::train::quantized_bases_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using Values = std::map<std::string, at::Tensor>;
+
+constexpr double kSame = 1e-10;
+
+/// Packs 4-bit codes [a, 8 b] into words [a, b], code i of a word at bit 4 * place[i].
+at::Tensor words_of(const at::Tensor& codes, const std::array<int64_t, 8>& places) {
+  const at::Tensor eight = codes.to(at::kLong).unflatten(1, {-1, 8});
+  at::Tensor words = at::zeros({eight.size(0), eight.size(1)}, at::kLong);
+  for (int64_t i = 0; i < 8; ++i) words += eight.select(2, i) * (int64_t{1} << (4 * places[i]));
+  return at::where(words.ge(int64_t{1} << 31), words - (int64_t{1} << 32), words).to(at::kInt);
+}
+
+/// The tensors of a weight "x.weight" as AutoAWQ stores it.
+void add_awq(const std::string& x, const ops::GroupCodes& codes, Values& all) {
+  constexpr std::array<int64_t, 8> kPlaces{0, 4, 1, 5, 2, 6, 3, 7};
+  const at::Tensor zeros = (codes.minima / codes.scales).neg().round();
+  all[x + ".qweight"] = words_of(codes.codes.t(), kPlaces);
+  all[x + ".qzeros"] = words_of(zeros.t(), kPlaces);
+  all[x + ".scales"] = codes.scales.t().to(at::kHalf).contiguous();
+}
+
+/// The tensors of a weight "x.weight" as bitsandbytes stores it.
+void add_bitsandbytes(const std::string& x, const at::Tensor& value, bool is_double, Values& all) {
+  const ops::Nf4Weight weight = ops::quantize_nf4(value.to(at::kFloat), {.double_quantized = is_double});
+  json state{{"quant_type", "nf4"}, {"blocksize", 64}, {"dtype", "float32"}, {"shape", value.sizes().vec()}};
+  const std::string name = x + ".weight";
+  all[name] = weight.codes().flatten().narrow(0, 0, (value.numel() + 1) / 2).unsqueeze(1).clone();
+  all[name + ".absmax"] = weight.stored_absmax().clone();
+  all[name + ".quant_map"] = at::tensor(at::ArrayRef<float>(ops::kNf4Levels));
+  if (is_double) {
+    all[name + ".nested_absmax"] = weight.nested_absmax().clone();
+    all[name + ".nested_quant_map"] = weight.nested_values().clone();
+    state["nested_blocksize"] = 256, state["nested_dtype"] = "float32";
+    state["nested_offset"] = weight.nested_mean().item<double>();
+  }
+  const std::string text = state.dump();
+  all[name + ".quant_state.bitsandbytes__nf4"] = at::tensor(std::vector<uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+class QuantizedBases : public Run {
+ protected:
+  void SetUp() override {
+    Run::SetUp();
+    run::Config c = make("base", 1, 1);
+    c.model = {.name = "llama-tiny", .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
+    c.model.dropout = 0;
+    c.precision.mode = "fp64";
+    c.training.steps = 3;
+    c.training.evaluate_batches = 0;
+    train(c, Start::New);
+    with_model(c.run.folder, {},
+               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers("plain", saved, mesh); });
+  }
+
+  static void with_model(const std::string& from, run::Loading loading,
+                         const std::function<void(const run::SavedModel&, comm::Mesh&)>& work) {
+    loading.tokenizer = "none";
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      work(run::load_model(from, mesh, {}, at::kCPU, loading), mesh);
+    });
+  }
+  std::string at(const std::string& name) const { return base + "/" + name; }
+
+  void export_numbers(const std::string& to, const run::SavedModel& saved, comm::Mesh& mesh) const {
+    const models::ModelShape& shape = saved.model->model().shape;
+    checkpoint::export_weights(at(to), saved.model->parameters(), run::external_names(shape),
+                               shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
+  }
+
+  /// Writes the model quantized in one way. Values of codes are exact in fp32, so fp64 decodes the same ones.
+  std::string quantized(const std::string& kind) const {
+    const std::string to = at(kind);
+    if (kind.starts_with("gguf-") || kind.starts_with("gptq"))
+      with_model(at("plain"), {.dtype = at::kFloat}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
+        const models::ModelShape& shape = saved.model->model().shape;
+        const json config = shape.architecture->hugging_face.to_json(shape);
+        if (kind.starts_with("gguf-"))
+          return checkpoint::export_gguf(to + ".gguf", saved.model->parameters(), run::external_names(shape), config,
+                                         text::gguf_of_tokenizer("bytes", shape.vocabulary), kind.substr(5),
+                                         mesh.all());
+        std::map<std::string, ops::GroupCodes> codes;
+        const int64_t bits = kind == "gptq8" ? 8 : 4;
+        for (const nn::Parameter& p : saved.model->parameters())
+          if (p.hidden_matrix)
+            codes[p.name] = ops::round_to_codes(
+                p.value.detach(), {.bits = bits, .group = 16, .minima = bits == 4, .whole_zeros = bits == 4});
+        checkpoint::export_gptq(to, saved.model->parameters(), codes, run::external_names(shape), config);
+      });
+    if (kind.starts_with("gguf-")) return to + ".gguf";
+    if (kind.starts_with("gptq")) return to;
+    const auto files = checkpoint::open_weights(kind == "awq" ? quantized("gptq4") : at("plain"));
+    Values all;
+    for (const auto& [name, entry] : files->entries()) {
+      const bool is_matrix = name.ends_with("proj.weight");
+      const std::string x = name.substr(0, name.rfind('.'));
+      if (is_matrix && kind == "awq")
+        add_awq(x, *files->codes(name), all);
+      else if (is_matrix)
+        add_bitsandbytes(x, files->tensor(name), kind == "nf4-double", all);
+      else
+        all[name] = files->tensor(name).clone();
+    }
+    json config = read_json_object(at("plain/config.json"), "test");
+    config["quantization_config"] =
+        kind == "awq" ? json{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 16}, {"version", "gemm"}}
+                      : json{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
+    create_folder(to);
+    checkpoint::write_safetensors(to + "/model.safetensors", all);
+    write_file(to + "/config.json", config.dump());
+    return to;
+  }
+
+  /// Writes the decoded weights of a quantized model.
+  std::string decoded(const std::string& from, const std::string& to) const {
+    with_model(from, {.dtype = at::kDouble},
+               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers(to, saved, mesh); });
+    return at(to);
+  }
+
+  run::Config adapted(const std::string& name, const std::string& from, const std::string& kind = "lora") const {
+    run::Config c = make(name, 1, 1);
+    c.model = {.from = from};
+    c.data.tokenizer = "bytes";
+    c.precision.mode = "fp64";
+    c.tables.set("--adapter.kind=" + kind);
+    c.tables.set("--adapter.rank=3");
+    c.optimizer.learning_rate = 0.05;
+    c.training.steps = 4;
+    c.training.evaluate_batches = 0;
+    c.training.save_every = 2;
+    return c;
+  }
+
+  /// Trains, and returns how many parameters of all ranks had codes.
+  static int64_t coded(const run::Config& c, Start start = Start::New, std::optional<int64_t> resume_step = {}) {
+    int64_t count = 0;
+    std::mutex mutex;
+    comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
+      Trainer trainer(world, c, {.start = start, .resume_step = resume_step});
+      EXPECT_TRUE(trainer.run());
+      const std::lock_guard lock(mutex);
+      for (const nn::Parameter& p : trainer.engine().parameters()) {
+        count += p.has_codes ? 1 : 0;
+        if (p.has_codes) EXPECT_EQ(p.value.storage().nbytes(), sizeof(double)) << p.name;
+      }
+    });
+    return count;
+  }
+
+  /// Returns the adapters that a run saved.
+  static Values adapters_of(const std::string& folder) {
+    Values values;
+    with_model(folder, {.merges_adapters = false, .dtype = at::kDouble},
+               [&](const run::SavedModel& saved, comm::Mesh&) {
+                 for (const nn::Parameter& p : saved.model->parameters())
+                   if (nn::is_low_rank(p.name)) values[p.name] = p.value.detach().clone();
+               });
+    return values;
+  }
+  static void expect_same_adapters(const std::string& got, const std::string& want, const std::string& what) {
+    const Values a = adapters_of(got), b = adapters_of(want);
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (const auto& [name, value] : b) {
+      EXPECT_GT(value.abs().max().item<double>(), 1e-3) << what << ": " << name << " was trained";
+      EXPECT_LE((a.at(name) - value).abs().max().item<double>(), kSame) << what << ": " << name;
+    }
+  }
+  /// Returns the losses of the steps of a run.
+  static std::vector<double> losses_of(const std::string& folder) {
+    std::vector<double> losses;
+    std::ifstream lines(folder + "/metrics.jsonl");
+    for (std::string line; std::getline(lines, line);) losses.push_back(json::parse(line).at("loss").get<double>());
+    return losses;
+  }
+  static void expect_same_losses(const std::string& got, const std::string& want, const std::string& what) {
+    const std::vector<double> a = losses_of(got), b = losses_of(want);
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], kSame) << what << ", step " << i;
+  }
+
+  /// Returns the mean negative log-likelihood of a text.
+  static double loss(const std::string& from, const run::Loading& loading) {
+    double mean = 0;
+    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
+      std::vector<int64_t> ids;
+      for (int64_t i = 0; i < 24; ++i) ids.push_back(40 + i * 7 % 60);
+      mean = infer::likelihood(*saved.model, {ids}, {.window = 24}).mean();
+    });
+    return mean;
+  }
+  static std::vector<int64_t> greedy(const std::string& from, const run::Loading& loading) {
+    std::vector<int64_t> tokens;
+    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
+      infer::Request request{.prompt = {108, 105, 110}};
+      request.options.max_tokens = 8;
+      request.options.sampling.temperature = 0;
+      tokens = infer::generate(*saved.model, request);
+    });
+    return tokens;
+  }
+};
+
+const std::vector<std::string> kKinds{"gptq4", "gptq8", "awq", "nf4-single", "nf4-double", "gguf-q8_0", "gguf-q4_0"};
+constexpr int64_t kMatrices = 2 * 4;  // attention.qkv and out, mlp.gate_up and down, of two blocks
+
+TEST_F(QuantizedBases, TrainAdaptersAsOnDecodedWeights) {
+  for (const std::string& kind : kKinds) {
+    SCOPED_TRACE(kind);
+    const std::string from = quantized(kind), numbers = decoded(from, kind + "-numbers");
+    const std::string adapter = kind == "nf4-double" || kind == "gptq4" ? "dora" : "lora";
+    const run::Config on_codes = adapted(kind + "-run", from, adapter),
+                      on_numbers = adapted(kind + "-wanted", numbers, adapter);
+    EXPECT_EQ(coded(on_codes), kMatrices);
+    EXPECT_EQ(coded(on_numbers), 0);
+    expect_same_losses(on_codes.run.folder, on_numbers.run.folder, kind);
+    expect_same_adapters(on_codes.run.folder, on_numbers.run.folder, kind);
+    EXPECT_NEAR(loss(on_codes.run.folder, {.merges_adapters = false, .dtype = at::kDouble}),
+                loss(on_numbers.run.folder, {.merges_adapters = false, .dtype = at::kDouble}), kSame);
+  }
+}
+
+/// Layouts that cut matrices in different ways.
+std::vector<distributed::ParallelConfig> layouts() {
+  std::vector<distributed::ParallelConfig> all;
+  const auto add = [&](int64_t data, int64_t zero, int64_t tensor, int64_t pipeline) {
+    distributed::ParallelConfig one;
+    one.data = data;
+    one.zero = zero;
+    one.tensor.size = tensor;
+    one.pipeline.size = pipeline;
+    all.push_back(one);
+  };
+  add(2, 3, 1, 1);
+  add(1, 0, 2, 2);
+  return all;
+}
+
+TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
+  for (const std::string kind : {"gptq4", "nf4-double", "gguf-q8_0"}) {
+    SCOPED_TRACE(kind);
+    const run::Config one = adapted(kind + "-run", quantized(kind), "dora");
+    train(one, Start::New);
+    for (const distributed::ParallelConfig& layout : layouts()) {
+      run::Config c = one;
+      c.run.folder = at(kind + "-layout");
+      c.parallel = layout;
+      // A rank keeps its part as codes, unless the layout cuts groups of inputs, as it does for GGUF's groups of 32.
+      const int64_t replicas = layout.data * layout.tensor.size;
+      EXPECT_EQ(coded(c, Start::Overwrite),
+                kind == "gguf-q8_0" && layout.tensor.size > 1 ? kMatrices / 4 * 3 * replicas : kMatrices * replicas);
+      expect_same_losses(c.run.folder, one.run.folder, concat("tensor ", layout.tensor.size));
+      expect_same_adapters(c.run.folder, one.run.folder, concat("tensor ", layout.tensor.size));
+    }
+  }
+}
+
+TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
+  for (const std::string kind : {"awq", "nf4-single", "gguf-q4_0"}) {
+    SCOPED_TRACE(kind);
+    const std::string from = quantized(kind);
+    const run::Config whole = adapted(kind + "-run", from);
+    train(whole, Start::New);
+    run::Config resumed = whole;  // from step 2 on, over another layout
+    resumed.parallel.data = 2;
+    const Values want = adapters_of(whole.run.folder);
+    const std::vector<int64_t> words = greedy(whole.run.folder, {.merges_adapters = false, .dtype = at::kDouble});
+    train(resumed, Start::Resume, 0, 2);
+    for (const auto& [name, value] : adapters_of(whole.run.folder))
+      EXPECT_LE((value - want.at(name)).abs().max().item<double>(), kSame) << name;
+    EXPECT_EQ(greedy(whole.run.folder, {.merges_adapters = false, .dtype = at::kDouble}), words);
+
+    // Inference keeps the codes, with the adapters beside them. Its products round x to 8 bits.
+    const run::Loading packed{.dtype = at::kFloat, .packing = nn::WeightPacking{}};
+    with_model(whole.run.folder, packed, [&](const run::SavedModel& saved, comm::Mesh&) {
+      int64_t adapters = 0;
+      for (const nn::Parameter& p : saved.model->parameters()) adapters += nn::is_low_rank(p.name) ? 1 : 0;
+      EXPECT_GT(adapters, 0) << "never merged into codes";
+    });
+    const double apart = loss(whole.run.folder, {.merges_adapters = false, .dtype = at::kDouble});
+    EXPECT_NEAR(loss(whole.run.folder, packed), apart, 0.05);
+    // A merged model has the decoded weights plus the adapters, as numbers.
+    EXPECT_NEAR(loss(whole.run.folder, {.dtype = at::kDouble}), apart, kSame);
+    with_model(whole.run.folder, {.dtype = at::kDouble},
+               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers("merged", saved, mesh); });
+    EXPECT_FALSE(read_json_object(at("merged/config.json"), "test").contains("quantization_config"));
+    EXPECT_NEAR(loss(at("merged"), {.dtype = at::kDouble}), apart, kSame);
+    // The adapters alone fit onto the quantized model.
+    with_model(whole.run.folder, {.merges_adapters = false}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
+      run::export_adapters(at("peft"), saved, run::open_adapters(whole.run.folder), mesh);
+    });
+    EXPECT_NEAR(
+        loss(from,
+             {.adapter = run::AdapterChoice{.folder = at("peft")}, .merges_adapters = false, .dtype = at::kDouble}),
+        apart, kSame);
+    // Another base with the same names is refused.
+    std::filesystem::rename(from, at("moved"));
+    EXPECT_NEAR(loss(whole.run.folder, {.base = at("moved"), .merges_adapters = false, .dtype = at::kDouble}), apart,
+                kSame);
+    EXPECT_THAT(test::thrown_message([&] { loss(whole.run.folder, {.base = quantized("gptq8")}); }),
+                HasSubstr("must be put onto the base on which they were trained"));
+    std::filesystem::remove_all(at("moved"));
+    std::filesystem::remove_all(at("merged"));
+    std::filesystem::remove_all(at("peft"));
+  }
+}
+
+TEST_F(QuantizedBases, NeedAdapters) {
+  for (const std::string& kind : kKinds) {
+    run::Config c = adapted("refused", quantized(kind));
+    c.tables = {};
+    EXPECT_THAT(test::thrown_message([&] { train(c, Start::New); }),
+                AllOf(HasSubstr("[model] model.from must be a f"), HasSubstr("whose weights are not quantized"),
+                      HasSubstr("write the weights as numbers with `colossal export --from " + c.model.from),
+                      HasSubstr("or train adapters on them (adapter.kind = \"lora\")")))
+        << kind;
+    c.tables.set("--adapter.kind=none");
+    EXPECT_THAT(test::thrown_message([&] { train(c, Start::New); }), HasSubstr("not quantized")) << kind;
+  }
+}
+
+TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
+  const auto refusal = [&](const std::function<void(run::Config&)>& change) {
+    run::Config c = adapted("refused", at("gptq4"));
+    change(c);
+    return test::thrown_message([&] { train(c, Start::New); });
+  };
+  quantized("gptq4");
+  const std::string advice = "set tensor.mode = \"1d\" and tensor.sequence = false, or write the weights as numbers";
+  EXPECT_THAT(refusal([](run::Config& c) { c.parallel.tensor = {.size = 4, .mode = "2d"}; }),
+              AllOf(HasSubstr("got parallel.tensor.mode = \"2d\""), HasSubstr(advice)));
+  EXPECT_THAT(refusal([](run::Config& c) { c.parallel.tensor = {.size = 2, .sequence = true}; }),
+              AllOf(HasSubstr("got parallel.tensor.sequence = true"), HasSubstr(advice)));
+  EXPECT_THAT(refusal([](run::Config& c) { c.precision.mode = "fp8"; }), HasSubstr("got precision.mode = \"fp8\""));
+}
+
+TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
+  const auto need_of = [](const ConfiguredRun& run, const std::string& what) {
+    int64_t bytes = 0;
+    for (const MemoryNeed& need : memory_needs(run, 0)) bytes += need.what == what ? need.bytes : 0;
+    return bytes;
+  };
+  const auto configured = [](const run::Config& c) {
+    return ConfiguredRun{c, models_of(c, run::resolve_run(c, run::built_in()))};
+  };
+  const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
+  const ConfiguredRun plain = configured(adapted("a", at("plain")));
+  EXPECT_EQ(need_of(plain, "codes"), 0);
+  // 4 bits in groups of 16 with two fp32 values each; 8 bits in groups of 32 with one
+  for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}}) {
+    const ConfiguredRun run = configured(adapted("b", quantized(kind)));
+    EXPECT_EQ(need_of(run, "codes"), numbers * bits / 8) << kind;
+    EXPECT_EQ(need_of(run, "parameters"), need_of(plain, "parameters") - numbers * 8) << kind;
+  }
+  const ConfiguredRun nf4 = configured(adapted("c", quantized("nf4-single")));
+  EXPECT_EQ(need_of(nf4, "codes"), numbers / 2 + numbers / 64 * 4);
+  EXPECT_EQ(model_sizes(nf4).front().parameters, model_sizes(plain).front().parameters);
+}
+
+}  // namespace
+}  // namespace colossal::train::quantized_bases_test
