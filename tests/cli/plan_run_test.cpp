@@ -88,6 +88,38 @@ TEST(PlanRun, PlansAPresetWithItsOwnVocabulary) {
   EXPECT_EQ(planned({"--search", "--ranks", "2"})["vocabulary"], 50'257);
 }
 
+/// Rank 4 on the matrices [384, 128], [128, 128], [512, 128] and [128, 512] of each of the 4 blocks.
+constexpr int64_t kTrainedByRank4 = 4 * 4 * (384 + 128 + 128 + 128 + 512 + 128 + 128 + 512);
+
+TEST(PlanRun, SaysWhatAnAdapterNeedsAndWhere) {
+  const PlanOfARun command;
+  const std::vector<std::string> lora{"--adapter.kind=lora", "--adapter.rank=4"};
+  const auto planned = [&](std::vector<std::string> words) {
+    words.insert(words.end(), lora.begin(), lora.end());
+    const Outcome outcome = command.run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  for (const auto& words : std::vector<std::vector<std::string>>{{}, {"--search", "--ranks", "2"}}) {
+    std::vector<std::string> as_json = words;
+    as_json.emplace_back("--json");
+    const auto json = nlohmann::json::parse(planned(as_json));
+    ASSERT_EQ(json.at("models").size(), 1u);
+    const nlohmann::json& main = json["models"][0];
+    EXPECT_EQ(main.at("name"), "");
+    EXPECT_EQ(main.at("trained"), kTrainedByRank4);
+    EXPECT_EQ(main.at("parameters"), json.at("parameters"));
+    EXPECT_EQ(main.at("parameters"), 859'008 + kTrainedByRank4);
+    EXPECT_EQ(main.at("needs").at(0).at("what"), "frozen parameters");
+    int64_t sum = 0;
+    for (const nlohmann::json& need : main.at("needs")) sum += need.at("bytes").get<int64_t>();
+    EXPECT_EQ(main.at("bytes"), sum);
+    EXPECT_THAT(planned(words), HasSubstr("\nmain model: 891776 parameters, 32768 of them trained, "));
+  }
+  const std::string on_host = planned({"--memory.host=256MiB"});
+  EXPECT_THAT(on_host, ::testing::ContainsRegex("main model: .*, states [0-9.]+ KiB \\(host\\)\n"));
+}
+
 TEST(PlanRun, SetsTheNumberOfRanks) {
   const PlanOfARun command;
   const Outcome six = command.run({"--json", "--ranks", "6", "--parallel.tensor=2", "--training.batch_size=6"});

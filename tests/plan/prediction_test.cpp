@@ -110,6 +110,31 @@ TEST(Prediction, PrintsTables) {
   EXPECT_THAT(text, HasSubstr("\nassumptions\n- one document a row\n- the batch is ready\n"));
 }
 
+TEST(Prediction, SaysWhatEachModelNeedsAndWhere) {
+  Prediction prediction = example();
+  prediction.parameters = 1200, prediction.vocabulary = 257;
+  prediction.models = {{.parameters = 1200, .trained = 1200, .bytes = 4096, .needs = {{"parameters", "device", 4096}}}};
+  EXPECT_EQ(model_line(prediction), "1200 parameters, vocabulary 257") << "nothing is frozen";
+  prediction.models[0] = {
+      .parameters = 1200,
+      .trained = 200,
+      .bytes = 7168,
+      .needs = {{"frozen parameters", "device", 4096}, {"parameters", "device", 1024}, {"states", "host", 2048}}};
+  const std::string main =
+      "1200 parameters, vocabulary 257\n"
+      "main model: 1200 parameters, 200 of them trained, 7.0 KiB over all ranks: "
+      "frozen parameters 4.0 KiB, parameters 1.0 KiB (device), states 2.0 KiB (host)";
+  EXPECT_EQ(model_line(prediction), main);
+  prediction.models.push_back({.name = "reference"});
+  prediction.models.push_back(
+      {.name = "teacher", .parameters = 512, .bytes = 2048, .needs = {{"frozen parameters", "host or disk", 2048}}});
+  EXPECT_EQ(model_line(prediction),
+            main +
+                "\nreference: the main model without its adapters\n"
+                "teacher: 512 parameters, frozen, 2.0 KiB over all ranks: frozen parameters 2.0 KiB (host or disk)");
+  EXPECT_EQ(parse_prediction(to_json(prediction), "prediction.json").models, prediction.models);
+}
+
 TEST(Prediction, SaysUpToWhichLoadALayoutFits) {
   Prediction prediction = example();
   prediction.rank_load = {.worst = 4, .fitting = 1.25, .peak_bytes = 24};

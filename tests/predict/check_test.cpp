@@ -16,11 +16,15 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/nn/low_rank.h"
+#include "colossal/nn/adapter.h"
+#include "colossal/nn/forward_context.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/profile.h"
 #include "colossal/predict/step.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/objective.h"
+#include "colossal/train/engine.h"
+#include "colossal/train/step_rule.h"
 #include "support/parity.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -95,16 +99,14 @@ tensor::Batch ones_of(const run::Config& config, const models::ModelShape& shape
   return run::batch_of_ones(*run::choose_objective(config, run::built_in_objectives(), shape).objective, config);
 }
 
-std::vector<CountedStep> counted_steps(const run::Config& config, const models::ModelShape& shape,
-                                       const tensor::Batch& batch, const nn::Adapter& adapter = {}) {
+std::vector<CountedStep> counted_steps(const train::ConfiguredRun& run, const tensor::Batch& batch) {
   std::vector<CountedStep> steps;
   std::mutex mutex;
-  const train::RunModels models = train::NamedModel{.shape = shape, .adapter = adapter};
-  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+  comm::run_ranks(static_cast<int>(run.config.parallel.ranks()), [&](comm::World& world) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     for (int rank = 0; rank < world.size(); ++rank) all[static_cast<size_t>(rank)] = rank;
     const auto everyone = world.make_group("all of the check", all);
-    const auto own = count_step(world, {.config = config, .models = models}, [&] { return batch; });
+    const auto own = count_step(world, run, [&] { return batch; });
     const auto gathered = gather_steps(*everyone, own);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) steps = gathered;
@@ -112,9 +114,9 @@ std::vector<CountedStep> counted_steps(const run::Config& config, const models::
   return steps;
 }
 
-std::vector<RankStep> predicted_steps(const run::Config& config, const models::ModelShape& shape) {
-  const RecordedRoles roles = record_roles({config, shape});
-  return steps_of(roles, predict_step({config, shape}, roles, plan::Cluster(plan::find_profile("h100-8x"))));
+std::vector<RankStep> predicted_steps(const train::ConfiguredRun& run) {
+  const RecordedRoles roles = record_roles(run);
+  return steps_of(roles, predict_step(run, roles, plan::Cluster(plan::find_profile("h100-8x"))));
 }
 
 bool is_memory(const CheckRow& row) {
@@ -143,7 +145,7 @@ TEST_P(CheckedLayout, EqualsThePrediction) {
   const test::TemporaryFolder folder;
   const run::Config config = config_of(layout, folder.path());
   const models::ModelShape shape = shape_of(layout);
-  const Check check = compare(predicted_steps(config, shape), counted_steps(config, shape, ones_of(config, shape)),
+  const Check check = compare(predicted_steps({config, shape}), counted_steps({config, shape}, ones_of(config, shape)),
                               shape.part<models::MixtureSizes>().experts > 0);
   EXPECT_FALSE(check.differs()) << to_text(check);
   const auto is_call = [](const CheckRow& row) { return row.must_equal && row.counted > 0; };
@@ -200,34 +202,89 @@ INSTANTIATE_TEST_SUITE_P(
                .compares_memory = false}),
     [](const auto& info) { return info.param.name; });
 
-/// Low-rank matrices beside every matrix of the blocks; everything else is frozen.
-nn::Adapter low_rank_adapter(bool magnitudes) {
-  return {.treatment = [](const std::string& name) { return nn::Treatment{.trains = nn::is_low_rank(name)}; },
-          .product =
-              [=](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
-                if (!weight.hidden_matrix) return product;
-                return nn::with_low_rank(std::move(product), weight, parameters, {.rank = 2, .magnitudes = magnitudes});
-              }};
+/// Compares calls and memory of a run with those of its prediction.
+void expect_as_predicted(const train::ConfiguredRun& run, const Layout& layout,
+                         const std::vector<CountedStep>& counted) {
+  const Check check = compare(predicted_steps(run), counted, false);
+  EXPECT_FALSE(check.differs()) << layout.name << "\n" << to_text(check);
+  for (const CheckRow& row : check.rows) {
+    if (!is_memory(row) || !layout.compares_memory) continue;
+    EXPECT_NEAR(row.predicted, row.counted, allowed(row, layout.precision)) << layout.name << ", " << row.name;
+  }
+}
+
+/// Layouts for runs with frozen parameters.
+std::vector<Layout> frozen_layouts() {
+  return {Layout{"data2_zero1", parallel_of(2, {}, 1)},
+          Layout{.name = "data2_zero3_bf16", .parallel = parallel_of(2, {}, 3), .precision = "bf16", .accumulate = 2},
+          Layout{"data2_tensor2", parallel_of(2, {.size = 2})},
+          Layout{"tensor2_sequence", parallel_of(1, {.size = 2, .mode = "1d", .sequence = true})},
+          Layout{"1f1b2", stages_of(1, "1f1b", 2)},
+          Layout{.name = "host_zero3", .parallel = parallel_of(2, {}, 3), .host = kHost},
+          Layout{.name = "disk",
+                 .parallel = parallel_of(1),
+                 .recompute = "block",
+                 .host = kSmallHost,
+                 .has_disk = true,
+                 .compares_memory = false}};
 }
 
 TEST(CheckOfAdapters, EqualsThePrediction) {
-  for (const Layout& layout :
-       {Layout{"data2_zero1", parallel_of(2, {}, 1)}, Layout{"data2_tensor2", parallel_of(2, {.size = 2})},
-        Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
-    const run::Config config = config_of(layout, "");
-    const train::NamedModel model{.shape = shape_of(layout),
-                                  .adapter = low_rank_adapter(layout.parallel.tensor.size > 1)};
-    const RecordedRoles roles = record_roles({config, model});
-    const plan::Prediction prediction =
-        predict_step({config, model}, roles, plan::Cluster(plan::find_profile("h100-8x")));
-    const auto counted = counted_steps(config, model.shape, ones_of(config, model.shape), model.adapter);
-    const Check check = compare(steps_of(roles, prediction), counted, false);
-    EXPECT_FALSE(check.differs()) << layout.name << to_text(check);
-    for (const CheckRow& row : check.rows) {
-      if (is_memory(row)) EXPECT_NEAR(row.predicted, row.counted, allowed(row, "fp32")) << layout.name << row.name;
+  const test::TemporaryFolder folder;
+  for (const Layout& layout : frozen_layouts()) {
+    const run::Config config = config_of(layout, folder.path());
+    const models::ModelShape shape = shape_of(layout);
+    const bool gathers = layout.parallel.tensor.sequence;
+    const run::LowRankKeys keys{.kind = layout.parallel.tensor.size > 1 ? "dora" : "lora",
+                                .rank = 2,
+                                .dropout = gathers ? 0 : 0.1,
+                                .trained = {"ln_f"}};
+    const train::ConfiguredRun run{config, {{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)}}};
+    const auto counted = counted_steps(run, ones_of(config, shape));
+    expect_as_predicted(run, layout, counted);
+    if (config.parallel.ranks() > 1) {
+      const Check without = compare(predicted_steps({config, shape}), counted, false);
+      EXPECT_TRUE(without.differs()) << "the adapter must matter, or nothing is tested";
     }
-    const Check without = compare(predicted_steps(config, model.shape), counted, false);
-    EXPECT_TRUE(without.differs()) << "the adapter must matter, or nothing is tested";
+  }
+}
+
+/// Reads each batch with the reference before the update.
+class ReferenceFirst : public train::StepRule {
+  train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
+    const tensor::Batch batch = next();
+    engine.forward(
+        batch,
+        [](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+          return model.head->log_probabilities(end.at(0), step.batch->at("labels"), step);
+        },
+        "reference");
+    return train::update(engine, batch);
+  }
+};
+
+TEST(CheckOfFrozenModels, EqualsThePrediction) {
+  const test::TemporaryFolder folder;
+  for (const Layout& layout : frozen_layouts()) {
+    const run::Config config = config_of(layout, folder.path());
+    const models::ModelShape shape = shape_of(layout);
+    const train::RunModels models({{.shape = shape}, {.name = "reference", .shape = shape, .adapter = nn::frozen()}},
+                                  [](train::Engine&) { return std::make_unique<ReferenceFirst>(); });
+    expect_as_predicted({config, models}, layout, counted_steps({config, models}, ones_of(config, shape)));
+  }
+}
+
+// The reference is the main model with its adapters switched off.
+TEST(CheckOfFrozenModels, EqualsThePredictionWithoutWeightsOfItsOwn) {
+  for (const Layout& layout :
+       {Layout{"data2_zero3", parallel_of(2, {}, 3)}, Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
+    const run::Config config = config_of(layout, "");
+    const models::ModelShape shape = shape_of(layout);
+    const train::RunModels models(
+        {{.shape = shape, .adapter = run::low_rank_adapter({.kind = "lora", .rank = 2}, shape)},
+         {.name = "reference", .is_main_without_adapters = true}},
+        [](train::Engine&) { return std::make_unique<ReferenceFirst>(); });
+    expect_as_predicted({config, models}, layout, counted_steps({config, models}, ones_of(config, shape)));
   }
 }
 
@@ -247,10 +304,10 @@ TEST(CheckOfDocuments, TakesTheBordersOfTheRows) {
   const models::ModelShape shape = shape_of(layout);
   const tensor::Batch plain = ones_of(config, shape);
   ASSERT_TRUE(plain.find("documents").defined());
-  for (const CountedStep& step : counted_steps(config, shape, plain)) EXPECT_FALSE(step.recorded.has_value());
-  const std::vector<CountedStep> steps = counted_steps(config, shape, with_borders(plain));
+  for (const CountedStep& step : counted_steps({config, shape}, plain)) EXPECT_FALSE(step.recorded.has_value());
+  const std::vector<CountedStep> steps = counted_steps({config, shape}, with_borders(plain));
   for (const CountedStep& step : steps) EXPECT_TRUE(step.recorded.has_value());
-  EXPECT_FALSE(compare(predicted_steps(config, shape), steps, false).differs());
+  EXPECT_FALSE(compare(predicted_steps({config, shape}), steps, false).differs());
 }
 
 // A prediction of another layout: the check must notice that ZeRO gathers and scatters where plain replicas add up.
@@ -258,8 +315,8 @@ TEST(CheckOfCalls, NoticesAnotherLayout) {
   const Layout real{"data2", parallel_of(2)}, planted{"data2_zero1", parallel_of(2, {}, 1)};
   const models::ModelShape shape = shape_of(real);
   const run::Config config = config_of(real, "");
-  const std::vector<CountedStep> counted = counted_steps(config, shape, ones_of(config, shape));
-  const Check check = compare(predicted_steps(config_of(planted, ""), shape), counted, false);
+  const std::vector<CountedStep> counted = counted_steps({config, shape}, ones_of(config, shape));
+  const Check check = compare(predicted_steps({config_of(planted, ""), shape}), counted, false);
   EXPECT_TRUE(check.differs());
   const auto row_named = [&](const std::string& name) {
     const auto found = std::find_if(check.rows.begin(), check.rows.end(),
@@ -269,7 +326,7 @@ TEST(CheckOfCalls, NoticesAnotherLayout) {
   EXPECT_EQ(row_named("data all_reduce backward calls").predicted, 0);
   EXPECT_GT(row_named("data all_reduce backward calls").counted, 0);
   EXPECT_TRUE(row_named("data all_reduce backward bytes").differs());
-  EXPECT_FALSE(compare(predicted_steps(config, shape), counted, false).differs());
+  EXPECT_FALSE(compare(predicted_steps({config, shape}), counted, false).differs());
 }
 
 RankStep small_step() {

@@ -19,7 +19,9 @@
 #include "colossal/predict/stage_seconds.h"
 #include "colossal/predict/step.h"
 #include "colossal/run/data.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
+#include "colossal/train/memory_needs.h"
 #include "support/parity.h"
 #include "support/thrown_message.h"
 
@@ -208,6 +210,29 @@ TEST(Search, OrdersLayoutsAndExplainsThem) {
       EXPECT_THAT(layout.config.parallel.pipeline.layers_per_stage, Not(IsEmpty())) << layout.table;
     }
   }
+}
+
+// Modes that gather blocks refuse dropout of adapters.
+TEST(Search, FindsLayoutsForAdapters) {
+  const models::ModelShape shape = small_shape();
+  const run::LowRankKeys keys{.kind = "lora", .rank = 4, .dropout = 0.1};
+  const train::NamedModel adapted{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)};
+  const plan::Cluster cluster(small_cluster(kAmple));
+  const SearchOptions options{.ranks = 4, .keep = {"memory.recompute"}, .records = 20};
+  const SearchResult found = search({small_config(), adapted}, cluster, options),
+                     whole = search({small_config(), shape}, cluster, options);
+  ASSERT_FALSE(found.best.empty());
+  for (const FoundLayout& layout : found.best) {
+    const parallel::TensorConfig& tensor = layout.config.parallel.tensor;
+    EXPECT_TRUE(tensor.size == 1 || (tensor.mode == "1d" && !tensor.sequence)) << layout.table;
+    ASSERT_EQ(layout.prediction.models.size(), 1u);
+    const plan::PredictedModel& model = layout.prediction.models[0];
+    EXPECT_GT(model.trained, 0);
+    EXPECT_LT(model.trained, model.parameters / 10);
+    EXPECT_EQ(model.needs.front().what, train::kFrozenParameters);
+  }
+  EXPECT_LT(found.best.front().prediction.step_seconds, whole.best.front().prediction.step_seconds)
+      << "few gradients are reduced";
 }
 
 TEST(Search, GivesTheSameResultAgain) {

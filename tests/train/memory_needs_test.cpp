@@ -15,6 +15,9 @@
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/adapter.h"
+#include "colossal/ops/products/nf4_weight.h"
+#include "colossal/run/adapter_modules.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/temporary_folder.h"
@@ -162,7 +165,8 @@ TEST(MemoryNeeds, CountInstructGptsFourModels) {
   std::map<std::string, double> bytes, parameters;
   for (const MemoryNeed& need : rows) {
     bytes[need.model] += static_cast<double>(need.bytes);
-    if (need.what == "parameters") parameters[need.model] = static_cast<double>(need.bytes) / 2;
+    if (need.what == "parameters" || need.what == kFrozenParameters)
+      parameters[need.model] = static_cast<double>(need.bytes) / 2;
   }
   EXPECT_EQ(parameters.at(""), parameters.at("reference"));
   double published = 0;
@@ -174,6 +178,71 @@ TEST(MemoryNeeds, CountInstructGptsFourModels) {
     published += each * count;
   }
   EXPECT_NEAR(published, 3.62e12, 0.005e12);
+}
+
+// LoRA of rank 16 on all linear layers of LLaMA 2 7B (G69): the base takes 13.48 GB in bf16, and an adapter 18 bytes a
+// parameter (2 weights, 4 gradients, 4 master weights, 8 Adam).
+TEST(MemoryNeeds, CountAdaptersOfLlama2) {
+  constexpr int64_t kBase = 6'738'415'616, kTrained = 39'976'960;
+  run::Config config = config_of({.accumulate = 2, .precision = "bf16"});
+  config.parallel.chunk_mib = 64;
+  const models::ModelShape shape = models::built_in().resolve({.name = "llama2-7b"});
+  const NamedModel model{.shape = shape, .adapter = run::low_rank_adapter({.kind = "lora", .rank = 16}, shape)};
+  const std::vector<ModelSize> sizes = model_sizes({config, {model}});
+  ASSERT_EQ(sizes.size(), 1u);
+  EXPECT_EQ(sizes[0].parameters, kBase + kTrained);
+  EXPECT_EQ(sizes[0].trained, kTrained);
+  EXPECT_THAT(sizes[0].needs, ElementsAre(plan::PredictedNeed{kFrozenParameters, "device", 2 * kBase},
+                                          plan::PredictedNeed{"parameters", "device", 2 * kTrained},
+                                          plan::PredictedNeed{"gradients", "device", 4 * kTrained},
+                                          plan::PredictedNeed{"masters", "device", 4 * kTrained},
+                                          plan::PredictedNeed{"states", "device", 8 * kTrained}));
+  EXPECT_EQ(sizes[0].bytes, 2 * kBase + 18 * kTrained);
+  EXPECT_NEAR(static_cast<double>(2 * kBase), 13.48e9, 0.005e9);
+  EXPECT_NEAR(static_cast<double>(18 * kTrained), 0.72e9, 0.005e9);
+}
+
+// The same base with its linear layers in NF4, doubly quantized (G69): 3.87 GB.
+TEST(MemoryNeeds, CountLlama2InNf4) {
+  const models::ModelShape shape = models::built_in().resolve({.name = "llama2-7b"});
+  double linear = 0, of_codes = 0;
+  for (const run::LinearModule& module : run::AdapterModules(shape).linear()) {
+    const int64_t rows = module.part.count;
+    linear += static_cast<double>(rows * module.in);
+    of_codes += static_cast<double>(ops::Nf4Form::whole(rows, module.in, true).bytes());
+  }
+  EXPECT_EQ(linear, 6'476'005'376.0);
+  EXPECT_NEAR(of_codes + 2 * (6'738'415'616.0 - linear), 3.87e9, 0.005e9);
+}
+
+TEST(MemoryNeeds, SumOverStagesByKindAndPlace) {
+  const models::ModelShape shape = test::tiny_gpt2();
+  const ConfiguredRun run{config_of({.data = 2, .pipeline = 2}),
+                          {{.shape = shape, .adapter = run::low_rank_adapter({.kind = "lora", .rank = 2}, shape)},
+                           {.name = "reference", .is_main_without_adapters = true},
+                           {.name = "teacher", .shape = shape, .adapter = nn::frozen()}}};
+  const std::vector<ModelSize> sizes = model_sizes(run);
+  ASSERT_EQ(sizes.size(), 3u);
+  std::vector<std::string> names;
+  std::map<std::string, int64_t> bytes;
+  for (const ModelSize& size : sizes) {
+    int64_t sum = 0;
+    for (const plan::PredictedNeed& need : size.needs) {
+      names.push_back(concat(size.name, ".", need.what, " ", need.place));
+      sum += need.bytes;
+    }
+    EXPECT_EQ(size.bytes, sum) << size.name;
+    bytes[size.name] = sum;
+  }
+  EXPECT_THAT(names, ElementsAre(".frozen parameters device", ".parameters device", ".gradients device",
+                                 ".states device", "teacher.frozen parameters device"));
+  int64_t of_teacher = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    for (const MemoryNeed& need : memory_needs(run, rank))
+      if (need.model == "teacher") of_teacher += need.bytes;
+  EXPECT_EQ(bytes.at("teacher"), of_teacher);
+  EXPECT_EQ(bytes.at("reference"), 0) << "it is the main model";
+  EXPECT_EQ(sizes[2].trained, 0);
 }
 
 TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {

@@ -11,6 +11,7 @@
 #include "colossal/cli/builtin_text.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/task_evaluation.h"
 #include "colossal/cli/whole_program.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
@@ -151,6 +152,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   train::TrainerOptions options;
   options.devices = &devices;
   options.program = with_text_samples(whole_program(program));
+  options.further_evaluation = task_evaluation;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
   app.add_option("--resume-from", options.resume_step,
@@ -187,6 +189,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
   run::choose_adapter(sources, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
+  if (!config.training.tasks.empty()) prepared_tasks(config);
   if (resumes) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   if (!config.parallel.automatic) train::check_sizes(config.parallel, shape, objective.objective->example(1));

@@ -73,4 +73,8 @@ struct ScoringOptions {
 std::vector<TaskResult> evaluate(Scorer& scorer, const text::Tokenizer& tokenizer,
                                  const std::vector<PreparedTask>& tasks, const ScoringOptions& options);
 
+/// Encodes all requests of the tasks for a model that reads at most `max_length` tokens, without running them.
+/// Errors ("evaluate"): those of evaluate() that do not come from its scorer.
+void check(int64_t max_length, const text::Tokenizer& tokenizer, const std::vector<PreparedTask>& tasks);
+
 }  // namespace colossal::evaluate

@@ -41,11 +41,18 @@ void Remedy::fields(Fields& f) {
   f.optional().member("training", training);
 }
 
+void PredictedNeed::fields(Fields& f) {
+  f.member("what", what);
+  f.member("place", place);
+  f.member("bytes", bytes);
+}
+
 void PredictedModel::fields(Fields& f) {
   f.member("name", name);
   f.member("parameters", parameters);
   f.member("trained", trained);
   f.member("bytes", bytes);
+  f.optional().member("needs", needs);
 }
 
 void RankLoads::fields(Fields& f) {

@@ -62,12 +62,25 @@ struct Remedy {
   void fields(Fields& f);
 };
 
+/// Memory of one kind in one place.
+struct PredictedNeed {
+  /// "frozen parameters", "parameters" (those that train), "gradients", "masters" (master weights) or "states" (of the
+  /// optimizer)
+  std::string what;
+  std::string place;  ///< "device", which is the host if ranks compute on a CPU; "host" or "host or disk": of tiers
+  int64_t bytes = 0;
+
+  void fields(Fields& f);
+  bool operator==(const PredictedNeed&) const = default;
+};
+
 /// A model of the run.
 struct PredictedModel {
-  std::string name;        ///< empty = the main model, which comes first
-  int64_t parameters = 0;  ///< their number; 0 = it has none of its own
-  int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
-  int64_t bytes = 0;       ///< parameters, gradients, masters and states, over all ranks
+  std::string name;                    ///< empty = the main model, which comes first
+  int64_t parameters = 0;              ///< their number, with those of its adapter; 0 = it has none of its own
+  int64_t trained = 0;                 ///< how many of them are trained; 0 = it is frozen
+  int64_t bytes = 0;                   ///< parameters, gradients, masters and states, over all ranks
+  std::vector<PredictedNeed> needs{};  ///< `bytes` by kind and place
 
   void fields(Fields& f);
   bool operator==(const PredictedModel&) const = default;
@@ -112,9 +125,13 @@ struct Prediction {
 std::string to_json(const Prediction& prediction);
 /// Reads to_json(). `name` stands for its file in messages. Errors ("plan"): the text is no such object.
 Prediction parse_prediction(std::string_view text, const std::string& name);
-/// Returns "8030261248 parameters, vocabulary 128256" of the planned model; empty if its parameters are not known. Each
-/// further model has a line of its own: "teacher: 124439808 parameters, frozen, 474.7 MiB over all ranks".
+/// Returns "8030261248 parameters, vocabulary 128256" of the planned model; empty if its parameters are not known. In a
+/// run with frozen parameters or several models, each model has a line of its own, which says what it needs and where:
+/// "teacher: 124439808 parameters, frozen, 474.7 MiB over all ranks: frozen parameters 474.7 MiB (device)".
 std::string model_line(const Prediction& prediction);
+/// Formats needs by place: "parameters 3.1 MiB, gradients 3.1 MiB (device), states 6.2 MiB (host)". Neighbours in one
+/// place are listed together.
+std::string to_text(const std::vector<PredictedNeed>& needs);
 /// Returns the tables that `colossal plan CONFIG` prints, below model_line().
 std::string to_text(const Prediction& prediction);
 

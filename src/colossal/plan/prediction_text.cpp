@@ -115,19 +115,32 @@ std::string fit_text(const Prediction& prediction) {
   return text;
 }
 
+std::string model_text(const PredictedModel& model) {
+  const std::string name = model.name.empty() ? "main model" : model.name;
+  if (model.parameters == 0) return concat(name, ": the main model without its adapters");
+  return concat(name, ": ", model.parameters, " parameters, ",
+                model.trained == 0 ? "frozen" : concat(model.trained, " of them trained"), ", ",
+                readable_bytes(model.bytes), " over all ranks", model.needs.empty() ? "" : ": ", to_text(model.needs));
+}
+
 }  // namespace
 
 std::string model_line(const Prediction& prediction) {
   if (prediction.parameters <= 0) return "";
   std::string text = concat(fixed_text(prediction.parameters, 0), " parameters, ",
                             prediction.vocabulary > 0 ? concat("vocabulary ", prediction.vocabulary) : "no vocabulary");
-  for (size_t i = 1; i < prediction.models.size(); ++i) {
-    const PredictedModel& model = prediction.models[i];
-    text += concat("\n", model.name, ": ");
-    text += model.parameters == 0 ? "the main model without its adapters"
-                                  : concat(model.parameters, " parameters, ",
-                                           model.trained == 0 ? "frozen" : concat(model.trained, " of them trained"),
-                                           ", ", readable_bytes(model.bytes), " over all ranks");
+  const std::vector<PredictedModel>& models = prediction.models;
+  if (models.empty() || (models.size() == 1 && models[0].trained == models[0].parameters)) return text;
+  for (const PredictedModel& model : models) text += "\n" + model_text(model);
+  return text;
+}
+
+std::string to_text(const std::vector<PredictedNeed>& needs) {
+  std::string text;
+  for (size_t i = 0; i < needs.size(); ++i) {
+    const bool ends = i + 1 == needs.size() || needs[i + 1].place != needs[i].place;
+    text += concat(i > 0 ? ", " : "", needs[i].what, " ", readable_bytes(needs[i].bytes),
+                   ends ? concat(" (", needs[i].place, ")") : "");
   }
   return text;
 }

@@ -54,7 +54,10 @@ LayoutPrices::LayoutPrices(const LayoutSpace& space, const train::RunModels& mod
   one.training.accumulate = 1;
   for (const train::MemoryNeed& need : train::memory_needs({one, models}, 0)) {
     const auto bytes = static_cast<double>(need.bytes);
-    (need.what == "parameters" ? parameters_ : need.what == "gradients" ? gradients_ : states_) += bytes;
+    (need.what == train::kFrozenParameters ? frozen_
+     : need.what == "parameters"           ? parameters_
+     : need.what == "gradients"            ? gradients_
+                                           : states_) += bytes;
   }
 }
 
@@ -81,7 +84,7 @@ LayoutPrice LayoutPrices::of(const Layout& layout) const {
     price.tier_seconds = tier_seconds(parts, zero1);
     price.seconds += price.tier_seconds;
   } else {
-    price.fixed_bytes = (parameters_ / zero3 + gradients_ / zero2 + states_ / zero1) / parts;
+    price.fixed_bytes = ((frozen_ + parameters_) / zero3 + gradients_ / zero2 + states_ / zero1) / parts;
   }
   const double in_flight = stages > 1 ? std::min(sizes.micro_batches, static_cast<double>(stages)) : 1;
   const std::string& recompute = space_.recomputes()[layout.recompute];
@@ -116,10 +119,11 @@ double LayoutPrices::busy_seconds(const Layout& layout, const Sizes& sizes) cons
 
 double LayoutPrices::tier_seconds(double parts, double sharers) const {
   const plan::Profile& profile = cluster_.profile();
-  const double moved = 2 * (parameters_ + states_) / parts / sharers;  // there and back
+  const double back = (parameters_ + states_) / parts / sharers, there = back + frozen_ / parts / sharers;
+  const double moved = there + back;
   double seconds = profile.host.bandwidth > 0 ? cluster_.host_copy_seconds(moved) : cluster_.elementwise_seconds(moved);
   if (!space_.given().memory.disk.empty() && profile.disk.read > 0 && profile.disk.write > 0)
-    seconds += cluster_.disk_read_seconds(moved / 2) + cluster_.disk_write_seconds(moved / 2);
+    seconds += cluster_.disk_read_seconds(there) + cluster_.disk_write_seconds(back);
   return seconds;
 }
 
@@ -229,8 +233,9 @@ double LayoutPrices::reduction_seconds(const Layout& layout, const Sizes& sizes)
                                        sizes.copies, stride);
   if (layout.zero == 3) {  // parameters are gathered for each pass of each micro-batch
     const int64_t sharers = layout.zero_group > 0 ? layout.zero_group : sizes.copies;
-    const double gathered = plan::sent_bytes(Collective::AllGather, parameters_ / parts, sharers);
-    seconds += 2 * sizes.micro_batches * group_seconds(Collective::AllGather, gathered, calls, sharers, stride) *
+    const double gathered = plan::sent_bytes(Collective::AllGather, (frozen_ + parameters_) / parts, sharers);
+    const double gathers = std::ceil((frozen_ + gradients_) / parts / chunk);
+    seconds += 2 * sizes.micro_batches * group_seconds(Collective::AllGather, gathered, gathers, sharers, stride) *
                kHiddenGradients;
   }
   return seconds;

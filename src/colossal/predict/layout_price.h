@@ -56,7 +56,8 @@ class LayoutPrices {
   const models::ModelShape shape_;
   const plan::Cluster& cluster_;
   plan::NumberType type_;
-  double parameters_ = 0, gradients_ = 0, states_ = 0;                    // bytes of the whole model
+  /// Bytes of the whole models. parameters_: those that train; states_: with master weights
+  double frozen_ = 0, parameters_ = 0, gradients_ = 0, states_ = 0;
   double operations_ = 0;                                                 // of a sample, forward and backward
   mutable std::map<std::pair<int32_t, int64_t>, AxisCost> tensor_costs_;  // by candidate and rows
   mutable std::map<std::tuple<int32_t, int64_t, int64_t>, AxisCost> sequence_costs_;  // and heads of a rank

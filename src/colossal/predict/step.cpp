@@ -379,8 +379,11 @@ plan::Prediction predict_step(const train::ConfiguredRun& run, const RecordedRol
 void add_models(plan::Prediction& prediction, const train::ConfiguredRun& run) {
   prediction.models.clear();
   for (const train::ModelSize& size : train::model_sizes(run))
-    prediction.models.push_back(
-        {.name = size.name, .parameters = size.parameters, .trained = size.trained, .bytes = size.bytes});
+    prediction.models.push_back({.name = size.name,
+                                 .parameters = size.parameters,
+                                 .trained = size.trained,
+                                 .bytes = size.bytes,
+                                 .needs = size.needs});
 }
 
 plan::Prediction predict_step(const train::ConfiguredRun& run, const plan::Cluster& cluster) {

@@ -149,6 +149,10 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("evaluate_batches", evaluate_batches, "batches",
             "number of batches (of batch_size samples) per evaluation, limited to one pass over the held-out data; 0 = "
             "no evaluation");
+  f.texts("tasks", tasks,
+          "tasks that each evaluation runs, as `colossal evaluate --tasks` names them: files that end in .toml, or "
+          "built-in tasks; empty = none");
+  f.text("tasks_data", tasks_data, "folder of the files of tasks; empty = that of a task's own file");
   f.text("sample_prompt", sample_prompt, "prompt of the sampled texts");
   f.integer("sample_tokens", sample_tokens, "tokens",
             "number of tokens to sample, limited by data.sequence; 0 = no samples");
@@ -293,6 +297,9 @@ void Config::validate() const {
   check_cuda_graph(*this);
   check_device(*this);
   check_unused_keys(precision);
+  require(training.tasks_data.empty() || !training.tasks.empty(), "training",
+          "tasks_data needs training.tasks, without which it has no effect: got \"", training.tasks_data,
+          "\"; leave it out, or name tasks");
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

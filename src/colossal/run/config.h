@@ -97,6 +97,8 @@ struct TrainingConfig {
   int64_t keep_last = 2;
   int64_t evaluate_every = 0;
   int64_t evaluate_batches = 8;
+  std::vector<std::string> tasks{};
+  std::string tasks_data;
   std::string sample_prompt;
   int64_t sample_tokens = 200;
   int64_t sample_every = 0;

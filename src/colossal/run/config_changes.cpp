@@ -55,6 +55,8 @@ const std::map<std::string, KeyEffect>& effects() {
       {"training.keep_last", KeyEffect::None},
       {"training.evaluate_every", KeyEffect::None},
       {"training.evaluate_batches", KeyEffect::None},
+      {"training.tasks", KeyEffect::None},
+      {"training.tasks_data", KeyEffect::None},
       {"training.sample_prompt", KeyEffect::None},
       {"training.sample_tokens", KeyEffect::None},
       {"training.sample_every", KeyEffect::None},

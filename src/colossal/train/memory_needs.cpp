@@ -87,10 +87,10 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
   const auto size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums)),
              size_of_masters = chunks.masters ? static_cast<int64_t>(c10::elementSize(*chunks.masters)) : 0;
   PlannedShards planned = plan_shards(parameters, mesh, chunks, 1);
-  int64_t of_parameters = 0, of_gradients = 0, of_masters = 0;
+  int64_t of_frozen = 0, of_parameters = 0, of_gradients = 0, of_masters = 0;
   for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
-    const int64_t part = chunk.part_length();
-    of_parameters += chunk.element_size() * (chunks.sharing.parameters ? part : chunk.length);
+    const int64_t part = chunk.part_length(), size = chunk.element_size();
+    (chunk.is_trained ? of_parameters : of_frozen) += size * (chunks.sharing.parameters ? part : chunk.length);
     if (!chunk.is_trained) continue;
     of_gradients += size_of_sums * (chunks.sharing.gradients ? part : chunk.length);
     of_masters += size_of_masters * part;
@@ -101,6 +101,7 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
   const bool has_tiers = config.memory.has_tiers();
   const std::string tiers = !has_tiers ? "device" : config.memory.disk.empty() ? "host" : "host or disk";
   std::vector<MemoryNeed> rows{
+      {{}, kFrozenParameters, of_frozen, chunks.sharing.parameters ? tiers : "device"},
       {{}, "parameters", of_parameters, chunks.sharing.parameters ? tiers : "device"},
       {{}, "gradients", of_gradients, chunks.sharing.gradients ? tiers : "device"},
       {{}, "masters", of_masters, tiers},
@@ -124,7 +125,7 @@ struct Total {
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
-    if (need.what == "parameters" || need.what == "codes") parameters += bytes;
+    if (need.what == "parameters" || need.what == kFrozenParameters || need.what == "codes") parameters += bytes;
     if (need.what == "gradients") gradients += bytes;
     if (need.what == "masters" || need.what == "states") states += bytes;
   }
@@ -176,6 +177,15 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
   return needs;
 }
 
+void ModelSize::add(const MemoryNeed& need, int64_t ranks) {
+  bytes += need.bytes * ranks;
+  auto row = std::find_if(needs.begin(), needs.end(), [&](const plan::PredictedNeed& one) {
+    return one.what == need.what && one.place == need.place;
+  });
+  if (row == needs.end()) row = needs.insert(needs.end(), {need.what, need.place, 0});
+  row->bytes += need.bytes * ranks;
+}
+
 std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   std::vector<ModelSize> sizes;
   for (const NamedModel& model : run.models) {
@@ -188,20 +198,17 @@ std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   for (int64_t stage = 0; stage < stages; ++stage)
     for (const MemoryNeed& need : memory_needs(run, static_cast<int>(stage * ranks_of_stage)))
       for (ModelSize& size : sizes)
-        if (size.name == need.model && !need.is_budget()) size.bytes += need.bytes * ranks_of_stage;
+        if (size.name == need.model && !need.is_budget()) size.add(need, ranks_of_stage);
   return sizes;
 }
 
 double parameter_count(const NamedModel& model) { return estimated_elements(model, model.shape.layers).all; }
 
 std::string to_string(const std::vector<MemoryNeed>& needs) {
-  std::string text;
-  for (size_t i = 0; i < needs.size(); ++i) {
-    const bool ends = i + 1 == needs.size() || needs[i + 1].place != needs[i].place;
-    text += concat(i > 0 ? ", " : "", needs[i].model, needs[i].model.empty() ? "" : " ", needs[i].what, " ",
-                   readable_bytes(needs[i].bytes), ends ? concat(" (", needs[i].place, ")") : "");
-  }
-  return text;
+  std::vector<plan::PredictedNeed> named;
+  for (const MemoryNeed& need : needs)
+    named.push_back({concat(need.model, need.model.empty() ? "" : " ", need.what), need.place, need.bytes});
+  return plan::to_text(named);
 }
 
 double usable_memory() {

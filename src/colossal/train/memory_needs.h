@@ -11,14 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "colossal/plan/prediction.h"
 #include "colossal/train/run_models.h"
 
 namespace colossal::train {
 
+/// MemoryNeed::what of parameters that do not train.
+inline constexpr char kFrozenParameters[] = "frozen parameters";
+
 /// Memory of one kind, of one model.
 struct MemoryNeed {
   std::string model;  ///< name of the model; empty = the main model
-  /// "parameters", "gradients", "masters", "states"; of a quantized base "codes"; with tiers also the rows named below
+  /// kFrozenParameters, "codes" (of a quantized base), "parameters" (those that train), "gradients", "masters", "states";
+  /// with tiers also the rows named below
   std::string what;
   int64_t bytes = 0;
   /// "device": where the rank computes, which is the host for a CPU; "host": memory.host; "host or disk": as tiers
@@ -49,10 +54,14 @@ struct ModelSize {
   int64_t parameters = 0;  ///< elements of all parameters, with those of its adapter; 0 = it has none of its own
   int64_t trained = 0;     ///< how many of them are trained; 0 = it is frozen
   int64_t bytes = 0;       ///< of parameters, codes, gradients, masters and states, over all ranks
+  std::vector<plan::PredictedNeed> needs{};  ///< the same by kind and place
+
+  /// Adds a need of `ranks` ranks each.
+  void add(const MemoryNeed& need, int64_t ranks);
 };
 
 /// Returns the sizes of the models, the main one first. Bytes are those of memory_needs(), taken for the first rank of
-/// each pipeline stage. Time and errors: as memory_needs(), for each stage.
+/// each pipeline stage, without the smallest budgets of tiers. Time and errors: as memory_needs(), for each stage.
 std::vector<ModelSize> model_sizes(const ConfiguredRun& run);
 
 /// Returns the elements of all parameters of a model, with those of its adapter. Time: as memory_needs().

@@ -11,6 +11,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/known_metrics.h"
@@ -108,8 +109,13 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory({config_, *models_}, device, world_.local_size());
+    require(config_.training.tasks.empty() || options_.further_evaluation, "training",
+            "tasks need a program that evaluates them, such as `colossal train`: got training.tasks = [",
+            join(config_.training.tasks), "]; leave them out, or set TrainerOptions::further_evaluation");
+    if (options_.further_evaluation) further_evaluation_ = options_.further_evaluation(config_);
   });
   require_same(*everyone, inputs_of(data_));
+  require_same(*everyone, {"training", further_evaluation_.inputs, "give all ranks the same files"});
   // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
   // not measure.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
@@ -124,6 +130,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
     rule_ = models_->make_rule(*engine_);
+    if (further_evaluation_.check) further_evaluation_.check(*this);
   } catch (const Error& error) {
     // An Error is thrown on every rank or on none, and before any communication, so the agreement below reports it on
     // all of them. Other exceptions, such as a lack of memory, end one rank, and the transport reports that to the
@@ -189,6 +196,7 @@ void Trainer::check_metric_names() const {
   names.add(engine_->loss_rows());
   const run::Objective& objective = engine_->objective();
   if (data_.held_out) names.add(objective.metrics(std::vector<double>(static_cast<size_t>(objective.sums())), 0));
+  names.add(further_evaluation_.rows);
 }
 
 void Trainer::tell_notices(data::Batches& batches) {
@@ -209,6 +217,7 @@ void Trainer::evaluate(report::StepMetrics& m) {
   }
   if (data_.objective.row.evaluated) data_.objective.row.evaluated(*engine_, rows);
   m.add(std::move(rows));
+  if (further_evaluation_.measure) m.add(further_evaluation_.measure(*this));
 }
 
 bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks, StepWork& work) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/log.h"
@@ -50,6 +51,18 @@ enum class Start {
   Overwrite,
 };
 
+/// An evaluation of the main model in addition to that on held-out data, such as tasks of questions and answers.
+struct FurtherEvaluation {
+  std::vector<Metric> rows{};  ///< the metrics of measure(), whose names are checked before the first step
+  /// What it reads, by name, compared between ranks (train/rank_inputs.h)
+  std::vector<std::pair<std::string, std::string>> inputs{};
+  /// Called before the first step on every rank, after the engine was made; its weights are not loaded yet. It must
+  /// not communicate, and must throw on every rank or on none. Null = nothing
+  std::function<void(Trainer&)> check{};
+  /// Returns the metrics, the same on all ranks, which call it together at each evaluation. Null = no evaluation
+  std::function<std::vector<Metric>(Trainer&)> measure{};
+};
+
 /// The inputs of a run in addition to its config.
 struct TrainerOptions {
   Start start = Start::New;
@@ -68,6 +81,10 @@ struct TrainerOptions {
   run::Program program = run::built_in();                ///< models, objectives and adapters that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
+  /// Makes the further evaluation of the run, on every rank and without communication. cli::task_evaluation() makes
+  /// that of training.tasks; null = none. The library's `train` does not evaluate tasks, so a config with
+  /// training.tasks is refused without it
+  std::function<FurtherEvaluation(const run::Config&)> further_evaluation{};
   /// Called once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
   std::function<bool()> stop_requested;
 };
@@ -152,7 +169,8 @@ class Trainer {
   /// it are saved first, as when a stop is requested.
   StepWork make_step();
   [[noreturn]] void end_refused(const RefusedStep& error, int64_t steps, const nlohmann::json& position);
-  /// Evaluates on held-out data, if there is any, and adds the rows to the step, with those of the objective's row.
+  /// Evaluates on held-out data, if there is any, and adds the rows to the step, with those of the objective's row and
+  /// of the further evaluation.
   void evaluate(report::StepMetrics& metrics);
   /// Gathers memory and step time of each rank into `ranks`, and adds up in `work` what the replicas took. Returns true
   /// if a stop was requested on any rank. Communication: one all_gather for all of it. `seconds` is the step time of
@@ -185,6 +203,7 @@ class Trainer {
   std::string base_checksum_;              // checksum_of_base(), since start()
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;
+  FurtherEvaluation further_evaluation_;
   std::unique_ptr<RunOutput> output_;                   // null on other ranks than 0
   std::unique_ptr<report::PipelineTimeline> timeline_;  // last step of run(), on rank 0 of a pipeline
   int64_t saved_step_ = -1;  // step of the newest checkpoint from which this run could continue; -1 = none

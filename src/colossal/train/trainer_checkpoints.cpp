@@ -18,6 +18,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/parallel/sequence/attention_cost.h"
+#include "colossal/plan/prediction.h"
 #include "colossal/report/run_records.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
@@ -107,15 +108,19 @@ std::string changed_models(const nlohmann::json& now, const nlohmann::json& save
   return join(changed);
 }
 
-/// Returns a line for the log: "teacher: gpt2 of 859008 parameters from gpt2-tiny, frozen, 3.3 MiB over all ranks".
+/// Returns "3.3 MiB over all ranks: frozen parameters 3.3 MiB (device)".
+std::string bytes_text(const ModelSize& size) {
+  return concat(readable_bytes(size.bytes), " over all ranks: ", plan::to_text(size.needs));
+}
+
+/// Returns a line for the log: "teacher: gpt2 of 859008 parameters from gpt2-tiny, frozen, 3.3 MiB over all ranks: ...".
 std::string to_string(const run::ResolvedFurther& further, const ModelSize& size) {
   const std::string& name = further.model.name;
   if (further.model.use == run::ModelUse::WithoutAdapters)
     return concat(name, ": the main model without its adapters, with no parameters of its own");
   return concat(name, ": ", further.source.shape.architecture->name, " of ", size.parameters, " parameters from ",
                 further.source.path, ", ", size.trained == 0 ? "frozen" : concat(size.trained, " of them train"),
-                further.optimizer ? " by " + further.optimizer->name : "", ", ", readable_bytes(size.bytes),
-                " over all ranks");
+                further.optimizer ? " by " + further.optimizer->name : "", ", ", bytes_text(size));
 }
 
 }  // namespace
@@ -307,6 +312,7 @@ void Trainer::log_start() {
             data_.sample_tokens, " tokens");
   if (!data_.end_ids.empty() && data_.tokenizer && is_first())
     log_.info("generation stops at ", run::listed_end_tokens(folder_.path(), *data_.tokenizer));
+  if (sizes.size() > 1 || trained < all) log_.info("main model: ", bytes_text(sizes.front()));
   for (size_t i = 1; i < sizes.size(); ++i) log_.info(to_string(data_.further.at(i - 1), sizes.at(i)));
 }
 
