@@ -16,7 +16,8 @@ namespace colossal::run {
 /// Returns the adapter of a model of `shape`; it changes nothing for the kind "none". Its matrices are named as
 /// nn::with_low_rank() says. A part of a fused weight has the last name of its module in the folder:
 /// "blocks.0.attention.qkv.adapter_a.q_proj".
-/// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix.
+/// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix; experts with another kind
+///        than "lora" or with dropout.
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
 
 /// Returns the row of the table [adapter]. Errors of its `make` ("adapter"): those of low_rank_adapter(); dropout with
