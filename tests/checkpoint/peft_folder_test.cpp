@@ -122,10 +122,76 @@ TEST(PeftFolder, WritesWhatItReads) {
   EXPECT_EQ(written.at("task_type"), nullptr);
 }
 
+constexpr const char* kExperts = "base_model.model.model.layers.1.mlp.experts";
+
+/// Adds adapters of three experts: down_proj [3, 4, 5], and gate_up_proj [3, 6, 4], whose rank differs.
+void add_experts(Files& f) {
+  f.config["target_parameters"] = {"experts.down_proj", "gate_up_proj"};
+  f.config["rank_pattern"] = {{".*\\.gate_up_proj", 3}};
+  const std::string outer = kExperts, inner = outer + ".base_layer";
+  f.tensors[outer + ".lora_A.weight"] = at::arange(30.).view({6, 5});
+  f.tensors[outer + ".lora_B.weight"] = at::arange(24.).view({4, 6});
+  f.tensors[inner + ".lora_A.weight"] = at::arange(36.).view({9, 4});
+  f.tensors[inner + ".lora_B.weight"] = at::arange(54.).view({6, 9});
+}
+
+TEST(PeftFolder, FindsAdaptersOfExperts) {
+  const PeftFolder folder = changed(add_experts);
+  ASSERT_EQ(folder.layers().size(), 4u);
+  const PeftLayer &down = folder.layers().at("model.layers.1.mlp.experts.down_proj"),
+                  &up = folder.layers().at("model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(down.rank, 2);
+  EXPECT_EQ(up.rank, 3);
+  EXPECT_EQ(up.scale, 2);
+  EXPECT_TRUE(at::equal(down.a[2], at::arange(20., 30).view({2, 5})));
+  // seen as (out, r, E): the experts of one row of A are neighbours
+  EXPECT_TRUE(at::equal(down.b[1], at::tensor({1., 4., 7., 10., 13., 16., 19., 22.}).view({4, 2})));
+  EXPECT_EQ(up.b.sizes(), (at::IntArrayRef{3, 6, 3}));
+  test::TemporaryFolder again;
+  folder.write(again.path());
+  Files files;
+  add_experts(files);
+  const SafetensorsReader reader(again.path() + "/adapter_model.safetensors");
+  EXPECT_EQ(reader.entries().size(), files.tensors.size());
+  for (const auto& [name, value] : files.tensors) EXPECT_TRUE(at::equal(reader.tensor(name), value)) << name;
+  EXPECT_EQ(read_json_object(again.path() + "/adapter_config.json", "test").at("target_parameters"),
+            files.config.at("target_parameters"));
+}
+
+TEST(PeftFolder, NamesTheWrapperOfOneParameterAfterTheModule) {
+  const PeftFolder folder = changed([](Files& f) {
+    f.config["target_parameters"] = {"mlp.experts.gate_up_proj"};
+    f.tensors[std::string(kExperts) + ".lora_A.weight"] = at::ones({6, 4});
+    f.tensors[std::string(kExperts) + ".lora_B.weight"] = at::ones({6, 6});
+  });
+  EXPECT_EQ(folder.layers().at("model.layers.1.mlp.experts.gate_up_proj").a.sizes(), (at::IntArrayRef{3, 2, 4}));
+}
+
+TEST(PeftFolder, RefusesExpertsThatDoNotFit) {
+  const std::string outer = std::string(kExperts) + ".lora_A.weight";
+  EXPECT_THAT(refusal([&](Files& f) {
+                add_experts(f);
+                f.config["target_parameters"] = {"experts.down_proj"};
+              }),
+              HasSubstr("must have an adapter of each of target_parameters: got 2 of model.layers.1.mlp.experts"));
+  EXPECT_THAT(refusal([&](Files& f) {
+                add_experts(f);
+                f.tensors[outer] = at::ones({7, 5});
+              }),
+              HasSubstr("A of model.layers.1.mlp.experts.down_proj must be [r E, in]"));
+  EXPECT_THAT(refusal([&](Files& f) { f.config["target_parameters"] = {"experts.down_proj"}; }),
+              HasSubstr("must have the adapters of each of target_parameters: got none of experts.down_proj"));
+  EXPECT_THAT(refusal([&](Files& f) {
+                add_experts(f);
+                f.config["use_dora"] = true;
+              }),
+              HasSubstr("use_dora must be false with target_parameters"));
+}
+
 TEST(PeftFolder, RefusesKeysThatItDoesNotHave) {
   const std::vector<std::pair<const char*, json>> others{{"lora_bias", true},
                                                          {"layer_replication", {{0, 1}}},
-                                                         {"target_parameters", {"mlp.experts.gate_up_proj"}},
+                                                         {"target_parameters", {"self_attn.q_proj.weight"}},
                                                          {"use_qalora", true},
                                                          {"use_bdlora", {{"nblocks", 2}}},
                                                          {"megatron_config", {{"a", 1}}},

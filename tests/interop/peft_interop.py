@@ -1,5 +1,6 @@
 """Compares folders of peft with ours, both ways: a model with adapters that peft wrote computes the same here, merged
-and apart, and peft reads what we write."""
+and apart, and peft reads what we write. Experts have adapters of whole stacks (target_parameters), or, in folders of
+transformers 4, of their single matrices."""
 
 import json
 
@@ -7,7 +8,7 @@ import interop
 
 torch, transformers, peft, safetensors = interop.need("torch", "transformers", "peft", "safetensors")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 TEXT = "an adapter of rank three changes a small model\n" * 2
 LIMIT = 1e-5
@@ -18,8 +19,15 @@ LLAMA = transformers.LlamaConfig(vocab_size=260, hidden_size=32, intermediate_si
 TIED = transformers.LlamaConfig(**{**LLAMA.to_dict(), "tie_word_embeddings": True})
 GPT2 = transformers.GPT2Config(vocab_size=260, n_embd=32, n_layer=2, n_head=4, n_positions=128, bos_token_id=256,
                                eos_token_id=256)
+SIZES = dict(vocab_size=260, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=128, bos_token_id=256, eos_token_id=256, tie_word_embeddings=False)
+MIXTRAL = transformers.MixtralConfig(**SIZES, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2)
+QWEN = transformers.Qwen3MoeConfig(**SIZES, intermediate_size=40, moe_intermediate_size=20, num_experts=5, head_dim=8,
+                                   num_experts_per_tok=2, mlp_only_layers=[0])
+STACKS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 BASES = {"llama": (transformers.LlamaForCausalLM, LLAMA), "tied": (transformers.LlamaForCausalLM, TIED),
-         "gpt2": (transformers.GPT2LMHeadModel, GPT2)}
+         "gpt2": (transformers.GPT2LMHeadModel, GPT2), "mixtral": (transformers.MixtralForCausalLM, MIXTRAL),
+         "qwen": (transformers.Qwen3MoeForCausalLM, QWEN)}
 
 # name: base, keys of LoraConfig, whether a run can train the adapters further
 CASES = {
@@ -35,6 +43,11 @@ CASES = {
     "tied embedding": ("tied", {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, False),
     "gpt2": ("gpt2", {"target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True}, True),
     "gpt2 dora": ("gpt2", {"target_modules": ["c_attn", "c_fc"], "fan_in_fan_out": True, "use_dora": True}, True),
+    "experts": ("mixtral", {"target_modules": ["q_proj"], "target_parameters": STACKS,
+                            "rank_pattern": {r".*\.gate_up_proj": 5}}, True),
+    "down alone": ("qwen", {"target_modules": [], "target_parameters": STACKS[1:], "use_rslora": True}, True),
+    "a layer": ("qwen", {"target_modules": ["o_proj"],
+                         "target_parameters": [f"model.layers.1.{name}" for name in STACKS]}, True),
 }
 
 
@@ -44,7 +57,11 @@ def base_of(name):
     if not folder.exists():
         torch.manual_seed(3)
         interop.save(f"base-{name}", kind(config))
-    return folder, kind.from_pretrained(folder).eval()
+    return folder, read(kind, folder)
+
+
+def read(kind, folder):
+    return interop.with_plain_experts(kind.from_pretrained(folder).eval())
 
 
 def logits_of(model):
@@ -84,7 +101,7 @@ def write_with_peft(name, model, keys):
 def check_reading(name, kind, base, folder, wanted):
     merged = interop.temp_dir / f"merged {name}"
     interop.colossal("export", "--from", base, "--adapter", folder, "--to", merged)
-    ours = logits_of(kind.from_pretrained(merged).eval())
+    ours = logits_of(read(kind, merged))
     assert off(ours, wanted) < LIMIT, (name, off(ours, wanted))
     nll = nll_of(wanted)
     for flags in [["--from", base, "--adapter", folder], ["--from", merged],
@@ -93,12 +110,14 @@ def check_reading(name, kind, base, folder, wanted):
         assert abs(got - nll) < LIMIT * nll, (name, flags, got, nll)
 
 
-def check_writing(name, kind, base, folder, wanted):
+def check_writing(name, kind, base, folder, wanted, compares_files=True):
     run, out = interop.temp_dir / f"run {name}", interop.temp_dir / f"out {name}"
     interop.colossal("train", "config.toml", f"--model.from={base}", f"--adapter.from={folder}", f"--run.folder={run}")
     interop.colossal("export", "--from", run, "--adapter-only", "--to", out)
-    again = peft.PeftModel.from_pretrained(kind.from_pretrained(base), out).eval()
+    again = peft.PeftModel.from_pretrained(read(kind, base), out).eval()
     assert off(logits_of(again), wanted) < LIMIT, (name, off(logits_of(again), wanted))
+    if not compares_files:
+        return
     first, second = (load_file(path / "adapter_model.safetensors") for path in (folder, out))
     assert first.keys() == second.keys(), (name, first.keys() ^ second.keys())
     for key, value in first.items():
@@ -109,6 +128,26 @@ def check_writing(name, kind, base, folder, wanted):
             == peft.LoraConfig.from_pretrained(folder).to_dict().keys()), name
     got = evaluate("--from", run)
     assert abs(got - nll_of(wanted)) < LIMIT * got, (name, got)
+
+
+def write_experts_apart(name, base_name, matrices):
+    """Writes a folder as peft wrote it with transformers 4, whose experts were modules of their own."""
+    folder, (_, config) = interop.temp_dir / f"peft {name}", BASES[base_name]
+    folder.mkdir()
+    torch.manual_seed(8)
+    inner, tensors = config.intermediate_size, {}
+    for layer in range(config.num_hidden_layers):
+        for expert in range(config.num_local_experts):
+            for matrix in matrices:
+                rows, columns = (32, inner) if matrix == "w2" else (inner, 32)
+                module = f"base_model.model.model.layers.{layer}.block_sparse_moe.experts.{expert}.{matrix}"
+                tensors[f"{module}.lora_A.weight"] = torch.randn(3, columns) * 0.2
+                tensors[f"{module}.lora_B.weight"] = torch.randn(rows, 3) * 0.2
+    save_file(tensors, folder / "adapter_model.safetensors")
+    keys = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 3, "lora_alpha": 7, "target_modules": matrices,
+            "inference_mode": True}
+    (folder / "adapter_config.json").write_text(json.dumps(keys))
+    return folder
 
 
 (interop.temp_dir / "text.txt").write_text(TEXT)
@@ -134,3 +173,12 @@ for name, (base_name, keys, trains) in CASES.items():
     if trains:
         check_writing(name, kind, base, folder, wanted)
     print(name, "agrees", "both ways" if trains else "as it is read")
+
+# peft joins the adapters of single experts when transformers 5 reads them, and so do we.
+kind = BASES["mixtral"][0]
+base, model = base_of("mixtral")
+folder = write_experts_apart("experts apart", "mixtral", ["w1", "w2", "w3"])
+wanted = logits_of(peft.PeftModel.from_pretrained(model, folder).eval())
+check_reading("experts apart", kind, base, folder, wanted)
+check_writing("experts apart", kind, base, folder, wanted, compares_files=False)
+print("experts apart agrees both ways")

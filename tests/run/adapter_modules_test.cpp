@@ -78,6 +78,7 @@ TEST_P(AdapterFamilies, FindAllLinearLayersOfTheFolder) {
   }
   const AdapterModules modules(shape);
   for (const LinearModule& module : modules.linear()) {
+    if (module.is_stack()) continue;
     got.insert(module.name + ".weight");
     found += module.part.count;
     EXPECT_EQ(module.in, parameters.at(module.weight).spec.shape[1]);
@@ -103,7 +104,8 @@ TEST_P(AdapterFamilies, DeclareAdaptersOfEachModule) {
       EXPECT_EQ(p.treatment.saved, nn::is_low_rank(p.name)) << p.name;
       if (const auto name = nn::low_rank_name(p.name); name && name->matrix == 'a') ++matrices;
     }
-    EXPECT_EQ(matrices, AdapterModules(shape).linear().size());
+    const AdapterModules modules(shape);
+    EXPECT_EQ(matrices, modules.selected("adapter.targets", {"all-linear"}, {}).size());
   }
 }
 
@@ -158,6 +160,58 @@ TEST(AdapterModules, FollowNamesPathsAndPatterns) {
   EXPECT_THAT(refused("roj"), HasSubstr("got roj"));
   EXPECT_THAT(refused("down_proj", {"blocks.0.mlp.down.weight"}),
               HasSubstr("model.layers.0.mlp.down_proj must have an adapter or be trained whole, not both"));
+}
+
+models::ModelShape mixture_of(const std::string& preset) {
+  return models::built_in().resolve({.name = preset, .own = models::own_keys({"experts.count=4"})});
+}
+
+// transformers 5 has one parameter for all experts of a layer, and folders have a matrix for each.
+TEST(AdapterModules, HaveStacksOfExperts) {
+  const models::ModelShape shape = mixture_of("llama-tiny");
+  const AdapterModules modules(shape);
+  const LinearModule& last = modules.linear().back();
+  EXPECT_EQ(last.name, concat("model.layers.", shape.layers - 1, ".mlp.experts.down_proj"));
+  const LinearModule& first = modules.linear()[modules.linear().size() - static_cast<size_t>(2 * shape.layers)];
+  EXPECT_EQ(first.name, "model.layers.0.mlp.experts.gate_up_proj");
+  EXPECT_EQ(first.weight, "blocks.0.mlp.experts.gate_up.weight");
+  EXPECT_EQ(first.shape_of_a(3), (std::vector<int64_t>{4, 3, shape.hidden}));
+  EXPECT_EQ(first.shape_of_b(3), (std::vector<int64_t>{4, 2 * shape.ffn, 3}));
+  ASSERT_EQ(first.apart.size(), 2u);
+  EXPECT_EQ(first.apart[1].of(2), "model.layers.0.block_sparse_moe.experts.2.w3");
+  EXPECT_EQ(first.apart[1].first, shape.ffn);
+  const auto selected = [&](const std::string& pattern) {
+    return modules.selected("adapter.targets", {pattern}, {}).size();
+  };
+  const auto layers = static_cast<size_t>(shape.layers);
+  EXPECT_EQ(selected("all-linear"), 4 * layers) << "those of attention";
+  EXPECT_EQ(selected("experts"), 2 * layers);
+  EXPECT_EQ(selected("experts.down_proj"), layers);
+  EXPECT_EQ(selected("*.experts.*"), 2 * layers);
+  EXPECT_EQ(selected("layers.1.mlp.experts"), 2u);
+  const auto refused = [&](const std::string& pattern) { return test::thrown_message([&] { selected(pattern); }); };
+  EXPECT_THAT(refused("down_proj"), HasSubstr("there are all-linear, experts, experts.down_proj, "));
+  EXPECT_THAT(refused("*.mlp.*"), HasSubstr("got *.mlp.*"));
+  EXPECT_THAT(refused("gate"), HasSubstr("got gate")) << "the router has none";
+  EXPECT_EQ(modules.short_names(modules.selected("adapter.targets", {"experts", "q_proj"}, {})),
+            (std::vector<std::string>{"experts.down_proj", "experts.gate_up_proj", "q_proj"}));
+  EXPECT_EQ(modules.short_names({0}), (std::vector<std::string>{"model.layers.0.self_attn.q_proj"}));
+  // no folder has a GPT-2 with experts
+  EXPECT_EQ(AdapterModules(mixture_of("gpt2-tiny")).linear().back().name,
+            concat("blocks.", mixture_of("gpt2-tiny").layers - 1, ".mlp.experts.down"));
+}
+
+TEST(LowRankAdapter, TrainsAsManyParametersOfExpertsAsTheyHave) {
+  const models::ModelShape shape = mixture_of("llama-tiny");
+  const nn::Adapter adapter =
+      low_rank_adapter({.kind = "lora", .rank = 3, .targets = {"experts"}, .ranks = {"experts.down_proj=2"}}, shape);
+  nn::Parameters parameters({},
+                            {.treatment = adapter.treatment, .without_memory = true, .products = {adapter.product}});
+  nn::SerialLayers layers(parameters);
+  models::make_model(shape, layers);
+  const int64_t of_up = 3 * (shape.hidden + 2 * shape.ffn), of_down = 2 * (shape.ffn + shape.hidden);
+  EXPECT_EQ(parameters.trained_numel(), shape.layers * 4 * (of_up + of_down));
+  EXPECT_FALSE(parameters.at("blocks.0.mlp.router.weight").treatment.trains);
 }
 
 TEST(AdapterModules, NameParametersThatTrainWhole) {

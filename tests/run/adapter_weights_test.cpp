@@ -26,6 +26,33 @@ AdapterLayer golden_layer(double scale) {
           .scale = scale};
 }
 
+/// The golden layer twice, as two experts, of which the second has a negative B.
+AdapterLayer golden_stack(double scale) {
+  AdapterLayer layer = golden_layer(scale);
+  layer.module.experts = 2;
+  layer.a = at::stack({layer.a, layer.a});
+  layer.b = at::stack({layer.b, -layer.b});
+  return layer;
+}
+
+/// Merges adapters of two experts into a stack that has the golden weight twice, a half of it on a rank if `halved`.
+at::Tensor merged_stack(const AdapterLayer& layer, bool halved) {
+  at::Tensor value = at::stack({golden_w(), golden_w()});
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
+    const nn::Parameter& weight = parameters.add("w.weight", tensor::ShardSpec::whole({2, 4, 5}), {}, true);
+    std::vector<checkpoint::NamedTensor> tensors;
+    const at::Tensor flat = value.view(-1);
+    const std::vector<int64_t> cuts = halved ? std::vector<int64_t>{0, 7, 23, 40} : std::vector<int64_t>{0, 40};
+    for (size_t i = 0; i + 1 < cuts.size(); ++i)  // cuts within rows
+      tensors.push_back({weight.name, flat.narrow(0, cuts[i], cuts[i + 1] - cuts[i]), weight.spec,
+                         tensor::FlatPart{.first = cuts[i], .size = cuts[i + 1] - cuts[i]}});
+    merge_adapters({.layers = {layer}}, parameters, tensors, mesh);
+  });
+  return value;
+}
+
 /// Merges a layer into the golden weight, whose rows a rank has in two halves if `halved`.
 at::Tensor merged(const AdapterLayer& layer, at::ScalarType dtype = at::kDouble, bool halved = false) {
   at::Tensor value = golden_w().to(dtype);
@@ -65,6 +92,14 @@ TEST(AdapterMerging, DoesNotDependOnHowRanksHoldTheWeight) {
   EXPECT_TRUE(at::equal(merged(dora, at::kDouble, true), merged(dora)));
   dora.magnitude = at::tensor({1., 1.1, 1.2, 1.3}, at::kDouble);
   EXPECT_TRUE(at::allclose(merged(dora, at::kDouble, true), merged(dora), 1e-15, 0));
+}
+
+TEST(AdapterMerging, GivesEachExpertItsOwn) {
+  const AdapterLayer layer = golden_stack(3 / 2.);
+  const at::Tensor whole = merged_stack(layer, false), change = 1.5 * layer.b[0].mm(layer.a[0]);
+  EXPECT_NEAR(at_index(whole[0]), 0.8037489425171, kTolerance);
+  EXPECT_TRUE(at::allclose(whole[1], golden_w() - change, 0, kTolerance));
+  EXPECT_TRUE(at::equal(merged_stack(layer, true), whole));
 }
 
 TEST(AdapterMerging, RoundsOnceToTheDtypeOfTheWeight) {

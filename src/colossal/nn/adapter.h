@@ -22,7 +22,8 @@ struct Adapter {
   /// saved.
   std::function<Treatment(const std::string& name)> treatment{};
   /// Wraps the product of each linear layer, outside the wrapper of the precision (Parameters::Options::products); null
-  /// = none. It must declare nothing for an expert of a mixture (Parameter::stack).
+  /// = none. It is called for each expert of a mixture (Parameter::stack), for which with_low_rank() declares stacks;
+  /// other parameters must not be declared there.
   Parameters::Options::ProductOf product{};
 };
 
@@ -37,7 +38,7 @@ std::shared_ptr<const Product> with_switch(std::shared_ptr<const Product> adapte
                                            std::shared_ptr<const bool> off);
 
 /// Returns a notice that the experts of a mixture have no adapter, with the parameters that adapters added; nothing if
-/// the model has no experts. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call it for a model that
+/// the model has no experts, or adapters of some. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call it for a model that
 /// was made with Adapter::product.
 std::optional<std::string> notice_of_experts(const Parameters& parameters);
 

@@ -16,6 +16,18 @@ void for_groups(const ops::GroupEnds& ends, const Body& body) {
     if (ends[e] > first) body(static_cast<int64_t>(e), first, ends[e] - first);
 }
 
+/// The ExpertWrappers of one expert, the outermost first, and the product inside of them.
+struct Unwrapped {
+  explicit Unwrapped(std::shared_ptr<const Product> product) : inside(std::move(product)) {
+    while (auto wrapper = std::dynamic_pointer_cast<const ExpertWrapper>(inside)) {
+      inside = wrapper->inside();
+      wrappers.push_back(std::move(wrapper));
+    }
+  }
+  std::vector<std::shared_ptr<const ExpertWrapper>> wrappers;
+  std::shared_ptr<const Product> inside;
+};
+
 /// One product for each expert, group after group.
 class ExpertProducts final : public GroupedProduct {
  public:
@@ -108,6 +120,20 @@ at::Tensor GroupedProduct::weight_gradient(const at::Tensor& dy, const Saved& sa
   return ops::grouped_tn(dy, saved.x, ends, std::move(sum));
 }
 
+std::vector<at::Tensor> GroupedProduct::own_gradients(const at::Tensor&, const Saved&, const ops::GroupEnds&) const {
+  return {};
+}
+
+at::Tensor ExpertWrapper::forward(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, Saved*) const {
+  throw Error("adapter",
+              "the wrapper of a stack of experts must be outside of all wrappers of single experts: got another one "
+              "around it; change the order of Parameters::Options::products");
+}
+
+Product::Gradients ExpertWrapper::backward(const at::Tensor&, const Saved&, const Wanted&) const {
+  throw Error("adapter", "the wrapper of a stack of experts has no gradients of a single one");
+}
+
 std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, const Parameter& stack) {
   if (parameters.options().products.empty()) return std::make_shared<const GroupedProduct>();
   const std::shared_ptr<const Product> plain(std::shared_ptr<void>(), &serial_product());  // does not own it
@@ -115,6 +141,7 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
   const int64_t count = stack.spec.shape[0], here = stack.spec.room(0, coordinates),
                 first = here * coordinates.index(stack.spec.splits[0].axes);
   bool is_plain = true;
+  std::vector<std::shared_ptr<const ExpertWrapper>> wrappers;
   std::vector<std::shared_ptr<const Product>> products;
   for (int64_t e = 0; e < count; ++e) {
     Parameter expert = stack;
@@ -125,15 +152,25 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
     expert.stack_index = e - first;
     const bool is_here = stack.value.defined() && e >= first && e < first + here;
     expert.value = is_here ? without_memory(stack.value.sizes().slice(1), stack.value.options()) : at::Tensor();
-    const auto product = parameters.product_for(expert, plain);
-    require(product->parameters().empty(), "experts", "adapters do not reach the experts of a mixture: got one for ",
-            expert.name, "; return the product unchanged where Parameter::stack is set");
+    const Unwrapped one(parameters.product_for(expert, plain));
+    const auto& product = one.inside;
+    require(product->parameters().empty(), "experts",
+            "a wrapper must declare parameters for whole stacks: got some for ", expert.name,
+            "; use nn::with_low_rank, or return the product unchanged where Parameter::stack is set");
+    if (e == 0) wrappers = one.wrappers;
+    require(one.wrappers.size() == wrappers.size(), "experts", "adapters must be of all experts of ", stack.name,
+            " or of none: got ", wrappers.size(), " of the first, and ", one.wrappers.size(), " of ", expert.name);
     is_plain = is_plain && product == plain;
     if (e >= first && e < first + here) products.push_back(product);
   }
   while (static_cast<int64_t>(products.size()) < here) products.push_back(plain);  // padding, which has no rows
-  if (is_plain) return std::make_shared<const GroupedProduct>();
-  return std::make_shared<const ExpertProducts>(std::move(products));
+  std::shared_ptr<const GroupedProduct> all;
+  if (is_plain)
+    all = std::make_shared<const GroupedProduct>();
+  else
+    all = std::make_shared<const ExpertProducts>(std::move(products));
+  for (auto wrapper = wrappers.rbegin(); wrapper != wrappers.rend(); ++wrapper) all = (*wrapper)->around(all);
+  return all;
 }
 
 }  // namespace colossal::nn

@@ -58,6 +58,14 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 /// product reads them, the weight itself, and the input of `before`.
 constexpr int kOwnTensors = 4;
 
+/// Returns true if a parameter of the product requires a gradient. forward() has set "own" and "first_own".
+bool wants_own_of(AutogradContext& context) {
+  const int64_t first = context.saved_data["first_own"].toInt(), count = context.saved_data["own"].toInt();
+  for (int64_t i = first; i < first + count; ++i)
+    if (context.needs_input_grad(static_cast<size_t>(i))) return true;
+  return false;
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, at::TensorList own, int64_t product, int64_t out,
@@ -121,13 +129,6 @@ struct Linear : torch::autograd::Function<Linear> {
     return all;
   }
 
-  static bool wants_own_of(AutogradContext& context) {
-    const int64_t first = context.saved_data["first_own"].toInt(), count = context.saved_data["own"].toInt();
-    for (int64_t i = first; i < first + count; ++i)
-      if (context.needs_input_grad(static_cast<size_t>(i))) return true;
-    return false;
-  }
-
   /// Defers the weight gradient. The task passes it from the weight on as backward would have: through the operations
   /// that made the weight, to its leaf.
   static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy,
@@ -179,10 +180,12 @@ void put_off_group(const c10::intrusive_ptr<GroupState>& state, const at::Tensor
 
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const c10::intrusive_ptr<GroupState>& state,
-                            bool keeps) {
-    // One scope for the whole stack: the order in which chunks are read does not depend on routing.
-    const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
+                            const std::optional<at::Tensor>& bias, at::TensorList own,
+                            const c10::intrusive_ptr<GroupState>& state, bool keeps) {
+    // One scope for whole stacks: the order in which chunks are read does not depend on routing.
+    variable_list stacks{weight, bias.value_or(at::Tensor())};
+    stacks.insert(stacks.end(), own.begin(), own.end());
+    const tensor::ReadScope read{at::TensorList(stacks)};
     const Unary& before = state->before;
     const at::Tensor rows = (before ? before(x) : x).contiguous();
     GroupedProduct::Saved saved;
@@ -190,12 +193,14 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
         state->product->forward(rows, weight, bias.value_or(at::Tensor()), state->ends, keeps ? &saved : nullptr);
     if (!keeps) return y;
     // The output of `before` is computed again from x, unless the product keeps its own form of it.
-    const bool forgets = before || !weight.requires_grad();
+    const bool forgets = before || (!weight.requires_grad() && own.empty());
     context->save_for_backward({forgets ? at::Tensor() : saved.x, weight, before ? x : at::Tensor()});
     saved.x = saved.weight = at::Tensor();
     state->saved = std::move(saved);
     state->has_bias_gradient = bias.has_value() && bias->requires_grad();
     context->saved_data["state"] = c10::IValue::make_capsule(state);
+    context->saved_data["own"] = static_cast<int64_t>(own.size());
+    context->saved_data["first_own"] = int64_t{bias.has_value() ? 3 : 2};  // index among the inputs of autograd
     return y;
   }
 
@@ -205,8 +210,9 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     const at::Tensor &weight = held[1], dy = gradients[0].contiguous();
     const bool wants_x = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
     const bool defers = wants_weight && state->deferred && state->deferred->active();
+    const bool wants_own = wants_own_of(*context);
     at::Tensor source, input;  // connected by autograd if `before` is given
-    if (state->before && (wants_x || wants_weight)) {
+    if (state->before && (wants_x || wants_weight || wants_own)) {
       const at::AutoGradMode again(wants_x);
       source = held[2].detach().requires_grad_(wants_x);
       input = state->before(source);
@@ -215,8 +221,11 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     saved.x = held[0].defined() || !input.defined() ? held[0] : input.detach().contiguous();
     saved.weight = weight;
     at::Tensor dx, dweight, sum;
+    variable_list of_own;
     {
-      const tensor::ReadScope read({weight});
+      variable_list stacks{weight};
+      for (const Parameter* parameter : state->product->parameters()) stacks.push_back(parameter->value);
+      const tensor::ReadScope read{at::TensorList(stacks)};
       if (wants_x) dx = state->product->input_gradient(dy, saved, state->ends);
       if (defers) {
         put_off_group(state, dy, held[0], held[2], weight);
@@ -224,6 +233,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
         sum = ops::gradient_sum(weight);
         dweight = state->product->weight_gradient(dy, saved, state->ends, sum);
       }
+      if (wants_own) of_own = state->product->own_gradients(dy, saved, state->ends);
     }
     if (state->before && wants_x) {
       torch::autograd::backward({input}, {dx});
@@ -231,7 +241,10 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     }
     const at::Tensor none;
     const at::Tensor dbias = state->has_bias_gradient ? ops::grouped_sums(dy, state->ends) : none;
-    return {dx, sum.defined() ? none : dweight, dbias, none, none};
+    variable_list all{dx, sum.defined() ? none : dweight, dbias};
+    all.insert(all.end(), of_own.begin(), of_own.end());
+    all.resize(3 + context->saved_data["own"].toInt() + 2);  // the other arguments have no gradients
+    return all;
   }
 };
 
@@ -265,11 +278,14 @@ at::Tensor grouped_linear(const GroupedProduct& product, const at::Tensor& x, co
                           const at::Tensor& bias, const ops::GroupEnds& ends, DeferredGradients* deferred,
                           const Unary& before) {
   const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  const bool keeps = at::GradMode::is_enabled() && (wants(x) || wants(weight) || wants(bias));
+  variable_list own;
+  for (const Parameter* parameter : product.parameters()) own.push_back(parameter->value);
+  const bool keeps = at::GradMode::is_enabled() &&
+                     (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
   const auto state = c10::make_intrusive<GroupState>();
   state->product = &product, state->ends = ends, state->deferred = deferred, state->before = before;
   const auto given = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  return tensor::apply_function<GroupedLinear>(x, weight, given, state, keeps);
+  return tensor::apply_function<GroupedLinear>(x, weight, given, at::TensorList(own), state, keeps);
 }
 
 }  // namespace colossal::nn

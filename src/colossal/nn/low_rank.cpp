@@ -12,6 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/nn/frozen_product.h"
+#include "colossal/nn/low_rank_experts.h"
 #include "colossal/nn/low_rank_matrices.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/products/matmul.h"
@@ -19,7 +20,7 @@
 namespace colossal::nn {
 namespace {
 
-constexpr std::string_view kAdapter = ".adapter_", kOfWeight = ".weight";
+constexpr std::string_view kAdapter = ".adapter_";
 
 /// The factors of rows by which magnitudes scale W + s B A, and the norms by which they are divided.
 struct RowScales {
@@ -222,11 +223,6 @@ class GatheredLowRank final : public Product {
   LowRankMatrices m_;
 };
 
-void add_axes(std::vector<std::string>& axes, const std::vector<std::string>& more) {
-  for (const std::string& axis : more)
-    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
-}
-
 /// The segments of a part, and the number of rows of the weight before it on this rank.
 struct PartSegments {
   std::vector<tensor::Segment> segments;
@@ -275,9 +271,7 @@ LowRankPiece declare_piece(const Parameter& weight, const LowRankPart& part, Par
   auto of_m = tensor::ShardSpec::split({part.count}, 0, outputs.axes, at.segments);
   of_m.gradient_axes = of_b.gradient_axes;
   const auto add = [&](char matrix, tensor::ShardSpec spec, Init init, bool decay) -> Parameter& {
-    const std::string layer =
-        weight.name.ends_with(kOfWeight) ? weight.name.substr(0, weight.name.size() - kOfWeight.size()) : weight.name;
-    Parameter& added = parameters.add(LowRankName{layer, matrix, part.name}.text(), std::move(spec), init, decay);
+    Parameter& added = parameters.add(low_rank_name_of(weight, matrix, part.name), std::move(spec), init, decay);
     added.hidden_matrix = matrix != 'm';
     added.is_shared = weight.is_shared;
     return added;
@@ -305,8 +299,6 @@ void check_low_rank(const Product& product, const Parameter& weight, const LowRa
   require(weight.hidden_matrix, "adapter", weight.name,
           " must be a matrix inside a block: the loss of a head multiplies with its weight alone; return `product` "
           "unless weight.hidden_matrix");
-  require(!weight.stack, "adapter", weight.name,
-          " must not be an expert of a mixture, which adapters do not reach; return `product` if weight.stack is set");
   require(weight.spec.shape.size() == 2, "adapter", weight.name, " must be a matrix: got ", weight.spec.shape.size(),
           " dimensions");
   require(options.dropout >= 0 && options.dropout < 1, "adapter", "the dropout of an adapter must be in [0, 1): got ",
@@ -328,6 +320,7 @@ void check_low_rank(const Product& product, const Parameter& weight, const LowRa
 
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options) {
+  if (weight.stack) return with_low_rank_of_expert(std::move(product), weight, parameters, options);
   check_low_rank(*product, weight, options);
   std::vector<LowRankPart> parts = options.parts;
   if (parts.empty()) parts = {{.name = "", .first = 0, .count = weight.spec.shape[0]}};

@@ -50,6 +50,11 @@ struct LowRank {
 /// Use it in Parameters::Options::products: all ranks must call it for the same weights. If another pipeline stage
 /// holds the weight, this rank still declares the matrices, and `product` is returned unchanged.
 ///
+/// Experts:       of a matrix of a stack (Parameter::stack) it declares adapters of the whole stack, A [E, r, in] and
+///                B [E, out, r], so each expert has its own: "<stack>.adapter_a". The stacks are split over ranks like
+///                the weight's, and multiplied by grouped products, which dispatch and combine as without adapters. Call
+///                it for all experts of a stack with the same options, or for none. Parts, dropout and magnitudes are
+///                refused, as peft refuses the last two.
 /// Start:         A is uniform between -1 / sqrt(in) and 1 / sqrt(in), B is zero. So the layer first computes what it
 ///                did before, to the bit.
 /// Magnitudes:    adapter_m [out] is m less the norms of W. It starts at 0, so it needs no pass over loaded weights,
@@ -71,8 +76,8 @@ struct LowRank {
 ///                once more in forward, and make 2 r in out operations. A product without backward makes them once.
 /// Errors ("adapter"): a rank that is not between 1 and the smaller side of a matrix; a weight that is not a hidden
 ///                matrix; parts that are not whole segments, or overlap; dropout that is not in [0, 1), or around a
-///                product that gathers blocks; magnitudes of a weight that trains. In forward: dropout outside of a
-///                running step.
+///                product that gathers blocks; magnitudes of a weight that trains; parts, dropout or magnitudes of
+///                experts. In forward: dropout outside of a running step.
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options);
 

@@ -80,7 +80,7 @@ struct Parameter {
   /// True if dimension 0 counts matrices of their own, the experts of a mixture. Optimizers treat each as a matrix
   bool is_stack = false;
   /// The stack of which this is one matrix, if it is passed to a wrapper of products (nn/grouped_product.h); null = it
-  /// is a parameter of its own. A wrapper that declares parameters returns the product of such a matrix unchanged
+  /// is a parameter of its own. A wrapper of one matrix declares no parameters; one of all matrices is an ExpertWrapper
   const Parameter* stack = nullptr;
   int64_t stack_index = 0;  ///< index of the matrix in the part of the stack that this rank holds
   /// True if several blocks use it. If these are recomputed in backward, each of them contributes a part of its

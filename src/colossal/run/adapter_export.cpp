@@ -28,16 +28,14 @@ std::string name_in_model(const std::string& name, const std::string& parameter,
   return name.starts_with(prefix) || parameter.starts_with("head.") ? name : prefix + name;
 }
 
-/// Returns the last names of modules if they select these modules alone, else their whole names.
-std::vector<std::string> short_names(const AdapterModules& modules, const std::vector<size_t>& indices,
-                                     const std::vector<std::string>& whole) {
-  std::set<std::string> names;
-  for (const size_t index : indices) {
-    const std::string& name = modules.linear()[index].name;
-    names.insert(name.substr(name.rfind('.') + 1));
-  }
-  std::vector<std::string> last(names.begin(), names.end());
-  return modules.selected("adapter.targets", last, {}) == indices ? last : whole;
+/// Returns the names of targets in the config: short ones if these select no other modules, else those of the folder.
+std::vector<std::string> target_names(const AdapterModules& modules, const std::vector<size_t>& indices,
+                                      const std::string& prefix) {
+  std::vector<std::string> names = modules.short_names(indices);
+  for (std::string& name : names)
+    for (const size_t index : indices)
+      if (modules.linear()[index].name == name) name = name_in_model(name, modules.linear()[index].weight, prefix);
+  return names;
 }
 
 /// Returns the modules of the tensors of a folder.
@@ -111,10 +109,11 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
   const AdapterModules modules(shape);
   const std::set<std::string> trained = modules.parameters_of("adapter.trained", keys.trained);
   const std::vector<size_t> indices = modules.selected("adapter.targets", keys.targets, trained);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const LinearModule& module = modules.linear()[indices[i]];
+  std::vector<size_t> matrices, stacks;
+  for (const size_t index : indices) {
+    const LinearModule& module = modules.linear()[index];
     const std::string name = name_in_model(module.name, module.weight, folder.prefix);
-    config.targets.push_back(name);
+    (module.is_stack() ? stacks : matrices).push_back(index);
     config.fan_in_fan_out = config.fan_in_fan_out || is_transposed(shape, module.weight);
     const int64_t rank = keys.rank_of(module.name);
     const double alpha = keys.alpha_of(module.name);
@@ -132,7 +131,8 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
     }
     layers[name] = layer;
   }
-  config.targets = short_names(modules, indices, config.targets);
+  config.targets = target_names(modules, matrices, folder.prefix);
+  config.parameters = target_names(modules, stacks, folder.prefix);
   std::map<std::string, at::Tensor> whole = trained_tensors(parameters, shape, trained, world);
   comm::agree(world, at::kCPU, [&] {
     if (world.rank() != 0) return;

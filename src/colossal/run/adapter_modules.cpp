@@ -8,6 +8,7 @@
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/run/module_names.h"
 
@@ -25,20 +26,62 @@ std::string module_of(const std::string& tensor) {
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
+/// Returns the last name of a module, of experts the last two.
+std::string short_name(const LinearModule& module) {
+  const size_t last = module.name.rfind('.');
+  return module.is_stack() ? last_name(module.name.substr(0, last)) + module.name.substr(last) : last_name(module.name);
+}
+
 /// A model that is declared without memory, and the weights whose products adapters may wrap.
 struct Declared {
   explicit Declared(const models::ModelShape& shape)
       : parameters({}, {.without_memory = true,
                         .products = {[this](auto product, const nn::Parameter& weight, nn::Parameters&) {
                           if (weight.hidden_matrix && !weight.stack) wrapped.push_back(weight.name);
+                          if (weight.stack && weight.stack_index == 0) stacks.push_back(weight.stack);
                           return product;
                         }}}) {
     nn::SerialLayers layers(parameters);
     models::make_model(shape, layers);
   }
   std::vector<std::string> wrapped;
+  std::vector<const nn::Parameter*> stacks;
   nn::Parameters parameters;
 };
+
+/// Returns the names of the folder; nothing if the architecture has none, or refuses models of this shape.
+std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape) {
+  const auto& names = shape.architecture->hugging_face.names;
+  if (!names) return {};
+  try {
+    return names(shape);
+  } catch (const Error&) {  // such as a GPT-2 with experts
+    if (shape.part<models::MixtureSizes>().experts == 0) throw;
+    return {};
+  }
+}
+
+/// Returns the module of a stack of experts.
+LinearModule module_of_stack(const nn::Parameter& stack, const std::vector<nn::ExternalName>& names) {
+  const std::vector<int64_t>& shape = stack.spec.shape;
+  LinearModule module{.name = module_of(stack.name),
+                      .weight = stack.name,
+                      .part = {.name = "", .first = 0, .count = shape[1]},
+                      .in = shape[2],
+                      .experts = shape[0]};
+  for (const nn::ExternalName& name : names) {
+    if (name.ours != stack.name) continue;
+    if (!name.joint.empty()) module.name = module_of(name.joint);
+    const std::vector<tensor::Segment>& segments = stack.spec.splits[1].segments;
+    int64_t first = 0;
+    for (size_t i = 0; i < name.parts.size(); ++i) {
+      const int64_t count = name.parts.size() == 1 ? shape[1] : segments.at(i).size;
+      module.apart.push_back({module_of(name.parts[i].name), first, count});
+      first += count;
+    }
+  }
+  return module;
+}
 
 /// Where the folder has rows of our parameters: tensor, parameter, first row and number of rows.
 struct Rows {
@@ -47,15 +90,14 @@ struct Rows {
   int64_t first, count;
 };
 
-std::vector<Rows> rows_of(const models::ModelShape& shape, const nn::Parameters& parameters) {
+std::vector<Rows> rows_of(const std::vector<nn::ExternalName>& names, const nn::Parameters& parameters) {
   std::vector<Rows> rows;
-  const models::HuggingFace& folder = shape.architecture->hugging_face;
-  if (!folder.names) {
+  if (names.empty()) {
     for (const nn::Parameter& p : parameters.declared())
       rows.push_back({p.name, &p, 0, p.spec.shape.empty() ? 1 : p.spec.shape[0]});
     return rows;
   }
-  for (const checkpoint::ExternalPart& part : checkpoint::external_parts(parameters, folder.names(shape)))
+  for (const checkpoint::ExternalPart& part : checkpoint::external_parts(parameters, names))
     rows.push_back({part.name, part.parameter, part.box.start.empty() ? 0 : part.box.start[0],
                     part.box.size.empty() ? 1 : part.box.size[0]});
   return rows;
@@ -70,11 +112,26 @@ std::vector<Rows> rows_of(const models::ModelShape& shape, const nn::Parameters&
 
 }  // namespace
 
+std::string ExpertMatrix::of(int64_t expert) const {
+  std::string own = name;
+  const size_t at = own.find("{}");
+  return at == std::string::npos ? own : own.replace(at, 2, std::to_string(expert));
+}
+
+std::vector<int64_t> LinearModule::shape_of_a(int64_t rank) const {
+  return is_stack() ? std::vector<int64_t>{experts, rank, in} : std::vector<int64_t>{rank, in};
+}
+
+std::vector<int64_t> LinearModule::shape_of_b(int64_t rank) const {
+  return is_stack() ? std::vector<int64_t>{experts, part.count, rank} : std::vector<int64_t>{part.count, rank};
+}
+
 AdapterModules::AdapterModules(const models::ModelShape& shape) {
   const Declared declared(shape);
-  const std::vector<Rows> rows = rows_of(shape, declared.parameters);
+  const std::vector<nn::ExternalName> names = folder_names(shape);
+  const std::vector<Rows> rows = rows_of(names, declared.parameters);
   for (const Rows& one : rows) all_.push_back({module_of(one.tensor), one.parameter->name});
-  if (shape.architecture->hugging_face.names)
+  if (!names.empty())
     for (const nn::ExternalCopy& copy : models::copies_in_folder(shape))
       tied_.emplace(module_of(copy.name), module_of(copy.original));
   for (const std::string& weight : declared.wrapped) {
@@ -93,6 +150,7 @@ AdapterModules::AdapterModules(const models::ModelShape& shape) {
     }
     if (linear_.size() == first + 1) linear_.back().part.name.clear();
   }
+  for (const nn::Parameter* stack : declared.stacks) linear_.push_back(module_of_stack(*stack, names));
 }
 
 std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<std::string>& patterns,
@@ -102,7 +160,8 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     bool any = false;
     for (size_t i = 0; i < linear_.size(); ++i) {
       const bool is_excepted = except.contains(linear_[i].weight);
-      if (pattern == kAllLinear ? is_excepted : !names_module(pattern, linear_[i].name)) continue;
+      if (pattern == kAllLinear ? is_excepted || linear_[i].is_stack() : !names_module(pattern, linear_[i].name))
+        continue;
       require(!is_excepted, "adapter", linear_[i].name,
               " must have an adapter or be trained whole, not both: got it in ", key,
               " and in adapter.trained; leave it out of one");
@@ -111,10 +170,26 @@ std::vector<size_t> AdapterModules::selected(const char* key, const std::vector<
     }
     if (any) continue;
     std::set<std::string> known{kAllLinear};
-    for (const LinearModule& module : linear_) known.insert(last_name(module.name));
+    for (const LinearModule& module : linear_) {
+      known.insert(short_name(module));
+      if (module.is_stack()) known.insert("experts");
+    }
     refuse_unknown(key, pattern, known);
   }
   return {found.begin(), found.end()};
+}
+
+std::vector<std::string> AdapterModules::short_names(const std::vector<size_t>& indices) const {
+  std::set<std::string> names;
+  std::vector<std::string> whole;
+  for (const size_t index : indices) {
+    names.insert(short_name(linear_[index]));
+    whole.push_back(linear_[index].name);
+  }
+  std::vector<std::string> last(names.begin(), names.end());
+  std::vector<size_t> sorted = indices;
+  std::sort(sorted.begin(), sorted.end());
+  return selected("adapter.targets", last, {}) == sorted ? last : whole;
 }
 
 bool AdapterModules::has(const std::string& module) const {

@@ -16,16 +16,34 @@
 
 namespace colossal::run {
 
+/// A matrix of one expert in folders that store experts apart: rows [first, first + count) of the expert's matrix here.
+struct ExpertMatrix {
+  std::string name;  ///< "model.layers.0.mlp.experts.{}.gate_proj", with {} in place of the expert
+  int64_t first = 0, count = 0;
+  /// Returns the name of the module of that expert.
+  std::string of(int64_t expert) const;
+};
+
 /// A linear layer of a folder inside the blocks of a model. An adapter of it has A [r, in] and B [part.count, r].
+///
+/// The matrices of all experts of a layer are one module, as transformers 5 has them. It has an adapter for each expert:
+/// A [experts, r, in] and B [experts, part.count, r].
 struct LinearModule {
   std::string name;      ///< "model.layers.0.self_attn.q_proj", as ExternalNames has it: without `prefix`
   std::string weight;    ///< the parameter that has its rows: "blocks.0.attention.qkv.weight"
   nn::LowRankPart part;  ///< its outputs; without a name if it is all of the weight
   int64_t in = 0;
+  int64_t experts = 0;                   ///< 0 = no stack
+  std::vector<ExpertMatrix> apart = {};  ///< of a stack: each expert's matrices in folders that store experts apart
+
+  bool is_stack() const { return experts > 0; }
+  /// Returns the shapes of A and of B.
+  std::vector<int64_t> shape_of_a(int64_t rank) const;
+  std::vector<int64_t> shape_of_b(int64_t rank) const;
 };
 
-/// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, our
-/// own names without their last ending (".weight") are the names of modules.
+/// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or none
+/// for this shape, our own names without their last ending (".weight") are the names of modules.
 ///
 /// Patterns select modules as names_module() says (run/module_names.h).
 class AdapterModules {
@@ -34,15 +52,18 @@ class AdapterModules {
   /// in several parts of this library's weight.
   explicit AdapterModules(const models::ModelShape& shape);
 
-  /// The linear layers whose products adapters wrap: all inside the blocks, except experts and routers. The modules of
-  /// one weight follow each other, in the order of its outputs.
+  /// The linear layers whose products adapters wrap: all inside the blocks, except routers. The modules of one weight
+  /// follow each other, in the order of its outputs. Stacks of experts are the last ones.
   const std::vector<LinearModule>& linear() const { return linear_; }
 
-  /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but `except`, which
-  /// names parameters.
+  /// Returns the indices in linear() that the patterns select, ascending. "all-linear" selects all but experts and
+  /// `except`, which names parameters.
   /// Errors ("adapter"): a pattern that selects nothing, or a module of `except`. `key` names the key of the config.
   std::vector<size_t> selected(const char* key, const std::vector<std::string>& patterns,
                                const std::set<std::string>& except) const;
+  /// Returns short patterns that select these modules alone: last names, of experts the last two ("experts.down_proj").
+  /// Returns their whole names if these select others, too.
+  std::vector<std::string> short_names(const std::vector<size_t>& indices) const;
   /// Returns true if the model has a module of this whole name.
   bool has(const std::string& module) const;
   /// Returns the names of all parameters of the modules that the patterns select.

@@ -1,7 +1,11 @@
 #include "colossal/run/adapter_source.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -61,31 +65,102 @@ std::vector<std::string> trained_modules_in(const checkpoint::PeftFolder& folder
   return names;
 }
 
-std::vector<size_t> modules_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
-                               const std::string& prefix) {
-  std::vector<size_t> indices;
+void check_layer(const std::string& name, const checkpoint::PeftLayer& layer, int64_t out, int64_t in) {
+  require(layer.a.size(-1) == in && layer.b.size(-2) == out, kTable, "the adapter of ", printable(name),
+          " must be for a layer [", out, ", ", in, "]: got one for [", layer.b.size(-2), ", ", layer.a.size(-1),
+          "]; it belongs to another base");
+}
+
+/// The adapters of the matrices of single experts that are one stack here, by matrix and expert.
+using Apart = std::map<size_t, std::map<int64_t, const checkpoint::PeftLayer*>>;
+
+/// Joins the adapters of single experts.
+FolderAdapter joined(size_t index, const LinearModule& module, const Apart& apart, bool root_scale) {
+  FolderAdapter stack{index, {}, 0};
+  int64_t rank = 0;
+  for (const auto& [matrix, layers] : apart) {
+    const std::string shown = module.apart[matrix].of(layers.begin()->first);
+    require(static_cast<int64_t>(layers.size()) == module.experts, kTable,
+            "adapters must be of all experts of a layer, or of none: got those of ", layers.size(), " of ",
+            module.experts, ", such as ", shown, "; merge the adapters into the model with peft");
+    for (const auto& [expert, layer] : layers)
+      require(layer->rank == layers.begin()->second->rank, kTable,
+              "the adapters of all experts of a layer must have one rank: got ", layers.begin()->second->rank, " for ",
+              shown, " and ", layer->rank, " for ", module.apart[matrix].of(expert));
+    rank += layers.begin()->second->rank;
+  }
+  const checkpoint::PeftLayer& first = *apart.begin()->second.begin()->second;
+  stack.layer.rank = rank;
+  stack.layer.scale = first.scale;
+  stack.alpha = first.scale * (root_scale ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+  stack.layer.a = at::zeros(module.shape_of_a(rank), first.a.options());
+  stack.layer.b = at::zeros(module.shape_of_b(rank), first.b.options());
+  int64_t at = 0;
+  for (const auto& [matrix, layers] : apart) {
+    const int64_t own = layers.begin()->second->rank;
+    for (const auto& [expert, layer] : layers) {
+      at::Tensor b = stack.layer.b[expert].narrow(0, module.apart[matrix].first, module.apart[matrix].count);
+      stack.layer.a[expert].narrow(0, at, own).copy_(layer->a);
+      b.narrow(1, at, own).copy_(layer->scale == first.scale ? layer->b : layer->b * (layer->scale / first.scale));
+    }
+    at += own;
+  }
+  return stack;
+}
+
+std::vector<FolderAdapter> adapters_in(const checkpoint::PeftFolder& folder, const AdapterModules& modules,
+                                       const std::string& prefix) {
+  struct Place {
+    size_t module, matrix;
+    int64_t expert;
+  };
   std::vector<std::string> known;
-  for (const LinearModule& module : modules.linear()) known.push_back(module.name);
+  std::map<std::string, Place> apart;
+  for (size_t i = 0; i < modules.linear().size(); ++i) {
+    const LinearModule& module = modules.linear()[i];
+    known.push_back(module.name);
+    for (size_t matrix = 0; matrix < module.apart.size(); ++matrix)
+      for (int64_t expert = 0; expert < module.experts; ++expert)
+        apart[module.apart[matrix].of(expert)] = {i, matrix, expert};
+  }
+  std::vector<FolderAdapter> adapters;
+  std::map<size_t, Apart> stacks;
   for (const auto& [name, layer] : folder.layers()) {
     // A folder of the base alone, without its head, has names without the prefix.
     const std::vector<std::string> names = spellings(name, prefix);
+    const auto one = std::find_if(names.begin(), names.end(), [&](const auto& of) { return apart.contains(of); });
+    if (one != names.end()) {
+      const Place place = apart.at(*one);
+      const LinearModule& module = modules.linear()[place.module];
+      require(!layer.magnitude.defined(), kTable, "adapters of experts must have no magnitudes: got use_dora for ",
+              printable(name), "; merge the adapters into the model with peft");
+      check_layer(name, layer, module.apart[place.matrix].count, module.in);
+      stacks[place.module][place.matrix][place.expert] = &layer;
+      continue;
+    }
     const auto found = std::find_first_of(known.begin(), known.end(), names.begin(), names.end());
     require(found != known.end(), kTable, "adapters must be of linear layers of the model: got ", printable(name),
             did_you_mean(name, known), "; they belong to another base");
     const auto index = static_cast<size_t>(found - known.begin());
     const LinearModule& module = modules.linear()[index];
-    require(layer.a.size(1) == module.in && layer.b.size(0) == module.part.count, kTable, "the adapter of ",
-            printable(name), " must be for a layer [", module.part.count, ", ", module.in, "]: got one for [",
-            layer.b.size(0), ", ", layer.a.size(1), "]; it belongs to another base");
-    indices.push_back(index);
+    check_layer(name, layer, module.part.count, module.in);
+    require((layer.a.dim() == 3 ? layer.a.size(0) : 0) == module.experts, kTable, "the adapter of ", printable(name),
+            " must be for ", module.experts, " experts: got one for ", layer.a.dim() == 3 ? layer.a.size(0) : 0,
+            "; it belongs to another base");
+    adapters.push_back({index, layer, folder.config().alpha_of(name)});
   }
-  return indices;
+  for (const auto& [index, of_experts] : stacks) {
+    const LinearModule& module = modules.linear()[index];
+    require(std::none_of(adapters.begin(), adapters.end(), [&](const auto& one) { return one.module == index; }),
+            kTable, module.name, " must have one adapter: got one of the stack, and others of single experts");
+    adapters.push_back(joined(index, module, of_experts, folder.config().root_scale));
+  }
+  return adapters;
 }
 
 LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
   const AdapterModules modules(shape);
   const std::string& prefix = shape.architecture->hugging_face.prefix;
-  const std::vector<size_t> indices = modules_in(folder, modules, prefix);
   const checkpoint::PeftConfig& config = folder.config();
   LowRankKeys keys{.kind = config.magnitudes ? "dora" : "lora",
                    .scale = config.root_scale ? "root" : "plain",
@@ -94,21 +169,24 @@ LowRankKeys keys_of_folder(const checkpoint::PeftFolder& folder, const models::M
                    .dropout = config.dropout,
                    .targets = {},
                    .trained = trained_modules_in(folder, modules, prefix)};
-  size_t at = 0;
-  for (const auto& [name, layer] : folder.layers()) {
-    const std::string& module = modules.linear()[indices[at++]].name;
-    keys.targets.push_back(module);
-    const double alpha = config.alpha_of(name);
-    if (layer.rank != keys.rank) keys.ranks.push_back(concat(module, "=", layer.rank));
-    if (alpha != keys.alpha) keys.alphas.push_back(concat(module, "=", print_number(alpha)));
+  std::vector<size_t> indices;
+  for (const FolderAdapter& one : adapters_in(folder, modules, prefix)) {
+    const LinearModule& module = modules.linear()[one.module];
+    indices.push_back(one.module);
+    keys.targets.push_back(module.name);
+    if (one.layer.rank != keys.rank) keys.ranks.push_back(concat(module.name, "=", one.layer.rank));
+    if (one.alpha != keys.alpha) keys.alphas.push_back(concat(module.name, "=", print_number(one.alpha)));
+    if (module.is_stack()) keys.dropout = 0;
   }
   // The short names of the config say more than a list of all modules.
   std::vector<size_t> sorted = indices;
   std::sort(sorted.begin(), sorted.end());
+  std::vector<std::string> named = config.targets;
+  named.insert(named.end(), config.parameters.begin(), config.parameters.end());
   try {
-    if (!config.targets.empty() && modules.selected("target_modules", config.targets, {}) == sorted)
-      keys.targets = config.targets;
-  } catch (const Error&) {  // they name modules that have no adapters, such as those of experts
+    if (!named.empty() && modules.selected("target_modules", named, {}) == sorted) keys.targets = named;
+  } catch (const Error&) {  // they name modules that have no adapters, or matrices of single experts
+    if (!indices.empty()) keys.targets = modules.short_names(indices);
   }
   return keys;
 }
@@ -165,8 +243,8 @@ std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder
   return trained_modules_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
 }
 
-std::vector<size_t> modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
-  return modules_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
+std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape) {
+  return adapters_in(folder, AdapterModules(shape), shape.architecture->hugging_face.prefix);
 }
 
 LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const models::ModelShape& shape) {

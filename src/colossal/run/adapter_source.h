@@ -30,7 +30,8 @@ AdapterSource open_adapters(const std::string& folder);
 /// Returns the checksum of the base on which the adapters of a run were trained (checksum_of()); "" = it is unknown.
 std::string base_checksum_of(const AdapterSource& source);
 
-/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from`.
+/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from`. A folder of peft
+/// with experts has no dropout, because here adapters of experts have none.
 /// Errors ("adapter"): a module that the model does not have (the message has the nearest name).
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
 
@@ -47,8 +48,17 @@ LowRankKeys with_source(const Config& config, const LowRankKeys& keys, const mod
 /// folder.
 std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
 
-/// Returns the index in AdapterModules::linear() of each adapter of a folder of peft, in the order of its layers().
-/// Errors: as keys_of().
-std::vector<size_t> modules_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
+/// An adapter of a folder of peft, of a module of the model.
+struct FolderAdapter {
+  size_t module;                ///< index in AdapterModules::linear()
+  checkpoint::PeftLayer layer;  ///< of a stack of experts A [experts, r, in] and B [experts, out, r]
+  double alpha;
+};
+
+/// Returns the adapters of a folder. Folders of transformers 4 have adapters of single matrices of experts; those of one
+/// stack are joined. Its rank is then the sum of the ranks of the matrices of an expert, such as gate and up: A has
+/// theirs one below the other, and B is block-diagonal.
+/// Errors: as keys_of(); adapters of only some experts of a stack, or of several ranks.
+std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);
 
 }  // namespace colossal::run

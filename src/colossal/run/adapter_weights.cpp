@@ -32,15 +32,13 @@ at::Tensor scaled(const at::Tensor& b, double factor) { return factor == 1 ? b :
 
 AdapterWeights weights_of(const checkpoint::PeftFolder& folder, double scale, const models::ModelShape& shape) {
   const AdapterModules modules(shape);
-  const std::vector<size_t> indices = modules_of(folder, shape);
   AdapterWeights adapters{.folder_tensors = folder.trained()};
-  size_t at = 0;
-  for (const auto& [name, layer] : folder.layers())
-    adapters.layers.push_back({.module = modules.linear()[indices[at++]],
-                               .a = layer.a,
-                               .b = scaled(layer.b, scale),
-                               .magnitude = layer.magnitude,
-                               .scale = layer.scale});
+  for (const FolderAdapter& one : adapters_of(folder, shape))
+    adapters.layers.push_back({.module = modules.linear()[one.module],
+                               .a = one.layer.a,
+                               .b = scaled(one.layer.b, scale),
+                               .magnitude = one.layer.magnitude,
+                               .scale = one.layer.scale});
   const std::vector<std::string> trained = trained_modules_of(folder, shape);
   if (!trained.empty()) adapters.provided = modules.parameters_of("modules_to_save", trained);
   return adapters;
@@ -65,8 +63,8 @@ AdapterWeights weights_of(const AdapterSource& source, std::map<std::string, at:
     const LinearModule& module = modules.linear()[index];
     const int64_t rank = source.keys.rank_of(module.name), out = module.part.count;
     AdapterLayer layer{.module = module, .is_change = true, .scale = source.keys.factor_of(module.name)};
-    layer.a = take(module, 'a', {rank, module.in});
-    layer.b = scaled(take(module, 'b', {out, rank}), source.scale);
+    layer.a = take(module, 'a', module.shape_of_a(rank));
+    layer.b = scaled(take(module, 'b', module.shape_of_b(rank)), source.scale);
     if (source.keys.kind == "dora") layer.magnitude = take(module, 'm', {out});
     adapters.layers.push_back(std::move(layer));
   }
@@ -100,6 +98,7 @@ std::map<std::string, Layers> layers_by_weight(const AdapterWeights& adapters) {
 /// Rows of a weight on this rank that belong to one adapter.
 struct AdaptedRows {
   const AdapterLayer& layer;
+  at::Tensor a, b;    ///< its matrices, of a stack those of one expert
   at::Tensor values;  ///< a view of the weight
   int64_t row, own;   ///< the first one, of the weight and of B
   int64_t first_input;
@@ -109,9 +108,9 @@ struct AdaptedRows {
   at::Tensor sum() const {
     const at::ScalarType wide = values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto options = values.options().dtype(wide);
-    const at::Tensor b = layer.b.narrow(0, own, values.size(0)).to(options).mul(layer.scale),
-                     a = layer.a.narrow(1, first_input, values.size(1)).to(options).contiguous();
-    return values.to(wide) + ops::matmul_nn(b, a);
+    const at::Tensor rows = b.narrow(0, own, values.size(0)).to(options).mul(layer.scale),
+                     columns = a.narrow(1, first_input, values.size(1)).to(options).contiguous();
+    return values.to(wide) + ops::matmul_nn(rows, columns);
   }
 };
 
@@ -122,12 +121,18 @@ void for_adapted_rows(const NamedTensor& tensor, const at::Tensor& value, const 
   for (const tensor::LocalBox& block : checkpoint::local_boxes_of(tensor, coordinates)) {
     const at::Tensor view = checkpoint::at_local_box(tensor, value, coordinates, block);
     for (const AdapterLayer* layer : layers) {
+      for (int64_t i = 0; layer->module.is_stack() && i < block.size[0]; ++i) {
+        const int64_t expert = block.start[0] + i;
+        visit({*layer, layer->a[expert], layer->b[expert], view[i], block.start[1], block.start[1], block.start[2],
+               block.primary});
+      }
+      if (layer->module.is_stack()) continue;
       const nn::LowRankPart& part = layer->module.part;
       const int64_t first = std::max(block.start[0], part.first),
                     end = std::min(block.start[0] + block.size[0], part.first + part.count);
       if (first >= end) continue;
-      visit({*layer, view.narrow(0, first - block.start[0], end - first), first, first - part.first, block.start[1],
-             block.primary});
+      visit({*layer, layer->a, layer->b, view.narrow(0, first - block.start[0], end - first), first, first - part.first,
+             block.start[1], block.primary});
     }
   }
 }

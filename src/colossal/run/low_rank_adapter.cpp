@@ -30,6 +30,10 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
     nn::LowRankPart part = module.part;
     part.rank = rank;
     part.scale = keys.factor_of(module.name);
+    require(!module.is_stack() || (keys.kind == "lora" && keys.dropout == 0), "adapter",
+            "adapters of experts must be of adapter.kind = \"lora\" with adapter.dropout = 0, as in peft: got kind ",
+            keys.kind, " and dropout ", keys.dropout, " for ", module.name,
+            "; change them, or name adapter.targets without experts");
     (*parts)[module.weight].push_back(std::move(part));
   }
   nn::Adapter adapter;
@@ -43,10 +47,15 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
   adapter.product = [options, parts, base](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                            nn::Parameters& parameters) {
     if (base) product = base->wrap(std::move(product), weight, parameters);
-    const auto found = weight.stack ? parts->end() : parts->find(weight.own_name());
+    const auto found = parts->find((weight.stack ? *weight.stack : weight).own_name());
     if (found == parts->end()) return product;
     nn::LowRank own = options;
-    own.parts = found->second;
+    if (weight.stack) {
+      own.rank = found->second.front().rank.value_or(options.rank);
+      own.scale = found->second.front().scale.value_or(options.scale);
+    } else {
+      own.parts = found->second;
+    }
     return nn::with_low_rank(std::move(product), weight, parameters, own);
   };
   return adapter;

@@ -17,7 +17,8 @@ namespace colossal::run {
 /// matrices in the format of LowRankKeys::base (run/frozen_base.h). Its matrices are named as
 /// nn::with_low_rank() says. A part of a fused weight has the last name of its module in the folder:
 /// "blocks.0.attention.qkv.adapter_a.q_proj".
-/// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix.
+/// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix; experts with another kind
+///        than "lora" or with dropout.
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
 
 /// Returns the keys of [adapter] that a config has, with the defaults of the others. They are not completed from

@@ -20,7 +20,8 @@ namespace colossal::tensor {
 /// Cost: almost none if there is no observer.
 class ReadScope {
  public:
-  ReadScope(std::initializer_list<at::Tensor> tensors) {
+  ReadScope(std::initializer_list<at::Tensor> tensors) : ReadScope(at::ArrayRef<at::Tensor>(tensors)) {}
+  explicit ReadScope(at::ArrayRef<at::Tensor> tensors) {
     auto observers = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
     if (!observers) return;
     for (const at::Tensor& t : tensors)

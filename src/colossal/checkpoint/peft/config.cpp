@@ -1,6 +1,8 @@
 #include "colossal/checkpoint/peft/config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -116,6 +118,13 @@ double found_in(const PeftConfig::Patterns& patterns, const std::string& module,
   return otherwise;
 }
 
+/// Returns true if a name of target_parameters is one of experts.
+bool is_of_experts(const std::string& name) {
+  const std::string last = name.substr(name.rfind('.') + 1);
+  return std::any_of(std::begin(kExpertParameters), std::end(kExpertParameters),
+                     [&](const char* known) { return last == known; });
+}
+
 nlohmann::json object_of(const PeftConfig::Patterns& patterns) {
   nlohmann::json object = nlohmann::json::object();
   for (const auto& [pattern, value] : patterns) {
@@ -148,6 +157,13 @@ PeftConfig PeftConfig::read(const std::string& path) {
     config.target_pattern = r.text("target_modules");
   else
     config.targets = r.texts("target_modules");
+  config.parameters = r.texts("target_parameters");
+  for (const std::string& name : config.parameters)
+    require(is_of_experts(name), kPeft, path,
+            ": target_parameters must name gate_up_proj and down_proj of experts: got ", printable(name),
+            "; merge the adapters into the model with peft");
+  require(config.parameters.empty() || !config.magnitudes, kPeft, path,
+          ": use_dora must be false with target_parameters, which peft has without it: got true");
   config.trained = r.texts("modules_to_save");
   config.task = r.text("task_type");
   config.base = r.text("base_model_name_or_path");
@@ -166,6 +182,7 @@ PeftConfig PeftConfig::read(const std::string& path) {
                                            "rank_pattern",
                                            "alpha_pattern",
                                            "target_modules",
+                                           "target_parameters",
                                            "modules_to_save",
                                            "task_type",
                                            "bias",
@@ -178,11 +195,12 @@ PeftConfig PeftConfig::read(const std::string& path) {
 
 nlohmann::json PeftConfig::to_json() const {
   nlohmann::json object = nlohmann::json::object();
-  for (const char* key : {"alora_invocation_tokens", "arrow_config", "auto_mapping", "corda_config", "eva_config",
-                          "exclude_modules", "kasa_config", "layer_replication", "layers_pattern",
-                          "layers_to_transform", "lora_ga_config", "megatron_config", "monteclora_config", "revision",
-                          "target_parameters", "trainable_token_indices", "use_bdlora", "velora_config"})
+  for (const char* key :
+       {"alora_invocation_tokens", "arrow_config", "auto_mapping", "corda_config", "eva_config", "exclude_modules",
+        "kasa_config", "layer_replication", "layers_pattern", "layers_to_transform", "lora_ga_config",
+        "megatron_config", "monteclora_config", "revision", "trainable_token_indices", "use_bdlora", "velora_config"})
     object[key] = nullptr;
+  object["target_parameters"] = parameters.empty() ? nlohmann::json() : nlohmann::json(parameters);
   object["alpha_pattern"] = object_of(alphas);
   object["base_model_name_or_path"] = base.empty() ? nlohmann::json() : nlohmann::json(base);
   object["bias"] = "none";
@@ -217,6 +235,11 @@ int64_t PeftConfig::rank_of(const std::string& module) const {
 }
 
 double PeftConfig::alpha_of(const std::string& module) const { return found_in(alphas, module, alpha); }
+
+bool PeftConfig::targets_parameter(const std::string& name) const {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const std::string& target) { return name == target || name.ends_with("." + target); });
+}
 
 double PeftConfig::scale_of(const std::string& module) const {
   const auto of = static_cast<double>(rank_of(module));

@@ -13,6 +13,10 @@
 
 namespace colossal::checkpoint {
 
+/// The parameters of the experts of a layer in transformers 5 that may have adapters, in the order in which their module
+/// declares them.
+inline constexpr const char* kExpertParameters[] = {"gate_up_proj", "down_proj"};
+
 /// The keys of an adapter_config.json that this library reads and writes. The defaults are those of peft 0.21.
 struct PeftConfig {
   /// Regular expressions of module names, each with the value of the modules that it matches. The first one counts
@@ -25,8 +29,10 @@ struct PeftConfig {
   bool fan_in_fan_out = false;  ///< the model stores its layers as [in, out] (GPT-2). A and B have the same shapes
   bool keeps_ties = false;      ///< ensure_weight_tying: a saved embedding stays the head of a model that ties both
   Patterns ranks{}, alphas{};   ///< rank_pattern, alpha_pattern
-  std::vector<std::string> targets{};         ///< target_modules, if it is a list
-  std::string target_pattern{};               ///< target_modules, if it is a text
+  std::vector<std::string> targets{};  ///< target_modules, if it is a list
+  std::string target_pattern{};        ///< target_modules, if it is a text
+  /// target_parameters: stacks of experts, names that end in kExpertParameters ("mlp.experts.down_proj")
+  std::vector<std::string> parameters{};
   std::vector<std::string> trained{};         ///< modules_to_save
   std::string task = "CAUSAL_LM", base = "";  ///< task_type, base_model_name_or_path
 
@@ -41,6 +47,8 @@ struct PeftConfig {
   int64_t rank_of(const std::string& module) const;
   double alpha_of(const std::string& module) const;
   double scale_of(const std::string& module) const;
+  /// Returns true if target_parameters has this parameter ("model.layers.0.mlp.experts.down_proj").
+  bool targets_parameter(const std::string& name) const;
 };
 
 }  // namespace colossal::checkpoint

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
 
@@ -20,7 +22,8 @@ namespace fs = std::filesystem;
 constexpr const char *kAdapter = "peft", *kConfigName = "adapter_config.json", *kTensors = "adapter_model.safetensors",
                      *kPickle = "adapter_model.bin";
 constexpr std::string_view kBefore = "base_model.model.", kOfA = ".lora_A.weight", kOfB = ".lora_B.weight",
-                           kOfMagnitude = ".lora_magnitude_vector", kSaved = ".modules_to_save.";
+                           kOfMagnitude = ".lora_magnitude_vector", kSaved = ".modules_to_save.",
+                           kInner = ".base_layer", kExperts = "experts";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -29,6 +32,21 @@ bool is_there(const fs::path& path) {
 
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
+}
+
+/// Returns the parameters of a module of experts that `has` accepts, in the order of their wrappers, the outermost first.
+std::vector<std::string> wrapped_parameters(const std::string& module,
+                                            const std::function<bool(const std::string& parameter)>& has) {
+  std::vector<std::string> names;
+  for (const char* parameter : kExpertParameters)
+    if (std::string name = concat(module, ".", parameter); has(name)) names.insert(names.begin(), std::move(name));
+  return names;
+}
+
+/// Returns the name of the wrapper at that depth around a module.
+std::string wrapper_of(std::string module, size_t depth) {
+  for (size_t i = 0; i < depth; ++i) module += kInner;
+  return module;
 }
 
 /// Returns true if `saved`, of modules_to_save, names the module of a tensor, by peft's rule: it ends the name, or a
@@ -60,6 +78,7 @@ PeftFolder::PeftFolder(const std::string& folder) {
             printable(name));
     add(name.substr(kBefore.size()), reader.tensor(name), file);
   }
+  name_stacks(file);
   check(file);
 }
 
@@ -94,6 +113,40 @@ void PeftFolder::add(const std::string& name, const at::Tensor& value, const std
           " must be there once: got two");
 }
 
+void PeftFolder::name_stacks(const std::string& file) {
+  if (config_.parameters.empty()) return;
+  std::map<std::string, size_t> wrappers;  // of each module that target_parameters names
+  for (const auto& [name, layer] : layers_) {
+    std::string module = name;
+    while (module.ends_with(kInner)) module = without_end(module, kInner);
+    // target_parameters may be last names alone ("down_proj"), which linear layers have, too
+    if (module == kExperts || module.ends_with(concat(".", kExperts))) ++wrappers[module];
+  }
+  for (const auto& [module, count] : wrappers) {
+    const std::vector<std::string> names =
+        wrapped_parameters(module, [&](const std::string& name) { return config_.targets_parameter(name); });
+    if (names.empty()) continue;
+    require(names.size() == count, kAdapter, file, " must have an adapter of each of target_parameters: got ", count,
+            " of ", printable(module), " for ", join(names));
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto node = layers_.extract(wrapper_of(module, i));
+      require(!node.empty(), kAdapter, file, " must have the adapter ", printable(wrapper_of(module, i)), " of ",
+              names[i], ": got none");
+      PeftLayer layer = node.mapped();
+      const int64_t rank = config_.rank_of(names[i]);
+      require(layer.a.defined() && layer.b.defined() && layer.a.dim() == 2 && layer.b.dim() == 2 &&
+                  layer.a.size(0) == layer.b.size(1) && layer.a.size(0) % rank == 0,
+              kAdapter, file, ": A of ", names[i], " must be [r E, in], and B [out, r E], with the rank ", rank, " of ",
+              kConfigName, ": got ", layer.a.defined() ? layer.a.sizes() : at::IntArrayRef(), " and ",
+              layer.b.defined() ? layer.b.sizes() : at::IntArrayRef());
+      const int64_t experts = layer.a.size(0) / rank;
+      layer.a = layer.a.reshape({experts, rank, layer.a.size(1)});
+      layer.b = layer.b.reshape({layer.b.size(0), rank, experts}).permute({2, 0, 1}).contiguous();
+      layers_[names[i]] = layer;
+    }
+  }
+}
+
 void PeftFolder::check(const std::string& file) {
   require(!layers_.empty() || !trained_.empty(), kAdapter, file, " must have tensors: got none");
   for (auto& [module, layer] : layers_) {
@@ -102,9 +155,11 @@ void PeftFolder::check(const std::string& file) {
             layer.a.defined()   ? "A alone"
             : layer.b.defined() ? "B alone"
                                 : "neither");
-    require(layer.a.dim() == 2 && layer.b.dim() == 2 && layer.a.size(0) == layer.b.size(1), kAdapter, file, ": A of ",
-            shown, " must be [r, in], and B [out, r]: got ", layer.a.sizes(), " and ", layer.b.sizes());
-    layer.rank = layer.a.size(0);
+    require(layer.a.dim() >= 2 && layer.a.dim() == layer.b.dim() && layer.a.size(-2) == layer.b.size(-1) &&
+                (layer.a.dim() == 2 || config_.targets_parameter(module)),
+            kAdapter, file, ": A of ", shown, " must be [r, in], and B [out, r]: got ", layer.a.sizes(), " and ",
+            layer.b.sizes());
+    layer.rank = layer.a.size(-2);
     require(layer.rank == config_.rank_of(module), kAdapter, file, ": A of ", shown, " must have the rank ",
             config_.rank_of(module), " of ", kConfigName, ": got ", layer.rank);
     require(layer.magnitude.defined() == config_.magnitudes, kAdapter, file, ": ", shown,
@@ -119,6 +174,10 @@ void PeftFolder::check(const std::string& file) {
     require(std::any_of(layers_.begin(), layers_.end(),
                         [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
             kAdapter, file, " must have the adapters of each of target_modules: got none of ", printable(target));
+  for (const std::string& target : config_.parameters)
+    require(std::any_of(layers_.begin(), layers_.end(),
+                        [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
+            kAdapter, file, " must have the adapters of each of target_parameters: got none of ", printable(target));
   for (const std::string& saved : config_.trained)
     require(
         std::any_of(trained_.begin(), trained_.end(), [&](const auto& one) { return is_saved_by(saved, one.first); }),
@@ -133,7 +192,18 @@ std::vector<std::string> PeftFolder::trained_modules() const {
 
 void PeftFolder::write(const std::string& folder) const {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [module, layer] : layers_) {
+  for (const auto& [name, layer] : layers_) {
+    std::string module = name;
+    if (layer.a.defined() && layer.a.dim() == 3) {  // a stack of experts
+      const std::string parent = name.substr(0, name.rfind('.'));
+      const std::vector<std::string> wrapped =
+          wrapped_parameters(parent, [&](const std::string& one) { return layers_.contains(one); });
+      module =
+          wrapper_of(parent, static_cast<size_t>(std::find(wrapped.begin(), wrapped.end(), name) - wrapped.begin()));
+      tensors[concat(kBefore, module, kOfA)] = layer.a.flatten(0, 1).contiguous();
+      tensors[concat(kBefore, module, kOfB)] = layer.b.permute({1, 2, 0}).flatten(1, 2).contiguous();
+      continue;
+    }
     tensors[concat(kBefore, module, kOfA)] = layer.a;
     tensors[concat(kBefore, module, kOfB)] = layer.b;
     if (layer.magnitude.defined()) tensors[concat(kBefore, module, kOfMagnitude)] = layer.magnitude;
