@@ -14,9 +14,10 @@ namespace {
 
 void check_adapter(const std::string& name, const std::vector<std::string>& known, const char* component) {
   if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
-  throw Error(component, concat("the adapter of a request must be one of the engine's: got ", printable(name),
-                                did_you_mean(name, known), known.empty() ? "; there are none" : "; there are ",
-                                join(known), ", and the base without a name"));
+  throw Error(component, concat("the adapter of a request must be one that was loaded: got ", printable(name),
+                                did_you_mean(name, known), "; ",
+                                known.empty() ? "there are none, so leave it out"
+                                              : concat("there are ", join(known), ", and the base without a name")));
 }
 
 void check_request(const Request& request, const AdmissionLimits& limits) {

@@ -170,6 +170,7 @@ class Engine {
   };
   Admission admitted(const Request& request) const;
   void begin(int64_t id, Running running, const Admission& admission);
+  int64_t adapter_of(const Request& request) const;
   void run_step();
   void deliver();
   void forget(int64_t id);

@@ -192,9 +192,7 @@ class TokenAdapters::OfWeight {
       all.push_back(own_inputs(part->a, boxes, inputs));
       for (const OwnOutputs& own : outputs_on_rank(*part, boxes)) {
         pieces.push_back({own.row, own.count, first, rank});
-        const at::Tensor rows = part->b.narrow(0, own.own, own.count);
-        const at::ScalarType wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-        b.emplace_back(rows.to(wide) * part->scale, like);
+        b.emplace_back(part->b.narrow(0, own.own, own.count).to(at::kDouble).mul_(part->scale), like);  // rounded once
       }
       first += rank;
     }

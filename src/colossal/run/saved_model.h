@@ -12,6 +12,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/packed_weights.h"
+#include "colossal/nn/token_adapters.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
@@ -56,8 +57,9 @@ struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
   /// The model's weights, with tiers; null = they are resident on its device
   std::unique_ptr<StreamedWeights> weights;
-  std::unique_ptr<nn::PackedWeights> packed;  ///< packed weights, with Loading::packing; null = none
-  std::vector<std::string> adapters{};        ///< names of Loading::named_adapters, for infer::EngineOptions::adapters
+  std::unique_ptr<nn::PackedWeights> packed;          ///< packed weights, with Loading::packing; null = none
+  std::unique_ptr<nn::TokenAdapters> token_adapters;  ///< with Loading::named_adapters; null = none
+  std::vector<std::string> adapters{};  ///< names of Loading::named_adapters, for infer::EngineOptions::adapters
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
