@@ -69,11 +69,12 @@ std::optional<std::vector<double>> next_scores(LocalRequest& request, double sec
 
 /// Requests for the scores of (ids of a prompt, ids of an answer), in order.
 std::vector<Held<LocalRequest>> score(LocalEngine& engine,
-                                      std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> pairs) {
+                                      std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> pairs,
+                                      const std::string& adapter) {
   std::vector<infer::GivenAnswer> given;
   for (auto& [prompt, answer] : pairs) given.push_back({std::move(prompt), std::move(answer)});
   std::vector<Held<LocalRequest>> requests;
-  for (auto& request : engine.score(given)) requests.emplace_back(request.release());
+  for (auto& request : engine.score(given, adapter)) requests.emplace_back(request.release());
   return requests;
 }
 
@@ -92,13 +93,14 @@ void bind_engine(py::module_& module) {
            py::arg("options"), WithoutGil())
       .def(
           "submit",
-          [](LocalEngine& engine, std::vector<int64_t> prompt, const std::string& json, int64_t index) {
+          [](LocalEngine& engine, std::vector<int64_t> prompt, const std::string& json, int64_t index,
+             const std::string& adapter) {
             infer::GenerationOptions options = engine.options(json);
             options.sampling.seed += index;
-            return Held<LocalRequest>(engine.submit(std::move(prompt), std::move(options)).release());
+            return Held<LocalRequest>(engine.submit(std::move(prompt), std::move(options), adapter).release());
           },
-          py::arg("prompt"), py::arg("options"), py::arg("index"), WithoutGil())
-      .def("score", &score, py::arg("pairs"), WithoutGil())
+          py::arg("prompt"), py::arg("options"), py::arg("index"), py::arg("adapter"), WithoutGil())
+      .def("score", &score, py::arg("pairs"), py::arg("adapter"), WithoutGil())
       .def("prompt_ids", &LocalEngine::prompt_ids, py::arg("text"), WithoutGil())
       .def(
           "answer_ids",

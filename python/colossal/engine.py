@@ -164,6 +164,8 @@ class Engine:
 
     The options are those of `colossal generate`: `precision` is the dtype of weights and activations, `quantize` is
     int8, int4 or fp8, `kv_cache` the size of the cache of keys and values, `draft` a smaller model that drafts tokens.
+    `adapter` is a folder of peft or a run with adapters, which are put onto the model, and `base` the model of such a
+    run if it has moved. `adapters` has several, by names: each request chooses one with ``adapter=``, or none.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -172,6 +174,9 @@ class Engine:
         self,
         folder: str | os.PathLike[str],
         *,
+        adapter: str | os.PathLike[str] | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        base: str | os.PathLike[str] | None = None,
         precision: str | None = None,
         quantize: str | None = None,
         group_size: int | None = None,
@@ -189,6 +194,8 @@ class Engine:
         given = dict(locals())
         del given["self"], given["folder"]
         self._folder = os.fspath(folder)
+        given["adapter"] = None if adapter is None else [os.fspath(adapter)]
+        given["adapters"] = [f"{name}={os.fspath(path)}" for name, path in (adapters or {}).items()] or None
         options = {"from": self._folder} | {name: value for name, value in given.items() if value is not None}
         self._own = OwnProcess("engine", "an engine", "make an engine in the child, or start it with the method spawn")
         self._held = _binding.Engine(json.dumps(options, default=_plain))
@@ -223,18 +230,20 @@ class Engine:
         stop: str | Sequence[str] = (),
         json_schema: Mapping[str, Any] | None = None,
         log_probabilities: int | None = None,
+        adapter: str = "",
     ) -> list[Answer]:
         """Returns the answer to each prompt, in order. One text is one prompt.
 
         `log_probabilities` is the number of most probable tokens to report at each position. With `json_schema` every
-        answer is JSON of that schema. Ctrl-C ends all requests of the call.
+        answer is JSON of that schema. `adapter` is the name of one of the engine's adapters, "" the model without one.
+        Ctrl-C ends all requests of the call.
         """
         every = [prompts] if isinstance(prompts, str) else prompts
         options = _options(sampling, max_tokens, stop, json_schema, log_probabilities)
         requests: list[Request] = []
         try:
             for index, prompt in enumerate(every):
-                requests.append(self._submit(prompt, options, index))
+                requests.append(self._submit(prompt, options, index, adapter))
             return [request.result() for request in requests]
         finally:
             for request in requests:
@@ -249,11 +258,14 @@ class Engine:
         stop: str | Sequence[str] = (),
         json_schema: Mapping[str, Any] | None = None,
         log_probabilities: int | None = None,
+        adapter: str = "",
     ) -> Request:
         """Starts a request and returns at once. The options are those of `generate`."""
-        return self._submit(prompt, _options(sampling, max_tokens, stop, json_schema, log_probabilities), 0)
+        return self._submit(prompt, _options(sampling, max_tokens, stop, json_schema, log_probabilities), 0, adapter)
 
-    def log_probabilities(self, prompts: str | Sequence[Prompt], answers: str | Sequence[Prompt]) -> list[list[float]]:
+    def log_probabilities(
+        self, prompts: str | Sequence[Prompt], answers: str | Sequence[Prompt], *, adapter: str = ""
+    ) -> list[list[float]]:
         """Returns the natural logarithms of the probabilities of the tokens of each given answer, in order.
 
         ``prompts[i]`` and ``answers[i]`` are both texts or both lists of ids, with at least one token each. Two texts
@@ -265,7 +277,8 @@ class Engine:
         every = [[one] if isinstance(one, str) else one for one in (prompts, answers)]
         if len(every[0]) != len(every[1]):
             raise ValueError(f"prompts and answers must be equally many: got {len(every[0])} and {len(every[1])}")
-        requests = self._handle.score([self._pair(prompt, answer) for prompt, answer in zip(*every, strict=True)])
+        pairs = [self._pair(prompt, answer) for prompt, answer in zip(*every, strict=True)]
+        requests = self._handle.score(pairs, adapter)
         try:
             return [_scores_of(request) for request in requests]
         finally:
@@ -283,6 +296,7 @@ class Engine:
         log_probabilities: int | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        adapter: str = "",
     ) -> Answer:
         """Returns the assistant's answer to the messages, such as ``[{"role": "user", "content": "Hello"}]``.
 
@@ -296,6 +310,7 @@ class Engine:
             stop=stop,
             json_schema=json_schema,
             log_probabilities=log_probabilities,
+            adapter=adapter,
         )[0]
 
     def chat_prompt(
@@ -332,11 +347,11 @@ class Engine:
             raise TypeError(f"a prompt and its answer must both be texts or lists of ids: got {prompt!r}, {answer!r}")
         return list(prompt), list(answer)
 
-    def _submit(self, prompt: Prompt, options: dict[str, Any], index: int) -> Request:
+    def _submit(self, prompt: Prompt, options: dict[str, Any], index: int, adapter: str) -> Request:
         if isinstance(prompt, int):
             raise TypeError(f"a prompt must be a text or a list of ids: got {prompt}; pass a list of prompts")
         ids = self._handle.prompt_ids(prompt) if isinstance(prompt, str) else list(prompt)
-        return Request(self._handle.submit(ids, json.dumps(options), index), "logprobs" in options)
+        return Request(self._handle.submit(ids, json.dumps(options), index, adapter), "logprobs" in options)
 
 
 def _scores_of(request: _binding.Request) -> list[float]:

@@ -88,6 +88,14 @@ TEST(BenchServe, PrintsJson) {
   EXPECT_EQ(prompts.size(), 5U);
 }
 
+TEST(BenchServe, NamesModels) {
+  ThreeTokenServer server;
+  EXPECT_EQ(server.load({"--clients", "1", "--requests", "3", "--model", "poet", "--model", "coder"}).status, 0);
+  std::vector<std::string> models;
+  for (const ordered_json& body : server.bodies()) models.push_back(body.at("model"));
+  EXPECT_EQ(models, (std::vector<std::string>{"poet", "coder", "poet"}));
+}
+
 TEST(BenchServe, PrintsATableAndWritesTheReport) {
   const test::TemporaryFolder folder;
   ThreeTokenServer server;

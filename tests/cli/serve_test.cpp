@@ -122,6 +122,50 @@ TEST_F(Serve, ReadsDefaultsOfRequests) {
   EXPECT_EQ(given.embedding.tokens_at_once, 300);
 }
 
+TEST_F(Serve, ReadsAdaptersThatRequestsChoose) {
+  folder().write("poet/chat_template.jinja", "{{ 1 }}");
+  const ServeOptions own =
+      options({"--adapter", "poet=" + folder() / "poet" + ":0.5", "--adapter", folder() / "coder"});
+  EXPECT_EQ(own.name, "hf");
+  EXPECT_TRUE(own.demands_name);
+  ASSERT_EQ(own.adapters.size(), 2U);
+  EXPECT_EQ(own.adapters[0].choice.name, "poet");
+  EXPECT_TRUE(own.adapters[0].chat_template.has_value());
+  EXPECT_EQ(own.adapters[1].choice.name, "coder");
+  EXPECT_FALSE(own.adapters[1].chat_template.has_value());
+  const run::Loading loading = own.model.loading();
+  EXPECT_FALSE(loading.adapter.has_value());
+  ASSERT_EQ(loading.named_adapters.size(), 2U);
+  EXPECT_EQ(loading.named_adapters[0].folder, folder() / "poet");
+  EXPECT_EQ(loading.named_adapters[0].scale, 0.5);
+  EXPECT_EQ(loading.named_adapters[1].name, "coder");
+  EXPECT_EQ(options({"--adapter", "poet=" + folder() / "poet"}).adapters.size(), 1U) << "one with a name";
+  const std::string file = folder().write("t.jinja", "");
+  EXPECT_FALSE(options({"--adapter", "poet=" + folder() / "poet", "--chat-template", file})
+                   .adapters[0]
+                   .chat_template.has_value());
+}
+
+TEST_F(Serve, PutsOneAdapterWithoutANameOntoTheModel) {
+  const ServeOptions own = options({"--adapter", folder() / "poet"});
+  EXPECT_TRUE(own.adapters.empty());
+  EXPECT_FALSE(own.demands_name);
+  const run::Loading loading = own.model.loading();
+  EXPECT_TRUE(loading.named_adapters.empty());
+  ASSERT_TRUE(loading.adapter.has_value());
+  EXPECT_EQ(loading.adapter->folder, folder() / "poet");
+}
+
+TEST_F(Serve, RefusesAdaptersThatRequestsCannotChoose) {
+  expect_refusal({"--adapter", "poet=a", "--adapter", "b/poet"}, 1,
+                 "[adapter] the names of adapters must differ: got poet twice");
+  expect_refusal({"--adapter", "hf=a"}, 1, "[adapter] the name of an adapter must not be that of the model: got hf");
+  expect_refusal({"--name", "tiny", "--adapter", "tiny=a"}, 1, "must not be that of the model: got tiny");
+  expect_refusal({"--adapter", "a poet=a"}, 1, "must have letters, digits and -_.:@+ alone: got a poet");
+  expect_refusal({"--adapter", "=a"}, 1, "got an empty name in =a");
+  expect_refusal({"--adapter", "poet=a"}, 1, "[serve] a model must continue text if requests choose adapters", "bert");
+}
+
 TEST_F(Serve, TakesDefaultsFromTheModelsFolder) {
   folder().write("own/config.json", test::read_all(folder() / "hf/config.json"));
   folder().write("own/generation_config.json", R"({"temperature": 0.25, "top_k": 9, "max_new_tokens": 7})");

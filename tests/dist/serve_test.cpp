@@ -16,6 +16,7 @@
 #include "colossal/http/client.h"
 #include "colossal/http/server.h"
 #include "dist/serve_process.h"
+#include "support/adapter_folder.h"
 #include "support/generated_text.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -147,6 +148,41 @@ TEST_P(ServeLayouts, AnswersAsGenerateDoes) {
   EXPECT_THAT(finished.output, HasSubstr("colossal: ready at " + url + ranks));
   EXPECT_THAT(finished.output, HasSubstr("/v1/completions key - status 200: 5 prompt tokens"));
   EXPECT_THAT(finished.output, Not(HasSubstr("Hello"))) << "the log has texts";
+}
+
+// Replicas in other processes, and ranks that share each matrix, have the adapters too.
+TEST_P(ServeLayouts, LetsRequestsChooseAdapters) {
+  const std::string poet = folder() / "poet", coder = folder() / "coder";
+  write_adapters(poet, {"q_proj", "o_proj"}, 2, 1);
+  write_adapters(coder, {"v_proj"}, 4, 2);
+  Words words = options(GetParam());
+  words.insert(words.end(), {"--adapter", "poet=" + poet, "--adapter", coder});
+  ServeProcess server(words);
+  const std::string url = server.url();
+  ASSERT_NE(url, "") << server.finish().output;
+  const Words models{"hf", "poet", "coder"};
+  std::vector<std::string> texts(2 * models.size());
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < texts.size(); ++i)
+    clients.emplace_back([&, i] {
+      http::Client client({.url = url});
+      const json body{
+          {"model", models[i % models.size()]}, {"prompt", "To be"}, {"max_tokens", 12}, {"temperature", 0}};
+      const http::Reply reply = client.post("/v1/completions", body.dump());
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      texts[i] = json::parse(reply.body).at("choices").at(0).at("text").get<std::string>();
+    });
+  for (std::thread& client : clients) client.join();
+  for (size_t i = 0; i < models.size(); ++i) EXPECT_EQ(texts[i], texts[i + models.size()]) << models[i];
+  EXPECT_NE(texts[0], texts[1]);
+  EXPECT_NE(texts[0], texts[2]);
+  EXPECT_NE(texts[1], texts[2]);
+  http::Client client({.url = url});
+  EXPECT_EQ(client.post("/v1/completions", R"({"model": "any", "prompt": "To be"})").status, 404);
+  server.send(SIGTERM);
+  const Finished finished = server.finish();
+  EXPECT_EQ(finished.status, 0) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("colossal: ready at " + url + ": hf, 2 adapters, "));
 }
 
 TEST_P(ServeLayouts, DrainsAfterASignal) {

@@ -305,6 +305,25 @@ def test_several_threads_may_close_an_engine(folder):
         assert running.result(timeout=10).ended == "cancelled"
 
 
+def test_requests_choose_adapters(tmp_path, folder):
+    paths = {name: tiny_models.adapter(tmp_path / name, rank) for name, rank in (("poet", 2), ("coder", 5))}
+    with Engine(folder, kv_cache="8MiB", precision="fp64", adapters=paths) as engine:
+        requests = [engine.submit(PROMPTS[0], max_tokens=8, adapter=name) for name in ("", "poet", "coder")]
+        answers = [request.result(timeout=30).ids for request in requests]
+        scores = engine.log_probabilities([PROMPTS[2]], [[5, 6]], adapter="poet")
+        with pytest.raises(Error, match="did you mean `poet`"):
+            engine.generate(PROMPTS, adapter="poem")
+    with Engine(folder, kv_cache="8MiB", precision="fp64") as base:
+        assert base.generate([PROMPTS[0]], max_tokens=8)[0].ids == answers[0]
+    for name, answer in zip(paths, answers[1:]):
+        with Engine(folder, kv_cache="8MiB", precision="fp64", adapter=paths[name]) as merged:
+            assert merged.generate([PROMPTS[0]], max_tokens=8)[0].ids == answer != answers[0]
+            if name == "poet":
+                assert merged.log_probabilities([PROMPTS[2]], [[5, 6]])[0] == pytest.approx(scores[0], abs=1e-9)
+    with pytest.raises(Error, match="both adapter and adapters"):
+        Engine(folder, adapter=paths["poet"], adapters=paths)
+
+
 def test_bad_options_are_refused_before_the_model_is_read(tmp_path, folder):
     with pytest.raises(Error, match="there is no file or folder"):
         Engine(tmp_path / "none")

@@ -59,6 +59,21 @@ def _write(model: type, config: transformers.PretrainedConfig, folder: pathlib.P
     return folder
 
 
+def adapter(folder: pathlib.Path, rank: int) -> pathlib.Path:
+    """Writes adapters for the queries of `llama`, as peft does, and returns their folder."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    torch.manual_seed(rank)
+    names = [f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
+    tensors = {f"{name}.lora_A.weight": torch.randn(rank, 32) for name in names}
+    tensors |= {f"{name}.lora_B.weight": torch.randn(32, rank) for name in names}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
 def add_tokenizer(folder: pathlib.Path) -> pathlib.Path:
     """Writes a tokenizer with a token per byte into the folder, and a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -95,9 +95,12 @@ TEST(Answers, WriteUsageOfAStreamOnlyIfAskedFor) {
 TEST(Answers, WriteModels) {
   const auto model = parsed(R"({"id": "tiny", "object": "model", "created": 100, "owned_by": "colossal",
                                 "max_model_len": 512})");
-  EXPECT_EQ(parsed(model_json("tiny", 100, 512)), model);
-  EXPECT_EQ(parsed(models_json("tiny", 100, 512)),
-            ordered_json({{"object", "list"}, {"data", ordered_json::array({model})}}));
+  auto adapter = model;
+  adapter["id"] = "poet", adapter["parent"] = "tiny";
+  const ShownModel shown{.name = "tiny", .created = 100, .max_model_len = 512};
+  EXPECT_EQ(parsed(model_json(shown)), model);
+  EXPECT_EQ(parsed(models_json({shown, {.name = "poet", .parent = "tiny", .created = 100, .max_model_len = 512}})),
+            ordered_json({{"object", "list"}, {"data", ordered_json::array({model, adapter})}}));
 }
 
 TEST(Answers, WriteEmbeddings) {

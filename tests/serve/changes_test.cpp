@@ -23,6 +23,7 @@ Changes all_kinds() {
   generation.ignores_end = true;
   generation.client = "key 3", generation.cache_key = std::string("a\0b", 3);
   generation.scored_from = 2;
+  generation.adapter = "poet";
   generation.options.max_tokens = 9, generation.options.logprobs = 5;
   generation.options.stop = {"", "\xff end"};
   generation.options.json_schema = R"({"type": "object"})";
@@ -51,6 +52,7 @@ TEST(Changes, KeepAllValuesAsBytes) {
   EXPECT_EQ(b.client, a.client);
   EXPECT_EQ(b.cache_key, a.cache_key);
   EXPECT_EQ(b.scored_from, 2);
+  EXPECT_EQ(b.adapter, "poet");
   EXPECT_EQ(b.options.max_tokens, 9);
   EXPECT_EQ(b.options.logprobs, 5);
   EXPECT_EQ(b.options.prompt_logprobs, -1);

@@ -184,6 +184,27 @@ TEST(LoadTest, SendsKeysModelAndOptions) {
   EXPECT_EQ(prompts, (std::map<std::string, int>{{"one", 3}, {"two", 3}}));
 }
 
+TEST(LoadTest, NamesModelsInRotation) {
+  std::mutex mutex;
+  std::map<std::string, std::map<std::string, int>> counts;
+  const http::Handler good = stream_of({text_event("a"), "[DONE]"});
+  const ScriptedServer server([&](const Request& request, Exchange exchange) {
+    const json body = json::parse(request.body);
+    {
+      const std::lock_guard lock(mutex);
+      ++counts[body.at("model")][body.at("prompt")];
+    }
+    good(request, exchange);
+  });
+  LoadTestOptions load = server.load(2, 12);
+  load.models = {"poet", "coder", "base"};
+  load.prompts = {{"one", 3}, {"two", 4}};
+  EXPECT_EQ(run_load(load).failed, 0);
+  ASSERT_EQ(counts.size(), 3U);
+  for (const auto& [model, prompts] : counts)
+    EXPECT_EQ(prompts, (std::map<std::string, int>{{"one", 2}, {"two", 2}})) << model;
+}
+
 // Answers are held until as many requests have come as there are clients: with fewer at a time the load would hang.
 TEST(LoadTest, SendsOneRequestAtATimePerClient) {
   constexpr size_t kClients = 3;

@@ -119,6 +119,8 @@ struct ModelServerOptions {
   http::ServerLimits limits{};
   std::vector<std::string> keys{};
   int64_t attention_sinks = -1;  ///< default of all requests; lets answers exceed the model's positions
+  std::vector<run::AdapterChoice> adapters{};
+  std::map<std::string, std::vector<int64_t>> adapter_end_ids{};
 };
 
 class ModelServer {
@@ -185,20 +187,28 @@ class ModelServer {
     const distributed::ParallelConfig layout;
     comm::Mesh mesh(world, layout.axes());
     const run::SavedModel saved =
-        run::load_model(folder, mesh, layout, at::kCPU, {.tokenizer = "bytes", .packing = nn::WeightPacking{}});
+        run::load_model(folder, mesh, layout, at::kCPU,
+                        {.tokenizer = "bytes", .named_adapters = options.adapters, .packing = nn::WeightPacking{}});
     infer::SchemaCache schemas(*saved.tokenizer, saved.end_ids);
-    infer::Engine engine(*saved.model, options.engine);
+    infer::EngineOptions engine_options = options.engine;
+    engine_options.adapters = saved.adapters;
+    infer::Engine engine(*saved.model, engine_options);
     infer::Embedder embedder(*saved.model, {});
     serve::EngineLoop loop(world, mesh,
                            {.engine = &engine,
                             .embedder = &embedder,
                             .schemas = &schemas,
                             .end_ids = saved.end_ids,
+                            .adapter_end_ids = options.adapter_end_ids,
                             .max_waiting = options.limits.max_waiting});
     loop_ = &loop;
     replica_.emplace(loop, gate);
+    std::vector<serve::ServedAdapter> adapters;
+    for (const std::string& name : saved.adapters) adapters.push_back({name});
     service.open(
         {.name = "tiny",
+         .demands_name = !adapters.empty(),
+         .adapters = adapters,
          .created = 1700000000,
          .tokenizer = saved.tokenizer.get(),
          .chat_template = &chat_template_,

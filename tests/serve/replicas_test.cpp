@@ -23,8 +23,10 @@ std::vector<int64_t> prompt_of(int64_t first, int64_t blocks, int64_t more = 0) 
 class ReplicasOfThree : public testing::Test {
  protected:
   /// Adds a generation and returns the index of the replica that got it.
-  size_t add(std::vector<int64_t> prompt, const std::string& cache_key = "") {
-    return added([&] { return replicas.add(only({.prompt = std::move(prompt), .cache_key = cache_key})).has_value(); });
+  size_t add(std::vector<int64_t> prompt, const std::string& cache_key = "", const std::string& adapter = "") {
+    return added([&] {
+      return replicas.add(only({.prompt = std::move(prompt), .cache_key = cache_key, .adapter = adapter})).has_value();
+    });
   }
   template <class Add>
   size_t added(const Add& call) {
@@ -92,6 +94,15 @@ TEST_F(ReplicasOfThree, KeepsPrefixesOfKeysApart) {
   set_work(1, 0, 1);
   EXPECT_EQ(add(prompt_of(0, 2), "a"), 0U);
   EXPECT_EQ(add(prompt_of(0, 2), "b"), 1U);
+}
+
+TEST_F(ReplicasOfThree, KeepsPrefixesOfAdaptersApart) {
+  EXPECT_EQ(add(prompt_of(0, 2), "", "poet"), 0U);
+  set_work(0, 0, 1);
+  EXPECT_EQ(add(prompt_of(0, 2)), 1U);
+  set_work(1, 0, 1);
+  EXPECT_EQ(add(prompt_of(0, 2), "", "poet"), 0U);
+  EXPECT_EQ(add(prompt_of(0, 2), "poet"), 2U) << "a key is no adapter";
 }
 
 TEST_F(ReplicasOfThree, KeepsTheGenerationsOfARequestTogether) {
@@ -177,6 +188,7 @@ TEST(PrefixHasher, HashesFullBlocksWithAllTokensBefore) {
   EXPECT_NE(others[1], blocks[1]);
   EXPECT_NE(others[2], blocks[2]) << "the third block has the same tokens, but not the same prefix";
   EXPECT_NE(hasher.blocks_of(prompt_of(0, 1), "other")[0], blocks[0]);
+  EXPECT_NE(hasher.blocks_of(prompt_of(0, 1), "key", "poet")[0], blocks[0]);
   EXPECT_NE(PrefixHasher().blocks_of(prompt_of(0, 1), "key")[0], blocks[0]) << "each process has a random key";
 }
 

@@ -282,15 +282,20 @@ TEST(RequestReader, RefusesBodiesThatAreNoObjects) {
   EXPECT_THAT(completion_error("{\"prompt\": \"\xff\"}")->what(), HasSubstr("UTF-8"));
 }
 
-TEST(RequestReader, RefusesOtherModelsIfItHasAName) {
+TEST(RequestReader, RefusesOtherModelsIfItHasNames) {
   ReaderOptions options = common();
-  options.name = "tiny";
+  options.names = {"tiny", "poet"};
+  EXPECT_EQ(completion(R"({"model": "poet", "prompt": "a"})", options).model, "poet");
   EXPECT_NO_THROW(completion(R"({"model": "tiny", "prompt": "a"})", options));
   EXPECT_NO_THROW(completion(R"({"prompt": "a"})", options));
   const auto error = error_of([&] { completion(R"({"model": "large", "prompt": "a"})", options); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->answer().status, 404);
   EXPECT_EQ(error->answer().code, "model_not_found");
+  EXPECT_THAT(error->what(), HasSubstr("the model large does not exist: this server has tiny, poet"));
+  for (int i = 0; i < 10; ++i) options.names.push_back(std::to_string(i));
+  EXPECT_THAT(error_of([&] { completion(R"({"model": "large", "prompt": "a"})", options); })->what(),
+              HasSubstr("tiny, poet, 0, 1, 2, 3, 4, 5 and 4 others, as /v1/models lists"));
   EXPECT_NO_THROW(completion(R"({"model": "large", "prompt": "a"})"));
 }
 
@@ -441,7 +446,9 @@ TEST(RequestReader, ReadsEmbeddings) {
 
 TEST(RequestReader, ReadsTextsToTokenize) {
   const RequestReader reader(common());
-  EXPECT_EQ(std::get<std::string>(reader.tokenize(R"({"prompt": "a"})").input), "a");
+  const TokenizeRequest prompt = reader.tokenize(R"({"prompt": "a", "model": "tiny"})");
+  EXPECT_EQ(std::get<std::string>(prompt.input), "a");
+  EXPECT_EQ(prompt.model, "tiny");
   const TokenizeRequest messages = reader.tokenize(chat_with(""));
   EXPECT_EQ(std::get<ChatRequest>(messages.input).messages.size(), 1u);
   EXPECT_THAT(reader.detokenize(R"({"tokens": [1, 2]})").tokens, ElementsAre(1, 2));

@@ -171,7 +171,8 @@ void require_another_path(const char* command, const std::string& from, const st
 }
 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
-  return serve::with_draft(options, draft);
+  options.adapters = saved.adapters;
+  return serve::with_draft(std::move(options), draft);
 }
 
 void print_notices(const run::SavedModel& saved) {

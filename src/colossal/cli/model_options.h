@@ -59,7 +59,7 @@ struct LoadedModel {
   const run::SavedModel* draft = nullptr;  ///< set with ModelOptions::draft
   /// Returns true on the one rank that talks to the user.
   bool speaks() const { return world.rank() == 0; }
-  /// Returns `options` completed for the loaded model: streamed weights and the draft model.
+  /// Returns `options` completed for the loaded model: its adapters and the draft model.
   infer::EngineOptions engine(infer::EngineOptions options) const;
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/models/shape_parts.h"
+#include "colossal/serve/adapter_end_ids.h"
 #include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replicas/served_replicas.h"
@@ -134,6 +136,8 @@ serve::ServedModel served_model(const ServeOptions& options, const run::SavedMod
                            .continues = runners.engine.has_value(),
                            .no_embeddings = runners.no_embeddings,
                            .embedding_prompt = options.embedding_prompt};
+  for (const SelectableAdapter& adapter : options.adapters)
+    model.adapters.push_back({adapter.choice.name, adapter.chat_template ? &*adapter.chat_template : nullptr});
   if (!runners.embedder) return model;
   model.check_embedding = [&runners, length = folder_length(options)](const std::vector<int64_t>& text) {
     serve::check_text(*runners.embedder, runners.engine ? &*runners.engine : nullptr, text);
@@ -147,6 +151,8 @@ std::string ready_line(const ServeOptions& options, const std::string& url, cons
                        const ModelRunners& runners) {
   const int64_t ranks = options.model.layout.ranks();
   std::string line = concat("ready at ", url, ": ", options.name, ", ");
+  if (!options.adapters.empty())
+    line += concat(options.adapters.size(), options.adapters.size() == 1 ? " adapter, " : " adapters, ");
   if (options.replicas > 1) line += concat(options.replicas, " replicas of ");
   line += concat(ranks, ranks == 1 ? " rank" : " ranks");
   if (!runners.engine) return line;
@@ -173,6 +179,15 @@ int answer_requests(const ServeOptions& options, HttpFront& front, const run::Sa
     throw;
   }
   return stop_is_urgent() ? stop_status() : 0;
+}
+
+/// Returns the end tokens of the answers of adapters, by their names.
+std::map<std::string, std::vector<int64_t>> adapter_end_ids(const ServeOptions& options, const run::SavedModel& saved) {
+  std::map<std::string, std::vector<int64_t>> ids;
+  if (options.model.tokenizer == "bytes") return ids;  // folders may have end tokens of another tokenizer
+  for (const SelectableAdapter& adapter : options.adapters)
+    ids[adapter.choice.name] = serve::end_ids_of_adapter(adapter.choice.folder, *saved.tokenizer, saved.end_ids);
+  return ids;
 }
 
 /// Packs the next of the weights that wait for their first use. Returns false if there is none.
@@ -210,7 +225,9 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
       serve::load_with_draft(options.model, loading, mesh, options.model.layout, program);
   if (is_first) print_notices(loaded.model);
   std::optional<ModelRunners> runners;
+  std::map<std::string, std::vector<int64_t>> end_ids_of_adapters;
   comm::agree(everyone.all(), at::kCPU, [&] {
+    end_ids_of_adapters = adapter_end_ids(options, loaded.model);
     runners.emplace(options, LoadedModel{part, mesh, loaded.model, loaded.draft ? &*loaded.draft : nullptr});
     if (!is_first) ignore_stop_signals();  // before rank 0 waits for them
   });
@@ -221,6 +238,7 @@ int serve_as_rank(const ServeOptions& options, const run::Program* program) {
        .embedder = runners->embedder ? &*runners->embedder : nullptr,
        .schemas = runners->schemas ? &*runners->schemas : nullptr,
        .end_ids = loaded.model.end_ids,
+       .adapter_end_ids = std::move(end_ids_of_adapters),
        .max_waiting = options.limits.max_waiting,
        .work_aside = [&] { return load_next(loaded.model) || (loaded.draft && load_next(*loaded.draft)); }});
   serve::ServedReplicas replicas(part, loop, options.limits.max_waiting);

@@ -1,6 +1,7 @@
 #include "colossal/cli/serve_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <variant>
@@ -92,7 +93,7 @@ void add_address(CLI::App& app, ServeOptions& options, ServeFlags& flags) {
                  "default: no key is needed");
   app.add_option("--name", options.name,
                  "name of the model; a request for another model gets 404; default: the name of the folder or file is "
-                 "shown, and every name is accepted");
+                 "shown, and every name is accepted, unless requests choose adapters");
   app.add_option("--replicas", options.replicas, "number of engines behind the port, each with all ranks of the layout")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -148,15 +149,39 @@ void check_embedding_model(const CLI::App& app, const ServeOptions& options) {
           "; leave them out, or use --replicas");
 }
 
+constexpr char kServedAdapterHelp[] =
+    "[NAME=]FOLDER[:SCALE]: adapters for the model, from a folder of peft or a run, which a request chooses by NAME as "
+    "its `model`; repeatable; default NAME: the last name of the folder. One without NAME alone is put onto the model. "
+    "SCALE multiplies their change";
+
+/// Finds out which adapters requests choose, and their chat templates. A single one without a name is none of them.
+void read_adapters(const ServeFlags& flags, ServeOptions& options) {
+  const std::vector<std::string>& texts = options.model.adapters;
+  if (texts.empty() || (texts.size() == 1 && !run::parse_adapter(texts[0]).has_name)) return;
+  options.model.name_beside_adapters = options.name;
+  options.demands_name = true;
+  for (run::AdapterChoice& choice : run::parse_adapters(texts, options.name)) {
+    SelectableAdapter& adapter = options.adapters.emplace_back(SelectableAdapter{std::move(choice)});
+    if (flags.chat.template_file.empty()) adapter.chat_template = find_template({}, adapter.choice.folder);
+  }
+}
+
 void check_task(const CLI::App& app, const ServeOptions& options) {
   const models::Task& task = options.task;
   require(task.continues() || (task.reads_text() && !task.answers()), "serve",
           "the model must continue or embed text: got ", options.model.from, ", which ", task.purpose(),
           "; name another one with --from", task.answers() ? ", or use `colossal generate`" : "");
+  require(task.continues() || options.adapters.empty(), "serve",
+          "a model must continue text if requests choose adapters: got ", options.model.from, ", which ",
+          task.purpose(), "; start a server for each adapter, with --adapter FOLDER");
   if (!task.continues()) return check_embedding_model(app, options);
   require(options.embedding.pooling != infer::Pooling::Pooler, "serve",
           "--pooling pooler needs a BERT: got a model that continues text; use cls, mean, max or last");
-  if (!options.chat_template)
+  const bool has_template = options.chat_template || std::any_of(options.adapters.begin(), options.adapters.end(),
+                                                                 [](const SelectableAdapter& adapter) {
+                                                                   return adapter.chat_template.has_value();
+                                                                 });
+  if (!has_template)
     refuse_options(app, {"--system", "--variables"},
                    "on a model without a chat template; name one with --chat-template");
 }
@@ -179,6 +204,7 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   add_model_options(app, options.model);
   app.get_option("--from")->description(
       "run folder, Hugging Face folder (config.json and safetensors), folder of sentence-transformers or GGUF file");
+  app.get_option("--adapter")->description(kServedAdapterHelp);
   add_engine_options(app, options.model, options.engine);
   add_defaults_of_requests(app, flags);
   add_address(app, options, flags);
@@ -195,6 +221,7 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   }
   options.demands_name = !options.name.empty();
   if (options.name.empty()) options.name = last_part(options.model.from);
+  read_adapters(flags, options);
   flags.generation.check();
   check_text_model_options(app, options.model, "serve");
   read_embedding(flags, options);

@@ -13,10 +13,17 @@
 #include "colossal/http/limits.h"
 #include "colossal/infer/embeddings/embed.h"
 #include "colossal/models/task.h"
+#include "colossal/run/adapter_choice.h"
 #include "colossal/serve/request_defaults.h"
 #include "colossal/text/chat_template.h"
 
 namespace colossal::cli {
+
+/// Adapters of a server that requests choose by their name.
+struct SelectableAdapter {
+  run::AdapterChoice choice{};
+  std::optional<text::ChatTemplate> chat_template{};  ///< that of its folder; none = that of the server
+};
 
 struct ServeOptions {
   ModelOptions model;  ///< `from` is the folder of the model itself, also for a folder of sentence-transformers
@@ -28,8 +35,9 @@ struct ServeOptions {
   int64_t embedding_tokens = 0;  ///< maximum number of tokens of a text to embed; 0 = the model's positions
   std::string embedding_prompt;  ///< text before each text to embed; "" = none
 
-  std::string name;           ///< name of the model
-  bool demands_name = false;  ///< requests for another model are refused
+  std::string name;                         ///< name of the model
+  bool demands_name = false;                ///< requests for another model are refused
+  std::vector<SelectableAdapter> adapters;  ///< adapters that requests choose by their names
   std::string host = "127.0.0.1";
   int64_t port = 8000;
   http::Keys keys{};  ///< empty = no key is needed
@@ -44,9 +52,9 @@ struct ServeOptions {
 
 /// Parses the arguments of the command, and reads the files that they name. It reads no weights.
 /// Errors: UsageError; HelpWanted; ("serve") a host that other machines reach, without keys; a model that neither
-///         continues nor embeds text; errors of http::read_keys(), http::ServerLimits::check(),
-///         infer::read_sentence_folder(), run::task_of(), check_text_model_options(), find_template() and
-///         serve::read_folder_options().
+///         continues nor embeds text; adapters to choose from, for a model that only embeds; errors of
+///         http::read_keys(), http::ServerLimits::check(), infer::read_sentence_folder(), run::task_of(),
+///         check_text_model_options(), find_template() and serve::read_folder_options().
 ServeOptions read_serve_options(const Arguments& arguments, const run::Program& program);
 
 }  // namespace colossal::cli

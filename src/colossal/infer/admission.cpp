@@ -3,11 +3,22 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/suggest.h"
 #include "colossal/infer/engine.h"
 #include "colossal/models/shape_parts.h"
 
 namespace colossal::infer {
 namespace {
+
+void check_adapter(const std::string& name, const std::vector<std::string>& known, const char* component) {
+  if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw Error(component, concat("the adapter of a request must be one that was loaded: got ", printable(name),
+                                did_you_mean(name, known), "; ",
+                                known.empty() ? "there are none, so leave it out"
+                                              : concat("there are ", join(known), ", and the base without a name")));
+}
 
 void check_request(const Request& request, const AdmissionLimits& limits) {
   const StepRunner& runner = limits.runner;
@@ -36,6 +47,7 @@ void check_request(const Request& request, const AdmissionLimits& limits) {
   require(!request.pooling || (runner.has_states() && *request.pooling != Pooling::Pooler), component,
           "a vector of a prompt needs the batching engine, ranks that hold whole hidden states, and the pooling cls, "
           "mean, max or last; use infer::Embedder");
+  check_adapter(request.adapter, limits.options.adapters, component);
   refuse_unused(changed_options(options), runner.unused(), runner.name(), component);
 }
 

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/infer/admission.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/decoding/model_runner.h"
@@ -75,6 +78,9 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
   require(options.draft_tokens >= 0, "engine", "draft_tokens must not be negative: got ", options.draft_tokens);
   require(options.max_waiting >= 0 && options.max_length >= 0, "engine",
           "limits must not be negative: got max_waiting ", options.max_waiting, ", max_length ", options.max_length);
+  require(std::set<std::string>(options.adapters.begin(), options.adapters.end()).size() == options.adapters.size() &&
+              std::find(options.adapters.begin(), options.adapters.end(), "") == options.adapters.end(),
+          "engine", "adapters must have different names: got ", join(options.adapters));
   require(!options.draft || options.draft_tokens > 0, "engine",
           "draft_tokens must be at least 1 with a draft model: got 0");
   if (options.draft)
@@ -112,20 +118,30 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   return next_id_++;
 }
 
+/// Returns the number of a request's adapter.
+int64_t Engine::adapter_of(const Request& request) const {
+  const std::vector<std::string>& names = adapters();
+  const auto found = std::find(names.begin(), names.end(), request.adapter);
+  return request.adapter.empty() || found == names.end() ? nn::kBase : found - names.begin();
+}
+
 void Engine::begin(int64_t id, Running running, const Admission& admission) {
   const Request& request = running.request;
   const bool is_pooled = request.pooling.has_value();
   if (is_pooled) running.pool.emplace(*request.pooling, request.normalizes);
   const auto length = static_cast<int64_t>(admission.text.size());
+  const int64_t adapter = adapter_of(request);
+  std::string key = runner_->cache_key(request, length, admission.room);
+  if (!adapters().empty()) key = concat(adapter, " ", key);  // keys and values are those of one adapter
   scheduler_.add(id, admission.text, admission.read_again,
                  {.first_scored = admission.first_scored,
                   .scored = admission.scored,
                   .wants_next = admission.max_new_tokens > 0,
                   .is_pooled = is_pooled,
                   .client = options_.alone ? std::string() : request.client,  // a lone request runs to its end
-                  .cache_key = runner_->cache_key(request, length, admission.room),
+                  .cache_key = std::move(key),
                   .after = request.after});
-  runner_->begin(id, admission.text, admission.room);
+  runner_->begin(id, admission.text, admission.room, adapter);
   const bool looks_up = options_.draft_tokens > 0 && !drafts_ && !own_drafts_ && !is_pooled;
   if (looks_up) running.lookup.emplace(request.prompt, options_.draft_tokens);
   running_.emplace(id, std::move(running));

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
@@ -50,6 +51,10 @@ struct EngineOptions {
   /// multi-token layers (infer/decoding/multi_token_drafts.h), or from prompt lookup if it has none
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
+  /// Names of the adapters that the model has beside its weights (run::Loading::named_adapters), in the order in which it
+  /// has them: a request chooses one by Request::adapter. Draft models and multi-token layers write drafts for all
+  /// requests as for the base, so such drafts are accepted less often; completions do not change.
+  std::vector<std::string> adapters{};
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
   /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft
   /// tokens, a draft model and a cache_dtype. The other options of the cache and of steps have no effect.
@@ -116,7 +121,8 @@ class Engine {
   ///                                             queue; an option that the runner does not use, with its name; a
   ///                                             pooling if the runner has no hidden states, or Pooling::Pooler;
   ///                                             a Request::after that is the id of no earlier request; a
-  ///                                             Request::scored_from outside the prompt.
+  ///                                             Request::scored_from outside the prompt; a Request::adapter that
+  ///                                             is not one of adapters().
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
   /// Throws the error that add() would throw for this request now, unless the queue is full.
@@ -136,6 +142,8 @@ class Engine {
   bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 
   const EngineOptions& options() const { return options_; }
+  /// Returns the names of the adapters that requests may choose, without the base.
+  const std::vector<std::string>& adapters() const { return options_.adapters; }
   const DraftCounts& draft_counts() const { return draft_counts_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
   /// Returns the load between two steps.
@@ -162,6 +170,7 @@ class Engine {
   };
   Admission admitted(const Request& request) const;
   void begin(int64_t id, Running running, const Admission& admission);
+  int64_t adapter_of(const Request& request) const;
   void run_step();
   void deliver();
   void forget(int64_t id);

@@ -23,6 +23,8 @@ struct Request {
   std::vector<int64_t> prompt;     ///< token ids, at least one
   std::vector<int64_t> end_ids{};  ///< tokens that end the completion and are not part of it
   GenerationOptions options{};
+  /// Name of the adapter whose model completes the prompt: one of EngineOptions::adapters; empty = the base
+  std::string adapter{};
   std::shared_ptr<TokenConstraint> constraint{};  ///< used by this request only; null = any token may follow
   /// For a model with an encoder: the token that the encoder reads after the prompt, unless the prompt ends with it. -1
   /// = none.
@@ -31,12 +33,12 @@ struct Request {
   /// turns in the use of steps and cache (infer/decoding/scheduler.h). The requests of one client start in arrival
   /// order. All requests with an empty name are of one client.
   std::string client{};
-  /// Cached prefixes are found only by requests with the same key as the request that computed them. So with a key per
-  /// client, no client learns from the time of an answer what another one asked.
+  /// Cached prefixes are found only by requests with the same key and adapter as the request that computed them. So with
+  /// a key per client, no client learns from the time of an answer what another one asked.
   std::string cache_key{};
   /// For several completions of one prompt: the id of the first of these requests; -1 = none. This request starts after
   /// that one has read the prompt, or has ended, and finds the prompt's full blocks in the cache. So they are computed
-  /// once, if both have the same prompt and cache_key and EngineOptions::keeps_prefixes is on.
+  /// once, if both have the same prompt, cache_key and adapter and EngineOptions::keeps_prefixes is on.
   int64_t after = -1;
   /// If set, the request wants one vector of its prompt instead of a completion: the hidden states after the last norm,
   /// combined in this way (Event::vector). Its prompt is read in chunks like any other, and finds no cached prefix.

@@ -19,6 +19,7 @@
 #include "colossal/run/external_names.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/named_adapters.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/end_tokens.h"
@@ -79,6 +80,8 @@ struct Opened {
 void open_adapters_of(Opened& opened, const std::string& folder, const Loading& loading, bool is_first) {
   ModelSource& about = opened.about;
   opened.adapter = about.adapter;
+  require(!loading.adapter || loading.named_adapters.empty(), "adapter",
+          "adapters must be merged or chosen by requests: got some for both");
   if (about.low_rank) {
     require(!loading.adapter, "adapter", "--adapter must be for a model without adapters: got ", folder,
             ", whose adapters are not merged; write its merged model with `colossal export --from ", folder,
@@ -309,6 +312,8 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     open_adapters_of(opened, folder, loading, everyone.rank() == 0);
   });
   if (opened.adapters) opened.weights = read_adapters(*opened.adapters, about.shape, mesh);
+  if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);
+  for (const AdapterChoice& choice : loading.named_adapters) saved.adapters.push_back(choice.name);
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // values that a file has are not drawn
   options.seed = derive_seed(about.seed, "parameters");
@@ -320,8 +325,15 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
                                       nn::Parameters&) { return packed->wrap(std::move(product), weight); }};
   }
   if (opened.adapter.product) options.products.push_back(opened.adapter.product);
+  if (saved.token_adapters)
+    options.products.push_back([adapters = saved.token_adapters.get()](std::shared_ptr<const nn::Product> product,
+                                                                       const nn::Parameter& weight,
+                                                                       nn::Parameters& parameters) {
+      return adapters->wrap(std::move(product), weight, parameters.coordinates());
+    });
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
+  if (saved.token_adapters) saved.token_adapters->check();
   nn::Parameters& parameters = saved.model->parameters();
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(*saved.model, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =

@@ -12,6 +12,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/packed_weights.h"
+#include "colossal/nn/token_adapters.h"
 #include "colossal/run/adapter_choice.h"
 #include "colossal/run/config.h"
 #include "colossal/run/program.h"
@@ -26,6 +27,9 @@ struct Loading {
   std::string tokenizer{};  ///< as data.tokenizer; empty = the run's or the folder's; "none" = not needed
   /// Adapters that are put onto the model, which must have none of its own
   std::optional<AdapterChoice> adapter{};
+  /// Adapters that are loaded beside the weights, one of which each request may choose by its name (nn::TokenAdapters,
+  /// infer::EngineOptions::adapters). They are not merged. `adapter` must be empty then
+  std::vector<AdapterChoice> named_adapters{};
   std::string base{};  ///< of a run with adapters: its base, if it is no longer at model.from; empty = it is
   /// True = adapters are merged into the weights (merge_adapters()), unless these are kept as codes (`packing` with
   /// bits, a quantized folder). False = they stay apart, as parameters of the model
@@ -53,7 +57,9 @@ struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
   /// The model's weights, with tiers; null = they are resident on its device
   std::unique_ptr<StreamedWeights> weights;
-  std::unique_ptr<nn::PackedWeights> packed;  ///< packed weights, with Loading::packing; null = none
+  std::unique_ptr<nn::PackedWeights> packed;          ///< packed weights, with Loading::packing; null = none
+  std::unique_ptr<nn::TokenAdapters> token_adapters;  ///< with Loading::named_adapters; null = none
+  std::vector<std::string> adapters{};  ///< names of Loading::named_adapters, for infer::EngineOptions::adapters
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json

@@ -152,12 +152,14 @@ std::string base64_of(const std::vector<float>& vector) {
   return base64(bytes);
 }
 
-ordered_json model_object(const std::string& name, int64_t created, int64_t max_model_len) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "colossal"},
-          {"max_model_len", max_model_len}};
+ordered_json model_object(const ShownModel& model) {
+  ordered_json object = {{"id", model.name},
+                         {"object", "model"},
+                         {"created", model.created},
+                         {"owned_by", "colossal"},
+                         {"max_model_len", model.max_model_len}};
+  if (!model.parent.empty()) object["parent"] = model.parent;
+  return object;
 }
 
 }  // namespace
@@ -209,12 +211,12 @@ std::string chat_usage_event(const AnswerHead& head, const Usage& usage) {
   return answer_line(head, kChatChunk, ordered_json::array(), usage);
 }
 
-std::string model_json(const std::string& name, int64_t created, int64_t max_model_len) {
-  return json_line(model_object(name, created, max_model_len));
-}
+std::string model_json(const ShownModel& model) { return json_line(model_object(model)); }
 
-std::string models_json(const std::string& name, int64_t created, int64_t max_model_len) {
-  return json_line({{"object", "list"}, {"data", ordered_json::array({model_object(name, created, max_model_len)})}});
+std::string models_json(const std::vector<ShownModel>& models) {
+  ordered_json data = ordered_json::array();
+  for (const ShownModel& model : models) data.push_back(model_object(model));
+  return json_line({{"object", "list"}, {"data", std::move(data)}});
 }
 
 std::string embeddings_json(const std::string& model, const std::vector<std::vector<float>>& vectors, bool base64,

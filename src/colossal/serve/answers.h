@@ -43,10 +43,17 @@ std::string chat_role_event(const AnswerHead& head, int64_t index);
 std::string completion_usage_event(const AnswerHead& head, const Usage& usage);
 std::string chat_usage_event(const AnswerHead& head, const Usage& usage);
 
+/// A model or adapter as /v1/models shows it.
+struct ShownModel {
+  std::string name{};
+  std::string parent{};  ///< of an adapter: the name of its model, as in vLLM; "" = it is a model
+  int64_t created = 0;   ///< seconds since 1970
+  int64_t max_model_len = 0;
+};
 /// Returns the object of /v1/models/NAME.
-std::string model_json(const std::string& name, int64_t created, int64_t max_model_len);
-/// Returns the list of /v1/models, which has this one model.
-std::string models_json(const std::string& name, int64_t created, int64_t max_model_len);
+std::string model_json(const ShownModel& model);
+/// Returns the list of /v1/models.
+std::string models_json(const std::vector<ShownModel>& models);
 
 /// Returns the answer of /v1/embeddings. With `base64`, vectors are little-endian fp32.
 std::string embeddings_json(const std::string& model, const std::vector<std::vector<float>>& vectors, bool base64,

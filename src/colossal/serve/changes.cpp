@@ -47,7 +47,7 @@ void pass_changes(Bytes& bytes, Values& changes) {
     bytes(generation.prompt);
     pass_options(bytes, generation.options);
     bytes(generation.ignores_end), bytes(generation.client), bytes(generation.cache_key);
-    bytes(generation.scored_from);
+    bytes(generation.scored_from), bytes(generation.adapter);
   });
   bytes.each(changes.embeddings, [&bytes](auto& added) {
     bytes(added.ticket), bytes(added.embedding.texts), bytes(added.embedding.client);

@@ -92,6 +92,7 @@ class EngineWork {
   void add(NewGeneration added);
   void add(NewEmbedding added);
   void on_event(const Running& running, const infer::Event& event);
+  const std::vector<int64_t>& end_ids_of(const std::string& adapter) const;
 
   const EngineLoopOptions options_;
   const std::function<bool(Ticket)> is_cancelled_;
@@ -134,8 +135,9 @@ void EngineWork::add(NewGeneration added) {
             "json_schema needs a tokenizer: got a model without one; leave out json_schema, or name a tokenizer");
     auto constraint = options_.schemas ? options_.schemas->constraint(own.options.json_schema) : nullptr;
     running.id = options_.engine->add({.prompt = std::move(own.prompt),
-                                       .end_ids = own.ignores_end ? std::vector<int64_t>() : options_.end_ids,
+                                       .end_ids = own.ignores_end ? std::vector<int64_t>() : end_ids_of(own.adapter),
                                        .options = std::move(own.options),
+                                       .adapter = own.adapter,
                                        .constraint = std::move(constraint),
                                        .prompt_end = options_.prompt_end,
                                        .client = std::move(own.client),
@@ -147,6 +149,11 @@ void EngineWork::add(NewGeneration added) {
   if (!error) return;
   const auto failed = running_.extract(added.ticket);
   fail(failed.mapped().on_event, infer::FinishReason::Failed, *error);
+}
+
+const std::vector<int64_t>& EngineWork::end_ids_of(const std::string& adapter) const {
+  const auto found = options_.adapter_end_ids.find(adapter);
+  return found == options_.adapter_end_ids.end() ? options_.end_ids : found->second;
 }
 
 void EngineWork::on_event(const Running& running, const infer::Event& event) {

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,8 +29,11 @@ struct EngineLoopOptions {
   infer::Embedder* embedder = nullptr;    ///< nullptr = no embeddings
   infer::SchemaCache* schemas = nullptr;  ///< nullptr = no json_schema is allowed
   std::vector<int64_t> end_ids{};         ///< tokens that end an answer
-  int64_t max_waiting = 256;              ///< maximum number of generations and embeddings before their first step
-  int64_t prompt_end = -1;                ///< infer::Request::prompt_end of all generations; -1 = none
+  /// Tokens that end the answers of adapters, by their names; default: end_ids, which they must include. Answers that
+  /// follow a JSON schema end with those of `schemas`
+  std::map<std::string, std::vector<int64_t>> adapter_end_ids{};
+  int64_t max_waiting = 256;  ///< maximum number of generations and embeddings before their first step
+  int64_t prompt_end = -1;    ///< infer::Request::prompt_end of all generations; -1 = none
   /// Does a piece of work that may wait, while rank 0 has no other. Returns false if none is left. It may be empty
   std::function<bool()> work_aside{};
 };

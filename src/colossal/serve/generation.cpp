@@ -121,11 +121,12 @@ GenerationAnswer::GenerationAnswer(Service& service, const http::Request& reques
                                    GenerationJob job)
     : service_(service), exchange_(std::move(exchange)), job_(std::move(job)), number_(request.number) {
   const GenerationRequest& wanted = job_.request;
+  const ServedAdapter* const adapter = service.model().adapter_of(wanted.model);
   head_ = {
       .id = request.id,
       .created =
           std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
-      .model = service.model().name,
+      .model = adapter ? adapter->name : service.model().name,
       .with_logprobs = wanted.options.logprobs >= 0,
       .with_usage = wanted.include_usage};
   for (size_t p = 0; p < job_.prompts.size(); ++p) {
@@ -310,6 +311,7 @@ http::Request without_body(const http::Request& request) {
 /// Returns the choices of all prompts, in the order of their indices.
 std::vector<Generation> generations_of(const Service& service, const http::Request& request, const GenerationJob& job) {
   std::vector<Generation> generations;
+  const ServedAdapter* const adapter = service.model().adapter_of(job.request.model);
   for (size_t p = 0; p < job.prompts.size(); ++p) {
     const std::vector<int64_t>& prompt = job.prompts[p];
     const std::string param = job.prompts.size() > 1 ? concat(job.prompt_param, "[", p, "]") : job.prompt_param;
@@ -320,7 +322,8 @@ std::vector<Generation> generations_of(const Service& service, const http::Reque
                      .options = job.request.options,
                      .ignores_end = job.request.ignore_eos,
                      .client = http::client_of(request),
-                     .cache_key = service.cache_key_of(request)};
+                     .cache_key = service.cache_key_of(request),
+                     .adapter = adapter ? adapter->name : ""};
     first.options.stop.clear();  // found in the text
     fit_to_room(first.options, static_cast<int64_t>(prompt.size()), service.model().max_length, param,
                 service.model().even_length);

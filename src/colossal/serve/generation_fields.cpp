@@ -193,14 +193,19 @@ void read_variables(const BodyFields& fields, ChatRequest& request) {
 
 }  // namespace
 
-void refuse_model(const std::string& model, const std::string& name) {
-  throw http::RequestError(404, concat("the model ", printable(model), " does not exist: this server has ", name),
+void check_model(const std::string& model, const std::vector<std::string>& names) {
+  if (names.empty() || std::find(names.begin(), names.end(), model) != names.end()) return;
+  constexpr size_t kMostShown = 8;
+  std::string all = names.front();
+  for (size_t i = 1; i < std::min(names.size(), kMostShown); ++i) all += ", " + names[i];
+  if (names.size() > kMostShown) all += concat(" and ", names.size() - kMostShown, " others, as /v1/models lists");
+  throw http::RequestError(404, concat("the model ", printable(model), " does not exist: this server has ", all),
                            "model", "model_not_found");
 }
 
-std::string read_model(const BodyFields& fields, const std::string& name) {
+std::string read_model(const BodyFields& fields, const std::vector<std::string>& names) {
   std::string model = fields.text("model").value_or("");
-  if (!name.empty() && !model.empty() && model != name) refuse_model(model, name);
+  if (!model.empty()) check_model(model, names);
   return model;
 }
 
@@ -212,7 +217,7 @@ void check_schema_size(const std::string& schema, const std::string& param) {
 }
 
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request) {
-  request.model = read_model(fields, reader.name);
+  request.model = read_model(fields, reader.names);
   request.stream = fields.flag("stream").value_or(false);
   if (const ordered_json* stream = fields.object("stream_options")) {
     const BodyFields options(*stream, "stream_options");

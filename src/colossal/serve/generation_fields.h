@@ -1,18 +1,19 @@
 // Reads the fields that completions and chats share.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "colossal/serve/body_fields.h"
 #include "colossal/serve/request_reader.h"
 
 namespace colossal::serve {
 
-/// Throws http::RequestError 404 "model_not_found" for a `model` that is not `name`, the model of this server.
-[[noreturn]] void refuse_model(const std::string& model, const std::string& name);
-
-/// Refuses a request for another model than `name`. Returns the model's name in the request, or "".
+/// Refuses a `model` that is none of `names`, those of this server. Empty = every name is accepted.
 /// Errors: http::RequestError 404 "model_not_found".
-std::string read_model(const BodyFields& fields, const std::string& name);
+void check_model(const std::string& model, const std::vector<std::string>& names);
+
+/// Returns the model's name in the request, or "". Errors: errors of check_model().
+std::string read_model(const BodyFields& fields, const std::vector<std::string>& names);
 
 /// Reads all shared fields but max_tokens and logprobs.
 void read_generation(const BodyFields& fields, const ReaderOptions& reader, GenerationRequest& request);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -214,9 +215,12 @@ LoadResult run_load(const LoadTestOptions& options) {
   std::vector<http::Client> clients;
   for (int64_t i = 0; i < options.clients; ++i)
     clients.emplace_back(http::ClientOptions{.url = options.url, .key = options.key, .timeout = options.timeout});
-  const std::string model = first_model(clients.front());
-  std::vector<std::string> bodies;
-  for (const LoadPrompt& prompt : options.prompts) bodies.push_back(body_of(options, prompt, model));
+  const std::vector<std::string> models =
+      options.models.empty() ? std::vector{first_model(clients.front())} : options.models;
+  std::vector<std::string> bodies;  // those of all pairs of prompt and model, until they repeat
+  const size_t pairs = std::min(std::lcm(options.prompts.size(), models.size()), static_cast<size_t>(options.requests));
+  for (size_t i = 0; i < pairs; ++i)
+    bodies.push_back(body_of(options, options.prompts[i % options.prompts.size()], models[i % models.size()]));
   std::vector<Answer> answers(static_cast<size_t>(options.requests));
   std::atomic<size_t> next{0};
   const LoadTime start = std::chrono::steady_clock::now();

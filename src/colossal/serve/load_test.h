@@ -21,6 +21,7 @@ struct LoadTestOptions {
   int64_t clients = 16;               ///< number of threads that send requests, one at a time each
   int64_t requests = 64;              ///< number of requests of all clients together
   std::vector<LoadPrompt> prompts{};  ///< at least one; request i has prompt i modulo their number
+  std::vector<std::string> models{};  ///< request i names model i modulo their number; empty = the first of /v1/models
   bool ignore_eos = false;            ///< sends "ignore_eos": true, so that answers have max_tokens tokens
   double timeout = 600;               ///< seconds that the server may be silent
 };
@@ -43,7 +44,8 @@ struct LoadResult {
 std::vector<LoadPrompt> built_in_prompts(int64_t count, int64_t max_tokens);
 
 /// Sends the requests to /v1/completions as streams at temperature 0. Each client sends its next request after it has
-/// the answer to the last one. The requests name the first model of /v1/models, if the server has that route.
+/// the answer to the last one. Without LoadTestOptions::models the requests name the first model of /v1/models, if the
+/// server has that route.
 ///
 /// Tokens:  usage.completion_tokens, or the number of events with text if the server sends no usage.
 /// Failure: an answer with another status than 200, also 429; an event with an error; a stream that breaks off or does

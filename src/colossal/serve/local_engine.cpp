@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/prompts/answer_stream.h"
+#include "colossal/serve/adapter_end_ids.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/text/end_tokens.h"
 
@@ -38,8 +40,18 @@ bool lacks_tokenizer(const ModelOptions& model) {
   return is_folder && model.tokenizer.empty() && !text::has_tokenizer(model.from);
 }
 
+/// Lets requests choose LocalEngineOptions::adapters.
+void offer_adapters(LocalEngineOptions& options) {
+  if (options.adapters.empty()) return;
+  require(options.model.adapters.empty(), "adapter",
+          "adapters must be put onto the model, or be chosen by requests: got both adapter and adapters");
+  options.model.adapters = std::exchange(options.adapters, {});
+  options.model.name_beside_adapters = "the model";
+}
+
 /// Checks options that a program made, and completes them for the model.
 LocalEngineOptions settled(LocalEngineOptions options) {
+  offer_adapters(options);
   options.model.check_tokenizer("engine");
   options.model.check([](const char*) { return false; }, /*drafts_nothing=*/false);
   if (!options.model.cache_type.empty()) options.engine.cache_dtype = cache_dtype_of(options.model.cache_type);
@@ -74,6 +86,7 @@ void LocalEngineOptions::fields(Fields& f) {
   model.source_fields(f);
   model.weight_fields(f);
   model.engine_fields(f, engine);
+  f.texts("adapters", adapters, "NAME=FOLDER[:SCALE]: adapters of which each request chooses one, or none");
 }
 
 LocalEngineOptions read_local_engine_options(const std::string& json) {
@@ -83,6 +96,7 @@ LocalEngineOptions read_local_engine_options(const std::string& json) {
   const auto is_given = [&given](const char* name) {
     return std::find(given.begin(), given.end(), name) != given.end();
   };
+  offer_adapters(options);
   options.model.check_tokenizer("engine");
   const std::string unused =
       options.model.check(is_given, is_given("draft_tokens") && options.engine.draft_tokens == 0);
@@ -251,7 +265,8 @@ void LocalEngine::Host::serve_requests(EngineLoop& own) {
 void LocalEngine::Host::run(comm::World& world) {
   const distributed::ParallelConfig layout;
   comm::Mesh mesh(world, layout.axes());
-  ModelAndDraft loaded = load_with_draft(options.model, options.model.loading(), mesh, layout, nullptr);
+  const run::Loading loading = options.model.loading();
+  ModelAndDraft loaded = load_with_draft(options.model, loading, mesh, layout, nullptr);
   tokenizer = std::move(loaded.model.tokenizer);  // readers decode with it after the model is gone
   if (!tokenizer) loaded.model.end_ids = text::end_ids(options.model.from);
   notices = loaded.model.notices;
@@ -259,15 +274,21 @@ void LocalEngine::Host::run(comm::World& world) {
   sampling = defaults.sampling;
   if (!defaults.ignored.empty()) notices.push_back(infer::notice_of_ignored(defaults.ignored));
   infer::EngineOptions engine_options = with_draft(options.engine, loaded.draft ? &*loaded.draft : nullptr);
+  engine_options.adapters = loaded.model.adapters;
   engine_options.alone = loaded.model.model->decoding_model().shape.task().answers();
   infer::Engine engine(*loaded.model.model, engine_options);
   max_length = engine.max_length();
   std::optional<infer::SchemaCache> schemas;
   if (tokenizer) schemas.emplace(*tokenizer, loaded.model.end_ids);
+  std::map<std::string, std::vector<int64_t>> adapter_end_ids;
+  if (tokenizer && options.model.tokenizer != "bytes")
+    for (const run::AdapterChoice& choice : loading.named_adapters)
+      adapter_end_ids[choice.name] = end_ids_of_adapter(choice.folder, *tokenizer, loaded.model.end_ids);
   EngineLoop own(world, mesh,
                  {.engine = &engine,
                   .schemas = schemas ? &*schemas : nullptr,
                   .end_ids = loaded.model.end_ids,
+                  .adapter_end_ids = std::move(adapter_end_ids),
                   .max_waiting = std::numeric_limits<int64_t>::max() / 2,
                   .prompt_end = tokenizer ? tokenizer->end_id() : -1});
   serve_requests(own);
@@ -340,15 +361,17 @@ std::vector<std::unique_ptr<LocalRequest>> start_requests(const std::shared_ptr<
 
 }  // namespace
 
-std::unique_ptr<LocalRequest> LocalEngine::submit(std::vector<int64_t> prompt, infer::GenerationOptions options) {
+std::unique_ptr<LocalRequest> LocalEngine::submit(std::vector<int64_t> prompt, infer::GenerationOptions options,
+                                                  const std::string& adapter) {
   require(options.stop.empty() || host_->tokenizer, "engine",
           "stop strings need a tokenizer: got a model without one; leave out stop, or name a tokenizer");
   std::vector<Generation> generations(1);
-  generations[0] = {.prompt = std::move(prompt), .options = std::move(options)};
+  generations[0] = {.prompt = std::move(prompt), .options = std::move(options), .adapter = adapter};
   return std::move(start_requests(host_, std::move(generations)).front());
 }
 
-std::vector<std::unique_ptr<LocalRequest>> LocalEngine::score(const std::vector<infer::GivenAnswer>& given) {
+std::vector<std::unique_ptr<LocalRequest>> LocalEngine::score(const std::vector<infer::GivenAnswer>& given,
+                                                              const std::string& adapter) {
   const std::vector<infer::ScoringTurn> turns = infer::scoring_turns(given, host_->options.engine.step_tokens);
   std::vector<Generation> generations;
   for (const infer::ScoringTurn& turn : turns) {
@@ -356,7 +379,8 @@ std::vector<std::unique_ptr<LocalRequest>> LocalEngine::score(const std::vector<
     generations.push_back({.prompt = std::move(request.prompt),
                            .options = std::move(request.options),
                            .after = turn.after,
-                           .scored_from = request.scored_from});
+                           .scored_from = request.scored_from,
+                           .adapter = adapter});
   }
   std::vector<std::unique_ptr<LocalRequest>> sent = start_requests(host_, std::move(generations)),
                                              requests(given.size());

@@ -22,6 +22,8 @@ namespace colossal::serve {
 struct LocalEngineOptions {
   ModelOptions model;
   infer::EngineOptions engine{};
+  /// NAME=FOLDER[:SCALE]: adapters of which each request chooses one, or none, beside those of `model`
+  std::vector<std::string> adapters{};
 
   void fields(Fields& f);
 };
@@ -76,14 +78,17 @@ class LocalEngine {
   explicit LocalEngine(LocalEngineOptions options);
   ~LocalEngine();  ///< calls close()
 
-  /// Starts a request. Errors ("engine"): the engine is closed or has failed; stop strings without a tokenizer. Errors
-  /// that depend on the model, such as a prompt that is too long, are errors of LocalRequest::next().
-  std::unique_ptr<LocalRequest> submit(std::vector<int64_t> prompt, infer::GenerationOptions options);
+  /// Starts a request with the adapter of that name; "" = the model without one. Errors ("engine"): the engine is closed
+  /// or has failed; stop strings without a tokenizer. Errors that depend on the model, such as a prompt that is too long
+  /// or an unknown adapter, are errors of LocalRequest::next().
+  std::unique_ptr<LocalRequest> submit(std::vector<int64_t> prompt, infer::GenerationOptions options,
+                                       const std::string& adapter = "");
   /// Starts a request for the score of each answer, and returns the requests in the order of the answers. The one part
   /// of a request has AnswerPart::prompt_log_probabilities: one for each token of the answer. The requests are sent
   /// together, as infer::answer_scores() sends them. Errors ("engine"): as of submit(); a prompt or an answer without
   /// tokens.
-  std::vector<std::unique_ptr<LocalRequest>> score(const std::vector<infer::GivenAnswer>& given);
+  std::vector<std::unique_ptr<LocalRequest>> score(const std::vector<infer::GivenAnswer>& given,
+                                                   const std::string& adapter = "");
   /// Returns the sampling options that the folder recommends, changed by the members of a JSON object.
   /// Errors ("generate", "sampling"): an unknown option, a wrong value; one that has no effect at temperature 0.
   infer::GenerationOptions options(const std::string& json) const;

@@ -88,9 +88,13 @@ void ModelOptions::engine_fields(Fields& f, infer::EngineOptions& engine) {
 }
 
 std::string ModelOptions::check(const std::function<bool(const char*)>& is_given, bool drafts_nothing) const {
-  require(adapters.size() <= 1, "adapter", "--adapter must be given once: got ", adapters.size(),
-          "; merge one with `colossal export`, and give the other");
-  if (!adapters.empty()) run::parse_adapter(adapters.front());
+  if (name_beside_adapters.empty()) {
+    require(adapters.size() <= 1, "adapter", "--adapter must be given once: got ", adapters.size(),
+            "; merge one with `colossal export`, and give the other");
+    if (!adapters.empty()) run::parse_adapter(adapters.front());
+  } else {
+    run::parse_adapters(adapters, name_beside_adapters);
+  }
   require(quantize.empty() || !memory.has_tiers(), "quantize",
           "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   if (quantize != "int8" && quantize != "int4" && is_given("group_size"))
@@ -112,7 +116,10 @@ void ModelOptions::check_tokenizer(const char* component) const {
 
 run::Loading ModelOptions::loading() const {
   run::Loading loading{.model = model, .tokenizer = tokenizer, .base = base, .memory = memory};
-  if (!adapters.empty()) loading.adapter = run::parse_adapter(adapters.front());
+  if (!name_beside_adapters.empty())
+    loading.named_adapters = run::parse_adapters(adapters, name_beside_adapters);
+  else if (!adapters.empty())
+    loading.adapter = run::parse_adapter(adapters.front());
   if (!precision.mode.empty()) loading.dtype = precision.dtype();
   const int64_t bits = quantize.empty() ? 0 : quantize == "int4" ? 4 : 8;
   loading.packing = {.bits = bits, .group = group_size, .floating = quantize == "fp8"};
@@ -141,6 +148,7 @@ ModelAndDraft load_with_draft(const ModelOptions& options, const run::Loading& l
   of_draft.model.clear();
   of_draft.base.clear();
   of_draft.adapter.reset();
+  of_draft.named_adapters.clear();
   loaded.draft = run::load_model(options.draft, mesh, layout, device, of_draft, known);
   const models::ModelShape& shape = loaded.draft->model->decoding_model().shape;
   require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,

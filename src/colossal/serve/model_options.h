@@ -22,8 +22,12 @@ namespace colossal::serve {
 struct ModelOptions {
   std::string from;   ///< run folder, Hugging Face folder or GGUF file
   std::string model;  ///< of a run folder: a further model that the run trained; "" = its main model
-  /// [NAME=]FOLDER[:SCALE] (run::parse_adapter()): adapters that are put onto the model; at most one
+  /// [NAME=]FOLDER[:SCALE] (run::parse_adapter()): adapters that are put onto the model; at most one, unless requests
+  /// choose one of them
   std::vector<std::string> adapters;
+  /// Name of the model, from which those of the adapters must differ, if each request chooses the model or one adapter
+  /// (run::Loading::named_adapters); "" = the adapters are put onto the model
+  std::string name_beside_adapters;
   std::string base;       ///< of a run with adapters: its base, if it has moved; "" = model.from of the run
   std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
   std::string device = "auto";
@@ -43,7 +47,7 @@ struct ModelOptions {
   /// Checks the options together, and that the models are there. `is_given` returns true for the name of a field that
   /// the user set; `drafts_nothing` is true if the user set draft_tokens to 0. Returns why a field that the user set
   /// has no effect, "--group-size has no effect without ..."; "" = all have one.
-  /// Errors: ("adapter") several adapters; errors of run::parse_adapter(); ("quantize") quantized weights together with
+  /// Errors: ("adapter") several adapters; errors of run::parse_adapter() or run::parse_adapters(); ("quantize") quantized weights together with
   ///         memory tiers; errors of require_model_path(); ("draft") no
   ///         tokenizer can be read from the draft model's folder, and no other is named.
   std::string check(const std::function<bool(const char*)>& is_given, bool drafts_nothing) const;

@@ -110,7 +110,7 @@ constexpr RefusedField kFields[] = {
     {"grammar", R"([""])", kUseFormat},
     {"grammar_lazy", "[false]", kUseFormat},
     {"grammar_triggers", "[[]]", kUseFormat},
-    {"lora", "[[]]", "start a server for each adapter"},
+    {"lora", "[[]]", "name the adapter in model, and give it to the server with --adapter"},
     {"image_data", "[[]]", "prompts are text; leave it out"},
     {"reasoning_budget_tokens", "[-1]", "use max_tokens", kChats},
     {"thinking_budget_tokens", "[-1]", "use max_tokens", kChats},

@@ -26,6 +26,7 @@ struct Generation {
   /// Index in the same list of the first choice of this prompt, which reads the prompt for this one; -1 = none.
   int64_t after = -1;
   int64_t scored_from = 1;  ///< infer::Request::scored_from
+  std::string adapter{};    ///< infer::Request::adapter; "" = the model without adapters
   /// Called on a thread of the replica with each event, in order. The last one has a finish_reason. Event::id has no
   /// meaning. If weights or ranks have failed, the reason is FinishReason::EngineEnded, and Event::error names the
   /// component or the replica. The function must be quick and must not throw.

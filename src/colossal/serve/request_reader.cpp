@@ -163,7 +163,7 @@ EmbeddingRequest RequestReader::embedding(std::string_view body) const {
   const ordered_json json = parsed_body(body, options_.limits);
   const BodyFields fields(json);
   EmbeddingRequest request;
-  request.model = read_model(fields, options_.name);
+  request.model = read_model(fields, options_.names);
   const std::string format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") refuse("encoding_format", R"("float" or "base64")", format);
   request.base64 = format == "base64";
@@ -175,22 +175,22 @@ EmbeddingRequest RequestReader::embedding(std::string_view body) const {
 TokenizeRequest RequestReader::tokenize(std::string_view body) const {
   const ordered_json json = parsed_body(body, options_.limits);
   const BodyFields fields(json);
-  read_model(fields, options_.name);
+  std::string model = read_model(fields, options_.names);
   refuse_fields(fields, kTokenization);
   const std::optional<bool> special = fields.flag("add_special_tokens");
-  if (!fields.find("messages")) return {fields.required_text("prompt"), special.value_or(true)};
+  if (!fields.find("messages")) return {std::move(model), fields.required_text("prompt"), special.value_or(true)};
   if (fields.find("prompt"))
     throw http::RequestError(400, "prompt must be left out beside messages: got both; tokenize each alone", "prompt");
   ChatRequest request;
   read_chat_input(fields, options_, request);
   if (!request.tools.is_null()) request.tool_choice.kind = ToolChoice::kAuto;
-  return {std::move(request), special.value_or(false)};
+  return {std::move(model), std::move(request), special.value_or(false)};
 }
 
 DetokenizeRequest RequestReader::detokenize(std::string_view body) const {
   const ordered_json json = parsed_body(body, options_.limits);
   const BodyFields fields(json);
-  read_model(fields, options_.name);
+  read_model(fields, options_.names);
   const ordered_json* tokens = fields.list("tokens");
   if (!tokens) refuse("tokens", "a list of token ids", nullptr);
   DetokenizeRequest request;

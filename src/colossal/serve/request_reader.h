@@ -32,7 +32,9 @@ struct ReaderOptions {
   RequestDefaults defaults{};
   ReaderLimits limits{};
   int64_t vocabulary = 0;  ///< number of token ids of the model
-  std::string name{};      ///< the model's name; requests for other models get 404. "" = every name is accepted
+  /// Names that requests may have as `model`, that of the model itself first; requests for others get 404. Empty =
+  /// every name is accepted
+  std::vector<std::string> names{};
 };
 
 /// A prompt, or a text to embed: text or token ids.
@@ -90,6 +92,7 @@ struct EmbeddingRequest {
 
 /// A text to tokenize: a prompt, or the messages of a chat.
 struct TokenizeRequest {
+  std::string model{};
   std::variant<std::string, ChatRequest> input{};
   /// The tokenizer adds the special tokens that a model expects around a text. Default: true for a prompt, false for a
   /// chat, whose template writes them.

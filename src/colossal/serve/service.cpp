@@ -1,5 +1,6 @@
 #include "colossal/serve/service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -19,7 +20,7 @@ ReaderOptions reader_options(const ServiceOptions& options, const ServedModel& m
   ReaderOptions reader{.defaults = options.defaults, .vocabulary = model.tokenizer->vocabulary_size()};
   reader.limits.depth = static_cast<int>(options.limits.max_depth);
   reader.limits.max_n = options.limits.max_n;
-  if (model.demands_name) reader.name = model.name;
+  reader.names = model.accepted_names();
   return reader;
 }
 
@@ -34,11 +35,31 @@ std::string log_line(const RequestRecord& record) {
                 " answer tokens, ", first, ", ", fixed_text(record.seconds, 3), " s, ", plain(record.reason));
 }
 
+std::vector<std::string> ServedModel::accepted_names() const {
+  if (!demands_name) return {};
+  std::vector<std::string> names{name};
+  for (const ServedAdapter& adapter : adapters) names.push_back(adapter.name);
+  return names;
+}
+
+const ServedAdapter* ServedModel::adapter_of(const std::string& requested) const {
+  const auto found = std::find_if(adapters.begin(), adapters.end(),
+                                  [&](const ServedAdapter& adapter) { return adapter.name == requested; });
+  return found == adapters.end() ? nullptr : &*found;
+}
+
+const text::ChatTemplate* ServedModel::template_of(const std::string& requested) const {
+  const ServedAdapter* const adapter = adapter_of(requested);
+  return adapter && adapter->chat_template ? adapter->chat_template : chat_template;
+}
+
 Service::Service(ServiceOptions options) : options_(std::move(options)) {}
 Service::~Service() = default;
 
 void Service::open(ServedModel model, Replica& replica) {
   require(!is_open_, "serve", "a service is opened once: got a second model, ", model.name);
+  require(model.adapters.empty() || model.demands_name, "serve",
+          "requests must name the model or an adapter if there are adapters: got demands_name = false");
   model_ = std::move(model);
   reader_ = std::make_unique<RequestReader>(reader_options(options_, model_));
   replica_ = &replica;

@@ -46,10 +46,17 @@ struct RequestRecord {
 /// Characters of the id, the route and the reason that are not printable ASCII, and blanks, become `?`.
 std::string log_line(const RequestRecord& record);
 
+/// Adapters of the model that requests choose by their name.
+struct ServedAdapter {
+  std::string name{};                         ///< infer::Request::adapter
+  const text::ChatTemplate* chat_template{};  ///< nullptr = that of the model
+};
+
 /// The model of a server, as routes see it. It does not change.
 struct ServedModel {
   std::string name{};                         ///< shown by /v1/models
-  bool demands_name = false;                  ///< requests for another model get 404 (--name)
+  bool demands_name = false;                  ///< requests for another model get 404 (--name, or adapters)
+  std::vector<ServedAdapter> adapters{};      ///< needs demands_name
   int64_t created = 0;                        ///< seconds since 1970
   const text::Tokenizer* tokenizer{};         ///< outlives the service
   const text::ChatTemplate* chat_template{};  ///< nullptr = the model has none
@@ -62,6 +69,13 @@ struct ServedModel {
   std::function<void(const std::vector<int64_t>&)> check_embedding{};
   std::string no_embeddings{};
   std::string embedding_prompt{};  ///< text before each text to embed, not before token ids; "" = none
+
+  /// Returns the names that requests may have as `model`, that of the model itself first; empty = every name.
+  std::vector<std::string> accepted_names() const;
+  /// Returns the adapter that a request with this `model` chooses; nullptr = the model itself.
+  const ServedAdapter* adapter_of(const std::string& requested) const;
+  /// Returns the template of chats with this `model`; nullptr = there is none.
+  const text::ChatTemplate* template_of(const std::string& requested) const;
 };
 
 struct ServiceOptions {

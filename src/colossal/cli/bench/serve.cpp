@@ -154,6 +154,11 @@ int bench_serve(const Arguments& arguments) {
                  "file of prompts, one per line, or .jsonl with \"prompt\" and perhaps \"max_tokens\" per line, whose "
                  "other options are not sent; used in rotation. Default: a different prompt of at most 200 characters "
                  "per request");
+  app.add_option("--model", load.models,
+                 "name of the model or adapter that answers; repeatable, used in rotation. Default: the first of "
+                 "/v1/models")
+      ->expected(1)
+      ->take_all();
   app.add_flag("--ignore-eos", load.ignore_eos, "answers have exactly --max-tokens tokens, if the server allows it");
   app.add_flag("--json", as_json, "print a JSON object instead of a table");
   app.add_option("--report", report, "HTML file for the table and plots");

@@ -45,10 +45,11 @@ std::vector<int64_t> LoneRunner::text_of(const Request& request) const {
   return text;
 }
 
-void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) {
+void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens, int64_t adapter) {
   const auto length = static_cast<int64_t>(text.size());
   const int64_t source = has_encoder_ ? length - 1 : 0;
-  texts_[id] = {.source = source, .capacity = std::min(shape().positions, length + max_new_tokens) - source};
+  texts_[id] = {
+      .source = source, .capacity = std::min(shape().positions, length + max_new_tokens) - source, .adapter = adapter};
 }
 
 void LoneRunner::end(int64_t id) { texts_.erase(id); }
@@ -74,6 +75,7 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   pass.parts.set(nn::Decoding{text.cache.get()});
   text.memory.take({{scheduled.id, held, scheduled.count}});
   pass.parts.set(nn::RememberedTokens{&text.memory});
+  if (text.adapter != nn::kBase) pass.parts.set(nn::AdaptersOfTokens({{scheduled.count, text.adapter}}, ids.device()));
   if (has_encoder_) pass.parts.set(nn::SourceTokens{is_first ? text.source : 0});
   return model_.next_logits(pass).unsqueeze(0);
 }

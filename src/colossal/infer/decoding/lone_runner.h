@@ -46,7 +46,8 @@ class LoneRunner final : public StepRunner {
   std::vector<int64_t> text_of(const Request& request) const override;
   std::vector<std::string> unused() const override { return unused_options(); }
   std::string name() const override;
-  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
+  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens,
+             int64_t adapter = nn::kBase) override;
   void end(int64_t id) override;
   /// Errors: errors of the forward pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
@@ -55,6 +56,7 @@ class LoneRunner final : public StepRunner {
   struct Text {
     int64_t source;    // number of tokens that the encoder reads, which the cache does not hold
     int64_t capacity;  // number of tokens that the cache has room for
+    int64_t adapter;
     std::unique_ptr<nn::AttentionCache> cache{};
     nn::TokenMemory memory{/*taken_back=*/0};
   };

@@ -74,13 +74,15 @@ std::string ModelRunner::cache_key(const Request& request, int64_t text_tokens, 
   return concat(form, " ", request.cache_key);
 }
 
-void ModelRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) {
+void ModelRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens, int64_t adapter) {
+  if (adapter != nn::kBase) adapters_[id] = adapter;
   if (shape().part<models::LongTexts>().even_positions > 0)
     reaches_[id] = reach_of(static_cast<int64_t>(text.size()), max_new_tokens);
 }
 
 void ModelRunner::end(int64_t id) {
   reaches_.erase(id);
+  adapters_.erase(id);
   if (memory_) memory_->end(id);
 }
 
@@ -91,6 +93,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   std::vector<nn::TokenMemory::Sequence> read;
+  std::vector<nn::AdaptersOfTokens::Run> chosen;
   nn::Sequences packed;
   const bool has_reaches = shape().part<models::LongTexts>().even_positions > 0;
   pooled_.clear();
@@ -109,6 +112,8 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
     packed.lengths.push_back(scheduled.count + scheduled.proposed);
     read.push_back({scheduled.id, scheduled.first, scheduled.count + scheduled.proposed});
+    const auto adapter = adapters_.find(scheduled.id);
+    chosen.push_back({packed.lengths.back(), adapter == adapters_.end() ? nn::kBase : adapter->second});
     if (!has_reaches) continue;
     const auto reach = reaches_.find(scheduled.id);
     const int64_t so_far = scheduled.first + scheduled.count + scheduled.proposed;
@@ -129,6 +134,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     memory_->take(std::move(read));
     pass.parts.set(nn::RememberedTokens{&*memory_});
   }
+  if (!adapters_.empty()) pass.parts.set(nn::AdaptersOfTokens(chosen, made.device));
   const at::Tensor wanted = there(last);
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   return model_.everywhere(

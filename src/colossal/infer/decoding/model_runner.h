@@ -55,7 +55,8 @@ class ModelRunner final : public StepRunner {
   std::vector<std::string> unused() const override { return {}; }
   std::string name() const override { return "the batching engine"; }
   std::string cache_key(const Request& request, int64_t text_tokens, int64_t max_new_tokens) const override;
-  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
+  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens,
+             int64_t adapter = nn::kBase) override;
   void end(int64_t id) override;
   bool remembers_tokens() const override { return memory_.has_value(); }
   /// Errors: errors of the forward pass.
@@ -82,6 +83,7 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<nn::PagedCache> cache_;
   std::optional<nn::TokenMemory> memory_;  // none = no layer remembers tokens
   std::map<int64_t, int64_t> reaches_;     // by request, if frequencies depend on the length of a text
+  std::map<int64_t, int64_t> adapters_;    // by request, of those that do not use the base
   bool keeps_hidden_ = false;
   at::Tensor hidden_{};
   std::vector<int64_t> pooled_;  // places in the last step's row of the scored tokens of pooled requests

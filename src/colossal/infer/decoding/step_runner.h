@@ -14,6 +14,7 @@
 #include "colossal/infer/decoding/scheduler.h"
 #include "colossal/infer/request.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/token_adapters.h"
 
 namespace colossal::infer {
 
@@ -44,8 +45,10 @@ class StepRunner {
   /// Returns true if layers of the model remember the last tokens of a sequence (nn/token_memory.h). A sequence must
   /// then be read from its start, so it begins with no cached blocks of another, and no tokens of it may be cut out.
   virtual bool remembers_tokens() const { return false; }
-  /// Announces a request of the scheduler that reads `text` and generates at most `max_new_tokens` tokens.
-  virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) = 0;
+  /// Announces a request of the scheduler that reads `text` and generates at most `max_new_tokens` tokens, with the
+  /// adapter of that number (nn::AdaptersOfTokens). Sequences that are not announced use the base.
+  virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens,
+                     int64_t adapter = nn::kBase) = 0;
   /// Ends a request and frees what the runner holds for it. The request may have had no step.
   virtual void end(int64_t id) = 0;
 

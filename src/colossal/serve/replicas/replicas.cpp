@@ -45,9 +45,11 @@ std::optional<Ticket> outer_ticket(std::optional<Ticket> ticket, size_t replica)
 
 PrefixHasher::PrefixHasher() : key_{random_word(), random_word()} {}
 
-std::vector<uint64_t> PrefixHasher::blocks_of(const std::vector<int64_t>& prompt, const std::string& cache_key) const {
+std::vector<uint64_t> PrefixHasher::blocks_of(const std::vector<int64_t>& prompt, const std::string& cache_key,
+                                              const std::string& adapter) const {
   std::vector<uint64_t> blocks;
-  uint64_t before = comm::keyed_hash(key_, cache_key);
+  const uint64_t owner[] = {comm::keyed_hash(key_, cache_key), comm::keyed_hash(key_, adapter)};
+  uint64_t before = comm::keyed_hash(key_, view_of(owner, 2));
   for (size_t begin = 0; begin + kBlockTokens <= prompt.size(); begin += kBlockTokens) {
     const uint64_t parts[] = {before, comm::keyed_hash(key_, view_of(&prompt[begin], kBlockTokens))};
     before = comm::keyed_hash(key_, view_of(parts, 2));
@@ -85,7 +87,8 @@ Replicas::Replicas(std::vector<Replica*> replicas, const ReplicasOptions& option
 std::optional<Ticket> Replicas::add(std::vector<Generation> generations) {
   std::vector<std::vector<uint64_t>> prompts;
   for (const Generation& generation : generations)
-    if (generation.after < 0) prompts.push_back(hasher_.blocks_of(generation.prompt, generation.cache_key));
+    if (generation.after < 0)
+      prompts.push_back(hasher_.blocks_of(generation.prompt, generation.cache_key, generation.adapter));
   const std::lock_guard lock(mutex_);
   if (!has_room(static_cast<int64_t>(generations.size()))) return std::nullopt;
   std::vector<int64_t> shared(replicas_.size());

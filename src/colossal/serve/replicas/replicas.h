@@ -24,9 +24,11 @@ class PrefixHasher {
   static constexpr int64_t kBlockTokens = 64;
 
   PrefixHasher();
-  /// Returns one hash per full block of kBlockTokens tokens. A hash is of the cache key and of all tokens up to the end
-  /// of its block, so equal hashes mean equal prefixes. Cost: about a nanosecond per byte of the prompt.
-  std::vector<uint64_t> blocks_of(const std::vector<int64_t>& prompt, const std::string& cache_key) const;
+  /// Returns one hash per full block of kBlockTokens tokens. A hash is of the cache key, of the adapter and of all
+  /// tokens up to the end of its block, so equal hashes mean equal prefixes. Cost: about a nanosecond per byte of the
+  /// prompt.
+  std::vector<uint64_t> blocks_of(const std::vector<int64_t>& prompt, const std::string& cache_key,
+                                  const std::string& adapter = "") const;
 
  private:
   comm::HashKey key_;
@@ -58,7 +60,7 @@ struct ReplicasOptions {
 };
 
 /// Several replicas as one. All generations of a request go to the replica that was sent the longest prefix of its
-/// prompts under the same cache key, counted in blocks of 64 tokens; of equal ones to the least loaded. If that replica
+/// prompts under the same cache key and adapter, counted in blocks of 64 tokens; of equal ones to the least loaded. If that replica
 /// has at least four more generations and embeddings, waiting and running, than the least loaded replica, they go to
 /// the least loaded one. Requests that share no block, and all embeddings, go there too. Of several least loaded
 /// replicas the first one gets them.

@@ -11,7 +11,7 @@ namespace colossal::serve {
 void answer_chat(Service& service, const http::Request& request, http::Exchange exchange) {
   const ServedModel& model = service.model();
   const ChatRequest wanted = service.reader().chat(request.body);
-  const std::string text = chat_prompt(wanted, model.chat_template, service.options().defaults.system);
+  const std::string text = chat_prompt(wanted, model.template_of(wanted.model), service.options().defaults.system);
   GenerationJob job{.request = wanted, .writer = chat_writer(), .prompt_param = "messages"};
   job.prompts = {as_bad_request("messages", [&] { return model.tokenizer->encode(text); })};
   const bool is_forced = wanted.tool_choice.is_forced();

@@ -45,6 +45,11 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
   const ServedModel& model = service.model();
   if (!model.check_embedding) throw http::RequestError(400, model.no_embeddings);
   const EmbeddingRequest wanted = service.reader().embedding(request.body);
+  if (const ServedAdapter* const adapter = model.adapter_of(wanted.model))
+    throw http::RequestError(400,
+                             concat("model must be ", model.name, " for embeddings: got ", adapter->name,
+                                    ", whose adapters continue text only"),
+                             "model");
   VectorsForm form{.number = request.number, .base64 = wanted.base64};
   // A client of its own, so that a long text takes turns with the chats of the same client.
   Embedding work{.client = "embeddings of " + http::client_of(request)};

@@ -13,7 +13,7 @@ void tokenize(Service& service, const http::Request& request, http::Exchange exc
   const ServedModel& model = service.model();
   const TokenizeRequest wanted = service.reader().tokenize(request.body);
   const auto* chat = std::get_if<ChatRequest>(&wanted.input);
-  const std::string text = chat ? chat_prompt(*chat, model.chat_template, service.options().defaults.system)
+  const std::string text = chat ? chat_prompt(*chat, model.template_of(wanted.model), service.options().defaults.system)
                                 : std::get<std::string>(wanted.input);
   const std::vector<int64_t> ids = as_bad_request(chat ? "messages" : "prompt", [&] {
     if (!wanted.add_special_tokens) return model.tokenizer->encode(text);
