@@ -39,7 +39,7 @@
 namespace colossal::align {
 namespace {
 
-constexpr int64_t kTexts = 2, kPassesOfAFile = 16;
+constexpr int64_t kPassesOfAFile = 16;
 constexpr char kComponent[] = "reference";
 
 std::string manifest_in(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }

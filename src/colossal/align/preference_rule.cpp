@@ -27,7 +27,6 @@ namespace {
 
 using tensor::Dim;
 
-constexpr int64_t kTexts = 2;
 constexpr char kPrecompute[] = "precompute";  // key in the state of the rule
 
 at::Tensor sums_of_texts(const models::Model& model, const models::States& end, const nn::ForwardContext& step) {

@@ -1,6 +1,6 @@
 // What rows of the library's objectives get from this layer, because `run` does not know step rules.
 //
-//   const run::Program program = align::with_alignment(run::built_in());       // cli/program.h does it
+//   const run::Program program = align::with_alignment(run::built_in());       // cli/whole_program.h
 #pragma once
 #include "colossal/run/program.h"
 

@@ -19,6 +19,9 @@
 
 namespace colossal::align {
 
+/// Texts of a row of preferences: the chosen and the rejected one, or a rated one and its mismatched one.
+inline constexpr int64_t kTexts = 2;
+
 /// What a cache was computed from: the file origin.json in its folder.
 struct ScoreOrigin {
   std::string source;                          ///< the model, for people

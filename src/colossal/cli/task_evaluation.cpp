@@ -21,7 +21,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kTextsAtOnce = 16;  // of the model's length in the KV cache: a whole step is full with few of them
+constexpr int64_t kTextsInCache = 16;  // of the model's length in the KV cache: a whole step is full with few of them
 
 using Tasks = std::vector<evaluate::PreparedTask>;
 
@@ -59,7 +59,7 @@ infer::EngineOptions engine_options(distributed::DistributedModel& model) {
   const int64_t block = options.block_tokens * model.cache_ranks();
   const int64_t tokens = (model.decoding_model().shape.positions + block - 1) / block * options.block_tokens;
   const double wanted =
-      static_cast<double>(kTextsAtOnce * tokens) * static_cast<double>(infer::ModelRunner::bytes_of_token(model));
+      static_cast<double>(kTextsInCache * tokens) * static_cast<double>(infer::ModelRunner::bytes_of_token(model));
   if (wanted < static_cast<double>(options.cache_bytes)) options.cache_bytes = static_cast<int64_t>(wanted);
   return options;
 }
