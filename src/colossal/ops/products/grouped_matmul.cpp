@@ -161,7 +161,7 @@ class Blocks {
   std::vector<BlockProduct<T>> blocks_;
 };
 
-at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 /// Returns the working memory of all threads for products of x: on meta, too, where accounts count it.
 at::Tensor scratch_of(const at::Tensor& x) {
@@ -182,7 +182,7 @@ void set_result(BlockProduct<T>& product, const at::Tensor& result) {
 /// y = x(e) B(e) + bias(e), with B the matrices of the stack (nn) or their transposes (nt).
 void multiply_rows(const at::Tensor& x, const at::Tensor& w, bool transposed, const GroupEnds& ends,
                    const at::Tensor& bias, const at::Tensor& y) {
-  const at::Tensor a = dense_rows(x.to(wide_type(x))), b = dense_rows(w);
+  const at::Tensor a = with_dense_rows(x.to(wide_type(x))), b = with_dense_rows(w);
   const at::Tensor added = bias.defined() ? bias.to(wide_type(x)).contiguous() : bias, scratch = scratch_of(x);
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
@@ -208,7 +208,7 @@ void multiply_rows(const at::Tensor& x, const at::Tensor& w, bool transposed, co
 /// result(e) (+)= dy(e)t x(e).
 void multiply_groups(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& result,
                      bool add) {
-  const at::Tensor a = dense_rows(dy.to(wide_type(dy))), b = dense_rows(x), scratch = scratch_of(x);
+  const at::Tensor a = with_dense_rows(dy.to(wide_type(dy))), b = with_dense_rows(x), scratch = scratch_of(x);
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     Blocks<T> blocks;
