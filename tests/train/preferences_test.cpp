@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/forward_context.h"
@@ -224,16 +225,20 @@ TEST_F(Preferences, RestartsThePositionsOfBothTexts) {
 }
 
 // A planner records the step without data.
-TEST_F(Preferences, AreRecordedWithoutData) {
-  for (const char* method : {"dpo", "kto", "orpo"})
-    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-             {}, {"--parallel.tensor.size=2", "--parallel.data=2"}, {"--parallel.sequence.size=2"}}) {
-      const run::Config c = config(method, flags);
-      c.validate();
-      const run::ResolvedModel resolved = run::resolve_run(c, program());
-      const RecordedStep step = record_step({c, models_of(c, resolved)}, 0);
-      EXPECT_GT(step.memory.peak_bytes, 0) << method;
-    }
+TEST_F(Preferences, RecordStepsWithoutData) {
+  const auto records = [&](const std::string& method, const std::vector<std::string>& flags) {
+    const run::Config c = config(method, flags);
+    c.validate();
+    const run::ResolvedModel resolved = run::resolve_run(c, program());
+    EXPECT_GT(record_step({c, models_of(c, resolved)}, 0).memory.peak_bytes, 0) << method;
+  };
+  for (const char* method : {"dpo", "ipo", "kto", "simpo", "orpo"}) records(method, {});
+  for (const char* loss : {"loss=hinge", "smoothing=0.1", "nll=0.5"})
+    records("dpo", {std::string("--alignment.") + loss});
+  for (const char* method : {"dpo", "kto"}) {
+    records(method, {"--parallel.tensor.size=2", "--parallel.data=2"});
+    records(method, {"--parallel.sequence.size=2"});
+  }
 }
 
 TEST_F(Preferences, RefuseWhatCannotBeCompared) {
