@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -45,13 +46,8 @@ class PreferenceRuns : public testing::Test {
                                  "--run.device=cpu",
                                  "--run.matmul=mkl",
                                  "--precision.mode=fp64",
-                                 "--model.from=",
-                                 "--model.name=llama-tiny",
-                                 "--model.hidden=32",
-                                 "--model.layers=4",
-                                 "--model.heads=4",
-                                 "--model.kv_heads=4",
-                                 "--model.ffn=32",
+                                 "--alignment.method=dpo",
+                                 "--data.chat_template=",
                                  "--data.path=" + (folder_ / "pairs.jsonl"),
                                  "--data.tokenizer=bytes",
                                  "--data.sequence=32",
@@ -65,7 +61,11 @@ class PreferenceRuns : public testing::Test {
                                  "--training.sample_tokens=0",
                                  "--parallel.chunk_mib=0.05"};
     all.insert(all.end(), flags.begin(), flags.end());
-    return run::read_given_config(test::source_dir() + "/examples/dpo.toml", all).config;
+    const auto names_source = [](const std::string& flag) { return flag.starts_with("--model.from="); };
+    if (std::none_of(flags.begin(), flags.end(), names_source))  // a folder has its sizes
+      all.insert(all.begin(), {"--model.name=llama-tiny", "--model.hidden=32", "--model.layers=4", "--model.heads=4",
+                               "--model.kv_heads=4", "--model.ffn=32"});
+    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
   }
   std::vector<std::string> kto(std::vector<std::string> flags = {}) const {
     flags.insert(flags.end(), {"--alignment.method=kto", "--data.path=" + (folder_ / "rated.jsonl")});
@@ -103,7 +103,7 @@ class PreferenceRuns : public testing::Test {
     for (int i = 0; i < kLines; ++i)
       chats += concat(R"({"prompt": "Add )", i, R"(: ", "completion": "It is )", i, ".\"}\n");
     write_file(folder_ / "chats.jsonl", chats);
-    std::vector<std::string> all{"--alignment.method=sft", "--alignment.beta=0", "--data.packing=false",
+    std::vector<std::string> all{"--alignment.method=sft", "--data.packing=false",
                                  "--data.path=" + (folder_ / "chats.jsonl"), "--training.steps=3"};
     all.insert(all.end(), flags.begin(), flags.end());
     const run::Config c = config(name, all);
