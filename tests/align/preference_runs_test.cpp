@@ -93,6 +93,7 @@ TEST_F(Preferences, BeginWithTheKnownLoss) {
   EXPECT_NEAR(first({source, "--alignment.smoothing=0.2"}), std::log(2.0), close);
   EXPECT_NEAR(first({source, "--alignment.loss=robust", "--alignment.smoothing=0.2"}), std::log(2.0), close);
   EXPECT_NEAR(first({source, "--alignment.loss=hinge"}), 1, close);
+  EXPECT_GT(first({source, "--alignment.nll=0.5"}), std::log(2.0)) << "with the likelihood of the chosen answers";
   EXPECT_NEAR(first({source, "--alignment.method=ipo"}), 25, 25 * close);
   EXPECT_NEAR(first(kto({source})), 0.5, close);
   EXPECT_NEAR(first({source, "--adapter.kind=lora"}), std::log(2.0), close);
@@ -122,7 +123,8 @@ TEST_F(Preferences, EndWithAnErrorIfTheFirstLossIsAnother) {
   EXPECT_THAT(message({"--alignment.method=ipo"}), HasSubstr("the first loss must be 25"));
   EXPECT_THAT(message(kto()), HasSubstr("the first loss must be 0.5"));
   EXPECT_THAT(message({"--precision.mode=fp32"}), HasSubstr("the first loss must be 0.693147"));
-  EXPECT_EQ(message({"--alignment.nll=1"}), "") << "it is not known";
+  EXPECT_THAT(message({"--alignment.nll=1"}), HasSubstr("the first loss must be "));
+  EXPECT_EQ(message({"--reference.from=" + from}), message({})) << "the model from which it starts, by its name";
 }
 
 TEST_F(Preferences, FindTheReference) {
