@@ -7,17 +7,15 @@
 #include <cmath>
 
 #include "colossal/run/further_model.h"
+#include "colossal/train/memory_needs.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::preference_runs_test {
 namespace {
 
 using testing::AllOf;
-using testing::Each;
 using testing::ElementsAre;
-using testing::Ge;
 using testing::HasSubstr;
-using testing::Le;
 
 class Preferences : public PreferenceRuns {
  protected:
@@ -135,6 +133,12 @@ TEST_F(Preferences, FindTheReference) {
     return models.at(0).model.use;
   };
   EXPECT_EQ(use({from}), run::ModelUse::Original);
+  const run::Config planned = config("x", {from});
+  std::vector<std::string> names;
+  for (const train::ModelSize& size :
+       train::model_sizes({planned, train::models_of(planned, run::resolve_run(planned, program()))}))
+    names.push_back(size.name);
+  EXPECT_THAT(names, ElementsAre("", "reference")) << "what a plan lists";
   EXPECT_EQ(further(config("x", {from})).at(0).source.path, folder_ / "base");
   EXPECT_EQ(use({from, "--adapter.kind=lora"}), run::ModelUse::WithoutAdapters);
   EXPECT_EQ(use({from, "--adapter.kind=lora", "--adapter.trained=embed_tokens"}), run::ModelUse::Original)
