@@ -13,6 +13,7 @@
 #include "colossal/align/score_cache.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/train/memory_needs.h"
+#include "colossal/train/record_step.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::precompute_test {
@@ -64,9 +65,9 @@ TEST_F(PrecomputedReference, TrainsAsWithPasses) {
            {from, "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2", "--parallel.zero=1",
             "--parallel.data=2"},
            {from, "--memory.host=64MiB", "--memory.disk=" + folder_.path()},
-           {from, "--adapter.kind=lora", "--adapter.trained=lm_head"},
+           {from, "--adapter.kind=lora", "--adapter.trained=embed_tokens"},
            {from, "--adapter.from=" + lora},
-           {from, "--reference.from=llama-tiny"},
+           {from, "--reference.from=" + base("other", {"--training.steps=1"})},
            kto({from, "--parallel.data=2"}),
        }) {
     const std::vector<double> want = losses(config("passes", flags));
@@ -96,6 +97,15 @@ TEST_F(PrecomputedReference, NeedsNoMemoryInTheRun) {
     if (name.starts_with("reference.")) weights += value.numel() * 8;
   EXPECT_GT(weights, 0);
   EXPECT_EQ(passes - stored, weights);
+  // A step that is recorded on shapes, for a plan, has the passes of the reference or only its results.
+  const auto recorded = [&](const std::vector<std::string>& flags) {
+    const run::Config c = config("plan", flags);
+    return train::record_step({c, train::models_of(c, run::resolve_run(c, program()))}, 0);
+  };
+  const train::RecordedStep of_passes = recorded({from}), of_stored = recorded(with({from}));
+  EXPECT_GE(of_passes.memory.kinds.parameters - of_stored.memory.kinds.parameters, weights);
+  EXPECT_GT(of_passes.events.size(), of_stored.events.size());
+  EXPECT_GT(recorded(kto({from})).events.size(), of_passes.events.size()) << "and a pass for the divergence";
 }
 
 TEST_F(PrecomputedReference, ComputesATextOnce) {

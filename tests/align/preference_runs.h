@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,13 +45,8 @@ class PreferenceRuns : public testing::Test {
                                  "--run.device=cpu",
                                  "--run.matmul=mkl",
                                  "--precision.mode=fp64",
-                                 "--model.from=",
-                                 "--model.name=llama-tiny",
-                                 "--model.hidden=32",
-                                 "--model.layers=4",
-                                 "--model.heads=4",
-                                 "--model.kv_heads=4",
-                                 "--model.ffn=32",
+                                 "--alignment.method=dpo",
+                                 "--data.chat_template=",
                                  "--data.path=" + (folder_ / "pairs.jsonl"),
                                  "--data.tokenizer=bytes",
                                  "--data.sequence=32",
@@ -65,7 +60,11 @@ class PreferenceRuns : public testing::Test {
                                  "--training.sample_tokens=0",
                                  "--parallel.chunk_mib=0.05"};
     all.insert(all.end(), flags.begin(), flags.end());
-    return run::read_given_config(test::source_dir() + "/examples/dpo.toml", all).config;
+    const auto names_source = [](const std::string& flag) { return flag.starts_with("--model.from="); };
+    if (std::none_of(flags.begin(), flags.end(), names_source))  // a folder has its sizes
+      all.insert(all.begin(), {"--model.name=llama-tiny", "--model.hidden=32", "--model.layers=4", "--model.heads=4",
+                               "--model.kv_heads=4", "--model.ffn=32"});
+    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
   }
   std::vector<std::string> kto(std::vector<std::string> flags = {}) const {
     flags.insert(flags.end(), {"--alignment.method=kto", "--data.path=" + (folder_ / "rated.jsonl")});
@@ -77,16 +76,17 @@ class PreferenceRuns : public testing::Test {
   static std::map<std::string, at::Tensor> train(const run::Config& c, train::Start start = train::Start::Overwrite,
                                                  int64_t stop_after = 0) {
     std::map<std::string, at::Tensor> parameters;
-    std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
       int64_t steps = 0;
       train::TrainerOptions options{.start = start, .program = program()};
       options.stop_requested = [&] { return stop_after > 0 && ++steps >= stop_after; };
       train::Trainer trainer(world, c, options);
       trainer.run();
-      const std::lock_guard lock(mutex);
-      if (world.rank() == 0)
-        for (const nn::Parameter& p : trainer.engine().parameters()) parameters[p.name] = p.value.detach().clone();
+      // Ranks that share parameters read them together.
+      for (const nn::Parameter& p : trainer.engine().parameters()) {
+        const at::Tensor value = p.value.detach().clone();
+        if (world.rank() == 0) parameters[p.name] = value;
+      }
     });
     return parameters;
   }
@@ -103,7 +103,7 @@ class PreferenceRuns : public testing::Test {
     for (int i = 0; i < kLines; ++i)
       chats += concat(R"({"prompt": "Add )", i, R"(: ", "completion": "It is )", i, ".\"}\n");
     write_file(folder_ / "chats.jsonl", chats);
-    std::vector<std::string> all{"--alignment.method=sft", "--alignment.beta=0", "--data.packing=false",
+    std::vector<std::string> all{"--alignment.method=sft", "--data.packing=false",
                                  "--data.path=" + (folder_ / "chats.jsonl"), "--training.steps=3"};
     all.insert(all.end(), flags.begin(), flags.end());
     const run::Config c = config(name, all);

@@ -1,8 +1,10 @@
 // Preference training takes no more memory from step to step.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "align/preference_runs.h"
-#include "colossal/memory/host_memory.h"
+#include "colossal/memory/account.h"
 
 namespace colossal::align::steady_memory_test {
 namespace {
@@ -10,28 +12,29 @@ namespace {
 class PreferenceMemory : public PreferenceRuns {};
 
 TEST_F(PreferenceMemory, DoesNotGrowOverSteps) {
-  memory::keep_host_memory();
-  for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{}, kto(), std::vector<std::string>{"--adapter.kind=lora"}}) {
-    std::vector<std::string> all = flags;
-    all.insert(all.end(), {"--training.steps=1000", "--data.packing=false"});
+  for (const auto& [flags, count] :
+       std::vector<std::pair<std::vector<std::string>, int>>{{{}, 200}, {kto(), 30}, {{"--adapter.kind=lora"}, 30}}) {
+    std::vector<std::string> all{"--model.layers=1", "--training.steps=1000", "--training.batch_size=2"};
+    all.insert(all.end(), flags.begin(), flags.end());
     const run::Config c = config("steady", all);
     comm::run_ranks(1, [&](comm::World& world) {
       run::RunData data = run::open_data(c, program(), "", 0, at::kCPU);
+      memory::Account account;
       const train::RunModels models = train::models_of(c, data);
       const auto engine = train::initialize(world, c, models, at::kCPU);
       const auto rule = models.make_rule(*engine);
       const tensor::Batch batch = data.training->next();
-      const auto steps = [&](int count) {
-        for (int i = 0; i < count; ++i) rule->step(*engine, [&] { return batch; });
+      const auto steps = [&](int more) {
+        for (int i = 0; i < more; ++i) rule->step(*engine, [&] { return batch; });
       };
-      steps(10);
-      const memory::HostMemory warm = memory::host_memory();
-      EXPECT_GT(warm.used_bytes, 0u);
-      steps(200);
-      const memory::HostMemory after = memory::host_memory();
-      EXPECT_EQ(after.used_bytes, warm.used_bytes) << testing::PrintToString(flags);
-      EXPECT_EQ(after.system_requests, warm.system_requests) << testing::PrintToString(flags);
+      steps(3);
+      account.reset_peaks();
+      steps(1);
+      const memory::Account::Usage warm = account.usage();
+      EXPECT_GT(warm.total, 0);
+      steps(count);
+      EXPECT_EQ(account.usage().total, warm.total) << testing::PrintToString(flags);
+      EXPECT_EQ(account.usage().peak_total, warm.peak_total) << testing::PrintToString(flags);
     });
   }
 }

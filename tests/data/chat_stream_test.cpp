@@ -319,6 +319,18 @@ TEST_F(ChatStreamTest, PutsBothTextsOfAPairIntoARow) {
   const auto label = [](char c) { return static_cast<int64_t>(c); };
   EXPECT_EQ(rows[1].at("labels"),
             (Numbers{-100, -100, -100, label('2'), 256, -100, -100, -100, -100, label('3'), 256, -100, -100, -100}));
+  EXPECT_EQ(rows[0].at("answer_lengths"), (Numbers{2, 4}));
+  EXPECT_EQ(rows[1].at("answer_lengths"), (Numbers{2, 2}));
+  EXPECT_EQ(batch.at("mean_answer_length")[0].item<double>(), 2);
+  options.row_multiple = 32;  // positions of padding stay below half a row
+  const std::vector<Row> padded = rows_of(stream(pairs, options)->next({}));
+  EXPECT_EQ(padded[1].at("positions"), (Numbers{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3}));
+  options.rules.sequence = 16;
+  const Row longer = rows_of(stream(pairs, options)->next({}))[1];
+  EXPECT_EQ(longer.at("positions").size(), 32u);
+  EXPECT_EQ(longer.at("positions")[27], 15);
+  EXPECT_EQ(longer.at("positions")[28], 0);
+  options.row_multiple = 1;
   options.rules.sequence = 4;
   EXPECT_THAT(refusal(text, options),
               AllOf(HasSubstr("bad.jsonl:1: no token of the answer is trained"), HasSubstr("raise data.sequence")));

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/forward_context.h"
@@ -177,6 +178,23 @@ TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
   }
 }
 
+TEST_F(Preferences, EqualOneProcessWithExpertsOnSeveralRanks) {
+  const auto mixture = [&](const char* method, std::vector<std::string> flags) {
+    for (const char* flag : {"count=4", "used=2", "balance_loss=0"})
+      flags.push_back(std::string("--model.experts.") + flag);
+    return course(config(method, flags));
+  };
+  const std::string expert = "--parallel.expert.size=2";
+  for (const char* method : {"dpo", "kto"}) {
+    const std::vector<double> want = mixture(method, {});
+    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+             {expert, "--parallel.data=2", "--parallel.zero=3"},
+             {expert, "--parallel.tensor.size=2"},
+             {expert, "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}})
+      expect_near(mixture(method, flags), want, method + testing::PrintToString(flags));
+  }
+}
+
 TEST_F(Preferences, DividesByTheRowsOfTheGlobalBatch) {
   // A micro-batch of one row weighs as much as any other, whatever the lengths of its answers.
   for (const std::string& method : {"simpo", "orpo", "kto"})
@@ -223,17 +241,40 @@ TEST_F(Preferences, RestartsThePositionsOfBothTexts) {
                    batch.at("answer_lengths").select(1, 0).to(at::kDouble).mean().item<double>());
 }
 
+// A tokenizer of bytes has no template, so that of the model must be saved with the run.
+TEST_F(Preferences, KeepTheTemplateOfTheModel) {
+  const std::string model = folder_ / "model";
+  create_folder(model);
+  write_file(
+      model + "/config.json",
+      R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2})");
+  const std::string source = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  write_file(model + "/chat_template.jinja", source);
+  write_file(folder_ / "messages.jsonl",
+             R"({"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}],)"
+             R"( "rejected": [{"role": "assistant", "content": "c"}]})");
+  const run::RunData data = run::open_data(
+      config("dpo", {"--model.from=" + model, "--model.hidden=0", "--model.heads=0", "--model.kv_heads=0",
+                     "--model.ffn=0", "--data.held_out=0", "--data.path=" + (folder_ / "messages.jsonl")}),
+      program(), "", 0, at::kCPU);
+  EXPECT_EQ(data.chat_template, source);
+}
+
 // A planner records the step without data.
-TEST_F(Preferences, AreRecordedWithoutData) {
-  for (const char* method : {"dpo", "kto", "orpo"})
-    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-             {}, {"--parallel.tensor.size=2", "--parallel.data=2"}, {"--parallel.sequence.size=2"}}) {
-      const run::Config c = config(method, flags);
-      c.validate();
-      const run::ResolvedModel resolved = run::resolve_run(c, program());
-      const RecordedStep step = record_step({c, models_of(c, resolved)}, 0);
-      EXPECT_GT(step.memory.peak_bytes, 0) << method;
-    }
+TEST_F(Preferences, RecordStepsWithoutData) {
+  const auto records = [&](const std::string& method, const std::vector<std::string>& flags) {
+    const run::Config c = config(method, flags);
+    c.validate();
+    const run::ResolvedModel resolved = run::resolve_run(c, program());
+    EXPECT_GT(record_step({c, models_of(c, resolved)}, 0).memory.peak_bytes, 0) << method;
+  };
+  for (const char* method : {"dpo", "ipo", "kto", "simpo", "orpo"}) records(method, {});
+  for (const char* loss : {"loss=hinge", "smoothing=0.1", "nll=0.5"})
+    records("dpo", {std::string("--alignment.") + loss});
+  for (const char* method : {"dpo", "kto"}) {
+    records(method, {"--parallel.tensor.size=2", "--parallel.data=2"});
+    records(method, {"--parallel.sequence.size=2"});
+  }
 }
 
 TEST_F(Preferences, RefuseWhatCannotBeCompared) {

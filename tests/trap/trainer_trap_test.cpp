@@ -99,6 +99,28 @@ TEST_F(TrainerOnTrap, TrainsLikeTheCpu) {
   expect_same(train("trap", false, {"--resume-from=3"}).second, host, "brought to the CPU");
 }
 
+// The reference and the policy are on the device, and so is what they are compared by.
+TEST_F(TrainerOnTrap, LearnsPreferencesLikeTheCpu) {
+  std::ofstream pairs(base_ + "/pairs.jsonl"), rated(base_ + "/rated.jsonl");
+  for (int i = 0; i < 40; ++i) {
+    pairs << R"({"prompt": "a )" << i << R"(: ", "chosen": "it is )" << i << R"(", "rejected": "no"})" << "\n";
+    rated << R"({"prompt": "a )" << i << R"(: ", "completion": "it is )" << i << R"(", "label": )"
+          << (i % 3 ? "true" : "false") << "}\n";
+  }
+  pairs.close(), rated.close();
+  for (const auto& [method, file] : {std::pair("dpo", "pairs"), std::pair("kto", "rated")}) {
+    const std::vector<std::string> words{concat("--alignment.method=", method),
+                                         concat("--data.path=", base_, "/", file, ".jsonl"), "--data.held_out=0.3",
+                                         "--model.dropout=0", "--training.sample_tokens=0"};
+    const Metrics host = train(concat("host-", method), false, words).second;
+    const test::TrapWaits waits(test::trap_device());
+    const Metrics trap = train(concat("trap-", method), true, words).second;
+    EXPECT_GT(waits.counts().waits(), 0) << "nothing ran there";
+    expect_same(trap, host, method);
+    EXPECT_GT(test::last(trap, "margin"), 0) << method;
+  }
+}
+
 run::Config pipeline_of(int64_t stages, const std::string& schedule) {
   run::Config c = test::course_config();
   c.training.accumulate = stages > 1 ? 1 : 4;

@@ -24,9 +24,10 @@ double first_loss_slack(const run::AlignmentKeys& keys, double token_error, doub
   if (keys.method == "kto") slope = beta * std::max(keys.desirable_weight, keys.undesirable_weight);
   if (keys.method == "ipo") slope = 1 / beta;
   const double of_square = keys.method == "ipo" ? error * error : 0;
+  const double of_likelihood = 2 * keys.nll * token_error;  // of a mean over tokens
   // The loss itself is a sum of terms that are rounded, too.
   const double known = keys.method == "ipo" ? 0.25 / (beta * beta) : 1;
-  return slope * error + of_square + 16 * token_error / 256 * known;
+  return slope * error + of_square + of_likelihood + 16 * token_error / 256 * known;
 }
 
 }  // namespace colossal::align

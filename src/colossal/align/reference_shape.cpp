@@ -6,6 +6,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/run/config_changes.h"
 
 namespace colossal::align {
@@ -13,10 +15,12 @@ namespace colossal::align {
 void check_reference_shape(const models::ModelShape& reference, const models::ModelShape& model) {
   const nlohmann::json wanted = run::values_of(model), got = run::values_of(reference);
   std::vector<std::string> changed;
+  const bool is_same_kind = reference.architecture->name == model.architecture->name;
+  if (!is_same_kind) changed = {concat("a ", reference.architecture->name, " and not a ", model.architecture->name)};
   for (const auto& [key, value] : wanted.items()) {
     if (key == "model.positions" || key == "model.dropout") continue;
     const std::string other = got.value(key, std::string("none")), own = value.get<std::string>();
-    if (other != own) changed.push_back(concat(key, " ", other, " and not ", own));
+    if (is_same_kind && other != own) changed.push_back(concat(key, " ", other, " and not ", own));
   }
   require(changed.empty(), "reference",
           "the reference must have the shape and the vocabulary of the model that is trained: got ", join(changed),
@@ -24,8 +28,9 @@ void check_reference_shape(const models::ModelShape& reference, const models::Mo
 }
 
 bool drops_tokens(const models::ModelShape& shape) {
+  if (shape.part<models::MixtureSizes>().experts == 0) return false;
   const nlohmann::json values = run::values_of(shape);
-  return values.value("model.experts.capacity", std::string("0")) != "0";
+  return std::stod(values.value("model.experts.capacity", std::string("0"))) > 0;
 }
 
 }  // namespace colossal::align

@@ -101,6 +101,11 @@ std::vector<std::string> ChatTemplate::names() const {
   return names;
 }
 
+std::string ChatTemplate::source() const {
+  const auto found = templates_.find("default");
+  return found == templates_.end() ? "" : found->second.source;
+}
+
 std::string ChatTemplate::checksum() const {
   ordered_json all = {variables_};
   for (const auto& [name, one] : templates_) all.push_back({name, one.source});

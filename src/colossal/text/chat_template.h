@@ -121,6 +121,9 @@ class ChatTemplate {
   /// Returns the names of the templates: "default", "tool_use", ...
   std::vector<std::string> names() const;
 
+  /// Returns the source of the template "default"; empty = there is none of that name.
+  std::string source() const;
+
   /// Returns a checksum of the templates, with their names, and of the variables that are defined in every rendering.
   std::string checksum() const;
 

@@ -20,16 +20,18 @@ constexpr int64_t kMaxTemplateBytes = 1 << 20;
 constexpr int64_t kRowMultiple = 64;
 
 /// Returns the template of data.chat_template, of the tokenizer or of model.from; nothing if there is none. `text` gets
-/// the one of data.chat_template.
+/// its source, unless it is among the files of the tokenizer.
 std::optional<text::ChatTemplate> find_template(const Config& config, const ChatKeys& keys, std::string& text) {
   const std::string folder = text::folder_of_tokenizer(config.tokenizer());
   if (!keys.chat_template.empty()) {
     text = read_file(keys.chat_template, kMaxTemplateBytes);
     return text::ChatTemplate::read_file(keys.chat_template, folder);
   }
-  for (const std::string& source : {folder, config.model.from})
-    if (!source.empty() && text::has_chat_template(source)) return text::ChatTemplate::read(source);
-  return std::nullopt;
+  if (!folder.empty() && text::has_chat_template(folder)) return text::ChatTemplate::read(folder);
+  if (config.model.from.empty() || !text::has_chat_template(config.model.from)) return std::nullopt;
+  text::ChatTemplate of_model = text::ChatTemplate::read(config.model.from);
+  text = of_model.source();
+  return of_model;
 }
 
 data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {

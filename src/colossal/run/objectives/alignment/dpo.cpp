@@ -3,9 +3,11 @@
 
 #include <cmath>
 
+#include "colossal/run/objectives/alignment/answer_sums.h"
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/preference_losses.h"
 #include "colossal/run/objectives/alignment/preference_objective.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::run {
 namespace {
@@ -22,10 +24,14 @@ class Dpo final : public PreferenceObjective {
   Dpo(const Config& config, const models::ModelShape& shape, const AlignmentKeys& keys, const ChatKeys& chats)
       : PreferenceObjective(config, shape, keys, chats, data::ChatSamples::Pairs), options_(dpo_options(keys)) {}
   bool has_reference() const override { return true; }
-  /// Robust DPO has log 2, too: (1 - 2e) log 2 / (1 - 2e).
+  /// Robust DPO has log 2, too: (1 - 2e) log 2 / (1 - 2e). The likelihood of the policy is that of the reference.
   std::optional<double> first_loss(const tensor::Batch& batch) const override {
-    if (keys().nll > 0) return std::nullopt;
-    return weight(batch) * (options_.loss == DpoLoss::Hinge ? 1 : std::log(2.0));
+    const double compared = weight(batch) * (options_.loss == DpoLoss::Hinge ? 1 : std::log(2.0));
+    if (keys().nll == 0) return compared;
+    const at::Tensor lengths = answer_lengths(batch, 1).cpu().to(at::kDouble);
+    const at::Tensor means = batch.at(kReferenceScores).narrow(1, 0, 1).cpu().to(at::kDouble) / lengths;
+    const at::Tensor counts = batch.at("answer_lengths").narrow(1, 0, 1).cpu() > 0;
+    return compared - keys().nll * tensor::host_value(means.masked_fill(~counts, 0).sum());
   }
 
  protected:

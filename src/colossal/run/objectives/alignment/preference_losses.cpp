@@ -4,6 +4,8 @@
 
 #include <limits>
 
+// Steps are also recorded on meta, where clamp() has no gradient, and where(), relu() and log_sigmoid() do not run.
+
 namespace colossal::run {
 namespace {
 
@@ -11,18 +13,19 @@ namespace {
 at::Tensor log_odds(const at::Tensor& x) {
   const double least =
       x.scalar_type() == at::kDouble ? std::numeric_limits<double>::min() : double{std::numeric_limits<float>::min()};
-  const at::Tensor below = x.clamp_max(-least);
+  const at::Tensor below = x.masked_fill(x > -least, -least);
   return below - at::log(-at::expm1(below));
 }
 
 }  // namespace
 
-at::Tensor stable_softplus(const at::Tensor& x) { return -at::log_sigmoid(-x); }
+// Beyond 37 the difference of softplus(x) and x, exp(-x), is less than the rounding of x in fp64. exp(37) fits fp32.
+at::Tensor stable_softplus(const at::Tensor& x) { return at::softplus(x, 1, 37); }
 
 at::Tensor dpo_losses(const at::Tensor& h, const DpoOptions& options) {
   const at::Tensor scaled = options.beta * h;
   const double e = options.smoothing;
-  if (options.loss == DpoLoss::Hinge) return (1 - scaled).clamp_min(0);
+  if (options.loss == DpoLoss::Hinge) return (1 - scaled).masked_fill(scaled >= 1, 0);
   if (e == 0) return stable_softplus(-scaled);
   const at::Tensor right = (1 - e) * stable_softplus(-scaled), wrong = e * stable_softplus(scaled);
   return options.loss == DpoLoss::Robust ? (right - wrong) / (1 - 2 * e) : right + wrong;
@@ -40,10 +43,12 @@ at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected)
 
 at::Tensor kto_losses(const at::Tensor& ratios, const at::Tensor& desirable, const at::Tensor& z,
                       const KtoOptions& options) {
-  const at::Tensor better = options.beta * (ratios - z.detach());
+  const at::Tensor better = options.beta * (ratios - z.detach()),
+                   is_desirable = (desirable != 0).to(ratios.scalar_type());
+  const at::Tensor weights =
+      options.undesirable_weight + (options.desirable_weight - options.undesirable_weight) * is_desirable;
   // 1 - s(x) = s(-x), which keeps its digits where s(x) is near 1.
-  return at::where(desirable != 0, options.desirable_weight * at::sigmoid(-better),
-                   options.undesirable_weight * at::sigmoid(better));
+  return weights * at::sigmoid((1 - 2 * is_desirable) * better);
 }
 
 }  // namespace colossal::run

@@ -10,7 +10,7 @@
 
 namespace colossal::run {
 
-/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. at::softplus() returns x above 20.
+/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. By default at::softplus() is off by up to 2e-9.
 at::Tensor stable_softplus(const at::Tensor& x);
 
 /// The losses of DPO (2305.18290).

@@ -96,7 +96,7 @@ PreferenceObjective::Measured PreferenceObjective::measure(const models::Model& 
   if (has_reference()) scores.reference = batch.at(kReferenceScores).narrow(1, 0, texts).to(scores.sums);
   const RowLosses rows = row_losses(scores);
   const at::Tensor counts = counted_rows(batch).to(rows.losses.device());
-  const at::Tensor loss = at::where(counts, rows.losses, 0).sum();
+  const at::Tensor loss = rows.losses.masked_fill(~counts, 0).sum();
   const at::NoGradGuard no_grad;
   const at::Tensor rewards = rows.rewards.detach().to(at::kDouble).masked_fill(~counts.unsqueeze(1), 0);
   std::vector<at::Tensor> sums{loss.detach().to(at::kDouble)};
@@ -104,12 +104,10 @@ PreferenceObjective::Measured PreferenceObjective::measure(const models::Model& 
     const at::Tensor chosen = rewards.select(1, 0), rejected = rewards.select(1, 1);
     sums.insert(sums.end(), {chosen.sum(), rejected.sum(), (chosen > rejected).sum().to(at::kDouble)});
   } else {
-    const at::Tensor reward = rewards.select(1, 0), is_desirable = batch.at("desirable").select(1, 0) != 0;
-    const at::Tensor desirable = is_desirable.logical_and(counts),
-                     others = is_desirable.logical_not().logical_and(counts);
-    sums.insert(sums.end(), {reward.masked_fill(~desirable, 0).sum(), reward.masked_fill(~others, 0).sum(),
-                             desirable.sum().to(at::kDouble),
-                             batch.at(kDivergence).select(1, 0).to(at::kDouble).masked_fill(~counts, 0).sum()});
+    const at::Tensor reward = rewards.select(1, 0), all = counts.to(at::kDouble);
+    const at::Tensor desirable = all * (batch.at("desirable").select(1, 0) != 0).to(at::kDouble);
+    sums.insert(sums.end(), {(reward * desirable).sum(), (reward * (all - desirable)).sum(), desirable.sum(),
+                             (batch.at(kDivergence).select(1, 0).to(at::kDouble) * all).sum()});
   }
   return {loss, at::stack(sums)};
 }

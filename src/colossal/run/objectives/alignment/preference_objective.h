@@ -44,8 +44,8 @@ class PreferenceObjective : public HeadObjective {
   std::vector<Metric> step_metrics(const std::vector<double>& sums, double weight) const;
   /// Returns true if the loss reads kReferenceScores.
   virtual bool has_reference() const = 0;
-  /// Returns the loss, summed over the rows of `batch`, of a policy that equals the reference (and z = 0). Nothing if it
-  /// depends on the policy: methods without a reference, and dpo with nll.
+  /// Returns the loss, summed over the rows of `batch`, of a policy that equals the reference (and z = 0). Nothing for
+  /// methods without a reference.
   virtual std::optional<double> first_loss(const tensor::Batch& batch) const = 0;
 
   OpenedData open(const DataRequest& request) const override;
