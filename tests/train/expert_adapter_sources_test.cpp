@@ -1,4 +1,5 @@
-// Runs with adapters of experts, and folders of peft with them: put beside a model, merged into it, and trained further.
+// Runs with adapters of experts, and folders of peft with them: put beside a model, merged into it, and trained
+// further.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
