@@ -13,6 +13,7 @@
 #include "colossal/nn/adapter.h"
 #include "colossal/nn/experts.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/fp8_product.h"
 #include "colossal/nn/grouped_product.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
@@ -159,9 +160,18 @@ TEST(LowRankExperts, GiveGradientsToExpertsWithoutTokens) {
 }
 
 TEST(LowRankExperts, ChangeNothingWhenTheyAreNew) {
-  Layer plain(mixture(5, 2), {}), adapted(mixture(5, 2), {low_rank()});
-  EXPECT_TRUE(
-      at::equal(adapted.experts->forward(adapted.x, adapted.step), plain.experts->forward(plain.x, plain.step)));
+  Fp8Products fp8({});
+  const Wrap in_fp8 = [&](std::shared_ptr<const Product> product, const Parameter& weight, Parameters& parameters) {
+    return fp8.wrap(std::move(product), weight, parameters);
+  };
+  for (const std::vector<Wrap>& inside : {std::vector<Wrap>{}, {of_each_expert}, {in_fp8}}) {
+    std::vector<Wrap> with = inside;
+    with.push_back(low_rank());
+    Layer plain(mixture(5, 2), inside), adapted(mixture(5, 2), with);
+    EXPECT_TRUE(
+        at::equal(adapted.experts->forward(adapted.x, adapted.step), plain.experts->forward(plain.x, plain.step)));
+  }
+  Layer adapted(mixture(5, 2), {low_rank()});
   const at::Tensor a = adapted.value("mlp.experts.down.adapter_a");
   EXPECT_LE(a.abs().max().item<double>(), 1 / std::sqrt(static_cast<double>(kFfn)));
   EXPECT_FALSE(at::equal(a[0], a[1])) << "each expert has its own";

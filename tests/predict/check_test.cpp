@@ -68,6 +68,12 @@ distributed::ParallelConfig sequence_of(const parallel::SequenceConfig& sequence
   return config;
 }
 
+distributed::ParallelConfig experts_of(int64_t data, int64_t experts) {
+  distributed::ParallelConfig config = parallel_of(data);
+  config.expert.size = experts;
+  return config;
+}
+
 /// Sizes that every layout divides, and whose activations are megabytes.
 models::ModelShape shape_of(const Layout& layout) {
   models::ModelShape shape = layout.has_experts ? test::tiny_llama() : test::tiny_gpt2();
@@ -191,21 +197,13 @@ INSTANTIATE_TEST_SUITE_P(
                .host = kSmallHost,
                .has_disk = true,
                .compares_memory = false},
-        Layout{.name = "expert2",
-               .parallel =
-                   [] {
-                     distributed::ParallelConfig config = parallel_of(2);
-                     config.expert.size = 2;
-                     return config;
-                   }(),
-               .has_experts = true,
-               .compares_memory = false}),
+        Layout{.name = "expert2", .parallel = experts_of(2, 2), .has_experts = true, .compares_memory = false}),
     [](const auto& info) { return info.param.name; });
 
 /// Compares calls and memory of a run with those of its prediction.
 void expect_as_predicted(const train::ConfiguredRun& run, const Layout& layout,
                          const std::vector<CountedStep>& counted) {
-  const Check check = compare(predicted_steps(run), counted, false);
+  const Check check = compare(predicted_steps(run), counted, layout.has_experts);
   EXPECT_FALSE(check.differs()) << layout.name << "\n" << to_text(check);
   for (const CheckRow& row : check.rows) {
     if (!is_memory(row) || !layout.compares_memory) continue;
@@ -231,19 +229,23 @@ std::vector<Layout> frozen_layouts() {
 
 TEST(CheckOfAdapters, EqualsThePrediction) {
   const test::TemporaryFolder folder;
-  for (const Layout& layout : frozen_layouts()) {
+  std::vector<Layout> layouts = frozen_layouts();
+  layouts.push_back({.name = "expert2", .parallel = experts_of(2, 2), .has_experts = true, .compares_memory = false});
+  for (const Layout& layout : layouts) {
     const run::Config config = config_of(layout, folder.path());
     const models::ModelShape shape = shape_of(layout);
-    const bool gathers = layout.parallel.tensor.sequence;
+    const bool has_dropout = !layout.parallel.tensor.sequence && !layout.has_experts;
+    const std::vector<std::string> experts{"all-linear", "experts"};
     const run::LowRankKeys keys{.kind = layout.parallel.tensor.size > 1 ? "dora" : "lora",
                                 .rank = 2,
-                                .dropout = gathers ? 0 : 0.1,
+                                .dropout = has_dropout ? 0.1 : 0,
+                                .targets = layout.has_experts ? experts : std::vector<std::string>{"all-linear"},
                                 .trained = {"ln_f"}};
     const train::ConfiguredRun run{config, {{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)}}};
     const auto counted = counted_steps(run, ones_of(config, shape));
     expect_as_predicted(run, layout, counted);
     if (config.parallel.ranks() > 1) {
-      const Check without = compare(predicted_steps({config, shape}), counted, false);
+      const Check without = compare(predicted_steps({config, shape}), counted, layout.has_experts);
       EXPECT_TRUE(without.differs()) << "the adapter must matter, or nothing is tested";
     }
   }

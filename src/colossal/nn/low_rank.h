@@ -51,10 +51,10 @@ struct LowRank {
 /// holds the weight, this rank still declares the matrices, and `product` is returned unchanged.
 ///
 /// Experts:       of a matrix of a stack (Parameter::stack) it declares adapters of the whole stack, A [E, r, in] and
-///                B [E, out, r], so each expert has its own: "<stack>.adapter_a". The stacks are split over ranks like
-///                the weight's, and multiplied by grouped products, which dispatch and combine as without adapters. Call
-///                it for all experts of a stack with the same options, or for none. Parts, dropout and magnitudes are
-///                refused, as peft refuses the last two.
+///                B [E, out, r], so each expert has its own: "<stack>.adapter_a". They are split over ranks like the
+///                stack, and multiplied by grouped products; dispatch and traffic do not change. Call it for all
+///                experts of a stack with the same options, or for none. Parts, dropout and magnitudes are refused, as
+///                peft refuses the last two.
 /// Start:         A is uniform between -1 / sqrt(in) and 1 / sqrt(in), B is zero. So the layer first computes what it
 ///                did before, to the bit.
 /// Magnitudes:    adapter_m [out] is m less the norms of W. It starts at 0, so it needs no pass over loaded weights,

@@ -26,7 +26,7 @@ struct ExpertMatrix {
 
 /// A linear layer of a folder inside the blocks of a model. An adapter of it has A [r, in] and B [part.count, r].
 ///
-/// The matrices of all experts of a layer are one module, as transformers 5 has them. It has an adapter for each expert:
+/// The matrices of all experts of a layer are one module, as in transformers 5. It has an adapter for each expert:
 /// A [experts, r, in] and B [experts, part.count, r].
 struct LinearModule {
   std::string name;      ///< "model.layers.0.self_attn.q_proj", as ExternalNames has it: without `prefix`
@@ -42,8 +42,8 @@ struct LinearModule {
   std::vector<int64_t> shape_of_b(int64_t rank) const;
 };
 
-/// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or none
-/// for this shape, our own names without their last ending (".weight") are the names of modules.
+/// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or
+/// none for this shape, our own names without their last ending (".weight") are the names of modules.
 ///
 /// Patterns select modules as names_module() says (run/module_names.h).
 class AdapterModules {

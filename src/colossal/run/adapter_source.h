@@ -55,8 +55,8 @@ struct FolderAdapter {
   double alpha;
 };
 
-/// Returns the adapters of a folder. Folders of transformers 4 have adapters of single matrices of experts; those of one
-/// stack are joined. Its rank is then the sum of the ranks of the matrices of an expert, such as gate and up: A has
+/// Returns the adapters of a folder. Folders of transformers 4 have adapters of single matrices of experts; those of
+/// one stack are joined. Its rank is then the sum of the ranks of the matrices of an expert, such as gate and up: A has
 /// theirs one below the other, and B is block-diagonal.
 /// Errors: as keys_of(); adapters of only some experts of a stack, or of several ranks.
 std::vector<FolderAdapter> adapters_of(const checkpoint::PeftFolder& folder, const models::ModelShape& shape);

@@ -12,8 +12,8 @@ namespace colossal::run {
 /// matches its whole name; each `*` stands for any characters.
 ///
 /// The matrices of all experts of a layer are one module, whose name has "experts" before its last part. A pattern
-/// names it if it has the word "experts" and names the module or its name without the last part. So "down_proj" names no
-/// expert, and "experts" names all matrices of experts.
+/// names it if it has the word "experts" and names the module or its name without the last part. So "down_proj" names
+/// no expert, and "experts" names all matrices of experts.
 bool names_module(const std::string& pattern, const std::string& module);
 
 }  // namespace colossal::run

@@ -170,6 +170,11 @@ nn::Parameter* table_of(nn::Parameters& parameters, const std::string& name) {
   return nullptr;
 }
 
+/// Returns true if `changed` has a weight, or the stack of which it is one matrix ("<stack>.<index>").
+bool is_changed(const std::set<std::string>& changed, const std::string& weight) {
+  return changed.contains(weight) || changed.contains(weight.substr(0, weight.rfind('.')));
+}
+
 /// Reads the weights of a Hugging Face folder into `tensors`; `packs_later`: packed weights at their first use. It does
 /// not communicate.
 void import_folder(const std::string& folder, const Opened& opened, const Loading& loading, SavedModel& saved,
@@ -181,13 +186,13 @@ void import_folder(const std::string& folder, const Opened& opened, const Loadin
   checkpoint::TakeLater take_later;
   if (saved.packed) {
     take = [&packed = *saved.packed, changed](const std::string& name, const checkpoint::ReadCodes& read) {
-      if (changed.contains(name) || !packed.takes_codes(name)) return false;
+      if (is_changed(changed, name) || !packed.takes_codes(name)) return false;
       const auto codes = read();
       return codes && packed.take(name, *codes);
     };
     take_rows = [&packed = *saved.packed, &parameters, packs_later, changed](const std::string& name,
                                                                              const checkpoint::ReadRows& read) {
-      if (changed.contains(name)) return false;
+      if (is_changed(changed, name)) return false;
       nn::Parameter* table = packs_later ? table_of(parameters, name) : nullptr;
       if (table ? read.dtype != table->value.scalar_type() : !packed.takes_rows(name)) return false;
       const auto rows = read();

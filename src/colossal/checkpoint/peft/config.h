@@ -13,8 +13,8 @@
 
 namespace colossal::checkpoint {
 
-/// The parameters of the experts of a layer in transformers 5 that may have adapters, in the order in which their module
-/// declares them.
+/// The parameters of the experts of a layer in transformers 5 that may have adapters, in the order in which their
+/// module declares them.
 inline constexpr const char* kExpertParameters[] = {"gate_up_proj", "down_proj"};
 
 /// The keys of an adapter_config.json that this library reads and writes. The defaults are those of peft 0.21.

@@ -34,7 +34,8 @@ std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
 }
 
-/// Returns the parameters of a module of experts that `has` accepts, in the order of their wrappers, the outermost first.
+/// Returns the parameters of a module of experts that `has` accepts, in the order of their wrappers, the outermost
+/// first.
 std::vector<std::string> wrapped_parameters(const std::string& module,
                                             const std::function<bool(const std::string& parameter)>& has) {
   std::vector<std::string> names;

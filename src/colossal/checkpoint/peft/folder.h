@@ -4,11 +4,11 @@
 //   base_model.model.model.layers.4.self_attn.k_proj.lora_B.weight            [out, r]
 //   base_model.model.model.layers.4.self_attn.k_proj.lora_magnitude_vector    [out], with use_dora
 //
-// and a module that was trained whole has its own: base_model.model.lm_head.weight. The experts of a layer have adapters
-// of whole stacks (target_parameters). Of two parameters of one module, the later one has the name of the module, and
-// the earlier one also ".base_layer", because peft wraps the module once for each:
+// and a module that was trained whole has its own: base_model.model.lm_head.weight. The experts of a layer have
+// adapters of whole stacks (target_parameters). Of two parameters of one module, the later one has the name of the
+// module, and the earlier one also ".base_layer", because peft wraps the module once for each:
 //
-//   base_model.model.model.layers.4.mlp.experts.lora_A.weight                 [r E, in], of down_proj, seen as (E, r, in)
+//   base_model.model.model.layers.4.mlp.experts.lora_A.weight                 [r E, in], seen as (E, r, in): down_proj
 //   base_model.model.model.layers.4.mlp.experts.lora_B.weight                 [out, r E], seen as (out, r, E)
 //   base_model.model.model.layers.4.mlp.experts.base_layer.lora_A.weight      [r E, in], of gate_up_proj
 //
@@ -43,8 +43,9 @@ class PeftFolder {
  public:
   /// Errors ("peft"): no adapter_model.safetensors, in the place of which an adapter_model.bin has code that reading it
   ///        would run; tensors of shape [0]; a layer without its A, B or magnitude, or of shapes or ranks that do not
-  ///        fit the config; other adapters of a module than target_parameters has; tensors of embeddings and of tokens, which have no adapters here; a tensor that is none of
-  ///        the config's. Errors of PeftConfig::read() and SafetensorsReader.
+  ///        fit the config; other adapters of a module than target_parameters has; tensors of embeddings and of
+  ///        tokens, which have no adapters here; a tensor that is none of the config's. Errors of PeftConfig::read()
+  ///        and SafetensorsReader.
   explicit PeftFolder(const std::string& folder);
   /// Adapters to be written.
   PeftFolder(PeftConfig config, std::map<std::string, PeftLayer> layers, std::map<std::string, at::Tensor> trained)
