@@ -46,22 +46,25 @@ std::vector<Answer> answers_in(infer::Engine& engine, const std::vector<Request>
   return answers;
 }
 
-class EngineAdapters : public testing::TestWithParam<std::string> {
+class AdapterFolders : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     test::write_model(folder, GetParam());
+    write_adapters();
+  }
+  virtual void write_adapters() {
     const bool is_gpt2 = GetParam() == "gpt2-tiny";
-    write("poet", {.rank = 3, .alpha = 6}, is_gpt2 ? "c_attn" : "q_proj");
-    write("coder", {.rank = 9, .alpha = 9, .root_scale = true}, "all-linear");
-    write("cook", {.rank = 3, .alpha = 3}, is_gpt2 ? "c_attn" : "q_proj");
+    write("poet", {.rank = 3, .alpha = 6}, {is_gpt2 ? "c_attn" : "q_proj"});
+    write("coder", {.rank = 9, .alpha = 9, .root_scale = true}, {"all-linear"});
+    write("cook", {.rank = 3, .alpha = 3}, {is_gpt2 ? "c_attn" : "q_proj"});
   }
 
   /// Writes a folder of peft with adapters that change the answers.
-  void write(const std::string& name, checkpoint::PeftConfig config, const std::string& target) {
+  void write(const std::string& name, checkpoint::PeftConfig config, const std::vector<std::string>& targets) {
     const run::AdapterModules modules(shape());
     std::map<std::string, checkpoint::PeftLayer> layers;
     auto generator = at::detail::createCPUGenerator(std::hash<std::string>()(name));
-    for (const size_t index : modules.selected("targets", {target}, {})) {
+    for (const size_t index : modules.selected("targets", targets, {})) {
       const run::LinearModule& module = modules.linear()[index];
       if (config.targets.empty() || config.targets.back() != module.name) config.targets.push_back(module.name);
       checkpoint::PeftLayer layer{.rank = config.rank, .scale = config.scale_of(module.name)};
@@ -131,6 +134,8 @@ class EngineAdapters : public testing::TestWithParam<std::string> {
 
   test::TemporaryFolder folder;
 };
+
+class EngineAdapters : public AdapterFolders {};
 
 const std::vector<std::string> kNames{"poet", "coder", "cook"};
 
@@ -266,7 +271,7 @@ TEST_P(EngineAdapters, RefuseWhatCannotBeChosen) {
     return test::thrown_message([&] { with_model(loading, [](const run::SavedModel&, bool) {}, layout); });
   };
   EXPECT_THAT(refused(loading({"poet", "poet"})), HasSubstr("got poet twice"));
-  write("dora", {.rank = 3, .magnitudes = true}, "all-linear");
+  write("dora", {.rank = 3, .magnitudes = true}, {"all-linear"});
   EXPECT_THAT(refused(loading({"dora"})), HasSubstr("must not have magnitudes (DoRA)"));
   run::Loading both = loading({"poet"});
   both.adapter = choice("coder", folder / "coder");
@@ -275,6 +280,49 @@ TEST_P(EngineAdapters, RefuseWhatCannotBeChosen) {
   grid.tensor = {.size = 4, .mode = "2d"};
   EXPECT_THAT(refused(loading({"poet"}), grid), HasSubstr("set tensor.mode = 1d"));
 }
+
+/// Models whose layers read other rows than the tokens of a step, or latents.
+class OtherEngineAdapters : public AdapterFolders {
+ protected:
+  void write_adapters() override {
+    const run::AdapterModules modules(shape());
+    for (const run::LinearModule& module : modules.linear())
+      if (module.name.find("kv_b_proj") == std::string::npos) targets_.push_back(module.name);
+    ASSERT_GT(targets_.size(), 10U);
+    write("poet", {.rank = 3, .alpha = 6}, targets_);
+  }
+  std::vector<std::string> targets_;
+};
+
+TEST_P(OtherEngineAdapters, EqualMergedWeights) {
+  const bool is_alone = shape().task().answers();
+  const auto ask = [&](const run::SavedModel& saved, const std::string& name) {
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 24, .adapters = saved.adapters, .alone = is_alone});
+    std::vector<Request> both(2);
+    for (Request& request : both) request = {.prompt = {40, 41, 42, 43}, .options = {.max_tokens = 6}};
+    for (Request& request : both) request.options.logprobs = 0;
+    both[1].adapter = name;
+    return answers_in(engine, both);
+  };
+  std::vector<Answer> got, base, merged;
+  with_model(loading({"poet"}, at::kDouble), [&](const auto& saved, bool) { got = ask(saved, "poet"); });
+  with_model(loading({}, at::kDouble), [&](const auto& saved, bool) { base = ask(saved, ""); });
+  run::Loading loading_merged = loading({}, at::kDouble);
+  loading_merged.adapter = choice("poet", folder / "poet");
+  with_model(loading_merged, [&](const auto& saved, bool) { merged = ask(saved, ""); });
+  EXPECT_TRUE(got[0] == base[0]);
+  EXPECT_EQ(got[1].tokens, merged[1].tokens);
+  ASSERT_EQ(got[1].scores.size(), merged[1].scores.size());
+  for (size_t i = 0; i < merged[1].scores.size(); ++i) EXPECT_NEAR(got[1].scores[i], merged[1].scores[i], 1e-10);
+  EXPECT_NE(merged[1].scores, base[1].scores);
+  if (GetParam() != "deepseek-tiny") return;
+  write("all", {.rank = 3, .alpha = 6}, {"all-linear"});
+  EXPECT_THAT(test::thrown_message([&] { with_model(loading({"all"}), [](const auto&, bool) {}); }),
+              HasSubstr("leave the keys and values of latents as they are: got blocks.0.attention.kv_up.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OtherEngineAdapters, testing::Values("deepseek-tiny", "t5-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineAdapters, testing::Values("gpt2-tiny", "llama-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cmath>
 #include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "colossal/base/json.h"
+#include "support/adapter_folder.h"
 #include "support/generated_text.h"
 #include "support/thrown_message.h"
 
@@ -64,6 +66,37 @@ TEST_F(LocalEngineTest, AnswersAllThreads) {
   for (AnswerPart& one : found) threads.emplace_back([&one, &answer] { one = answer(); });
   for (std::thread& thread : threads) thread.join();
   for (const AnswerPart& one : found) EXPECT_EQ(one.ids, wanted.ids);
+}
+
+TEST_F(LocalEngineTest, GivesRequestsTheAdaptersThatTheyChoose) {
+  test::write_adapters(*folder / "poet", {"q_proj", "o_proj"}, 2, 1);
+  test::write_adapters(*folder / "coder", {"v_proj"}, 3, 2);
+  const auto answer = [](LocalEngine& engine, const std::string& adapter) {
+    return engine.submit({84, 111, 32}, engine.options(R"({"max_tokens": 6})"), adapter);
+  };
+  const auto score = [](LocalEngine& engine, const std::string& adapter) {
+    auto requests = engine.score({{{84, 111}, {32, 98}}}, adapter);
+    return requests.front()->next(kLong).prompt_log_probabilities.front().own;
+  };
+  LocalEngineOptions both = options("bytes");
+  both.model.precision.mode = "fp64";  // merged weights give the same answers up to rounding
+  LocalEngineOptions merged = both;
+  both.adapters = {"poet=" + *folder / "poet", "coder=" + *folder / "coder"};
+  LocalEngine engine(both);
+  std::vector<std::unique_ptr<LocalRequest>> requests;
+  for (const char* name : {"", "poet", "coder", "poem"}) requests.push_back(answer(engine, name));
+  EXPECT_THAT(test::thrown_message([&] { whole(*requests[3]); }), HasSubstr("did you mean `poet`"));
+  for (const std::string name : {"", "poet", "coder"}) {
+    merged.model.adapters.clear();
+    if (!name.empty()) merged.model.adapters.push_back(*folder / name);
+    LocalEngine own(merged);
+    const auto& request = requests[name.empty() ? 0 : name == "poet" ? 1 : 2];
+    EXPECT_EQ(whole(*request).ids, whole(*answer(own, "")).ids) << name;
+    EXPECT_NEAR(score(engine, name), score(own, ""), 1e-10) << name;
+  }
+  EXPECT_GT(std::abs(score(engine, "") - score(engine, "poet")), 1e-3);
+  both.model.adapters = merged.model.adapters;
+  EXPECT_THAT(test::thrown_message([&] { LocalEngine refused(both); }), HasSubstr("both adapter and adapters"));
 }
 
 TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {

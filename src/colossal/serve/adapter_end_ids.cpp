@@ -19,10 +19,10 @@ std::vector<int64_t> end_ids_of_adapter(const std::string& folder, const text::T
   for (const int64_t id : own) {
     require(id < tokenizer.vocabulary_size(), "adapter", "an adapter must have the tokens of its model: got ", folder,
             ", whose end token is ", id, ", for a model of ", tokenizer.vocabulary_size(), " tokens");
-    require(!of_folder || of_folder->piece(id) == tokenizer.piece(id), "adapter",
+    require(!of_folder || of_folder->spelling(id) == tokenizer.spelling(id), "adapter",
             "an adapter must have the tokens of its model: got ", folder, ", whose end token ", id, " is '",
-            of_folder ? text::valid_utf8(of_folder->piece(id)) : "", "', in the model '",
-            text::valid_utf8(tokenizer.piece(id)), "'");
+            of_folder ? text::valid_utf8(of_folder->spelling(id)) : "", "', in the model '",
+            text::valid_utf8(tokenizer.spelling(id)), "'");
   }
   std::set<int64_t> ids(of_model.begin(), of_model.end());
   ids.insert(own.begin(), own.end());
