@@ -133,9 +133,8 @@ TEST_P(AdapterModes, EqualOneProcess) {
 
 // The frozen matrices are codes, of which each rank has its part. They are those of one process in every layout.
 TEST_P(AdapterModes, EqualOneProcessWithCodes) {
-  for (const auto& [kind, base, is_double] : std::vector<std::tuple<const char*, const char*, bool>>{
-           {"lora", "nf4", true}, {"dora", "nf4", false}, {"lora", "int8", true}, {"dora", "bf16", true}}) {
-    const Adapted model{.keys = {.kind = kind, .base = base, .double_quantized = is_double}};
+  for (const auto& [kind, base] : {std::pair("dora", "nf4"), std::pair("lora", "int8")}) {
+    const Adapted model{.keys = {.kind = kind, .base = base, .double_quantized = false}};
     expect_course(config_of(GetParam()), wanted(model), test::name_of(GetParam()) + kind + base, model);
   }
 }
