@@ -205,7 +205,7 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
   }
   run::Config other = coded("coded-nf4", base + "/hf", "int8");
   EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
-              HasSubstr("came from adapter.base = \"nf4\": this run has \"int8\"; resume with adapter.base = \"nf4\""));
+              HasSubstr("got adapter.base = \"nf4\" -> \"int8\"; restore them"));
   other = coded("coded-nf4", base + "/hf", "nf4");
   other.tables.set("--adapter.double=false");
   EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }), HasSubstr("adapter.double"));
