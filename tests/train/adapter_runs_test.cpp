@@ -9,6 +9,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
@@ -67,6 +68,23 @@ class AdapterRuns : public Run {
       for (const nn::Parameter& p : trainer.engine().parameters()) values[p.name] = p.value.detach().clone();
     });
     return values;
+  }
+
+  /// Starts a run whose codes must be those of `values`.
+  static void expect_codes_of(const Values& values, const run::Config& c) {
+    comm::run_ranks(1, [&](comm::World& world) {
+      Trainer trainer(world, c, {.start = Start::Overwrite});
+      int64_t coded = 0;
+      for (const nn::Parameter& p : trainer.engine().parameters()) {
+        const auto form = trainer.engine().parameters().form_of(p);
+        if (!form) continue;
+        const at::Tensor codes = at::empty(form->sizes(), at::kByte);
+        form->encode(values.at(p.name).to(at::kFloat), codes);
+        EXPECT_TRUE(at::equal(p.value, codes)) << p.name;
+        ++coded;
+      }
+      EXPECT_EQ(coded, 8) << "four matrices of two layers";
+    });
   }
 
   /// Writes the model of a run without adapters as a Hugging Face folder.
@@ -175,19 +193,22 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
     expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
     for (const auto& [name, value] : loaded(c.run.folder))
       EXPECT_TRUE(at::equal(value, nn::is_low_rank(name) ? whole.at(name) : base_values.at(name))) << name;
+    expect_codes_of(base_values, coded("of-folder-" + format, base + "/hf", format));
     // Codes of the run's weights are those of its folder.
     const run::Config of_run = coded("of-run-" + format, first.run.folder, format);
     expect_equal(loaded_start(of_run), loaded_start(coded("of-folder-" + format, base + "/hf", format)), "of the run");
     // A run with adapters gives its merged weights, which are encoded after merging.
     run::Config merged = adapted("merge-" + format, c.run.folder);
     const Values sums = loaded_start(merged);
-    const Values codes = loaded_start(coded("merged-" + format, c.run.folder, format));
-    for (const auto& [name, value] : codes) {
-      if (value.scalar_type() != at::kByte) continue;
-      EXPECT_FALSE(at::equal(value, whole.at(name))) << name << " has the adapter";
-      EXPECT_FALSE(at::equal(sums.at(name), base_values.at(name))) << name;
-    }
+    EXPECT_FALSE(at::equal(sums.at("blocks.1.mlp.up.weight"), base_values.at("blocks.1.mlp.up.weight")));
+    expect_codes_of(sums, coded("merged-" + format, c.run.folder, format));
   }
+  run::Config other = coded("coded-nf4", base + "/hf", "int8");
+  EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
+              HasSubstr("got adapter.base = \"nf4\" -> \"int8\"; restore them"));
+  other = coded("coded-nf4", base + "/hf", "nf4");
+  other.tables.set("--adapter.double=false");
+  EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }), HasSubstr("adapter.double"));
   // Without a folder the values are drawn, for codes as for values.
   const run::Config drawn = coded("drawn", "", "nf4");
   const Values whole = train_adapter(drawn, Start::New);

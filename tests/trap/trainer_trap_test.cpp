@@ -121,6 +121,18 @@ TEST_F(TrainerOnTrap, LearnsPreferencesLikeTheCpu) {
   }
 }
 
+// Adapters on a base in NF4, whose codes are made on the host.
+TEST_F(TrainerOnTrap, TrainsAdaptersOnCodesLikeTheCpu) {
+  const std::vector<std::string> keys{"--adapter.kind=lora", "--adapter.rank=4", "--adapter.base=nf4"};
+  const Metrics host = train("host", false, keys).second;
+  ASSERT_EQ(host.size(), 6u);
+  expect_same(train("trap", true, keys).second, host, "from the start");
+  EXPECT_NE(test::first(train("values", false, {keys[0], keys[1]}).second, "loss"), test::first(host, "loss"));
+  std::vector<std::string> again = keys;
+  again.push_back("--resume-from=3");
+  expect_same(train("host", true, again).second, host, "begun on the CPU");
+}
+
 run::Config pipeline_of(int64_t stages, const std::string& schedule) {
   run::Config c = test::course_config();
   c.training.accumulate = stages > 1 ? 1 : 4;

@@ -54,6 +54,7 @@ class GatheredFrozen final : public Product, public ReadsFrozen {
   std::vector<Parameter*> parameters() const override { return inner_->parameters(); }
   std::vector<int64_t> first_outputs() const override { return inner_->first_outputs(); }
   at::Tensor sum_over_inputs(at::Tensor part) const override { return inner_->sum_over_inputs(std::move(part)); }
+  bool has_backward() const override { return inner_->has_backward(); }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     const at::Tensor values = values_of(weight);

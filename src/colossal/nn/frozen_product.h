@@ -20,7 +20,8 @@ namespace colossal::nn {
 ///                sequence form) is given this rank's decoded block. Backward decodes again.
 /// Communication: only `product` communicates.
 /// Memory:        around a product that gathers blocks this rank's block during a pass, and what that product keeps.
-/// Errors ("model"): those of Parameters::store_as(). ("adapter"): a wrapper of fp8 or packed weights inside.
+/// Inside:        `product` multiplies with the matrix that it is given. A product in fp8 would be passed over.
+/// Errors ("model"): those of Parameters::store_as(). ("adapter"): an adapter inside.
 std::shared_ptr<const Product> with_frozen_form(std::shared_ptr<const Product> product, const Parameter& weight,
                                                 Parameters& parameters, std::shared_ptr<const FrozenForm> form);
 

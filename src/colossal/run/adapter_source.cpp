@@ -224,7 +224,9 @@ std::string base_checksum_of(const AdapterSource& source) {
 }
 
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape) {
-  return source.peft ? keys_of_folder(*source.peft, shape) : source.keys;
+  LowRankKeys keys = source.peft ? keys_of_folder(*source.peft, shape) : source.keys;
+  keys.base = LowRankKeys{}.base;  // it belongs to the training, not to the adapters
+  return keys;
 }
 
 models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape) {

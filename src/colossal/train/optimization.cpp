@@ -23,8 +23,7 @@ namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // prefix of the names of optimizer states
 constexpr char kOwnOptimizers[] = "optimizers";        // key in the progress: names of the optimizers of single models
-constexpr char kBase[] = "adapter.base", kNoBase[] = "model", kDouble[] = "adapter.double";
-constexpr char kOrigin[] = "origin_of_unsaved";  // key in the progress of checkpoints that omit parameters
+constexpr char kOrigin[] = "origin_of_unsaved";        // key in the progress of checkpoints that omit parameters
 
 /// Host memory for disk transfers if memory.host does not limit it, as a multiple of what one update needs. A quarter
 /// of it, as much as one update needs, is for prefetching (TieredStore::Options::ahead).
@@ -373,11 +372,7 @@ checkpoint::TrainingState Optimization::state() {
 }
 
 nlohmann::json Optimization::origin() const {
-  nlohmann::json origin = {{"model.from", config_.model.from}, {"training.seed", config_.training.seed}};
-  // the format in which frozen parameters are stored, which changes their values
-  origin[kBase] = config_.tables.text(kBase).value_or(kNoBase);
-  if (origin[kBase] == "nf4") origin[kDouble] = config_.tables.text(kDouble).value_or("true");
-  return origin;
+  return {{"model.from", config_.model.from}, {"training.seed", config_.training.seed}};
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {
@@ -393,9 +388,7 @@ void Optimization::check_progress(const nlohmann::json& progress) const {
     check_name(one.config.name, of_models.value(one.model, mine), one.model + ".optimizer");
   if (!leaves_out_ || !progress.contains(kOrigin)) return;
   const nlohmann::json mine_now = origin();
-  nlohmann::json saved = progress[kOrigin];
-  saved.emplace(kBase, kNoBase);  // checkpoints of earlier versions lack it
-  for (const auto& [key, value] : saved.items())
+  for (const auto& [key, value] : progress[kOrigin].items())
     require(mine_now.contains(key) && mine_now[key] == value, "model",
             "it leaves out frozen parameters, which came from ", key, " = ", value.dump(), ": this run has ",
             mine_now.value(key, nlohmann::json()).dump(), "; resume with ", key, " = ", value.dump());
