@@ -77,10 +77,10 @@ void add_bitsandbytes(const std::string& x, const at::Tensor& value, bool is_dou
 
 class QuantizedBases : public Run {
  protected:
-  void SetUp() override {
-    Run::SetUp();
+  /// Trains a small model without adapters, and writes it as a Hugging Face folder.
+  void make_base(const std::string& model = "llama-tiny") const {
     run::Config c = make("base", 1, 1);
-    c.model = {.name = "llama-tiny", .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
+    c.model = {.name = model, .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
     c.model.dropout = 0;
     c.precision.mode = "fp64";
     c.training.steps = 3;
@@ -119,10 +119,13 @@ class QuantizedBases : public Run {
                                          mesh.all());
         std::map<std::string, ops::GroupCodes> codes;
         const int64_t bits = kind == "gptq8" ? 8 : 4;
-        for (const nn::Parameter& p : saved.model->parameters())
-          if (p.hidden_matrix)
-            codes[p.name] = ops::round_to_codes(
-                p.value.detach(), {.bits = bits, .group = 16, .minima = bits == 4, .whole_zeros = bits == 4});
+        const ops::RoundingOptions rounding{.bits = bits, .group = 16, .minima = bits == 4, .whole_zeros = bits == 4};
+        for (const nn::Parameter& p : saved.model->parameters()) {
+          const at::Tensor value = p.value.detach();
+          if (p.hidden_matrix && !p.is_stack) codes[p.name] = ops::round_to_codes(value, rounding);
+          for (int64_t e = 0; p.hidden_matrix && p.is_stack && e < value.size(0); ++e)
+            codes[concat(p.name, ".", e)] = ops::round_to_codes(value[e], rounding);
+        }
         checkpoint::export_gptq(to, saved.model->parameters(), codes, run::external_names(shape), config);
       });
     if (kind.starts_with("gguf-")) return to + ".gguf";
@@ -243,6 +246,7 @@ const std::vector<std::string> kKinds{"gptq4", "gptq8", "awq", "nf4-single", "nf
 constexpr int64_t kMatrices = 2 * 4;  // attention.qkv and out, mlp.gate_up and down, of two blocks
 
 TEST_F(QuantizedBases, TrainAdaptersAsOnDecodedWeights) {
+  make_base();
   for (const std::string& kind : kKinds) {
     SCOPED_TRACE(kind);
     const std::string from = quantized(kind), numbers = decoded(from, kind + "-numbers");
@@ -275,6 +279,7 @@ std::vector<distributed::ParallelConfig> layouts() {
 }
 
 TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
+  make_base();
   for (const std::string kind : {"gptq4", "nf4-double", "gguf-q8_0"}) {
     SCOPED_TRACE(kind);
     const run::Config one = adapted(kind + "-run", quantized(kind), "dora");
@@ -293,7 +298,28 @@ TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
   }
 }
 
+// The matrices of experts stay codes, one by one. Their adapters, if any, are those of other layers.
+TEST_F(QuantizedBases, KeepTheCodesOfExperts) {
+  make_base("mixtral-tiny");
+  for (const std::string kind : {"gguf-q8_0", "gptq4"}) {
+    SCOPED_TRACE(kind);
+    const std::string from = quantized(kind);
+    run::Config on_codes = adapted(kind + "-run", from),
+                on_numbers = adapted(kind + "-wanted", decoded(from, kind + "-n"));
+    EXPECT_EQ(coded(on_codes), kMatrices) << "two of attention and two stacks of experts in each block";
+    EXPECT_EQ(coded(on_numbers), 0);
+    expect_same_losses(on_codes.run.folder, on_numbers.run.folder, kind);
+    expect_same_adapters(on_codes.run.folder, on_numbers.run.folder, kind);
+    const std::string one = on_codes.run.folder;
+    on_codes.run.folder = at(kind + "-expert");
+    on_codes.parallel.expert.size = 2;
+    EXPECT_EQ(coded(on_codes), 2 * kMatrices);
+    expect_same_losses(on_codes.run.folder, one, "two ranks of experts");
+  }
+}
+
 TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
+  make_base();
   for (const std::string kind : {"awq", "nf4-single", "gguf-q4_0"}) {
     SCOPED_TRACE(kind);
     const std::string from = quantized(kind);
@@ -344,6 +370,7 @@ TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
 }
 
 TEST_F(QuantizedBases, NeedAdapters) {
+  make_base();
   for (const std::string& kind : kKinds) {
     run::Config c = adapted("refused", quantized(kind));
     c.tables = {};
@@ -358,6 +385,7 @@ TEST_F(QuantizedBases, NeedAdapters) {
 }
 
 TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
+  make_base();
   const auto refusal = [&](const std::function<void(run::Config&)>& change) {
     run::Config c = adapted("refused", at("gptq4"));
     change(c);
@@ -373,6 +401,7 @@ TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
 }
 
 TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
+  make_base();
   const auto need_of = [](const ConfiguredRun& run, const std::string& what) {
     int64_t bytes = 0;
     for (const MemoryNeed& need : memory_needs(run, 0)) bytes += need.what == what ? need.bytes : 0;
