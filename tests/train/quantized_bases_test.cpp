@@ -413,8 +413,9 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
   const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
   const ConfiguredRun plain = configured(adapted("a", at("plain")));
   EXPECT_EQ(need_of(plain, "codes"), 0);
-  // 4 bits in groups of 16 with two fp32 values each; 8 bits in groups of 32 with one
-  for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}}) {
+  // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
+  for (const auto& [kind, bits] :
+       {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
     const ConfiguredRun run = configured(adapted("b", quantized(kind)));
     EXPECT_EQ(need_of(run, "codes"), numbers * bits / 8) << kind;
     EXPECT_EQ(need_of(run, "parameters"), need_of(plain, "parameters") - numbers * 8) << kind;
