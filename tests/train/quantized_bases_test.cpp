@@ -15,6 +15,7 @@
 #include "colossal/checkpoint/quantized/export.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
@@ -24,9 +25,13 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/low_rank_adapter.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/resolve_shape.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/train/memory_needs.h"
+#include "support/paths.h"
 #include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
@@ -298,6 +303,48 @@ TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
   }
 }
 
+/// The losses of steps of an engine, with an adapter on a folder of 32 tokens.
+std::vector<double> losses_on(const run::Config& c, int64_t coded) {
+  std::vector<double> losses;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const models::ModelShape shape = run::resolve_shape(c.model, run::built_in());
+    run::LowRankKeys keys;
+    keys.kind = "lora", keys.rank = 2;
+    const auto engine = initialize(world, c, NamedModel{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)});
+    run::read_source(run::find_source(c.model.from, run::built_in()), engine->parameters(), engine->weights(),
+                     engine->mesh(), "");
+    engine->weights_loaded();
+    for (const nn::Parameter& p : engine->parameters()) coded -= p.has_codes ? 1 : 0;
+    EXPECT_EQ(coded, 0);
+    const auto generator = at::detail::createCPUGenerator(5);
+    const at::Tensor tokens =
+        at::randint(0, 32, {c.training.batch_size, c.data.sequence + 1}, generator, at::TensorOptions(at::kLong));
+    const at::Tensor positions = at::arange(c.data.sequence, at::kLong).repeat({c.training.batch_size, 1});
+    for (int64_t step = 0; step < 3; ++step) {
+      engine->zero_grad();
+      losses.push_back(engine->train_step(
+          data::text_batch(tokens.narrow(1, 0, c.data.sequence), tokens.narrow(1, 1, c.data.sequence), positions)));
+      engine->step();
+    }
+  });
+  return losses;
+}
+
+// tests/checkpoint/bitsandbytes/make_folders.py has made the folders.
+TEST_F(QuantizedBases, TrainOnTheFoldersOfBitsandbytes) {
+  for (const std::string kind : {"single", "double"}) {
+    run::Config c = adapted("unused", test::source_dir() + "/tests/checkpoint/bitsandbytes/" + kind);
+    c.tables = {};
+    c.data.sequence = 12;
+    c.optimizer.warmup_steps = 0;
+    const std::vector<double> got = losses_on(c, 4);
+    c.model.from = decoded(c.model.from, kind);
+    const std::vector<double> want = losses_on(c, 0);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], kSame) << kind << ", step " << i;
+    EXPECT_LT(want.back(), want.front() - 0.01) << "the adapters train";
+  }
+}
+
 // The matrices of experts stay codes, one by one. Their adapters, if any, are those of other layers.
 TEST_F(QuantizedBases, KeepTheCodesOfExperts) {
   make_base("mixtral-tiny");
@@ -414,8 +461,7 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
   const ConfiguredRun plain = configured(adapted("a", at("plain")));
   EXPECT_EQ(need_of(plain, "codes"), 0);
   // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
-  for (const auto& [kind, bits] :
-       {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
+  for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
     const ConfiguredRun run = configured(adapted("b", quantized(kind)));
     EXPECT_EQ(need_of(run, "codes"), numbers * bits / 8) << kind;
     EXPECT_EQ(need_of(run, "parameters"), need_of(plain, "parameters") - numbers * 8) << kind;
