@@ -52,10 +52,12 @@ TEST(Bitsandbytes, ReadsFoldersToTheBit) {
       const auto codes = files->nf4(weight);
       ASSERT_TRUE(codes.has_value());
       EXPECT_EQ(codes->form().double_quantized, folder == "double");
+      EXPECT_EQ(files->codes_form(weight), (CodesForm{.is_nf4 = true, .double_quantized = folder == "double"}));
       EXPECT_TRUE(at::equal(ops::dequantize(*codes, at::kFloat), read));
     }
     EXPECT_EQ(files->entries().size(), 7u + 5) << "other tensors of " << folder;
     EXPECT_FALSE(files->nf4("lm_head.weight").has_value());
+    EXPECT_FALSE(files->codes_form("lm_head.weight").has_value());
     EXPECT_FALSE(read_config(stored(folder)).contains("quantization_config"));
   }
 }

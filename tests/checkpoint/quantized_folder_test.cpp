@@ -116,6 +116,7 @@ void expect_numbers(const std::string& folder, const Numbers& n, bool in_codes) 
   const at::Tensor weight = files->tensor("x.weight");
   const auto codes = files->codes("x.weight");
   ASSERT_EQ(codes.has_value(), in_codes);
+  EXPECT_EQ(files->codes_form("x.weight"), (CodesForm{.bits = n.bits, .group = n.group, .minima = n.bits == 4}));
   if (in_codes) {
     EXPECT_TRUE(at::equal(codes->codes.t().to(at::kInt).flatten(), at::tensor(n.codes)));
     EXPECT_TRUE(at::equal(codes->scales, n.scales.to(at::kFloat).t()));

@@ -15,6 +15,7 @@
 #include "colossal/checkpoint/quantized/export.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
@@ -24,9 +25,13 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
+#include "colossal/run/low_rank_adapter.h"
+#include "colossal/run/model_source.h"
+#include "colossal/run/resolve_shape.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/train/memory_needs.h"
+#include "support/paths.h"
 #include "support/thrown_message.h"
 #include "train/whole_runs.h"
 
@@ -77,10 +82,10 @@ void add_bitsandbytes(const std::string& x, const at::Tensor& value, bool is_dou
 
 class QuantizedBases : public Run {
  protected:
-  void SetUp() override {
-    Run::SetUp();
+  /// Trains a small model without adapters, and writes it as a Hugging Face folder.
+  void make_base(const std::string& model = "llama-tiny") const {
     run::Config c = make("base", 1, 1);
-    c.model = {.name = "llama-tiny", .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
+    c.model = {.name = model, .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
     c.model.dropout = 0;
     c.precision.mode = "fp64";
     c.training.steps = 3;
@@ -119,10 +124,13 @@ class QuantizedBases : public Run {
                                          mesh.all());
         std::map<std::string, ops::GroupCodes> codes;
         const int64_t bits = kind == "gptq8" ? 8 : 4;
-        for (const nn::Parameter& p : saved.model->parameters())
-          if (p.hidden_matrix)
-            codes[p.name] = ops::round_to_codes(
-                p.value.detach(), {.bits = bits, .group = 16, .minima = bits == 4, .whole_zeros = bits == 4});
+        const ops::RoundingOptions rounding{.bits = bits, .group = 16, .minima = bits == 4, .whole_zeros = bits == 4};
+        for (const nn::Parameter& p : saved.model->parameters()) {
+          const at::Tensor value = p.value.detach();
+          if (p.hidden_matrix && !p.is_stack) codes[p.name] = ops::round_to_codes(value, rounding);
+          for (int64_t e = 0; p.hidden_matrix && p.is_stack && e < value.size(0); ++e)
+            codes[concat(p.name, ".", e)] = ops::round_to_codes(value[e], rounding);
+        }
         checkpoint::export_gptq(to, saved.model->parameters(), codes, run::external_names(shape), config);
       });
     if (kind.starts_with("gguf-")) return to + ".gguf";
@@ -243,6 +251,7 @@ const std::vector<std::string> kKinds{"gptq4", "gptq8", "awq", "nf4-single", "nf
 constexpr int64_t kMatrices = 2 * 4;  // attention.qkv and out, mlp.gate_up and down, of two blocks
 
 TEST_F(QuantizedBases, TrainAdaptersAsOnDecodedWeights) {
+  make_base();
   for (const std::string& kind : kKinds) {
     SCOPED_TRACE(kind);
     const std::string from = quantized(kind), numbers = decoded(from, kind + "-numbers");
@@ -275,6 +284,7 @@ std::vector<distributed::ParallelConfig> layouts() {
 }
 
 TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
+  make_base();
   for (const std::string kind : {"gptq4", "nf4-double", "gguf-q8_0"}) {
     SCOPED_TRACE(kind);
     const run::Config one = adapted(kind + "-run", quantized(kind), "dora");
@@ -293,7 +303,70 @@ TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
   }
 }
 
+/// The losses of steps of an engine, with an adapter on a folder of 32 tokens.
+std::vector<double> losses_on(const run::Config& c, int64_t coded) {
+  std::vector<double> losses;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const models::ModelShape shape = run::resolve_shape(c.model, run::built_in());
+    run::LowRankKeys keys;
+    keys.kind = "lora", keys.rank = 2;
+    const auto engine = initialize(world, c, NamedModel{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)});
+    run::read_source(run::find_source(c.model.from, run::built_in()), engine->parameters(), engine->weights(),
+                     engine->mesh(), "");
+    engine->weights_loaded();
+    for (const nn::Parameter& p : engine->parameters()) coded -= p.has_codes ? 1 : 0;
+    EXPECT_EQ(coded, 0);
+    const auto generator = at::detail::createCPUGenerator(5);
+    const at::Tensor tokens =
+        at::randint(0, 32, {c.training.batch_size, c.data.sequence + 1}, generator, at::TensorOptions(at::kLong));
+    const at::Tensor positions = at::arange(c.data.sequence, at::kLong).repeat({c.training.batch_size, 1});
+    for (int64_t step = 0; step < 3; ++step) {
+      engine->zero_grad();
+      losses.push_back(engine->train_step(
+          data::text_batch(tokens.narrow(1, 0, c.data.sequence), tokens.narrow(1, 1, c.data.sequence), positions)));
+      engine->step();
+    }
+  });
+  return losses;
+}
+
+// tests/checkpoint/bitsandbytes/make_folders.py has made the folders.
+TEST_F(QuantizedBases, TrainOnTheFoldersOfBitsandbytes) {
+  for (const std::string kind : {"single", "double"}) {
+    run::Config c = adapted("unused", test::source_dir() + "/tests/checkpoint/bitsandbytes/" + kind);
+    c.tables = {};
+    c.data.sequence = 12;
+    c.optimizer.warmup_steps = 0;
+    const std::vector<double> got = losses_on(c, 4);
+    c.model.from = decoded(c.model.from, kind);
+    const std::vector<double> want = losses_on(c, 0);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], kSame) << kind << ", step " << i;
+    EXPECT_LT(want.back(), want.front() - 0.01) << "the adapters train";
+  }
+}
+
+// The matrices of experts stay codes, one by one. Their adapters, if any, are those of other layers.
+TEST_F(QuantizedBases, KeepTheCodesOfExperts) {
+  make_base("mixtral-tiny");
+  for (const std::string kind : {"gguf-q8_0", "gptq4"}) {
+    SCOPED_TRACE(kind);
+    const std::string from = quantized(kind);
+    run::Config on_codes = adapted(kind + "-run", from),
+                on_numbers = adapted(kind + "-wanted", decoded(from, kind + "-n"));
+    EXPECT_EQ(coded(on_codes), kMatrices) << "two of attention and two stacks of experts in each block";
+    EXPECT_EQ(coded(on_numbers), 0);
+    expect_same_losses(on_codes.run.folder, on_numbers.run.folder, kind);
+    expect_same_adapters(on_codes.run.folder, on_numbers.run.folder, kind);
+    const std::string one = on_codes.run.folder;
+    on_codes.run.folder = at(kind + "-expert");
+    on_codes.parallel.expert.size = 2;
+    EXPECT_EQ(coded(on_codes), 2 * kMatrices);
+    expect_same_losses(on_codes.run.folder, one, "two ranks of experts");
+  }
+}
+
 TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
+  make_base();
   for (const std::string kind : {"awq", "nf4-single", "gguf-q4_0"}) {
     SCOPED_TRACE(kind);
     const std::string from = quantized(kind);
@@ -344,6 +417,7 @@ TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
 }
 
 TEST_F(QuantizedBases, NeedAdapters) {
+  make_base();
   for (const std::string& kind : kKinds) {
     run::Config c = adapted("refused", quantized(kind));
     c.tables = {};
@@ -358,6 +432,7 @@ TEST_F(QuantizedBases, NeedAdapters) {
 }
 
 TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
+  make_base();
   const auto refusal = [&](const std::function<void(run::Config&)>& change) {
     run::Config c = adapted("refused", at("gptq4"));
     change(c);
@@ -373,6 +448,7 @@ TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
 }
 
 TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
+  make_base();
   const auto need_of = [](const ConfiguredRun& run, const std::string& what) {
     int64_t bytes = 0;
     for (const MemoryNeed& need : memory_needs(run, 0)) bytes += need.what == what ? need.bytes : 0;
@@ -384,8 +460,8 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
   const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
   const ConfiguredRun plain = configured(adapted("a", at("plain")));
   EXPECT_EQ(need_of(plain, "codes"), 0);
-  // 4 bits in groups of 16 with two fp32 values each; 8 bits in groups of 32 with one
-  for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}}) {
+  // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
+  for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
     const ConfiguredRun run = configured(adapted("b", quantized(kind)));
     EXPECT_EQ(need_of(run, "codes"), numbers * bits / 8) << kind;
     EXPECT_EQ(need_of(run, "parameters"), need_of(plain, "parameters") - numbers * 8) << kind;

@@ -133,6 +133,28 @@ TEST_F(TrainerOnTrap, TrainsAdaptersOnCodesLikeTheCpu) {
   expect_same(train("host", true, again).second, host, "begun on the CPU");
 }
 
+// Codes are decoded by LibTorch's operators there, and by a loop on the CPU.
+TEST_F(TrainerOnTrap, TrainsAdaptersOnQuantizedWeights) {
+  train("base", false);
+  testing::internal::CaptureStdout();
+  const std::vector<std::string> words{"--from", base_ + "/base", "--to", base_ + "/codes", "--method",
+                                       "rtn",    "--bits",        "4",    "--group-size",   "16"};
+  EXPECT_EQ(cli::end_with_message([&] { return cli::quantize(words, nullptr); }), 0);
+  testing::internal::GetCapturedStdout();
+  std::string config = read_file(base_ + "/run.toml", 1 << 16);
+  const size_t first = config.find("model = {"), end = config.find('\n', first);
+  write_file(base_ + "/run.toml", config.replace(first, end - first, "model.from = '" + base_ + "/codes'"));
+  for (const char* kind : {"lora", "dora"}) {
+    const std::vector<std::string> adapter{concat("--adapter.kind=", kind), "--adapter.rank=3"};
+    const Metrics host = train(concat("host-", kind), false, adapter).second;
+    ASSERT_EQ(host.size(), 6u);
+    EXPECT_LT(test::last(host, "loss"), test::first(host, "loss"));
+    const test::TrapWaits waits(test::trap_device());
+    expect_same(train(concat("trap-", kind), true, adapter).second, host, kind);
+    EXPECT_GT(waits.counts().waits(), 0) << "nothing ran there";
+  }
+}
+
 run::Config pipeline_of(int64_t stages, const std::string& schedule) {
   run::Config c = test::course_config();
   c.training.accumulate = stages > 1 ? 1 : 4;

@@ -1,5 +1,5 @@
-// The codes of a quantized model.from, on which a run trains adapters: a folder of GPTQ, AWQ or bitsandbytes (NF4), or a
-// GGUF file.
+// The codes of a quantized model.from, on which a run trains adapters: a folder of GPTQ, AWQ or bitsandbytes (NF4), or
+// a GGUF file.
 //
 //   if (run::keeps_codes(config)) run::read_base_codes(config.model.from, shape, parameters, codes);
 //   memory::ChunkStore store(parameters, ...);        // leaves the matrices with codes out

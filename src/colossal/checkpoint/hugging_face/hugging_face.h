@@ -125,8 +125,8 @@ std::vector<std::string> import_weights(const WeightSource& files, const std::st
 /// may lack are left out. Errors: those of import_weights().
 void read_codes(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
                 const ExternalNames& external, const TakeCodes& take, const TakeNf4& take_nf4);
-/// Returns the forms that read_codes() probably finds, by the names of parameters, from the headers of the folder alone:
-/// of those whose tensors are all quantized in one form. Errors: those of import_weights().
+/// Returns the forms that read_codes() probably finds, by the names of parameters, from the headers of the folder
+/// alone: those of parameters whose tensors are all quantized in one form. Errors: those of import_weights().
 std::map<std::string, CodesForm> codes_forms(const std::string& folder, const nn::Parameters& parameters,
                                              const std::vector<NamedTensor>& values, const ExternalNames& external);
 

@@ -54,23 +54,33 @@ struct CodedRows {
   int64_t bits, group, pitch, groups;
 };
 
-/// Decodes columns that begin and end between groups, or at the end, into `to` [rows, columns].
-template <class Number>
-void decode_rows(const CodedRows& from, int64_t rows, int64_t column, int64_t columns, Number* to) {
+/// Values of a byte. Looking them up is faster than converting them.
+constexpr auto kByteValues = [] {
+  std::array<float, 256> values{};
+  for (int code = 0; code < 256; ++code) values[static_cast<size_t>(code)] = static_cast<float>(code);
+  return values;
+}();
+
+/// Decodes columns that begin and end between groups, or at the end, into `to` [rows, columns]. Values are computed as
+/// Wide and rounded to Rounded.
+template <class Wide, class Rounded, class To>
+void decode_rows(const CodedRows& from, int64_t rows, int64_t column, int64_t columns, To* to) {
+  const auto rounded = [](Wide value) { return static_cast<To>(static_cast<Rounded>(value)); };
   const auto decode_row = [&](int64_t row) {
     const uint8_t* code = from.codes + row * from.pitch + column * from.bits / 8;
-    Number* out = to + row * columns;
+    To* out = to + row * columns;
     for (int64_t k = 0; k < columns; k += from.group) {
       const int64_t count = std::min(from.group, columns - k), at = row * from.groups + (column + k) / from.group;
-      const auto scale = static_cast<Number>(from.scales[at]);
-      const auto minimum = from.minima ? static_cast<Number>(from.minima[at]) : Number{0};
-      const auto middle = static_cast<Number>(from.minima ? 0 : from.bits == 4 ? 8 : 128);
+      const auto scale = static_cast<Wide>(from.scales[at]);
+      const auto minimum = from.minima ? static_cast<Wide>(from.minima[at]) : Wide{0};
+      const auto middle = static_cast<Wide>(from.minima ? 0 : from.bits == 4 ? 8 : 128);
       if (from.bits == 8) {
-        for (int64_t i = 0; i < count; ++i) out[k + i] = (static_cast<Number>(code[k + i]) - middle) * scale + minimum;
+        for (int64_t i = 0; i < count; ++i)
+          out[k + i] = rounded((static_cast<Wide>(kByteValues[code[k + i]]) - middle) * scale + minimum);
         continue;
       }
-      Number level[16];
-      for (int c = 0; c < 16; ++c) level[c] = (static_cast<Number>(c) - middle) * scale + minimum;
+      To level[16];
+      for (int c = 0; c < 16; ++c) level[c] = rounded((static_cast<Wide>(c) - middle) * scale + minimum);
       const uint8_t* pair = code + k / 2;
       for (int64_t i = 0; i + 1 < count; i += 2) {
         out[k + i] = level[pair[i / 2] >> 4];
@@ -82,6 +92,26 @@ void decode_rows(const CodedRows& from, int64_t rows, int64_t column, int64_t co
   parallel_for(0, rows, std::max<int64_t>(1, kDecodedAtOnce / columns), [&](int64_t first, int64_t end) {
     for (int64_t row = first; row < end; ++row) decode_row(row);
   });
+}
+
+/// Decodes into `to`, whose dtype is `rounds_to`, or a wider one that holds the rounded values.
+void decode_into(const at::Tensor& to, const CodedRows& from, int64_t column, at::ScalarType rounds_to) {
+  const int64_t rows = to.size(0), columns = to.size(1);
+  const bool is_float = to.scalar_type() == at::kFloat;
+  switch (rounds_to) {
+    case at::kDouble:
+      return decode_rows<double, double>(from, rows, column, columns, to.mutable_data_ptr<double>());
+    case at::kFloat:
+      return decode_rows<float, float>(from, rows, column, columns, to.mutable_data_ptr<float>());
+    case at::kBFloat16:
+      if (is_float) return decode_rows<float, at::BFloat16>(from, rows, column, columns, to.mutable_data_ptr<float>());
+      return decode_rows<float, at::BFloat16>(from, rows, column, columns, to.mutable_data_ptr<at::BFloat16>());
+    case at::kHalf:
+      if (is_float) return decode_rows<float, at::Half>(from, rows, column, columns, to.mutable_data_ptr<float>());
+      return decode_rows<float, at::Half>(from, rows, column, columns, to.mutable_data_ptr<at::Half>());
+    default:
+      throw Error("quantization", concat("codes must be decoded to fp64, fp32, bf16 or fp16: got ", rounds_to));
+  }
 }
 
 }  // namespace
@@ -140,7 +170,6 @@ at::Tensor CodedMatrix::decoded(int64_t row, int64_t rows, int64_t column, int64
                          .to(wide)
                          .mul_(scales_.narrow(0, row, rows).unsqueeze(-1)));
   if (codes_.is_cpu()) {
-    const at::Tensor values = at::empty({rows, columns}, codes_.options().dtype(wide));
     const CodedRows from{
         .codes = codes_.const_data_ptr<uint8_t>() + row * codes_.size(1),
         .scales = scales_.const_data_ptr<float>() + row * scales_.size(1),
@@ -149,11 +178,9 @@ at::Tensor CodedMatrix::decoded(int64_t row, int64_t rows, int64_t column, int64
         .group = group_,
         .pitch = codes_.size(1),
         .groups = scales_.size(1)};
-    if (wide == at::kDouble)
-      decode_rows(from, rows, column, columns, values.mutable_data_ptr<double>());
-    else
-      decode_rows(from, rows, column, columns, values.mutable_data_ptr<float>());
-    return as_wanted(values);
+    const at::Tensor values = at::empty({rows, columns}, codes_.options().dtype(type));
+    decode_into(values, from, column, rounds_to);
+    return values;
   }
   const int64_t first = column / group_, groups = (column + columns + group_ - 1) / group_ - first;
   const at::Tensor own = codes_.narrow(0, row, rows).narrow(1, first * group_ * bits_ / 8, groups * group_ * bits_ / 8);
