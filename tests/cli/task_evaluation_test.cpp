@@ -14,6 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::task_evaluation_test {
 namespace {
@@ -214,6 +215,33 @@ TEST_F(TaskEvaluation, RefusesDataWithoutTasks) {
   const Outcome alone = run_command("train", {test::source_dir() + "/examples/sft.toml", "--run.folder=" + file("bad"),
                                               "--training.tasks_data=" + file("data")});
   EXPECT_THAT(alone.err, HasSubstr("tasks_data needs training.tasks"));
+}
+
+TEST_F(TaskEvaluation, NeedsAFunctionOfTheProgram) {
+  const run::Config config =
+      run::read_given_config(test::source_dir() + "/examples/sft.toml", flags("alone", {})).config;
+  EXPECT_THAT(
+      test::thrown_message([&] { comm::run_ranks(1, [&](comm::World& world) { train::Trainer(world, config, {}); }); }),
+      HasSubstr("[training] tasks need a program that evaluates them"));
+}
+
+// A rank whose lines differ would send other requests.
+TEST_F(TaskEvaluation, RefusesOtherLinesOnARank) {
+  const run::Config config =
+      run::read_given_config(test::source_dir() + "/examples/sft.toml", flags("ranks", {"--parallel.data=2"})).config;
+  const auto evaluation_of = [](int rank) {
+    return [rank](const run::Config& own) {
+      train::FurtherEvaluation evaluation = task_evaluation(own);
+      if (rank == 1) evaluation.inputs.front().second = "other";
+      return evaluation;
+    };
+  };
+  EXPECT_THAT(test::thrown_message([&] {
+                comm::run_ranks(2, [&](comm::World& world) {
+                  train::Trainer(world, config, {.further_evaluation = evaluation_of(world.rank())});
+                });
+              }),
+              HasSubstr("the lines of the task choose"));
 }
 
 TEST_F(TaskEvaluation, RefusesModelsThatDoNotContinueTexts) {
