@@ -14,6 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
+#include "support/thrown_message.h"
 
 namespace colossal::cli::task_evaluation_test {
 namespace {
@@ -33,16 +34,18 @@ class TaskEvaluation : public testing::Test {
           json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", answer}}}}}
               .dump() +
           "\n";
-      if (i < 3) questions += json{{"q", question}, {"a", answer}, {"c", {"It is it.", answer, "No."}}}.dump() + "\n";
+      if (i < 3)
+        questions +=
+            json{{"q", question}, {"a", answer}, {"c", {"It is it.", answer, "No."}}, {"right", i}}.dump() + "\n";
     }
     folder_.write("chats.jsonl", chats);
     folder_.write("data/q.jsonl", questions);
+    const std::string asked = "data = 'q.jsonl'\nprompt = \"User: {{q}}\\nAssistant: \"\n";
     folder_.write("choose.toml",
-                  "name = 'choose'\nkind = 'choices'\ndata = 'q.jsonl'\nprompt = '{{q}}'\nchoices = '{{c}}'\n"
-                  "target = '{{a}}'\n");
-    folder_.write("say.toml",
-                  "name = 'say'\ndata = 'q.jsonl'\nprompt = '{{q}}'\ntarget = '{{a}}'\nmetric = ['f1', 'exact']\n"
-                  "max_tokens = 6\n");
+                  "name = 'choose'\nkind = 'choices'\ndelimiter = ''\nchoices = '{{c}}'\n"
+                  "target = '{{right}}'\n" +
+                      asked);
+    folder_.write("say.toml", "name = 'say'\ntarget = '{{a}}'\nmetric = ['f1', 'exact']\nmax_tokens = 6\n" + asked);
     folder_.write("text.toml", "name = 'text'\nkind = 'perplexity'\ndata = 'q.jsonl'\ntarget = '{{q}}: {{a}}'\n");
   }
 
@@ -135,15 +138,17 @@ class TaskEvaluation : public testing::Test {
 };
 
 TEST_F(TaskEvaluation, EqualsTheCommandOnTheSavedRun) {
-  const Outcome outcome = train("run");
+  const Outcome outcome = train("run", {"--training.steps=40", "--training.evaluate_every=20"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::vector<json> steps = steps_of("run");
-  ASSERT_EQ(steps.size(), 3u);
-  EXPECT_FALSE(steps[0].contains("tasks"));
-  EXPECT_NE(steps[1].at("tasks"), steps[2].at("tasks")) << "the model learns";
-  expect_near(steps[2].at("tasks"), evaluated("run"), "the saved run");
-  const std::string log = read_file(file("run/log-rank-0.txt"), 1 << 24);
-  EXPECT_THAT(log, HasSubstr("text word_perplexity "));
+  ASSERT_EQ(steps.size(), 40u);
+  for (const json& step : steps) EXPECT_EQ(step.contains("tasks"), step.at("step") == 20 || step.at("step") == 40);
+  const json &before = steps[19].at("tasks"), &after = steps[39].at("tasks");
+  EXPECT_NE(after.at("text"), before.at("text")) << "the model learns";
+  EXPECT_GT(after.at("choose").at("acc"), 0);
+  EXPECT_GT(after.at("say").at("f1"), 0) << "all answers begin with the same words";
+  expect_near(after, evaluated("run"), "the saved run");
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("  text word_perplexity "));
   EXPECT_THAT(read_file(file("run/report.html"), 1 << 24), HasSubstr("Tasks"));
 }
 
@@ -204,9 +209,39 @@ TEST_F(TaskEvaluation, RefusesBadTasksBeforeTheFirstStep) {
   EXPECT_THAT(refused(written(rest + "max_tokens = 100000\n")), HasSubstr("own: max_tokens must leave room"));
   EXPECT_THAT(refused(folder_.write("own.toml", "name = 'a.b'\n" + rest)),
               HasSubstr("the name of a task must have letters, digits, _ and - alone"));
+}
+
+TEST_F(TaskEvaluation, RefusesDataWithoutTasks) {
   const Outcome alone = run_command("train", {test::source_dir() + "/examples/sft.toml", "--run.folder=" + file("bad"),
                                               "--training.tasks_data=" + file("data")});
   EXPECT_THAT(alone.err, HasSubstr("tasks_data needs training.tasks"));
+}
+
+TEST_F(TaskEvaluation, NeedsAFunctionOfTheProgram) {
+  const run::Config config =
+      run::read_given_config(test::source_dir() + "/examples/sft.toml", flags("alone", {})).config;
+  EXPECT_THAT(
+      test::thrown_message([&] { comm::run_ranks(1, [&](comm::World& world) { train::Trainer(world, config, {}); }); }),
+      HasSubstr("[training] tasks need a program that evaluates them"));
+}
+
+// A rank whose lines differ would send other requests.
+TEST_F(TaskEvaluation, RefusesOtherLinesOnARank) {
+  const run::Config config =
+      run::read_given_config(test::source_dir() + "/examples/sft.toml", flags("ranks", {"--parallel.data=2"})).config;
+  const auto evaluation_of = [](int rank) {
+    return [rank](const run::Config& own) {
+      train::FurtherEvaluation evaluation = task_evaluation(own);
+      if (rank == 1) evaluation.inputs.front().second = "other";
+      return evaluation;
+    };
+  };
+  EXPECT_THAT(test::thrown_message([&] {
+                comm::run_ranks(2, [&](comm::World& world) {
+                  train::Trainer(world, config, {.further_evaluation = evaluation_of(world.rank())});
+                });
+              }),
+              HasSubstr("the lines of the task choose"));
 }
 
 TEST_F(TaskEvaluation, RefusesModelsThatDoNotContinueTexts) {

@@ -155,6 +155,26 @@ TEST_F(TrainerOnTrap, TrainsAdaptersOnQuantizedWeights) {
   }
 }
 
+TEST_F(TrainerOnTrap, EvaluatesTasksLikeTheCpu) {
+  std::ofstream(base_ + "/q.jsonl") << R"({"q": "line 37 of a", "a": " text"})" << "\n"
+                                    << R"({"q": "line 74", "a": " of a text"})" << "\n";
+  std::string tasks;
+  for (const std::string task : {"choose", "say", "predict"}) {
+    std::ofstream(concat(base_, "/", task, ".toml"))
+        << "name = '" << task << "'\ndata = 'q.jsonl'\n"
+        << (task == "choose" ? "kind = 'choices'\nprompt = '{{q}}'\ntarget = '0'\nchoices = ['{{a}}', ' other']\n"
+            : task == "say"  ? "prompt = '{{q}}'\ntarget = '{{a}}'\nmetric = 'f1'\nmax_tokens = 8\n"
+                             : "kind = 'perplexity'\ntarget = '{{q}}{{a}}'\n");
+    tasks += concat(tasks.empty() ? "" : ", ", "'", base_, "/", task, ".toml'");
+  }
+  const std::vector<std::string> flags{concat("--training.tasks=[", tasks, "]"), "--training.steps=3"};
+  const Metrics host = train("host_tasks", false, flags).second, trap = train("trap_tasks", true, flags).second;
+  for (const char* name : {"tasks.choose.acc", "tasks.say.f1", "tasks.predict.byte_perplexity"}) {
+    ASSERT_TRUE(host.value(name, 2) && trap.value(name, 2)) << name;
+    EXPECT_NEAR(*trap.value(name, 2), *host.value(name, 2), 1e-8 * *host.value(name, 2)) << name;
+  }
+}
+
 run::Config pipeline_of(int64_t stages, const std::string& schedule) {
   run::Config c = test::course_config();
   c.training.accumulate = stages > 1 ? 1 : 4;

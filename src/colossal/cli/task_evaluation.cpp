@@ -76,7 +76,8 @@ std::vector<int64_t> end_ids_of(train::Trainer& trainer) {
   comm::agree(all, at::kCPU, [&] {
     if (all.rank() == 0) text = nlohmann::json(text::end_ids(trainer.config().run.folder, *trainer.tokenizer())).dump();
   });
-  return nlohmann::json::parse(comm::broadcast_text(all, at::kCPU, 0, text)).get<std::vector<int64_t>>();
+  text = comm::broadcast_text(all, at::kCPU, 0, text);
+  return parse_json(text, "the list of end tokens", "training").get<std::vector<int64_t>>();
 }
 
 std::vector<Metric> measured(train::Trainer& trainer, const Tasks& tasks) {

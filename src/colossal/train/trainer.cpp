@@ -69,12 +69,14 @@ std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ran
 }
 
 /// The data of all ranks begins with the same batch and has the same traits.
-RankInputs inputs_of(const run::RunData& data) {
+RankInputs inputs_of(const run::RunData& data, const FurtherEvaluation& evaluation) {
   nlohmann::json traits = data.training->state();
   traits["vocabulary of the model"] = data.shape.vocabulary;
   traits["classes of the model"] = data.shape.task().class_names;
   if (data.held_out) traits["held-out part"] = data.held_out->state();
-  return data_inputs(traits);
+  RankInputs inputs = data_inputs(traits);
+  inputs.values.insert(inputs.values.end(), evaluation.inputs.begin(), evaluation.inputs.end());
+  return inputs;
 }
 
 }  // namespace
@@ -109,13 +111,9 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_.objective.write_keys(config_);
     models_ = models_of(config_, data_);
     check_memory({config_, *models_}, device, world_.local_size());
-    require(config_.training.tasks.empty() || options_.further_evaluation, "training",
-            "tasks need a program that evaluates them, such as `colossal train`: got training.tasks = [",
-            join(config_.training.tasks), "]; leave them out, or set TrainerOptions::further_evaluation");
-    if (options_.further_evaluation) further_evaluation_ = options_.further_evaluation(config_);
+    make_further_evaluation();
   });
-  require_same(*everyone, inputs_of(data_));
-  require_same(*everyone, {"training", further_evaluation_.inputs, "give all ranks the same files"});
+  require_same(*everyone, inputs_of(data_, further_evaluation_));
   // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
   // not measure.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
@@ -126,11 +124,10 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   try {
     engine_ = initialize(world_, config_, *models_, device);
     engine_->objective().check_model(engine_->model());
-    check_metric_names();
+    check_evaluation();
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
     rule_ = models_->make_rule(*engine_);
-    if (further_evaluation_.check) further_evaluation_.check(*this);
   } catch (const Error& error) {
     // An Error is thrown on every rank or on none, and before any communication, so the agreement below reports it on
     // all of them. Other exceptions, such as a lack of memory, end one rank, and the transport reports that to the
@@ -190,13 +187,21 @@ void Trainer::keep(const std::vector<run::Sample>& samples) {
   }
 }
 
+void Trainer::make_further_evaluation() {
+  require(config_.training.tasks.empty() || options_.further_evaluation, "training",
+          "tasks need a program that evaluates them, such as `colossal train`: got training.tasks = [",
+          join(config_.training.tasks), "]; leave them out, or set TrainerOptions::further_evaluation");
+  if (options_.further_evaluation) further_evaluation_ = options_.further_evaluation(config_);
+}
+
 /// Used names are refused here, before the first step, and not only after an evaluation.
-void Trainer::check_metric_names() const {
+void Trainer::check_evaluation() {
   report::StepMetrics names(1);
   names.add(engine_->loss_rows());
   const run::Objective& objective = engine_->objective();
   if (data_.held_out) names.add(objective.metrics(std::vector<double>(static_cast<size_t>(objective.sums())), 0));
   names.add(further_evaluation_.rows);
+  if (further_evaluation_.check) further_evaluation_.check(*this);
 }
 
 void Trainer::tell_notices(data::Batches& batches) {

@@ -127,8 +127,11 @@ class Trainer {
   /// because the sources may have changed since.
   std::string builtin_text() const;
   void start();
-  /// Checks that names of metrics differ, before the first step. Errors: a name that is used twice.
-  void check_metric_names() const;
+  /// Makes further_evaluation_. No communication. Errors ("training"): tasks that no function evaluates; its errors.
+  void make_further_evaluation();
+  /// Checks that names of metrics differ, before the first step, and the further evaluation. Errors: a name that is
+  /// used twice; those of FurtherEvaluation::check.
+  void check_evaluation();
   /// Returns the config with which the model and its tokenizer are found: a run that resumes does not need its sources
   /// (run::with_stored_sources).
   run::Config with_sources() const;

@@ -113,7 +113,8 @@ std::string bytes_text(const ModelSize& size) {
   return concat(readable_bytes(size.bytes), " over all ranks: ", plan::to_text(size.needs));
 }
 
-/// Returns a line for the log: "teacher: gpt2 of 859008 parameters from gpt2-tiny, frozen, 3.3 MiB over all ranks: ...".
+/// Returns a line for the log: "teacher: gpt2 of 859008 parameters from gpt2-tiny, frozen, 3.3 MiB over all ranks: ",
+/// followed by its needs.
 std::string to_string(const run::ResolvedFurther& further, const ModelSize& size) {
   const std::string& name = further.model.name;
   if (further.model.use == run::ModelUse::WithoutAdapters)
