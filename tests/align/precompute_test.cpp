@@ -104,8 +104,8 @@ TEST_F(PrecomputedReference, NeedsNoMemoryInTheRun) {
   };
   const train::RecordedStep of_passes = recorded({from}), of_stored = recorded(with({from}));
   EXPECT_GE(of_passes.memory.kinds.parameters - of_stored.memory.kinds.parameters, weights);
-  EXPECT_GT(of_passes.events.size(), of_stored.events.size());
-  EXPECT_GT(recorded(kto({from})).events.size(), of_passes.events.size()) << "and a pass for the divergence";
+  EXPECT_GT(of_passes.list.size(), of_stored.list.size());
+  EXPECT_GT(recorded(kto({from})).list.size(), of_passes.list.size()) << "and a pass for the divergence";
 }
 
 TEST_F(PrecomputedReference, ComputesATextOnce) {
