@@ -38,8 +38,8 @@ std::vector<double> values(const at::Tensor& x) {
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
-/// Four answers of 6, 4, 5 and 3 tokens, with their log-probabilities and those of a reference. Rows 0 and 1 are chosen,
-/// rows 2 and 3 rejected.
+/// Four answers of 6, 4, 5 and 3 tokens, with their log-probabilities and those of a reference. Rows 0 and 1 are
+/// chosen, rows 2 and 3 rejected.
 struct Answers {
   Answers() {
     const at::Tensor b = at::arange(kRows, at::kDouble).view({kRows, 1}), t = at::arange(kTokens, at::kDouble);

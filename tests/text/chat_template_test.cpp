@@ -68,6 +68,7 @@ TEST(ChatTemplate, ChoosesOneOfSeveralTemplates) {
   folder.write("additional_chat_templates/rag.jinja", "rag");
   const ChatTemplate chat_template = ChatTemplate::read(folder.path());
   EXPECT_THAT(chat_template.names(), ElementsAre("default", "rag"));
+  EXPECT_EQ(chat_template.source(), "main");
   EXPECT_EQ(chat_template.render(chat).text, "main");
   chat.template_name = "rag";
   EXPECT_EQ(chat_template.render(chat).text, "rag");

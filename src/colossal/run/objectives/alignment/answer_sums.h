@@ -27,8 +27,8 @@ namespace colossal::run {
 at::Tensor answer_sums(const models::Model& model, const models::States& end, const nn::ForwardContext& step,
                        int64_t texts);
 
-/// Returns the number of labels that count of each of the first `texts` texts of each row, int64 [B, texts], at least 1.
-/// It is the field `answer_lengths`, which samples count, because a rank may have only some labels of a row.
+/// Returns the number of labels that count of each of the first `texts` texts of each row: int64 [B, texts], at least
+/// 1. It is the field `answer_lengths`, which samples count, because a rank may have only some labels of a row.
 /// Errors ("data"): a batch without the field, or with fewer texts.
 at::Tensor answer_lengths(const tensor::Batch& batch, int64_t texts);
 

@@ -19,6 +19,8 @@ at::Tensor log_odds(const at::Tensor& x) {
 
 }  // namespace
 
+at::Tensor log_ratios(const at::Tensor& sums, const at::Tensor& reference) { return sums - reference.to(sums); }
+
 // Beyond 37 the difference of softplus(x) and x, exp(-x), is less than the rounding of x in fp64. exp(37) fits fp32.
 at::Tensor stable_softplus(const at::Tensor& x) { return at::softplus(x, 1, 37); }
 

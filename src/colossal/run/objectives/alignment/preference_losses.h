@@ -1,7 +1,7 @@
 // Losses of preferences, as functions of the log-probabilities of whole answers.
 //
-//   const at::Tensor h = (policy.select(1, 0) - reference.select(1, 0)) - (policy.select(1, 1) - reference.select(1, 1));
-//   const at::Tensor loss = dpo_losses(h, {.beta = 0.1}).mean();
+//   const at::Tensor ratios = log_ratios(policy, reference);                             // [B, 2]
+//   const at::Tensor loss = dpo_losses(ratios.select(1, 0) - ratios.select(1, 1), {.beta = 0.1}).mean();
 //
 // S is the sum of log-probabilities over an answer, and n its number of tokens. Arguments and results are [B], one for
 // each pair or item, in the dtype of the arguments, and differentiable. No function waits for a device.
@@ -10,7 +10,11 @@
 
 namespace colossal::run {
 
-/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. By default at::softplus() is off by up to 2e-9.
+/// Returns S - S of the reference, of any sizes, which both arguments have.
+at::Tensor log_ratios(const at::Tensor& sums, const at::Tensor& reference);
+
+/// Returns log(1 + exp(x)) without overflow, exact to rounding for all x. The default of at::softplus() is off by up to
+/// 2e-9.
 at::Tensor stable_softplus(const at::Tensor& x);
 
 /// The losses of DPO (2305.18290).

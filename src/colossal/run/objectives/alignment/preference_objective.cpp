@@ -11,6 +11,7 @@
 #include "colossal/run/objectives/alignment/answer_sums.h"
 #include "colossal/run/objectives/alignment/chat_data.h"
 #include "colossal/run/objectives/alignment/methods.h"
+#include "colossal/run/objectives/alignment/preference_losses.h"
 #include "colossal/tensor/host_value.h"
 
 namespace colossal::run {
@@ -31,8 +32,6 @@ void check_columns(const tensor::Batch& batch, const std::string& name, int64_t 
 }
 
 }  // namespace
-
-at::Tensor log_ratios(const at::Tensor& sums, const at::Tensor& reference) { return sums - reference.to(sums); }
 
 at::Tensor mismatched_log_ratios(const models::Model& model, const models::States& end,
                                  const nn::ForwardContext& step) {

@@ -89,9 +89,6 @@ class PreferenceObjective : public HeadObjective {
   data::ChatSamples samples_;
 };
 
-/// Returns S - S of the reference of each text; both arguments have the same sizes.
-at::Tensor log_ratios(const at::Tensor& sums, const at::Tensor& reference);
-
 /// Returns the log-ratio of the second text of each row of kto, the mismatched one: [B, 1]. step.batch has
 /// kReferenceScores. A step rule passes it to train::Engine::with_result() for kDivergence, takes the mean over the
 /// global batch, and replaces it by its value or 0, whichever is larger.
