@@ -68,6 +68,9 @@ struct EngineOptions {
 /// Numerics:      with packed weights (nn::PackedWeights) and our attention kernel (ops::has_paged_attention) a
 ///                request gets bitwise the same tokens for any other requests, preemptions and cached blocks. Without
 ///                them, LibTorch's matrix products may differ in the last bits.
+/// Adapters:      requests with different adapters share steps (nn::TokenAdapters). The numerics above hold for any
+///                adapters of the others, and a request without one gets the bits of a model without adapters. Cached
+///                blocks belong to one adapter. With `alone`, too, each request has its own.
 /// Draft tokens:  the model evaluates them after the last token of a request, in the same step. The engine accepts them
 ///                up to the first one that the sampler does not draw. Draft tokens of lookup and of multi-token layers,
 ///                and all draft tokens at temperature 0, leave the completion unchanged. The same draw chooses each
