@@ -17,6 +17,7 @@
 #include <random>
 
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/peft/folder.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/infer/engine.h"
@@ -26,6 +27,7 @@
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/run/adapter_modules.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
@@ -186,6 +188,46 @@ void expect_equal_bits(DistributedModel& model, std::optional<at::ScalarType> ca
     }
 }
 
+/// Writes adapters of all linear layers that requests may choose, multi-token layers included.
+void write_adapters(const std::string& folder, const models::ModelShape& shape) {
+  constexpr int64_t kRank = 2;
+  const run::AdapterModules modules(shape);
+  std::map<std::string, checkpoint::PeftLayer> layers;
+  checkpoint::PeftConfig config{.rank = kRank};
+  auto generator = at::detail::createCPUGenerator(3);
+  for (const run::LinearModule& module : modules.linear()) {
+    if (module.name.find("kv_b_proj") != std::string::npos) continue;
+    config.targets.push_back(module.name);
+    layers[module.name] = {.a = at::randn({kRank, module.in}, generator),
+                           .b = at::randn({module.part.count, kRank}, generator) / 20,
+                           .rank = kRank};
+  }
+  checkpoint::PeftFolder(config, std::move(layers), {}).write(folder);
+}
+
+/// Drafts are written without adapters, and change no completion of a request that has one.
+void expect_equal_tokens_of_adapters(const std::string& folder) {
+  test::TemporaryFolder adapters;
+  write_adapters(adapters.path(), models::built_in().shape_of(checkpoint::read_config(folder)));
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, ParallelConfig{}.axes());
+    run::Loading loading{.tokenizer = "none", .packing = nn::WeightPacking{}};
+    loading.named_adapters.resize(1);
+    loading.named_adapters[0].name = "poet", loading.named_adapters[0].folder = adapters.path();
+    const run::SavedModel saved = run::load_model(folder, mesh, {}, at::kCPU, loading);
+    std::vector<Request> requests = some_requests();
+    infer::Engine base(*saved.model, {.cache_bytes = 1 << 22, .adapters = saved.adapters});
+    const std::vector<Tokens> of_base = engine_test::answers_of(base, requests);
+    for (size_t i = 0; i < requests.size(); i += 3) requests[i].adapter = "poet";
+    infer::Engine plain(*saved.model, {.cache_bytes = 1 << 22, .adapters = saved.adapters});
+    const std::vector<Tokens> want = engine_test::answers_of(plain, requests);
+    EXPECT_NE(want, of_base);
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .draft_tokens = 3, .adapters = saved.adapters});
+    EXPECT_EQ(engine_test::answers_of(engine, requests), want);
+    EXPECT_GT(engine.draft_counts().accepted, 0);
+  });
+}
+
 TEST_P(MultiTokenDrafts, LeaveCompletionsUnchanged) {
   const ParallelConfig layouts[] = {{},
                                     {.tensor = {.size = 2}},
@@ -198,6 +240,7 @@ TEST_P(MultiTokenDrafts, LeaveCompletionsUnchanged) {
       EXPECT_TRUE(saved.notices.empty());
       expect_equal_bits(*saved.model, {});
     });
+  expect_equal_tokens_of_adapters(folder());
 }
 
 TEST_P(MultiTokenDrafts, LeaveCompletionsOfAQuantizedCacheUnchanged) {

@@ -51,9 +51,9 @@ struct EngineOptions {
   /// multi-token layers (infer/decoding/multi_token_drafts.h), or from prompt lookup if it has none
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
-  /// Names of the adapters that the model has beside its weights (run::Loading::named_adapters), in the order in which it
-  /// has them: a request chooses one by Request::adapter. Draft models and multi-token layers write drafts for all
-  /// requests as for the base, so such drafts are accepted less often; completions do not change.
+  /// Names of the adapters that the model has beside its weights (run::Loading::named_adapters), in the order in which
+  /// it has them: a request chooses one by Request::adapter. Draft models and multi-token layers write drafts for all
+  /// requests as for the base, so fewer of these drafts are accepted.
   std::vector<std::string> adapters{};
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
   /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft
@@ -68,6 +68,9 @@ struct EngineOptions {
 /// Numerics:      with packed weights (nn::PackedWeights) and our attention kernel (ops::has_paged_attention) a
 ///                request gets bitwise the same tokens for any other requests, preemptions and cached blocks. Without
 ///                them, LibTorch's matrix products may differ in the last bits.
+/// Adapters:      requests with different adapters share steps (nn::TokenAdapters). The numerics above hold for any
+///                adapters of the others, and a request without one gets the bits of a model without adapters. Cached
+///                blocks belong to one adapter. With `alone`, too, each request has its own.
 /// Draft tokens:  the model evaluates them after the last token of a request, in the same step. The engine accepts them
 ///                up to the first one that the sampler does not draw. Draft tokens of lookup and of multi-token layers,
 ///                and all draft tokens at temperature 0, leave the completion unchanged. The same draw chooses each

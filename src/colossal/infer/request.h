@@ -33,8 +33,8 @@ struct Request {
   /// turns in the use of steps and cache (infer/decoding/scheduler.h). The requests of one client start in arrival
   /// order. All requests with an empty name are of one client.
   std::string client{};
-  /// Cached prefixes are found only by requests with the same key and adapter as the request that computed them. So with
-  /// a key per client, no client learns from the time of an answer what another one asked.
+  /// Cached prefixes are found only by requests with the same key and adapter as the request that computed them. So
+  /// with a key per client, no client learns from the time of an answer what another one asked.
   std::string cache_key{};
   /// For several completions of one prompt: the id of the first of these requests; -1 = none. This request starts after
   /// that one has read the prompt, or has ended, and finds the prompt's full blocks in the cache. So they are computed

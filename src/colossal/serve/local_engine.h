@@ -78,9 +78,9 @@ class LocalEngine {
   explicit LocalEngine(LocalEngineOptions options);
   ~LocalEngine();  ///< calls close()
 
-  /// Starts a request with the adapter of that name; "" = the model without one. Errors ("engine"): the engine is closed
-  /// or has failed; stop strings without a tokenizer. Errors that depend on the model, such as a prompt that is too long
-  /// or an unknown adapter, are errors of LocalRequest::next().
+  /// Starts a request with the adapter of that name; "" = the model without one. Errors ("engine"): the engine is
+  /// closed or has failed; stop strings without a tokenizer. Errors that depend on the model, such as a prompt that is
+  /// too long or an unknown adapter, are errors of LocalRequest::next().
   std::unique_ptr<LocalRequest> submit(std::vector<int64_t> prompt, infer::GenerationOptions options,
                                        const std::string& adapter = "");
   /// Starts a request for the score of each answer, and returns the requests in the order of the answers. The one part

@@ -47,9 +47,9 @@ struct ModelOptions {
   /// Checks the options together, and that the models are there. `is_given` returns true for the name of a field that
   /// the user set; `drafts_nothing` is true if the user set draft_tokens to 0. Returns why a field that the user set
   /// has no effect, "--group-size has no effect without ..."; "" = all have one.
-  /// Errors: ("adapter") several adapters; errors of run::parse_adapter() or run::parse_adapters(); ("quantize") quantized weights together with
-  ///         memory tiers; errors of require_model_path(); ("draft") no
-  ///         tokenizer can be read from the draft model's folder, and no other is named.
+  /// Errors: ("adapter") several adapters; errors of run::parse_adapter() or run::parse_adapters(); ("quantize")
+  ///         quantized weights together with memory tiers; errors of require_model_path(); ("draft") no tokenizer can
+  ///         be read from the draft model's folder, and no other is named.
   std::string check(const std::function<bool(const char*)>& is_given, bool drafts_nothing) const;
   /// Checks the tokenizer, for callers that read or write text. Errors (of `component`): the tokenizer `none`.
   void check_tokenizer(const char* component) const;

@@ -28,7 +28,8 @@ namespace colossal::infer {
 ///                computes everything else of a step.
 /// Communication: one forward pass of the model (DistributedModel::everywhere).
 /// Numerics:      with packed weights (nn::PackedWeights) and our attention kernel (ops::has_paged_attention) a
-///                sequence's logits are bitwise the same for any other sequences in the step. Otherwise LibTorch's
+///                sequence's logits are bitwise the same for any other sequences in the step, and for any adapters of
+///                these. Otherwise LibTorch's
 ///                matrix products may differ in the last bits.
 /// Thread safety: none.
 class ModelRunner final : public StepRunner {
