@@ -1,7 +1,7 @@
 // The shape of the model that [model] describes, whatever model.from is: a Hugging Face folder, a run folder or a GGUF
 // file.
 //
-//   run::check_training(config.model, program);                     // a run may start from it
+//   run::check_training(config, program);                           // a run may start from it
 //   const models::ModelShape shape = run::resolve_shape(config.model, program, vocabulary);
 #pragma once
 #include <cstdint>
