@@ -144,7 +144,7 @@ TEST(SeveralModels, EvictAnIdleModelToDisk) {
   int64_t kept = 0;
   for (const MemoryNeed& need : memory_needs({config, models}, 0)) {
     if (need.what == "without a disk" && need.model.empty()) small.memory.host = need.bytes;
-    if (need.what == "parameters" || need.what == "states") kept += need.bytes;
+    if (need.what == "parameters" || need.what == kFrozenParameters || need.what == "states") kept += need.bytes;
   }
   ASSERT_GT(kept, small.memory.host);
   comm::run_ranks(1, [&](comm::World& world) {
