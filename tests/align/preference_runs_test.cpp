@@ -227,8 +227,8 @@ TEST_F(Preferences, LearnWhatIsPreferred) {
   EXPECT_GT(metric(c, "chosen_reward").back(), metric(c, "rejected_reward").back());
 }
 
-// A huge beta asks for no distance from the reference at all: IPO wants log-ratios of 1 / (2 beta), and the sigmoid of DPO
-// is satisfied after a step.
+// A huge beta asks for no distance from the reference at all: IPO wants log-ratios of 1 / (2 beta), and the sigmoid of
+// DPO is satisfied after a step.
 TEST_F(Preferences, StayAtTheReferenceWithAHugeBeta) {
   const auto distance = [&](double beta, const std::vector<std::string>& flags) {
     std::vector<std::string> all{concat("--alignment.beta=", beta), "--training.steps=30",

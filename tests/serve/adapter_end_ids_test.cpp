@@ -29,7 +29,7 @@ TEST(AdapterEndIds, JoinThoseOfTheModel) {
   EXPECT_THAT(end_ids_of(folder), ElementsAre(7, 10, 256));
 }
 
-TEST(AdapterEndIds, AreThoseOfTheModelsTokens) {
+TEST(AdapterEndIds, KeepTheTokensOfTheModel) {
   const test::TemporaryFolder folder;
   folder.write("generation_config.json", R"({"eos_token_id": 257})");
   EXPECT_THAT(test::thrown_message([&] { end_ids_of(folder); }),

@@ -257,7 +257,7 @@ TEST(ExpertAdapters, StartWithTheLossOfTheModelAndResumeUnderAnotherLayout) {
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(resumed[i], whole[i], kLimit) << i;
 }
 
-TEST(ExpertAdapters, AreRefusedWithDropoutAndMagnitudes) {
+TEST(ExpertAdapters, RefuseDropoutAndMagnitudes) {
   const models::ModelShape shape = mixture(1);
   const auto message = [&](run::LowRankKeys keys) {
     keys.rank = 2;

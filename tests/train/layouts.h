@@ -7,8 +7,8 @@
 
 namespace colossal::train {
 
-/// Returns the flags of layouts of one to eight ranks: every mode of data, tensor, sequence and pipeline parallelism and
-/// every tier, many of them together. `disk` is an empty folder.
+/// Returns the flags of layouts of one to eight ranks: every mode of data, tensor, sequence and pipeline parallelism
+/// and every tier, many of them together. `disk` is an empty folder.
 inline std::vector<std::vector<std::string>> layouts(const std::string& disk) {
   const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
                     sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",

@@ -1,6 +1,6 @@
 // Log-probabilities of a reference, computed once before training (reference.precompute).
 //
-//   align::precompute(world, config, tables, program, /*resumes=*/false);       // on every rank, before the run's models
+//   align::precompute(world, config, tables, program, /*resumes=*/false);    // on every rank, before the run's models
 #pragma once
 #include <cstdint>
 
@@ -17,15 +17,15 @@ struct Precomputed {
 };
 
 /// Computes the sums of log-probabilities of all texts that a run reads, and stores them in run::reference_cache(). The
-/// model exists only while this runs, and only if a text is not in the cache: under the layout of the run, or within the
-/// budgets of [memory].
+/// model exists only while this runs, and only if a text is not in the cache: under the layout of the run, or within
+/// the budgets of [memory].
 ///
 /// The batches are those of the run, to the end of the first epoch of all sources; with kto, whose mismatched texts
 /// depend on the batch, all of them; and those of evaluations. Replicas share the work, and every 16 passes add a file
 /// to the folder. Whoever is killed computes only what was not stored.
 ///
-/// A run that resumes keeps the reference of its start, even if that is a run folder that has gone on. A run that starts
-/// replaces an older cache in its own folder.
+/// A run that resumes keeps the reference of its start, even if that is a run folder that has gone on. A run that
+/// starts replaces an older cache in its own folder.
 /// Collective among all ranks of `world`. Communication: checks of 8 bytes a batch, and that of the passes.
 /// Errors, on all ranks: ("reference") a cache of another reference, data, tokenizer or template, with what differs; a
 ///         reference that has gone on, of which texts are missing; a reference of another shape. ("file") a full disk.

@@ -16,8 +16,8 @@ namespace colossal::align {
 ///
 /// A step takes one batch and makes one update. It adds the fields that the objective names
 /// (run/objectives/alignment/methods.h), also to held-out batches, and the metrics of
-/// run::PreferenceObjective::step_metrics(). The sums of the reference are those of a pass through it without gradients,
-/// or are found in reference.cache. For kto a pass without gradients through the policy gives z.
+/// run::PreferenceObjective::step_metrics(). The sums of the reference are those of a pass through it without
+/// gradients, or are found in reference.cache. For kto a pass without gradients through the policy gives z.
 ///
 /// The first loss of a new run must be that of a policy that equals the reference (PreferenceObjective::first_loss), if
 /// it starts at the reference. It is not checked for models whose experts drop tokens (experts.capacity), because

@@ -47,7 +47,8 @@ std::vector<TextKey> keys_of(const tensor::Batch& batch, int64_t texts);
 
 /// Files of scores in a folder, each complete or absent: whoever is killed while writing loses what it had not
 /// flushed. Several processes may add files to one folder. Memory: about 60 bytes a text.
-/// Errors ("file"): a file that cannot be read or written; the message names a full disk. ("reference"): a damaged file.
+/// Errors ("file"): a file that cannot be read or written; the message names a full disk. ("reference"): a damaged
+/// file.
 class ScoreCache {
  public:
   explicit ScoreCache(std::string folder) : folder_(std::move(folder)) {}

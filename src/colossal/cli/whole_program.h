@@ -6,8 +6,8 @@
 
 namespace colossal::cli {
 
-/// Returns `program`, or run::built_in() if it is null, with the step rules and preparations of the library's objectives
-/// (align::with_alignment).
+/// Returns `program`, or run::built_in() if it is null, with the step rules and preparations of the library's
+/// objectives (align::with_alignment).
 run::Program whole_program(const run::Program* program);
 
 }  // namespace colossal::cli

@@ -65,8 +65,9 @@ struct LowRank {
 ///                (tensor::DimSplit::shards), ranks hold copies of B and m. The gradients are sums over the axes that
 ///                shard what the matrix does not (ShardSpec::gradient_axes).
 /// Numbers:       around a DirectProduct s (x At) Bt is added to its local part. W may be in fp8, packed
-///                (PackedWeights with keeps_values, if x requires a gradient), or kept as codes (FrozenCodes). A product that gathers blocks (2D,
-///                2.5D, 3D, Megatron's sequence form) is given this rank's block of W + s B A, or of W'.
+///                (PackedWeights with keeps_values, if x requires a gradient), or kept as codes (FrozenCodes). A
+///                product that gathers blocks (2D, 2.5D, 3D, Megatron's sequence form) is given this rank's block of W
+///                + s B A, or of W'.
 /// Communication: only `product` communicates. Magnitudes add one Product::sum_over_inputs() of two values per output
 ///                to each forward pass, if ranks split the inputs.
 /// Memory:        x, unless the layer computes it again (`before` of nn::linear). With magnitudes also y before it is

@@ -30,8 +30,8 @@ AdapterSource open_adapters(const std::string& folder);
 /// Returns the checksum of the base on which the adapters of a run were trained (checksum_of()); "" = it is unknown.
 std::string base_checksum_of(const AdapterSource& source);
 
-/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from` and `base`. A folder
-/// of peft with experts has no dropout, because here adapters of experts have none.
+/// Returns the keys of [adapter] for the adapters of a source on a model of `shape`, without `from` and `base`. A
+/// folder of peft with experts has no dropout, because here adapters of experts have none.
 /// Errors ("adapter"): a module that the model does not have (the message has the nearest name).
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
 

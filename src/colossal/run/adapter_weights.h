@@ -3,8 +3,8 @@
 //   const auto adapters = run::read_adapters(run::open_adapters("adapters/poet"), shape, mesh);
 //   run::merge_adapters(adapters, parameters, tensors, mesh);        // W + s B A
 //
-// In the functions below `tensors` are those of one model in `parameters`, filled with the values of the base. The caller
-// may have them in part.
+// In the functions below `tensors` are those of one model in `parameters`, filled with the values of the base. The
+// caller may have them in part.
 #pragma once
 #include <ATen/core/Tensor.h>
 

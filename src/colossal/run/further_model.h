@@ -63,9 +63,9 @@ struct ResolvedFurther {
 };
 
 /// Finds the sources of the models that the objective of a run names, and reads their tables.
-/// `config`: that of the run; the keys of its optimizer are the defaults of theirs. `main`: the shape of the main model,
-/// whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from`; keys that it does
-/// not have; an optimizer for a model that is not trained.
+/// `config`: that of the run; the keys of its optimizer are the defaults of theirs. `main`: the shape of the main
+/// model, whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from`; keys that it
+/// does not have; an optimizer for a model that is not trained.
 ///        ("objective"): a model without a table. As find_source().
 std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
                                              const OwnTables& tables, const models::ModelShape& main,

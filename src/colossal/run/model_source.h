@@ -44,8 +44,8 @@ struct ModelSource {
   at::ScalarType drawn_as = at::kFloat;
   std::shared_ptr<const ModelSource> base{};  ///< what `from` is, if it is a run folder
   std::string files{};  ///< of the main model of a run: its folder, if that has the model's config.json; else empty
-  /// Of the main model of a run with the table [adapter]: its keys. Its checkpoints have the adapters alone. If the keys
-  /// have `from`, the source is `base` with the adapters of that folder beside its weights
+  /// Of the main model of a run with the table [adapter]: its keys. Its checkpoints have the adapters alone. If the
+  /// keys have `from`, the source is `base` with the adapters of that folder beside its weights
   std::optional<LowRankKeys> low_rank{};
 };
 
@@ -88,8 +88,8 @@ void check_base(const ModelSource& source);
 /// their values if the source lacks them or has them in another shape (checkpoint::ExternalNames::may_lack). Returns
 /// the names of those parameters.
 /// Collective among all ranks of `mesh`, which agree on the checkpoint of rank 0 and on errors.
-/// A run with the table [adapter] gives a model the weights into which its adapters are merged, unless that is a further
-/// model that has adapters itself.
+/// A run with the table [adapter] gives a model the weights into which its adapters are merged, unless that is a
+/// further model that has adapters itself.
 /// Errors ("model"): a run whose checkpoint has parameters of another adapter, which `model` lacks. Errors of
 ///                   check_base(), checkpoint::import_weights() and checkpoint::load().
 std::vector<std::string> read_source(const ModelSource& source, const nn::Parameters& parameters,

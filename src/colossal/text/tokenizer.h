@@ -78,8 +78,8 @@ std::unique_ptr<Tokenizer> make_part_tokenizer(const std::string& name);
 /// Returns true if the folder contains a file that make_tokenizer() reads, or the GGUF file contains a vocabulary.
 bool has_tokenizer(const std::string& folder);
 
-/// Returns where the further files of the tokenizer `name` are, such as its chat template: the folder itself, the folder
-/// of a file, or the GGUF file itself. Empty for "bytes".
+/// Returns where the further files of the tokenizer `name` are, such as its chat template: the folder itself, the
+/// folder of a file, or the GGUF file itself. Empty for "bytes".
 std::string folder_of_tokenizer(const std::string& name);
 
 /// Calls work(i) for each i < count on at most `threads` threads, the calling thread included. Each thread takes the

@@ -185,8 +185,8 @@ class Engine : public Resumable {
   void check_progress(const nlohmann::json& progress) const override;
   /// Returns the elements that this rank updates of each parameter, under the parameter's name, and the model's
   /// buffers, for all models. The caller may fill them with weights from another source
-  /// (checkpoint::ExternalNames::model), and must then call weights_loaded() on all ranks. A parameter that is stored as
-  /// codes is among them as run::fillable_weights_of() says.
+  /// (checkpoint::ExternalNames::model), and must then call weights_loaded() on all ranks. A parameter that is stored
+  /// as codes is among them as run::fillable_weights_of() says.
   std::vector<checkpoint::NamedTensor> weights();
   /// Returns the same elements as they are stored, codes included, for comparing.
   std::vector<checkpoint::NamedTensor> stored_weights();

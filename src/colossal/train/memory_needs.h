@@ -22,8 +22,8 @@ inline constexpr char kFrozenParameters[] = "frozen parameters";
 /// Memory of one kind, of one model.
 struct MemoryNeed {
   std::string model;  ///< name of the model; empty = the main model
-  /// kFrozenParameters, "codes" (of a quantized base), "parameters" (those that train), "gradients", "masters", "states";
-  /// with tiers also the rows named below
+  /// kFrozenParameters, "codes" (of a quantized base), "parameters" (those that train), "gradients", "masters",
+  /// "states"; with tiers also the rows named below
   std::string what;
   int64_t bytes = 0;
   /// "device": where the rank computes, which is the host for a CPU; "host": memory.host; "host or disk": as tiers

@@ -55,8 +55,8 @@ enum class WeightOrigin {
 };
 
 /// Compares the weights of ranks that hold the same part of a parameter, by checksums. `weights` is the result of
-/// Engine::stored_weights(). `sharers` is the number of ranks that shard them under ZeRO (checkpoint::TrainingState::sharers).
-/// Collective among all ranks of `mesh`.
+/// Engine::stored_weights(). `sharers` is the number of ranks that shard them under ZeRO
+/// (checkpoint::TrainingState::sharers). Collective among all ranks of `mesh`.
 ///
 /// Communication: every rank sends 16 bytes for each part of a parameter to rank 0; two broadcasts, two agreements.
 /// Cost: one read of the parts that other ranks hold too: memory speed on the host (above 10 GB/s). An accelerator

@@ -1,5 +1,5 @@
-// The weight of a frozen linear layer in bf16, or in 8 bits with a scale per row: y = x Wt and dx = dy W, without a copy
-// of W in the dtype of x.
+// The weight of a frozen linear layer in bf16, or in 8 bits with a scale per row: y = x Wt and dx = dy W, without a
+// copy of W in the dtype of x.
 //
 //   const ops::RowCodes coded = ops::encode_rows(weight, at::kChar);
 //   const ops::RowMatrix w(coded.codes, coded.scales);

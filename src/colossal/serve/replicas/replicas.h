@@ -60,10 +60,10 @@ struct ReplicasOptions {
 };
 
 /// Several replicas as one. All generations of a request go to the replica that was sent the longest prefix of its
-/// prompts under the same cache key and adapter, counted in blocks of 64 tokens; of equal ones to the least loaded. If that replica
-/// has at least four more generations and embeddings, waiting and running, than the least loaded replica, they go to
-/// the least loaded one. Requests that share no block, and all embeddings, go there too. Of several least loaded
-/// replicas the first one gets them.
+/// prompts under the same cache key and adapter, counted in blocks of 64 tokens; of equal ones to the least loaded. If
+/// that replica has at least four more generations and embeddings, waiting and running, than the least loaded replica,
+/// they go to the least loaded one. Requests that share no block, and all embeddings, go there too. Of several least
+/// loaded replicas the first one gets them.
 ///
 /// Tickets: replica k's ticket t is t + k * kTicketsPerReplica here, so tickets of different replicas differ.
 /// load():  the sum over all replicas.

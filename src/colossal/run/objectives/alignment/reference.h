@@ -1,4 +1,5 @@
-// The reference of preference training: a constant model, with whose log-probabilities those of the policy are compared.
+// The reference of preference training: a constant model, with whose log-probabilities those of the policy are
+// compared.
 //
 //   const std::vector<FurtherModel> models = reference_models(config, tables, shape);     // none, or kReference
 #pragma once
