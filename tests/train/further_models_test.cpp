@@ -121,6 +121,22 @@ TEST_F(Distill, RefusesATeacherThatIsNotThere) {
               HasSubstr("[teacher] belongs to the objective distillation, and this run has next-token"));
 }
 
+// Its codes would be replaced by numbers that train.
+TEST_F(Distill, RefusesToTrainAQuantizedTeacher) {
+  run::Program program = program_of();
+  program.objectives.at("distillation").models = [](const auto&, const auto&, const auto&) {
+    return std::vector<run::FurtherModel>{{.name = "teacher", .use = run::ModelUse::Trained}};
+  };
+  const std::string codes = folder_ / "codes";
+  create_folder(codes);
+  write_file(codes + "/config.json", R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+      "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 257,
+      "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+      "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 16}})");
+  EXPECT_THAT(test::thrown_message([&] { run::resolve_run(config({"--teacher.from=" + codes}), program); }),
+              HasSubstr("teacher.from must name weights that are not quantized"));
+}
+
 /// Trains the teacher on each batch, too.
 class BothLearn : public StepRule {
   StepOutcome step(Engine& engine, const NextBatch& next) override {

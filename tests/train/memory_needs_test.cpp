@@ -204,6 +204,8 @@ TEST(MemoryNeeds, CountAdaptersOfLlama2) {
 
 // The same base with its linear layers in NF4, doubly quantized (G69): 3.87 GB.
 TEST(MemoryNeeds, CountLlama2InNf4) {
+  run::Config config = config_of({.accumulate = 2, .precision = "bf16"});
+  config.parallel.chunk_mib = 64;
   const models::ModelShape shape = models::built_in().resolve({.name = "llama2-7b"});
   double linear = 0, of_codes = 0;
   for (const run::LinearModule& module : run::AdapterModules(shape).linear()) {
@@ -212,7 +214,15 @@ TEST(MemoryNeeds, CountLlama2InNf4) {
     of_codes += static_cast<double>(ops::Nf4Form::whole(rows, module.in, true).bytes());
   }
   EXPECT_EQ(linear, 6'476'005'376.0);
-  EXPECT_NEAR(of_codes + 2 * (6'738'415'616.0 - linear), 3.87e9, 0.005e9);
+  const double of_base = of_codes + 2 * (6'738'415'616.0 - linear);
+  EXPECT_NEAR(of_base, 3.87e9, 0.005e9);
+  const run::LowRankKeys keys{.kind = "lora", .rank = 16, .base = "nf4"};
+  const NamedModel model{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)};
+  const std::vector<ModelSize> sizes = model_sizes({config, {model}});
+  ASSERT_EQ(sizes.size(), 1u);
+  EXPECT_EQ(sizes[0].needs.at(0).what, kFrozenParameters);
+  EXPECT_NEAR(static_cast<double>(sizes[0].needs.at(0).bytes), of_base, 1e-4 * of_base) << "alignment of chunks";
+  EXPECT_EQ(sizes[0].trained, 39'976'960);
 }
 
 TEST(MemoryNeeds, SumOverStagesByKindAndPlace) {

@@ -9,6 +9,7 @@
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
+#include "colossal/run/resolve_shape.h"
 
 namespace colossal::run {
 namespace {
@@ -103,6 +104,10 @@ std::vector<ResolvedFurther> resolve_further(const Config& config, const std::ve
     require(!keys.from.empty(), "config", model.name, ".from must name the weights of the model ", model.name,
             ": a Hugging Face folder, a run folder, a GGUF file, or a preset with random weights: got none");
     one.source = find_source(keys.from, program, main.vocabulary);
+    require(model.use != ModelUse::Trained || one.source.is_preset || has_numbers(keys.from), "model", model.name,
+            ".from must name weights that are not quantized, because the model is trained: got ", keys.from,
+            "; name the model before quantization, or write the weights as numbers with `colossal export --from ",
+            keys.from, " --to FOLDER`");
   }
   return resolved;
 }
