@@ -459,15 +459,15 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
   };
   const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
   const ConfiguredRun plain = configured(adapted("a", at("plain")));
-  EXPECT_EQ(need_of(plain, "codes"), 0);
+  EXPECT_EQ(need_of(plain, kCodes), 0);
   // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
   for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
     const ConfiguredRun run = configured(adapted("b", quantized(kind)));
-    EXPECT_EQ(need_of(run, "codes"), numbers * bits / 8) << kind;
-    EXPECT_EQ(need_of(run, "parameters"), need_of(plain, "parameters") - numbers * 8) << kind;
+    EXPECT_EQ(need_of(run, kCodes), numbers * bits / 8) << kind;
+    EXPECT_EQ(need_of(run, kFrozenParameters), need_of(plain, kFrozenParameters) - numbers * 8) << kind;
   }
   const ConfiguredRun nf4 = configured(adapted("c", quantized("nf4-single")));
-  EXPECT_EQ(need_of(nf4, "codes"), numbers / 2 + numbers / 64 * 4);
+  EXPECT_EQ(need_of(nf4, kCodes), numbers / 2 + numbers / 64 * 4);
   EXPECT_EQ(model_sizes(nf4).front().parameters, model_sizes(plain).front().parameters);
 }
 

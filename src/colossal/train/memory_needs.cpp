@@ -125,7 +125,7 @@ struct Total {
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
-    if (need.what == "parameters" || need.what == kFrozenParameters || need.what == "codes") parameters += bytes;
+    if (need.what == "parameters" || need.what == kFrozenParameters || need.what == kCodes) parameters += bytes;
     if (need.what == "gradients") gradients += bytes;
     if (need.what == "masters" || need.what == "states") states += bytes;
   }
@@ -168,7 +168,7 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
     ModelOnShapes here(run, model, rank);
     std::vector<MemoryNeed> own = needs_of(here.model(), here.mesh(), run.config, run.optimizer_of(model));
-    if (here.codes_bytes() > 0) own.insert(own.begin(), {{}, "codes", here.codes_bytes(), "device"});
+    if (here.codes_bytes() > 0) own.insert(own.begin(), {{}, kCodes, here.codes_bytes(), "device"});
     for (MemoryNeed& need : own) {
       need.model = model.name;
       needs.push_back(std::move(need));
