@@ -96,9 +96,19 @@ TEST_F(Preferences, BeginWithTheKnownLoss) {
   EXPECT_NEAR(first(kto({source})), 0.5, close);
   EXPECT_NEAR(first({source, "--adapter.kind=lora"}), std::log(2.0), close);
   EXPECT_NEAR(first({source, "--adapter.kind=dora", "--adapter.trained=embed_tokens"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--adapter.kind=lora", "--adapter.base=nf4"}), std::log(2.0), close);
+  EXPECT_NEAR(first({source, "--adapter.kind=lora", "--adapter.base=nf4", "--adapter.trained=embed_tokens"}),
+              std::log(2.0), close)
+      << "the reference has the same codes";
   EXPECT_NEAR(first({source, "--precision.mode=bf16"}), std::log(2.0), 1e-2);
   EXPECT_GT(std::abs(first({source, "--reference.from=" + base("other", {"--training.steps=1"})}) - std::log(2.0)),
             close);
+}
+
+TEST_F(Preferences, RefuseToPrecomputeWithCodes) {
+  const run::Config c = config("codes", {"--adapter.kind=lora", "--adapter.base=int8", "--reference.precompute=true"});
+  EXPECT_THAT(test::thrown_message([&] { run::resolve_run(c, program()); }),
+              testing::HasSubstr("precompute must be false with adapter.base = \"int8\""));
 }
 
 TEST_F(Preferences, EndWithAnErrorIfTheFirstLossIsAnother) {

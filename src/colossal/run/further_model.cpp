@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/model_path.h"
+#include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
@@ -77,6 +78,9 @@ nn::Adapter ResolvedFurther::adapter() const {
     const bool has_adapters = !source.low_rank->from.empty();
     product = has_adapters ? low_rank_adapter(*source.low_rank, source.shape).product : nullptr;
   }
+  if (base)
+    product = [codes = base](std::shared_ptr<const nn::Product> inside, const nn::Parameter& weight,
+                             nn::Parameters& parameters) { return codes->wrap(std::move(inside), weight, parameters); };
   return {.treatment = [](const std::string&) { return nn::Treatment{.trains = false, .saved = false}; },
           .product = std::move(product)};
 }
@@ -99,6 +103,10 @@ std::vector<ResolvedFurther> resolve_further(const Config& config, const std::ve
     if (model.use == ModelUse::WithoutAdapters) continue;
     if (model.use == ModelUse::Original) {
       one.source = original_source(config, main, program);
+      const LowRankKeys keys_of_run = adapter_keys(config);
+      if (keys_of_run.kind != "none" && keys_of_run.base != "model" && keys_of_run.from.empty())
+        one.base = std::make_shared<const FrozenBase>(
+            keys_of_run, main, AdapterModules(main).parameters_of("adapter.trained", keys_of_run.trained));
       continue;
     }
     require(!keys.from.empty(), "config", model.name, ".from must name the weights of the model ", model.name,

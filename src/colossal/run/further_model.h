@@ -8,6 +8,7 @@
 //                           },
 //                           .step_rule = ...});                      // which passes go through them
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "colossal/nn/adapter.h"
 #include "colossal/optim/config.h"
 #include "colossal/run/config.h"
+#include "colossal/run/frozen_base.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/own_tables.h"
 
@@ -56,6 +58,9 @@ struct ResolvedFurther {
   FurtherModel model;
   ModelSource source;                                 ///< unused for ModelUse::WithoutAdapters
   std::optional<optim::OptimizerConfig> optimizer{};  ///< its own; none = it has no table `optimizer`
+  /// Of ModelUse::Original without adapters: how it stores its matrices if the main model has codes of them
+  /// (adapter.base); null = as values
+  std::shared_ptr<const FrozenBase> base{};
   /// Returns true if its parameters are constants, which checkpoints leave out.
   bool is_constant() const { return model.use == ModelUse::Frozen || model.use == ModelUse::Original; }
   /// Returns its adapter: that of its source, frozen and not saved for a constant model.

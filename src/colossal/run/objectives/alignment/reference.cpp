@@ -32,6 +32,9 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
                      {{"from", compares, "alignment.method dpo, ipo or kto"},
                       {"precompute", compares, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
+  const std::string base = adapter_keys(config).base;
+  require(!keys.precompute || base == "model", kReference, "precompute must be false with adapter.base = \"", base,
+          "\", because the reference has the same codes only beside the model: got true; leave it out");
   if (!compares || keys.precompute) return {};
   return {reference_of(config, tables)};
 }
