@@ -66,10 +66,13 @@ class AdapterFolders : public testing::TestWithParam<std::string> {
     auto generator = at::detail::createCPUGenerator(std::hash<std::string>()(name));
     for (const size_t index : modules.selected("targets", targets, {})) {
       const run::LinearModule& module = modules.linear()[index];
-      if (config.targets.empty() || config.targets.back() != module.name) config.targets.push_back(module.name);
+      std::vector<std::string>& names = module.is_stack() ? config.parameters : config.targets;
+      if (names.empty() || names.back() != module.name) names.push_back(module.name);
       checkpoint::PeftLayer layer{.rank = config.rank, .scale = config.scale_of(module.name)};
-      layer.a = at::randn({config.rank, module.in}, generator) / 8;
-      layer.b = at::randn({module.part.count, config.rank}, generator) / 2;
+      std::vector<int64_t> a{config.rank, module.in}, b{module.part.count, config.rank};
+      if (module.is_stack()) a.insert(a.begin(), module.experts), b.insert(b.begin(), module.experts);
+      layer.a = at::randn(a, generator) / 8;
+      layer.b = at::randn(b, generator) / 2;
       if (config.magnitudes) layer.magnitude = at::ones({module.part.count});
       layers[module.name] = std::move(layer);
     }
@@ -287,7 +290,7 @@ class OtherEngineAdapters : public AdapterFolders {
   void write_adapters() override {
     const run::AdapterModules modules(shape());
     for (const run::LinearModule& module : modules.linear())
-      if (module.name.find("kv_b_proj") == std::string::npos) targets_.push_back(module.name);
+      if (module.name.find("kv_b_proj") == std::string::npos && !module.is_stack()) targets_.push_back(module.name);
     ASSERT_GT(targets_.size(), 10U);
     write("poet", {.rank = 3, .alpha = 6}, targets_);
   }
@@ -319,6 +322,9 @@ TEST_P(OtherEngineAdapters, EqualMergedWeights) {
   write("all", {.rank = 3, .alpha = 6}, {"all-linear"});
   EXPECT_THAT(test::thrown_message([&] { with_model(loading({"all"}), [](const auto&, bool) {}); }),
               HasSubstr("leave the keys and values of latents as they are: got blocks.0.attention.kv_up.weight"));
+  write("experts", {.rank = 3, .alpha = 6}, {"experts"});
+  EXPECT_THAT(test::thrown_message([&] { with_model(loading({"experts"}), [](const auto&, bool) {}); }),
+              HasSubstr("must not have adapters of experts"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OtherEngineAdapters, testing::Values("deepseek-tiny", "t5-tiny"),

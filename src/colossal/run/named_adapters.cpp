@@ -12,14 +12,18 @@
 namespace colossal::run {
 namespace {
 
+std::string advice_to_merge(const ModelSource& about, const AdapterChoice& choice) {
+  return concat("; merge this adapter with `colossal export --from ", about.path, " --adapter ", choice.folder,
+                " --to FOLDER`, and load the result by itself");
+}
+
 /// Opens an adapter, and checks that requests can choose it. It does not communicate.
 AdapterSource open_named(const AdapterChoice& choice, const ModelSource& about, bool is_first) {
   AdapterSource source = open_adapters(choice.folder);
   source.scale = choice.scale;
   if (is_first && !source.peft) check_same_base(source, about);
   const LowRankKeys keys = keys_of(source, about.shape);
-  const std::string advice = concat("; merge this adapter with `colossal export --from ", about.path, " --adapter ",
-                                    choice.folder, " --to FOLDER`, and load the result by itself");
+  const std::string advice = advice_to_merge(about, choice);
   require(keys.trained.empty(), "adapter", "adapters that requests choose must not have modules that were trained ",
           "whole: ", choice.folder, " has ", join(keys.trained), advice);
   require(keys.kind != "dora", "adapter",
@@ -53,7 +57,10 @@ std::unique_ptr<nn::TokenAdapters> read_named_adapters(const std::vector<Adapter
   for (size_t i = 0; i < sources.size(); ++i) {
     const AdapterWeights weights = read_adapters(sources[i], about.shape, mesh);
     comm::agree(mesh.all(), at::kCPU, [&] {
-      for (const AdapterLayer& layer : weights.layers)
+      for (const AdapterLayer& layer : weights.layers) {
+        require(!layer.module.is_stack(), "adapter",
+                "adapters that requests choose must not have adapters of experts: ", choices[i].folder, " has some of ",
+                layer.module.name, advice_to_merge(about, choices[i]));
         adapters->add({.adapter = static_cast<int64_t>(i),
                        .weight = layer.module.weight,
                        .first_output = layer.module.part.first,
@@ -61,6 +68,7 @@ std::unique_ptr<nn::TokenAdapters> read_named_adapters(const std::vector<Adapter
                        .a = layer.a,
                        .b = layer.b,
                        .scale = layer.scale});
+      }
     });
   }
   return adapters;

@@ -16,7 +16,8 @@ namespace colossal::run {
 /// Reads the adapters for the base `about`, whole on the host of each rank. The number of an adapter is its index in
 /// `choices`. Collective among all ranks of `mesh`, which agree on errors.
 /// Errors ("adapter"): two of the same name, or one without a name; adapters of another base; those that cannot be
-///                     chosen by request: magnitudes (DoRA) and modules that were trained whole. Errors of
+///                     chosen by request: magnitudes (DoRA), adapters of experts, and modules that were trained
+///                     whole. Errors of
 ///                     open_adapters() and read_adapters().
 std::unique_ptr<nn::TokenAdapters> read_named_adapters(const std::vector<AdapterChoice>& choices,
                                                        const ModelSource& about, comm::Mesh& mesh);
