@@ -192,7 +192,7 @@ class TokenAdapters::OfWeight {
       all.push_back(own_inputs(part->a, boxes, inputs));
       for (const OwnOutputs& own : outputs_on_rank(*part, boxes)) {
         pieces.push_back({own.row, own.count, first, rank});
-        b.emplace_back(part->b.narrow(0, own.own, own.count).to(at::kDouble).mul_(part->scale), like);  // rounded once
+        b.emplace_back(part->b.narrow(0, own.own, own.count).to(at::kDouble).mul(part->scale), like);  // rounded once
       }
       first += rank;
     }
