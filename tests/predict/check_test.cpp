@@ -240,7 +240,7 @@ TEST(CheckOfAdapters, EqualsThePrediction) {
                                 .rank = 2,
                                 .dropout = has_dropout ? 0.1 : 0,
                                 .targets = layout.has_experts ? experts : std::vector<std::string>{"all-linear"},
-                                .trained = {"ln_f"}};
+                                .trained = {layout.has_experts ? "norm" : "ln_f"}};
     const train::ConfiguredRun run{config, {{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)}}};
     const auto counted = counted_steps(run, ones_of(config, shape));
     expect_as_predicted(run, layout, counted);

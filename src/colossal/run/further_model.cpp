@@ -8,6 +8,7 @@
 #include "colossal/base/model_path.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/frozen_base.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/program.h"
 #include "colossal/run/resolve_shape.h"

@@ -18,12 +18,12 @@
 #include "colossal/nn/adapter.h"
 #include "colossal/optim/config.h"
 #include "colossal/run/config.h"
-#include "colossal/run/frozen_base.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/own_tables.h"
 
 namespace colossal::run {
 
+class FrozenBase;  // run/frozen_base.h
 struct Program;
 
 /// How a run uses a further model.
