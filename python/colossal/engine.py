@@ -164,8 +164,9 @@ class Engine:
 
     The options are those of `colossal generate`: `precision` is the dtype of weights and activations, `quantize` is
     int8, int4 or fp8, `kv_cache` the size of the cache of keys and values, `draft` a smaller model that drafts tokens.
-    `adapter` is a folder of peft or a run with adapters, which are put onto the model, and `base` the model of such a
-    run if it has moved. `adapters` has several, by names: each request chooses one with ``adapter=``, or none.
+    `adapter` is a folder of peft or a run, whose adapters are put onto the model. If `folder` itself is a run with
+    adapters, `base` names the model on which they were trained, if it has moved. `adapters` has several, by names: each
+    request chooses one with ``adapter=``, or none. The chat template is that of the model, for every adapter.
 
     Errors: `colossal.Error` with the command's message.
     """

@@ -20,7 +20,10 @@ TEST(FirstLoss, AllowsWhatRoundingExplains) {
   EXPECT_NEAR(first_loss_slack(keys, error, tokens), 0.008, 1e-3);
   keys.method = "ipo";  // (h - 1 / (2 beta))^2 - 1 / (4 beta^2) at h = 0.04
   const double moved = std::pow(-0.04 - 2.5, 2) - 6.25;
+  keys.loss = "sum";
   EXPECT_NEAR(first_loss_slack(keys, error, tokens), moved, 1e-3);
+  keys.loss = "mean";
+  EXPECT_LT(first_loss_slack(keys, error, tokens), moved / 10) << "of a mean over 400 tokens";
   keys.method = "kto";
   keys.undesirable_weight = 3;
   EXPECT_NEAR(first_loss_slack(keys, error, tokens), 0.024, 1e-3);

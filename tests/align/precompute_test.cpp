@@ -210,6 +210,16 @@ TEST_F(PrecomputedReference, StaysWhenTheRunResumes) {
   without.training.steps = 6;
   EXPECT_THAT(test::thrown_message([&] { train(without, train::Start::Resume); }),
               HasSubstr("reference.precompute must be as at the start"));
+  // Scores of another reference would fit the texts, and another batch size would need others.
+  const std::string other = "--reference.cache=" + (folder_ / "scores");
+  computed(config("other", with({"--model.from=" + base("elsewhere", {"--training.steps=2"}), other})));
+  const auto refused = [&](const std::string& flag) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), {flag, "--training.steps=6"});
+    return test::thrown_message([&] { train(config("parts", all), train::Start::Resume); });
+  };
+  EXPECT_THAT(refused(other), HasSubstr("the reference with which the run started: got those of another"));
+  EXPECT_THAT(refused("--training.batch_size=4"), HasSubstr("training.batch_size must be as at the start"));
 }
 
 TEST(ScoreCache, KeysDependOnTextsAlone) {

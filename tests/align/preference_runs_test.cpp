@@ -100,6 +100,10 @@ TEST_F(Preferences, BeginWithTheKnownLoss) {
   EXPECT_NEAR(first({source, "--adapter.kind=lora", "--adapter.base=nf4", "--adapter.trained=embed_tokens"}),
               std::log(2.0), close)
       << "the reference has the same codes";
+  EXPECT_GT(std::abs(first({source, "--adapter.kind=lora", "--adapter.base=nf4", "--reference.from=" + from}) -
+                     std::log(2.0)),
+            close)
+      << "the named reference has values";
   EXPECT_NEAR(first({source, "--precision.mode=bf16"}), std::log(2.0), 1e-2);
   EXPECT_GT(std::abs(first({source, "--reference.from=" + base("other", {"--training.steps=1"})}) - std::log(2.0)),
             close);

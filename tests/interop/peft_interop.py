@@ -114,6 +114,8 @@ def check_writing(name, kind, base, folder, wanted, compares_files=True):
     run, out = interop.temp_dir / f"run {name}", interop.temp_dir / f"out {name}"
     interop.colossal("train", "config.toml", f"--model.from={base}", f"--adapter.from={folder}", f"--run.folder={run}")
     interop.colossal("export", "--from", run, "--adapter-only", "--to", out)
+    for file in ("generation_config.json", "tokenizer.json", "chat_template.jinja"):
+        assert (out / file).is_file() == (run / file).is_file(), (name, file)
     again = peft.PeftModel.from_pretrained(read(kind, base), out).eval()
     assert off(logits_of(again), wanted) < LIMIT, (name, off(logits_of(again), wanted))
     if not compares_files:

@@ -62,11 +62,11 @@ TEST(CodedMatrix, MultipliesSliceBySlice) {
       expect_close(matrix.multiply(x), at::linear(x.to(at::kDouble), values), at::kFloat, in, "y");
       expect_close(matrix.input_gradient(dy), at::matmul(dy.to(at::kDouble), values), at::kFloat, out, "dx");
       const at::NoGradGuard no_grad;
-      EXPECT_TRUE(at::equal(matrix.input_gradient(dy), matrix.input_gradient(dy.clone())));
+      EXPECT_TRUE(at::equal(matrix.rows(257, 4, at::kFloat), codes.values().narrow(0, 257, 4)));
     }
 }
 
-// The operators that decode on other devices give the same values, to the bit.
+// Decoded values are those of GroupCodes::values(), rounded once.
 TEST(CodedMatrix, DecodesAlikeInEveryDtype) {
   for (const bool minima : {false, true}) {
     const GroupCodes codes =

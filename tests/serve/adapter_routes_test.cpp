@@ -105,7 +105,8 @@ TEST_F(AdapterRoutes, EmbedWithTheModelItself) {
   EXPECT_EQ(reply.status, 400);
   const Json error = Json::parse(reply.body)["error"];
   EXPECT_EQ(error["param"], "model");
-  EXPECT_EQ(error["message"], "model must be tiny for embeddings: got poet, whose adapters continue text only");
+  EXPECT_EQ(error["message"],
+            "model must be tiny for embeddings: got poet, which is an adapter and continues text only");
 }
 
 TEST(ServedModel, DemandsNamesIfItHasAdapters) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,17 @@ inline std::vector<std::vector<std::string>> layouts(const std::string& disk) {
       {pipeline + "4", micro + "4"},
       {"--training.accumulate=2", "--memory.host=256MiB"},
       {"--memory.disk=" + disk, "--memory.host=64MiB", data + "2", zero + "3"},
+      {tensor + "2", data + "2", zero + "3", "--memory.recompute=block", "--training.accumulate=2"},
+      {sequence + "2", of_sequence + "ring", data + "2", zero + "1", "--memory.host=64MiB", "--memory.recompute=block"},
+      {pipeline + "2", micro + "2", data + "2", zero + "2", "--memory.host=64MiB", "--memory.recompute=block"},
   };
 }
 
 /// Expects `got` to be `want` to 1e-10 of each value. `what` names the layout in messages.
 inline void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << what << ", value " << i;
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 1e-10 * std::abs(want[i])) << what << ", value " << i;
 }
 
 }  // namespace colossal::train

@@ -24,6 +24,7 @@
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
+#include "train/layouts.h"
 
 namespace colossal::train::preferences_test {
 namespace {
@@ -140,40 +141,14 @@ class Preferences : public testing::Test {
     });
     return all;
   }
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
-    ASSERT_EQ(got.size(), want.size()) << what;
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], 1e-10 * std::abs(want[i])) << what << ", value " << i;
-  }
   test::TemporaryFolder folder_;
 };
 
-// A covering array: each pair of values of two axes occurs in a row, and each method in each row.
 TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
-  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
-                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
-                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
-                    micro = "--parallel.pipeline.micro_batches=";
   for (const std::string& method : {"dpo", "ipo", "kto", "simpo", "orpo"}) {
     const std::vector<double> want = course(config(method, {}));
     ASSERT_EQ(want.size(), 2u * kSteps + (method == "kto" ? 6 : 5)) << method;
-    for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-             {data + "2"},
-             {data + "2", zero + "2", tensor + "2"},
-             {data + "2", zero + "3", "--memory.recompute=block"},
-             {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
-             {tensor + "2", "--parallel.tensor.sequence=true"},
-             {tensor + "4", mode + "2d"},
-             {tensor + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
-             {tensor + "8", mode + "3d"},
-             {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
-             {sequence + "2", of_sequence + "ulysses", tensor + "2"},
-             {sequence + "2", of_sequence + "gather", data + "2", zero + "3"},
-             {sequence + "2", of_sequence + "ring-self-attention"},
-             {pipeline + "4", micro + "4"},
-             {"--training.accumulate=2", "--memory.host=256MiB"},
-             {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
-         })
+    for (const std::vector<std::string>& flags : layouts(folder_.path()))
       expect_near(course(config(method, flags)), want, method + " " + testing::PrintToString(flags));
   }
 }
@@ -213,15 +188,16 @@ TEST_F(Preferences, LearnsFromTheKeysOfItsMethod) {
 // A text has as many positions as the model, and a row twice as many.
 TEST_F(Preferences, ReadsTextsAsLongAsTheModelsPositions) {
   for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
-    const auto sized = [&](int64_t positions) {
-      return config("simpo", {std::string("--model.name=") + model, concat("--model.positions=", positions),
-                              "--model.kv_heads=0", "--parallel.pipeline.size=2", "--data.held_out=0.3"});
+    const auto sized = [&](int64_t positions, int stages) {
+      return config(
+          "simpo", {std::string("--model.name=") + model, concat("--model.positions=", positions), "--model.kv_heads=0",
+                    concat("--parallel.pipeline.size=", stages), "--data.held_out=0.3"});
     };
-    run::RunData data = run::open_data(sized(32), program(), "", 0, at::kCPU);
+    run::RunData data = run::open_data(sized(32, 1), program(), "", 0, at::kCPU);
     const tensor::Batch batch = data.training->next();
     EXPECT_GT(batch.tokens(), 32) << "rows are longer than the texts";
     EXPECT_LT(batch.at("positions").max().item<int64_t>(), 32);
-    expect_near(course(sized(32)), course(sized(32)), model);
+    expect_near(course(sized(32, 2)), course(sized(32, 1)), model);
   }
 }
 

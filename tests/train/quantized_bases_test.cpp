@@ -444,7 +444,7 @@ TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
               AllOf(HasSubstr("got parallel.tensor.mode = \"2d\""), HasSubstr(advice)));
   EXPECT_THAT(refusal([](run::Config& c) { c.parallel.tensor = {.size = 2, .sequence = true}; }),
               AllOf(HasSubstr("got parallel.tensor.sequence = true"), HasSubstr(advice)));
-  EXPECT_THAT(refusal([](run::Config& c) { c.precision.mode = "fp8"; }), HasSubstr("got precision.mode = \"fp8\""));
+  EXPECT_THAT(refusal([](run::Config& c) { c.precision.mode = "fp8"; }), HasSubstr("precision.mode must not be fp8"));
 }
 
 TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {

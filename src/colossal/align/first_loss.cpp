@@ -18,8 +18,10 @@ double token_error(const std::string& precision, const models::ModelShape& shape
 
 double first_loss_slack(const run::AlignmentKeys& keys, double token_error, double tokens) {
   const double beta = keys.beta_or(0.1);
-  // of a difference of log-ratios, of which two passes give each
-  const double error = 2 * token_error * std::sqrt(tokens);
+  // of a difference of log-ratios, of which two passes give each; the mean of an answer is off by at most a token's
+  // error
+  const bool is_mean = keys.method == "ipo" && keys.loss != "sum";
+  const double error = 2 * token_error * std::sqrt(is_mean ? 2 : tokens);
   double slope = beta;  // hinge; that of the others is at most beta / 2
   if (keys.method == "kto") slope = beta * std::max(keys.desirable_weight, keys.undesirable_weight);
   if (keys.method == "ipo") slope = 1 / beta;

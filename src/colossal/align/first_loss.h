@@ -18,8 +18,9 @@ namespace colossal::align {
 double token_error(const std::string& precision, const models::ModelShape& shape);
 
 /// Returns the largest difference of the first loss from the known one that rounding explains. `tokens`: the most
-/// tokens of the answers of a row. Their errors are independent, so the sum over an answer has an error of about
-/// sqrt(tokens) of them, of which it is twice. The slope of the loss at the start says what follows for it.
+/// tokens of the answers of a row. Their errors are independent, so a sum over an answer is off by about
+/// sqrt(tokens) * token_error, and a log-ratio, from two passes, by twice that. The slope of the loss at the start says
+/// what follows for it.
 double first_loss_slack(const run::AlignmentKeys& keys, double token_error, double tokens);
 
 }  // namespace colossal::align

@@ -62,6 +62,7 @@ ScoreOrigin origin_of(const run::Config& config, const run::ModelSource& source,
                      .blocks = {},
                      .weights = run::checksum_of(source),
                      .precision = config.precision.mode,
+                     .shape = checksum(computing_keys(source.shape).dump()),
                      .tokenizer = data.value("tokenizer", nlohmann::json()).dump(),
                      .chat_template = data.value("template", nlohmann::json()).dump(),
                      .data = checksum(data.value("sources", nlohmann::json()).dump())};

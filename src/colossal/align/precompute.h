@@ -22,7 +22,7 @@ struct Precomputed {
 ///
 /// The batches are those of the run, to the end of the first epoch of all sources; with kto, whose mismatched texts
 /// depend on the batch, all of them; and those of evaluations. Replicas share the work, and every 16 passes add a file
-/// to the folder. Whoever is killed computes only what was not stored.
+/// to the folder. A run that was killed computes only what it had not stored.
 ///
 /// A run that resumes keeps the reference of its start, even if that is a run folder that has gone on. A run that
 /// starts replaces an older cache in its own folder.

@@ -27,7 +27,8 @@ namespace {
 
 using tensor::Dim;
 
-constexpr char kPrecompute[] = "precompute";  // key in the state of the rule
+// Keys in the state of the rule
+constexpr char kPrecompute[] = "precompute", kWeights[] = "weights", kRows[] = "batch_size";
 
 at::Tensor sums_of_texts(const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
   return run::answer_sums(model, end, step, kTexts);
@@ -40,6 +41,7 @@ class PreferenceRule final : public train::StepRule {
       : objective_(objective),
         keys_(tables.as<run::AlignmentKeys>("alignment")),
         precision_(config.precision.mode),
+        batch_size_(config.training.batch_size),
         precomputes_(objective.has_reference() && tables.as<run::ReferenceKeys>(run::kReference).precompute),
         starts_at_reference_(objective.has_reference() && run::starts_at_reference(config, tables)),
         cache_(run::reference_cache(config, tables)) {
@@ -49,6 +51,11 @@ class PreferenceRule final : public train::StepRule {
     const bool has_model = std::find(names.begin(), names.end(), run::kReference) != names.end();
     require(!objective.has_reference() || precomputes_ || has_model, "reference", "alignment.method = \"", keys_.method,
             "\" needs the further model ", run::kReference, ": got a run without; name it in ObjectiveRow::models");
+    if (precomputes_ && !engine.device().is_meta())
+      comm::agree(engine.mesh().all(), at::kCPU, [&] {
+        if (const std::optional<ScoreOrigin> origin = cache_.origin())
+          weights_ = origin->weights.empty() ? origin->source : origin->weights;
+      });
     if (has_model && run::reference_of(config, tables).use == run::ModelUse::Frozen)
       check_reference_shape(engine.model(run::kReference).model().shape, engine.model().shape);
   }
@@ -80,12 +87,26 @@ class PreferenceRule final : public train::StepRule {
     return adds_divergence_ ? with_divergence(engine, scored) : scored;
   }
 
-  nlohmann::json state() const override { return {{kPrecompute, precomputes_}}; }
+  nlohmann::json state() const override {
+    nlohmann::json state{{kPrecompute, precomputes_}};
+    if (precomputes_) state[kWeights] = weights_, state[kRows] = batch_size_;
+    return state;
+  }
   void restore(const nlohmann::json& state) override {
     const bool before = state.is_object() && state.value(kPrecompute, false);
     require(before == precomputes_, "reference",
             "reference.precompute must be as at the start of the run, whose reference it keeps: got ",
             precomputes_ ? "true" : "false", "; restore it");
+    if (!precomputes_) return;
+    require(state.value(kWeights, weights_) == weights_, "reference", cache_.folder(),
+            " must have the log-probabilities of the reference with which the run started: got those of another; "
+            "restore the folder, or name it with reference.cache");
+    const int64_t rows = state.value(kRows, batch_size_);
+    require(
+        rows == batch_size_, "reference",
+        "training.batch_size must be as at the start of a run with reference.precompute, which has the texts of its "
+        "batches: got ",
+        batch_size_, " and not ", rows, "; restore it");
   }
 
  private:
@@ -167,6 +188,8 @@ class PreferenceRule final : public train::StepRule {
   const run::PreferenceObjective& objective_;
   run::AlignmentKeys keys_;
   std::string precision_;
+  int64_t batch_size_;
+  std::string weights_;  // of the reference in the cache, or where it is; the same on all ranks
   bool precomputes_, starts_at_reference_, adds_divergence_ = false, is_read_ = false;
   ScoreCache cache_;
 };

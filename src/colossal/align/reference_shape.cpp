@@ -12,13 +12,20 @@
 
 namespace colossal::align {
 
+nlohmann::json computing_keys(const models::ModelShape& shape) {
+  nlohmann::json keys = run::values_of(shape);
+  keys.erase("model.positions");
+  keys.erase("model.dropout");
+  for (const auto& key : shape.architecture->hugging_face.own_training) keys.erase(concat("model.", key));
+  return keys;
+}
+
 void check_reference_shape(const models::ModelShape& reference, const models::ModelShape& model) {
-  const nlohmann::json wanted = run::values_of(model), got = run::values_of(reference);
+  const nlohmann::json wanted = computing_keys(model), got = computing_keys(reference);
   std::vector<std::string> changed;
   const bool is_same_kind = reference.architecture->name == model.architecture->name;
   if (!is_same_kind) changed = {concat("a ", reference.architecture->name, " and not a ", model.architecture->name)};
   for (const auto& [key, value] : wanted.items()) {
-    if (key == "model.positions" || key == "model.dropout") continue;
     const std::string other = got.value(key, std::string("none")), own = value.get<std::string>();
     if (is_same_kind && other != own) changed.push_back(concat(key, " ", other, " and not ", own));
   }

@@ -1,4 +1,5 @@
-// What rows of the library's objectives get from this layer, because `run` does not know step rules.
+// Adds the step rule and the preparation of this layer to the objective alignment, because `run` does not know step
+// rules.
 //
 //   const run::Program program = align::with_alignment(run::built_in());       // cli/whole_program.h
 #pragma once

@@ -66,6 +66,7 @@ void ScoreOrigin::fields(Fields& f) {
   f.member("blocks", blocks);
   f.member("weights", weights);
   f.member("precision", precision);
+  f.member("shape", shape);
   f.member("tokenizer", tokenizer);
   f.member("chat_template", chat_template);
   f.member("data", data);
@@ -79,6 +80,7 @@ std::string ScoreOrigin::differences(const ScoreOrigin& other) const {
   if (weights.empty() || other.weights.empty()) compare("model", source, other.source);
   compare("weights", weights, other.weights);
   compare("precision", precision, other.precision);
+  compare("keys of the model", shape, other.shape);
   compare("tokenizer", tokenizer, other.tokenizer);
   compare("chat template", chat_template, other.chat_template);
   compare("data", data, other.data);
@@ -132,7 +134,7 @@ void ScoreCache::read() {
     const bool is_whole = end > 0 && bytes.starts_with(kMagic) && (end - kMagic.size()) % kRecord == 0 &&
                           checksum(bytes.data(), end) == std::string_view(bytes).substr(end);
     require(is_whole, "reference", file, " must have its checksum: got a damaged file of ", bytes.size(),
-            " bytes; delete it, and its texts are computed again");
+            " bytes; delete it, and its texts are computed again if the reference is still there");
     for (size_t at = kMagic.size(); at < end; at += kRecord) {
       TextKey key;
       double score = 0;

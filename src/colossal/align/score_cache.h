@@ -27,6 +27,7 @@ struct ScoreOrigin {
   std::string source;                          ///< the model, for people
   std::string checkpoint, blocks;              ///< of a run: its checkpoint, and the checksum of the manifest
   std::string weights, precision;              ///< a checksum, and the mode of the numbers
+  std::string shape;                           ///< checksum of the keys of [model] that change what weights compute
   std::string tokenizer, chat_template, data;  ///< checksums
   void fields(Fields& f);
   /// Returns "weights (1f.. and not 2e..)" and other members that differ, joined; "" if none does. Where a model is
@@ -45,8 +46,8 @@ struct TextKey {
 /// memory speed.
 std::vector<TextKey> keys_of(const tensor::Batch& batch, int64_t texts);
 
-/// Files of scores in a folder, each complete or absent: whoever is killed while writing loses what it had not
-/// flushed. Several processes may add files to one folder. Memory: about 60 bytes a text.
+/// Files of scores in a folder, each complete or absent: a process that is killed loses the scores since its last
+/// flush(). Several processes may add files to one folder. Memory: about 60 bytes a text.
 /// Errors ("file"): a file that cannot be read or written; the message names a full disk. ("reference"): a damaged
 /// file.
 class ScoreCache {

@@ -69,6 +69,9 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
   run::AdapterSource source;
   comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
   run::export_adapters(r.to, saved, source, mesh);
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    if (mesh.world().rank() == 0 && !saved.files.empty()) run::write_companions(saved, r.to);
+  });
   if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;
 }

@@ -19,7 +19,7 @@
 
 namespace colossal::cli {
 
-/// Adapters of a server that requests choose by their name.
+/// An adapter of a server, which requests choose by its name.
 struct SelectableAdapter {
   run::AdapterChoice choice{};
   std::optional<text::ChatTemplate> chat_template{};  ///< that of its folder; none = that of the server

@@ -20,7 +20,7 @@ namespace colossal::nn {
 ///                sequence form) is given this rank's decoded block. Backward decodes again.
 /// Communication: only `product` communicates.
 /// Memory:        around a product that gathers blocks this rank's block during a pass, and what that product keeps.
-/// Inside:        `product` multiplies with the matrix that it is given. A product in fp8 would be passed over.
+/// Inside:        `product` multiplies with the matrix that it is given. The product of fp8 would not be used.
 /// Errors ("model"): those of Parameters::store_as(). ("adapter"): an adapter inside.
 std::shared_ptr<const Product> with_frozen_form(std::shared_ptr<const Product> product, const Parameter& weight,
                                                 Parameters& parameters, std::shared_ptr<const FrozenForm> form);

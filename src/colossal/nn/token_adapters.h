@@ -26,7 +26,7 @@
 
 namespace colossal::nn {
 
-/// The number of no adapter: tokens of the base.
+/// The adapter number of tokens that use the base alone.
 inline constexpr int64_t kBase = -1;
 
 /// A part of a step (ForwardContext::parts): the adapter of each token. A step without it has tokens of the base alone.

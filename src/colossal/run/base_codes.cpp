@@ -58,10 +58,10 @@ void check_codes(const Config& config) {
           "; set tensor.mode = \"1d\" and tensor.sequence = false, or write the weights as numbers with `colossal "
           "export --from ",
           config.model.from, " --to FOLDER`");
-  require(
-      config.precision.mode != "fp8", "adapter", "a quantized model.from must be multiplied in fp32, bf16 or fp16: ",
-      "got precision.mode = \"fp8\"; set another one, or write the weights as numbers with `colossal export --from ",
-      config.model.from, " --to FOLDER`");
+  require(config.precision.mode != "fp8", "adapter",
+          "precision.mode must not be fp8 with a quantized model.from, whose decoded weights it would quantize again: "
+          "got \"fp8\"; set another one, or write the weights as numbers with `colossal export --from ",
+          config.model.from, " --to FOLDER`");
 }
 
 void read_base_codes(const std::string& from, const models::ModelShape& shape, nn::Parameters& parameters,

@@ -56,10 +56,4 @@ std::shared_ptr<const nn::Product> FrozenBase::wrap(std::shared_ptr<const nn::Pr
                               nn::make_frozen_form(options_, weight, found->second, parameters.coordinates()));
 }
 
-std::set<std::string> FrozenBase::weights() const {
-  std::set<std::string> names;
-  for (const auto& [weight, matrices] : matrices_) names.insert(weight);
-  return names;
-}
-
 }  // namespace colossal::run

@@ -30,8 +30,6 @@ class FrozenBase {
   /// bf16 in a model of bf16, stays as it is. Errors: as with_frozen_form().
   std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                           nn::Parameters& parameters) const;
-  /// Returns the names of the weights.
-  std::set<std::string> weights() const;
 
  private:
   nn::FrozenOptions options_;

@@ -331,7 +331,8 @@ std::vector<std::string> read_source(const ModelSource& source, const nn::Parame
 
 namespace {
 
-/// Does the work of read_source(). `merges`: adapters of a run are merged into the weights, and not put beside them.
+/// Does the work of read_source(). `merges`: adapters of a run are merged into the weights, and not loaded as
+/// parameters of their own.
 std::vector<std::string> read_any(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors,
                                   comm::Mesh& mesh, const std::string& model, const std::vector<std::string>& may_lack,
                                   bool merges) {

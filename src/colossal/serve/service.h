@@ -46,7 +46,7 @@ struct RequestRecord {
 /// Characters of the id, the route and the reason that are not printable ASCII, and blanks, become `?`.
 std::string log_line(const RequestRecord& record);
 
-/// Adapters of the model that requests choose by their name.
+/// An adapter of the model, which requests choose by its name.
 struct ServedAdapter {
   std::string name{};                         ///< infer::Request::adapter
   const text::ChatTemplate* chat_template{};  ///< nullptr = that of the model

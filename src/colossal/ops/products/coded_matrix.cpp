@@ -13,6 +13,7 @@
 #include "colossal/ops/products/fp8.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/products/row_codes.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -169,6 +170,7 @@ at::Tensor CodedMatrix::decoded(int64_t row, int64_t rows, int64_t column, int64
                          .narrow(1, column, columns)
                          .to(wide)
                          .mul_(scales_.narrow(0, row, rows).unsqueeze(-1)));
+  if (codes_.is_meta() && tensor::is_for_cpu(codes_)) return at::empty({rows, columns}, codes_.options().dtype(type));
   if (codes_.is_cpu()) {
     const CodedRows from{
         .codes = codes_.const_data_ptr<uint8_t>() + row * codes_.size(1),

@@ -48,7 +48,7 @@ void embed_texts(Service& service, const http::Request& request, http::Exchange 
   if (const ServedAdapter* const adapter = model.adapter_of(wanted.model))
     throw http::RequestError(400,
                              concat("model must be ", model.name, " for embeddings: got ", adapter->name,
-                                    ", whose adapters continue text only"),
+                                    ", which is an adapter and continues text only"),
                              "model");
   VectorsForm form{.number = request.number, .base64 = wanted.base64};
   // A client of its own, so that a long text takes turns with the chats of the same client.

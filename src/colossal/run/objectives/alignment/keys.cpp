@@ -48,9 +48,10 @@ void check_method_keys(const AlignmentKeys& k) {
   require(k.loss == "auto" || is_of_ipo == is_ipo, "alignment", "loss must be ",
           is_ipo ? "mean or sum" : "sigmoid, robust or hinge", " with alignment.method = \"", k.method, "\": got ",
           k.loss);
-  require(k.loss != "robust" || k.smoothing > 0, "alignment",
-          "smoothing must be above 0 with alignment.loss = \"robust\", which is else the loss sigmoid: got 0; set "
-          "alignment.smoothing to the share of pairs whose order is wrong");
+  require(
+      k.loss != "robust" || k.smoothing > 0, "alignment",
+      "smoothing must be above 0 with alignment.loss = \"robust\", which otherwise equals the loss sigmoid: got 0; set "
+      "alignment.smoothing to the share of pairs whose order is wrong");
 }
 
 }  // namespace colossal::run

@@ -33,8 +33,13 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
                       {"precompute", compares, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
   const std::string base = adapter_keys(config).base;
-  require(!keys.precompute || base == "model", kReference, "precompute must be false with adapter.base = \"", base,
+  require(!keys.precompute || base == "model" || !keys.from.empty(), kReference,
+          "precompute must be false with adapter.base = \"", base,
           "\", because the reference has the same codes only beside the model: got true; leave it out");
+  require(
+      !keys.precompute || config.precision.mode != "fp8", kReference,
+      "precompute must be false with precision.mode = \"fp8\", whose products passes before the training do not have: "
+      "got true; leave it out");
   if (!compares || keys.precompute) return {};
   return {reference_of(config, tables)};
 }
@@ -43,7 +48,8 @@ bool starts_at_reference(const Config& config, const OwnTables& tables) {
   const std::string from = reference_keys(tables).from;
   const LowRankKeys adapter = adapter_keys(config);
   const bool is_dropped = !adapter.from.empty() && adapter.dropout > 0;  // trained matrices then compute something else
-  return (from.empty() || (from == config.model.from && adapter.from.empty())) && !is_dropped;
+  const bool is_same = from == config.model.from && adapter.from.empty() && adapter.base == "model";
+  return (from.empty() || is_same) && !is_dropped;
 }
 
 std::string reference_cache(const Config& config, const OwnTables& tables) {
