@@ -6,8 +6,8 @@ Each step takes all samples as one batch, so that their order does not matter. -
 encoder.json and vocab.bpe; the model is a tiny GPT-2 in fp32. AdamW without weight decay and without clipping, at a
 constant rate. Needs trl and transformers.
 
-Prints a JSON object for each method: both lists of losses, and their largest relative difference. TRL's ORPO counts
-the prompt in its likelihood, ours the answer, so these losses differ.
+Prints a JSON object for each method: both lists of losses, and their largest relative difference. TRL's SimPO and ORPO
+put a begin token before each prompt, and its ORPO counts the prompt in its likelihood, so these losses differ.
 """
 
 import argparse
@@ -27,8 +27,6 @@ RATE = 1e-3
 METHODS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "sft": (["--alignment.method=sft", "--data.packing=false"], "sft", {"completion_only_loss": True}),
     "dpo": (["--alignment.method=dpo"], "dpo", {"loss_type": "sigmoid"}),
-    "cdpo": (["--alignment.method=dpo", "--alignment.smoothing=0.1"], "dpo",
-             {"loss_type": "sigmoid", "label_smoothing": 0.1}),
     "robust": (["--alignment.method=dpo", "--alignment.loss=robust", "--alignment.smoothing=0.1"], "dpo",
                {"loss_type": "robust", "label_smoothing": 0.1}),
     "hinge": (["--alignment.method=dpo", "--alignment.loss=hinge"], "dpo", {"loss_type": "hinge"}),

@@ -196,6 +196,7 @@ void write_adapters(const std::string& folder, const models::ModelShape& shape) 
   checkpoint::PeftConfig config{.rank = kRank};
   auto generator = at::detail::createCPUGenerator(3);
   for (const run::LinearModule& module : modules.linear()) {
+    if (module.is_stack()) continue;
     if (module.name.find("kv_b_proj") != std::string::npos) continue;
     config.targets.push_back(module.name);
     layers[module.name] = {.a = at::randn({kRank, module.in}, generator),
