@@ -86,7 +86,7 @@ bool is_kept(const NeededModel& before) {
 }
 
 /// Returns the names of the models of `saved` that are not in `now` or have other weights there, joined; "" if none.
-/// `kept` gets those whose checkpoint is_kept(), which are no change.
+/// `kept` gets those that come from the same run, whose checkpoint is_kept(): they are no change.
 std::string changed_models(const nlohmann::json& now, const nlohmann::json& saved, std::vector<NeededModel>& kept) {
   std::vector<std::string> changed;
   for (const nlohmann::json& stored : saved) {
@@ -98,7 +98,8 @@ std::string changed_models(const nlohmann::json& now, const nlohmann::json& save
     });
     if (is_same) continue;
     const bool is_there = std::any_of(now.begin(), now.end(), [&](const nlohmann::json& present) {
-      return read_stored<NeededModel>(present, "model").name == before.name;
+      const auto one = read_stored<NeededModel>(present, "model");
+      return one.name == before.name && one.from == before.from;
     });
     if (is_there && is_kept(before))
       kept.push_back(before);
