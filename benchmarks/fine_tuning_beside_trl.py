@@ -58,7 +58,12 @@ def pairs_of(paths: list[str]) -> list[dict[str, str]]:
 
 
 def samples_of(options: argparse.Namespace) -> list[dict[str, str]]:
-    return pairs_of(options.data)[:options.pairs] if options.method == "dpo" else lines_of(options.data)
+    if options.method != "dpo":
+        return lines_of(options.data)
+    # A token of English has about four characters, so both systems read these pairs whole.
+    most = 3 * options.sequence
+    return [pair for pair in pairs_of(options.data)
+            if len(pair["prompt"]) + max(len(pair["chosen"]), len(pair["rejected"])) < most][:options.pairs]
 
 
 def make_model(folder: pathlib.Path, tokenizer: str) -> None:
