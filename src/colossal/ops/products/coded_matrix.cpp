@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/device/operators.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/ops/products/decoded_products.h"
 #include "colossal/ops/products/fp8.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/products/row_codes.h"
@@ -37,16 +38,7 @@ bool serves_int4(const GroupCodes& codes, const at::TensorOptions& options) {
          runs(DeviceOperator::Int4Product, options.device());
 }
 
-// A slice of this size stays in the caches of a CPU between decoding and the product.
-constexpr int64_t kCodedSlice = int64_t{1} << 20, kCodedSliceWidth = 128;
 constexpr int64_t kDecodedAtOnce = int64_t{1} << 15;  // elements that are worth a thread
-
-/// Returns how many of `length` rows or columns, of `width` elements each, a slice has: a multiple of `unit`.
-int64_t coded_slice_of(int64_t length, int64_t width, int64_t unit) {
-  const int64_t most = std::max(kCodedSliceWidth, kCodedSlice / std::max<int64_t>(1, width)),
-                slices = (length + most - 1) / most, equal = (length + slices - 1) / std::max<int64_t>(1, slices);
-  return std::max(unit, (equal + unit - 1) / unit * unit);
-}
 
 /// Rows of codes with groups, on the CPU.
 struct CodedRows {
@@ -113,6 +105,11 @@ void decode_into(const at::Tensor& to, const CodedRows& from, int64_t column, at
     default:
       throw Error("quantization", concat("codes must be decoded to fp64, fp32, bf16 or fp16: got ", rounds_to));
   }
+}
+
+/// Slices begin between groups.
+DecodedSizes decoded_sizes(int64_t outputs, int64_t inputs, int64_t group, const at::Tensor& codes) {
+  return {"quantization", outputs, inputs, is_for_accelerator(codes), std::max<int64_t>(1, group)};
 }
 
 }  // namespace
@@ -218,45 +215,23 @@ at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) co
     y = scaled_nt({own.codes, one}, {codes_, one}, {}, at::kFloat);
     y.mul_(own.scales.unsqueeze(-1)).mul_(scales_);
     if (bias.defined()) y.add_(bias);
-    y = y.to(x.scalar_type());
   } else {
-    const tensor::FactorScope factors(x.scalar_type());
-    const at::Tensor given = rows.to(product_type(x));
-    y = at::empty({rows.size(0), outputs_}, given.options().requires_grad(false));
-    const int64_t slice = coded_slice_of(outputs_, inputs_, 1);
-    for (int64_t first = 0; first < outputs_; first += slice) {
-      const int64_t count = std::min(slice, outputs_ - first);
-      const at::Tensor values = decoded(first, count, 0, inputs_, x.scalar_type(), given.scalar_type());
-      at::Tensor out = y.narrow(1, first, count);
-      if (bias.defined())
-        out.copy_(matmul_nt(given, values, bias.narrow(0, first, count).to(given.scalar_type())));
-      else
-        matmul_nt_(out, given, values, 0);
-    }
-    y = y.to(x.scalar_type());
+    return multiply_decoded(x, bias, decoded_sizes(outputs_, inputs_, group_, codes_),
+                            [&](const MatrixPart& part, auto type, auto rounds_to) {
+                              return decoded(part.row, part.rows, part.column, part.columns, rounds_to, type);
+                            });
   }
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = y.size(1);
-  return y.view(shape);
+  return DecodedSizes::as_given(y, x);
 }
 
 at::Tensor CodedMatrix::input_gradient(const at::Tensor& dy) const {
   check_decodes();
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const int64_t outputs = dy.size(-1);
   require(outputs <= outputs_, "quantization", "dy must have at most ", outputs_, " outputs: got ", outputs);
-  const tensor::FactorScope factors(dy.scalar_type());
-  const at::Tensor rows = dy.reshape({-1, outputs}).to(product_type(dy));
-  const at::Tensor dx = at::empty({rows.size(0), inputs_}, rows.options().requires_grad(false));
-  const int64_t slice = coded_slice_of(inputs_, outputs, std::max<int64_t>(group_, 1));
-  for (int64_t first = 0; first < inputs_; first += slice) {
-    const int64_t count = std::min(slice, inputs_ - first);
-    at::Tensor out = dx.narrow(1, first, count);
-    matmul_nn_(out, rows, decoded(0, outputs, first, count, dy.scalar_type(), rows.scalar_type()));
-  }
-  std::vector<int64_t> shape = dy.sizes().vec();
-  shape.back() = inputs_;
-  return dx.to(dy.scalar_type()).view(shape);
+  return input_gradient_decoded(dy, decoded_sizes(outputs, inputs_, group_, codes_),
+                                [&](const MatrixPart& part, auto type, auto rounds_to) {
+                                  return decoded(part.row, part.rows, part.column, part.columns, rounds_to, type);
+                                });
 }
 
 int64_t CodedMatrix::bytes() const {

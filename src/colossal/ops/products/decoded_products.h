@@ -66,10 +66,13 @@ at::Tensor multiply_decoded(const at::Tensor& x, const at::Tensor& bias, const D
   const int64_t slice = sizes.slice_of(sizes.outputs, sizes.inputs);
   for (int64_t first = 0; first < sizes.outputs; first += slice) {
     const MatrixPart part{.row = first, .rows = std::min(slice, sizes.outputs - first), .columns = sizes.inputs};
+    const at::Tensor values = decode(part, rows.scalar_type(), x.scalar_type());
     at::Tensor out = y.narrow(1, first, part.rows);
-    matmul_nt_(out, rows, decode(part, rows.scalar_type(), x.scalar_type()), 0);
+    if (bias.defined())  // before the sums are rounded
+      out.copy_(matmul_nt(rows, values, bias.narrow(0, first, part.rows).to(rows.scalar_type())));
+    else
+      matmul_nt_(out, rows, values, 0);
   }
-  if (bias.defined()) y.add_(bias);
   return DecodedSizes::as_given(y, x);
 }
 
