@@ -18,15 +18,14 @@ double token_error(const std::string& precision, const models::ModelShape& shape
 
 double first_loss_slack(const run::AlignmentKeys& keys, double token_error, double tokens) {
   const double beta = keys.beta_or(0.1);
-  // of a difference of log-ratios, of which two passes give each; the mean of an answer is off by at most a token's
-  // error
+  // Two passes give each log-ratio of the difference. The mean over an answer is off by at most the error of a token.
   const bool is_mean = keys.method == "ipo" && keys.loss != "sum";
   const double error = 2 * token_error * std::sqrt(is_mean ? 2 : tokens);
   double slope = beta;  // hinge; that of the others is at most beta / 2
   if (keys.method == "kto") slope = beta * std::max(keys.desirable_weight, keys.undesirable_weight);
   if (keys.method == "ipo") slope = 1 / beta;
   const double of_square = keys.method == "ipo" ? error * error : 0;
-  const double of_likelihood = 2 * keys.nll * token_error;  // of a mean over tokens
+  const double of_likelihood = 2 * keys.nll * token_error;  // the likelihood is a mean over tokens
   // The loss itself is a sum of terms that are rounded, too.
   const double known = keys.method == "ipo" ? 0.25 / (beta * beta) : 1;
   return slope * error + of_square + of_likelihood + 16 * token_error / 256 * known;

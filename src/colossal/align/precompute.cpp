@@ -261,7 +261,7 @@ class Precompute {
     });
   }
 
-  static constexpr char kGone[] = "gone";  // of settled_: the weights of the start are not there any more
+  static constexpr char kGone[] = "gone";  // value of settled_ if the weights of the start are not there any more
 
   comm::Mesh mesh_;
   run::Config config_;
@@ -269,7 +269,8 @@ class Precompute {
   ScoreCache cache_;
   std::optional<run::RunData> data_;
   std::optional<run::ResolvedFurther> reference_;
-  std::string settled_;  // of a run that resumes: the checkpoint of its start; "" = the present weights are those
+  // The checkpoint of the start, if the run resumes; "" = the present weights are those
+  std::string settled_;
   std::unique_ptr<ReferencePasses> passes_;
   Precomputed counts_;
   int64_t done_ = 0;

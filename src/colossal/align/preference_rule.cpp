@@ -189,7 +189,7 @@ class PreferenceRule final : public train::StepRule {
   run::AlignmentKeys keys_;
   std::string precision_;
   int64_t batch_size_;
-  std::string weights_;  // of the reference in the cache, or where it is; the same on all ranks
+  std::string weights_;  // the checksum or the place of the weights in the cache; all ranks have the same
   bool precomputes_, starts_at_reference_, adds_divergence_ = false, is_read_ = false;
   ScoreCache cache_;
 };

@@ -22,10 +22,10 @@ namespace colossal::align {
 /// Texts of a row of preferences: the chosen and the rejected one, or a rated one and its mismatched one.
 inline constexpr int64_t kTexts = 2;
 
-/// What a cache was computed from: the file origin.json in its folder.
+/// The model and the data from which a cache was computed. The file origin.json in its folder has them.
 struct ScoreOrigin {
   std::string source;                          ///< the model, for people
-  std::string checkpoint, blocks;              ///< of a run: its checkpoint, and the checksum of the manifest
+  std::string checkpoint, blocks;              ///< a run's checkpoint, and its manifest's checksum
   std::string weights, precision;              ///< a checksum, and the mode of the numbers
   std::string shape;                           ///< checksum of the keys of [model] that change what weights compute
   std::string tokenizer, chat_template, data;  ///< checksums

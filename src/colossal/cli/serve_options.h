@@ -22,7 +22,7 @@ namespace colossal::cli {
 /// An adapter of a server, which requests choose by its name.
 struct SelectableAdapter {
   run::AdapterChoice choice{};
-  std::optional<text::ChatTemplate> chat_template{};  ///< that of its folder; none = that of the server
+  std::optional<text::ChatTemplate> chat_template{};  ///< the template in its folder; none = the server's
 };
 
 struct ServeOptions {

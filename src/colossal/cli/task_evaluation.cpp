@@ -21,7 +21,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kTextsInCache = 16;  // of the model's length in the KV cache: a whole step is full with few of them
+constexpr int64_t kTextsInCache = 16;  // texts of the model's length in the KV cache; few of them fill a step
 
 using Tasks = std::vector<evaluate::PreparedTask>;
 

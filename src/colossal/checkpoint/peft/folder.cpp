@@ -116,7 +116,7 @@ void PeftFolder::add(const std::string& name, const at::Tensor& value, const std
 
 void PeftFolder::name_stacks(const std::string& file) {
   if (config_.parameters.empty()) return;
-  std::map<std::string, size_t> wrappers;  // of each module that target_parameters names
+  std::map<std::string, size_t> wrappers;  // how many each module has so far
   for (const auto& [name, layer] : layers_) {
     std::string module = name;
     while (module.ends_with(kInner)) module = without_end(module, kInner);
