@@ -27,7 +27,14 @@ const std::optional<c10::OperatorHandle>& onednn_operator() {
   return found;
 }
 
-// x [M,K] times the transpose of weight [N,K], any strides. oneDNN reads a transposed weight in place; LibTorch's
+// Returns the matrix without gaps between its rows or columns: oneDNN multiplies others by its reference code, which is a
+// thousand times slower.
+at::Tensor without_gaps(const at::Tensor& matrix) {
+  if (matrix.is_contiguous() || matrix.t().is_contiguous()) return matrix;
+  return matrix.stride(0) == 1 ? matrix.t().contiguous().t() : matrix.contiguous();
+}
+
+// x [M,K] times the transpose of weight [N,K], which has no gaps. oneDNN reads a transposed weight in place; LibTorch's
 // operator copies an x that is transposed, so a recorded step has this copy, too.
 at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
   if (x.is_meta()) {
@@ -52,7 +59,7 @@ bool may_use_onednn(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}) {
-  if (library == MatmulLibrary::OneDnn) return onednn_nt(a, b, bias);
+  if (library == MatmulLibrary::OneDnn) return onednn_nt(a, without_gaps(b), bias);
   return bias.defined() ? at::addmm(bias, a, b.t()) : at::mm(a, b.t());
 }
 
@@ -84,7 +91,8 @@ void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, c
       out.addmm_(a, b.t(), beta, 1);
     return;
   }
-  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return onednn_nt(rows, b); });
+  const at::Tensor weight = without_gaps(b);
+  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return onednn_nt(rows, weight); });
 }
 
 // Returns the seconds of the fastest of three runs, after one to warm up.
