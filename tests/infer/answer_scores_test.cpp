@@ -181,6 +181,30 @@ TEST_P(AnswerScores, ReadSharedPromptsOnceAndNoLastToken) {
   });
 }
 
+TEST_P(AnswerScores, ReadNothingForFurtherAnswersOfOneToken) {
+  const Tokens prompt = text_of(20, 0), other = text_of(9, 1);
+  const std::vector<GivenAnswer> given{
+      {prompt, {50}}, {prompt, {51}}, {prompt, {52, 40}}, {prompt, {53}}, {other, {54}}};
+  with_model({}, [&](distributed::DistributedModel& model) {
+    std::vector<AnswerScore> want;
+    for (const GivenAnswer& one : given) {
+      Engine alone(model, options_of(model));
+      want.push_back(answer_scores(alone, {one}).at(0));
+    }
+    Engine engine(model, options_of(model));
+    const std::vector<AnswerScore> got = answer_scores(engine, given);
+    EXPECT_EQ(engine.counts().prompt_tokens, 20 + 21 + 9);
+    for (size_t i = 0; i < given.size(); ++i) {
+      EXPECT_EQ(got[i].log_probabilities, want[i].log_probabilities) << i;
+      EXPECT_EQ(got[i].is_greedy, want[i].is_greedy) << i;
+    }
+    Request request = scoring_request(given[0]);
+    request.alternatives = {100'000};
+    EXPECT_THAT(test::thrown_message([&] { engine.add(std::move(request)); }),
+                HasSubstr("alternatives must be ids in the model's vocabulary"));
+  });
+}
+
 TEST_P(AnswerScores, IgnoreDraftTokens) {
   const std::vector<GivenAnswer> given = some_answers(4);
   with_model({}, [&](distributed::DistributedModel& model) {

@@ -41,6 +41,10 @@ void check_request(const Request& request, const AdmissionLimits& limits) {
           ", the last token of the prompt, because no token is before the first: got ", first);
   require(first == 1 || options.prompt_logprobs >= 0, component, "scored_from must be 1 without prompt_logprobs: got ",
           first, "; set prompt_logprobs");
+  for (const int64_t id : request.alternatives)
+    require(id >= 0 && id < shape.vocabulary && options.prompt_logprobs >= 0, component,
+            "alternatives must be ids in the model's vocabulary of ", shape.vocabulary,
+            ", of a request with prompt_logprobs: got ", id, " with prompt_logprobs ", options.prompt_logprobs);
   require(options.attention_sinks < 0 || !runner.remembers_tokens(), component,
           "attention_sinks drop tokens, which layers that read the tokens before each token do not support: got ",
           options.attention_sinks);

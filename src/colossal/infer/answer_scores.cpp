@@ -64,6 +64,34 @@ void check_answer(const Engine& engine, const GivenAnswer& given, size_t index) 
   }
 }
 
+/// A request of answer_scores(): it scores an answer, and others of one token to the same prompt.
+struct SharedReading {
+  size_t index;                      // of the answer
+  std::vector<size_t> alternatives;  // indices of the others
+};
+
+/// Returns the fewest requests that score all answers, in their order. Prompts are shared by consecutive answers.
+std::vector<SharedReading> readings_of(const std::vector<GivenAnswer>& given) {
+  std::vector<SharedReading> readings;
+  size_t first = 0;  // reading of the prompt's first answer
+  for (size_t i = 0; i < given.size(); ++i) {
+    const bool is_next = i > 0 && given[i].prompt == given[i - 1].prompt;
+    if (is_next && given[i].answer.size() == 1) {
+      readings[first].alternatives.push_back(i);
+      continue;
+    }
+    if (!is_next) first = readings.size();
+    readings.push_back({i, {}});
+  }
+  return readings;
+}
+
+/// Returns the score of an answer of one token that was an alternative.
+AnswerScore alternative_score(const Event& event, size_t place, int64_t token) {
+  const LogProbabilities& at_token = event.prompt_log_probabilities.at(0);
+  return {{at_token.alternatives.at(place)}, at_token.best.at(0).first == token};
+}
+
 // More requests than run at a time add nothing to a step.
 bool takes_more(const Engine& engine) {
   const EngineOptions& options = engine.options();
@@ -152,16 +180,25 @@ std::vector<ScoringTurn> scoring_turns(const std::vector<GivenAnswer>& given, in
 
 std::vector<AnswerScore> answer_scores(Engine& engine, const std::vector<GivenAnswer>& given) {
   for (size_t i = 0; i < given.size(); ++i) check_answer(engine, given[i], i);
-  const std::vector<ScoringTurn> turns = scoring_turns(given, engine.options().step_tokens);
+  const std::vector<SharedReading> readings = readings_of(given);
+  std::vector<GivenAnswer> read;
+  for (const SharedReading& reading : readings) read.push_back(given[reading.index]);
+  const std::vector<ScoringTurn> turns = scoring_turns(read, engine.options().step_tokens);
   std::vector<AnswerScore> scores(given.size());
   size_t ended = 0;
   SentRequests sent(engine);
-  while (ended < given.size()) {
+  while (ended < turns.size()) {
     while (sent.count() < turns.size() && takes_more(engine)) {
       const ScoringTurn& turn = turns[sent.count()];
-      const GivenAnswer& own = given[turn.index];
-      sent.send(scoring_request(own), turn.after, [&own, &score = scores[turn.index], &ended](const Event& event) {
-        score = score_of(event, own);
+      const SharedReading& reading = readings[turn.index];
+      Request request = scoring_request(read[turn.index]);
+      for (const size_t i : reading.alternatives) request.alternatives.push_back(given[i].answer.front());
+      sent.send(std::move(request), turn.after, [&](const Event& event) {
+        scores[reading.index] = score_of(event, given[reading.index]);
+        for (size_t place = 0; place < reading.alternatives.size(); ++place) {
+          const size_t i = reading.alternatives[place];
+          scores[i] = alternative_score(event, place, given[i].answer.front());
+        }
         ++ended;
       });
     }

@@ -68,7 +68,8 @@ std::vector<ScoringTurn> scoring_turns(const std::vector<GivenAnswer>& given, in
 /// Communication: that of the engine's steps. All ranks of a layout must call it with equal answers.
 /// Memory:        Event::prompt_log_probabilities of the answers. At most EngineOptions::max_running requests wait.
 /// Cost:          the tokens of all texts without those in cached blocks: answers to one prompt, and prompts with the
-///                same beginning, read its full blocks once. The last token of a text is not read.
+///                same beginning, read its full blocks once. Further answers of one token to a prompt, such as letters,
+///                read nothing. The last token of a text is not read.
 /// Errors ("engine"): an answer or prompt without tokens; errors of Engine::add(), before the first step, with the
 ///                    index of the answer; a full queue. Errors of the steps. Requests that have not ended are dropped.
 std::vector<AnswerScore> answer_scores(Engine& engine, const std::vector<GivenAnswer>& given);

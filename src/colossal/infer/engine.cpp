@@ -235,9 +235,11 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
 
 void Engine::score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
   Running& running = running_.at(scheduled.id);
+  const Request& request = running.request;
   for (int64_t i = 0; i < scheduled.scored; ++i)
-    running.scores.push_back(log_probabilities(logits[i], running.request.prompt[scheduled.first_scored + i + 1],
-                                               running.request.options.prompt_logprobs));
+    running.scores.push_back(log_probabilities(logits[i], request.prompt[scheduled.first_scored + i + 1],
+                                               request.options.prompt_logprobs,
+                                               running.scores.empty() ? request.alternatives : std::vector<int64_t>()));
 }
 
 // `logits` has a row after the last token of the request and one after each proposed token. Returns the number of

@@ -9,10 +9,12 @@
 
 namespace colossal::infer {
 
-LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best) {
+LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best,
+                                   const std::vector<int64_t>& alternatives) {
   const at::Tensor all = logits.to(at::kDouble).log_softmax(-1).cpu();
   const double* values = all.const_data_ptr<double>();
   LogProbabilities result{values[token], {}};
+  for (const int64_t id : alternatives) result.alternatives.push_back(values[id]);
   if (best == 0) return result;
   // Not a sort of the whole vocabulary, because a step may score hundreds of tokens of a prompt. NaN comes first, so
   // that the order stays total.

@@ -48,6 +48,9 @@ struct Request {
   /// Index of the first token of the prompt whose log-probability is wanted, with GenerationOptions::prompt_logprobs: 1
   /// = all that have a token before them. Cached blocks of the tokens before token scored_from - 1 are reused.
   int64_t scored_from = 1;
+  /// Ids whose log-probabilities are wanted in place of token scored_from, too, with GenerationOptions::prompt_logprobs:
+  /// LogProbabilities::alternatives of the first score. So answers of one token share one reading of their prompt.
+  std::vector<int64_t> alternatives{};
 };
 
 /// Log-probabilities (natural logarithm) at one position, computed in fp64 from the model's logits. Temperature,
@@ -55,10 +58,12 @@ struct Request {
 struct LogProbabilities {
   double own;
   std::vector<std::pair<int64_t, double>> best;  ///< ids, the most probable first; of equal ones the lower id
+  std::vector<double> alternatives{};            ///< of Request::alternatives, in their order
 };
-/// Returns the log-probabilities of `token` and of the `best` most probable tokens from logits [V].
+/// Returns the log-probabilities of `token`, of the `best` most probable tokens and of `alternatives` from logits [V].
 /// Cost: the host waits for the device.
-LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best);
+LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best,
+                                   const std::vector<int64_t>& alternatives = {});
 
 /// Reason why a completion ended.
 enum class FinishReason {
