@@ -48,8 +48,9 @@ struct Request {
   /// Index of the first token of the prompt whose log-probability is wanted, with GenerationOptions::prompt_logprobs: 1
   /// = all that have a token before them. Cached blocks of the tokens before token scored_from - 1 are reused.
   int64_t scored_from = 1;
-  /// Ids whose log-probabilities are wanted in place of token scored_from, too, with GenerationOptions::prompt_logprobs:
-  /// LogProbabilities::alternatives of the first score. So answers of one token share one reading of their prompt.
+  /// Ids whose log-probabilities are wanted in place of token scored_from, too, with
+  /// GenerationOptions::prompt_logprobs: LogProbabilities::alternatives of the first score. So answers of one token
+  /// share one reading of their prompt.
   std::vector<int64_t> alternatives{};
 };
 

@@ -27,8 +27,8 @@ const std::optional<c10::OperatorHandle>& onednn_operator() {
   return found;
 }
 
-// Returns the matrix without gaps between its rows or columns: oneDNN multiplies others by its reference code, which is a
-// thousand times slower.
+// Returns the matrix without gaps between its rows or columns: oneDNN multiplies others by its reference code, which is
+// a thousand times slower.
 at::Tensor without_gaps(const at::Tensor& matrix) {
   if (matrix.is_contiguous() || matrix.t().is_contiguous()) return matrix;
   return matrix.stride(0) == 1 ? matrix.t().contiguous().t() : matrix.contiguous();
