@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/evaluate/words.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::evaluate {
 
@@ -33,7 +33,7 @@ int64_t Encoder::prefix() const {
 }
 
 Pair Encoder::pair(const std::string& context, const std::string& continuation) {
-  const std::string kept = context.substr(0, end_of_text(context));
+  const std::string kept = context.substr(0, text::size_without_space(context));
   const std::string moved = context.substr(kept.size()) + continuation;
   Pair pair;
   if (kept.empty()) {

@@ -35,17 +35,8 @@ std::vector<std::string> words_of(std::string_view text, const std::function<Rol
 
 }  // namespace
 
-size_t end_of_text(std::string_view text) {
-  size_t end = 0, at = 0;
-  for_characters(text, [&](uint32_t c, std::string_view bytes) {
-    at += bytes.size();
-    if (!text::is_space(c)) end = at;
-  });
-  return end;
-}
-
 std::string stripped(std::string_view text) {
-  text = text.substr(0, end_of_text(text));
+  text = text.substr(0, text::size_without_space(text));
   while (!text.empty()) {
     const text::CodePoint c = text::first_code_point(text);
     if (!text::is_space(c.value)) break;

@@ -7,8 +7,6 @@
 
 namespace colossal::evaluate {
 
-/// Returns the number of bytes of `text` without the white space at its end.
-size_t end_of_text(std::string_view text);
 /// Returns the text without white space at both ends.
 std::string stripped(std::string_view text);
 /// Returns the text in lower case, character by character.

@@ -34,17 +34,6 @@ class SentRequests {
   std::vector<int64_t> ids_;
 };
 
-/// Returns the size of `text` without the white space at its end.
-size_t size_without_space(std::string_view text) {
-  size_t size = 0;
-  for (size_t place = 0; place < text.size();) {
-    const text::CodePoint c = text::first_code_point(text.substr(place));
-    place += c.length;
-    if (!text::is_space(c.value)) size = place;
-  }
-  return size;
-}
-
 bool begins_with(const std::vector<int64_t>& ids, const std::vector<int64_t>& first) {
   return ids.size() >= first.size() && std::equal(first.begin(), first.end(), ids.begin());
 }
@@ -105,7 +94,7 @@ bool takes_more(const Engine& engine) {
 double AnswerScore::sum() const { return std::accumulate(log_probabilities.begin(), log_probabilities.end(), 0.0); }
 
 EncodedAnswer encode_answer(const text::Tokenizer& tokenizer, std::string_view prompt, std::string_view answer) {
-  const size_t size = size_without_space(prompt);
+  const size_t size = text::size_without_space(prompt);
   const std::string moved = std::string(prompt.substr(size)).append(answer);
   prompt = prompt.substr(0, size);
   const bool has_begin = has_begin_token(tokenizer, prompt);

@@ -204,6 +204,16 @@ bool is_space(uint32_t c) { return has(c, kSpace); }
 bool is_word(uint32_t c) { return has(c, kWord); }
 bool is_control_or_format(uint32_t c) { return has(c, kControlOrFormat); }
 
+size_t size_without_space(std::string_view text) {
+  size_t size = 0;
+  for (size_t place = 0; place < text.size();) {
+    const CodePoint c = first_code_point(text.substr(place));
+    place += c.length;
+    if (!is_space(c.value)) size = place;
+  }
+  return size;
+}
+
 void append_lower(std::string& text, uint32_t c) {
   if (c == 0x130) {
     text += "i\xCC\x87";  // i and a dot above

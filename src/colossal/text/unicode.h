@@ -50,6 +50,8 @@ bool is_control_or_format(uint32_t c);  ///< general categories Cc, Cf and Co
 /// Returns true for the blocks that BERT regards as Chinese characters
 /// (https://github.com/google-research/bert/blob/master/tokenization.py).
 bool is_chinese(uint32_t c);
+/// Returns the number of bytes of `text` without the white space at its end.
+size_t size_without_space(std::string_view text);
 /// Appends the lower case of a single character; for U+0130 these are two characters.
 void append_lower(std::string& text, uint32_t c);
 
