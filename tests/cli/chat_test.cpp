@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/outcome.h"
+#include "support/adapter_folder.h"
 #include "support/generated_text.h"
 
 namespace colossal::cli::chat_test {
@@ -46,6 +47,22 @@ TEST_F(Chat, AnswersLineByLine) {
   EXPECT_EQ(chat(folder, "Hi\n", {"--max-tokens", "4", "--system", "Be"}).out, system.out);
   EXPECT_EQ(chat(folder, "/system Be\n/system\nHi\n/exit\nHi\n", words).out, one.out);
   EXPECT_NE(chat(folder, "Hi\n", {"--max-tokens", "4", "--variables", R"({"tail": "xyz"})"}).out, one.out);
+}
+
+TEST_F(Chat, RendersByTheTemplateOfItsAdapter) {
+  test::write_adapters(folder / "poet", {"q_proj", "o_proj"}, 2, 1);
+  folder.write("poet/chat_template.jinja", "{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  const auto answer = [&](const std::string& file) {
+    std::vector<std::string> words{"--max-tokens", "8", "--adapter", folder / "poet"};
+    if (!file.empty()) words.insert(words.end(), {"--chat-template", folder / file});
+    const Outcome outcome = chat(folder, "Hi\n", words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_EQ(answer(""), answer("poet/chat_template.jinja"));
+  EXPECT_NE(answer(""), answer("hf/chat_template.jinja"));
+  unlink((folder / "hf/chat_template.jinja").c_str());
+  EXPECT_FALSE(answer("").empty()) << "the model has none";
 }
 
 TEST_F(Chat, ContinuesAfterInvalidInput) {

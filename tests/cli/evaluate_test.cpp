@@ -6,6 +6,7 @@
 
 #include "cli/outcome.h"
 #include "colossal/base/json.h"
+#include "support/adapter_folder.h"
 #include "support/generated_text.h"
 #include "support/temporary_folder.h"
 
@@ -76,12 +77,25 @@ TEST_F(Evaluate, PrintsATable) {
   EXPECT_THAT(outcome.out, HasSubstr("say: shots 1, chat template off, fp32"));
 }
 
+TEST_F(Evaluate, RendersByTheTemplateOfAnAdapter) {
+  const test::TemporaryFolder own;
+  test::write_model(own, "llama-tiny");
+  test::write_adapters(own / "poet", {"q_proj"}, 2, 1);
+  own.write("poet/chat_template.jinja", "{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  own.write("run/chat_template.jinja", "{% for m in messages %}<{{ m.content }}>{% endfor %}");
+  const Outcome outcome =
+      run_command("evaluate", {"--from", own / "run", "--adapter", own / "poet", "--tasks", folder() / "ask.toml",
+                               "--data", folder() / "data", "--chat-template", "--samples", own / "samples.jsonl"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(test::read_all(own / "samples.jsonl"), HasSubstr(R"("prompt":"[to be]")"));
+}
+
 TEST_F(Evaluate, RefusesOptionsWithoutEffect) {
   EXPECT_THAT(evaluate({}).err, HasSubstr("exactly one of --perplexity and --tasks"));
   EXPECT_THAT(evaluate({"--perplexity", "x", "--shots", "1", "--kv-cache", "1MiB"}).err,
               HasSubstr("--shots and --kv-cache have no effect on --perplexity"));
   EXPECT_THAT(on_tasks({"--stride", "2"}).err, HasSubstr("--stride has no effect on --tasks"));
-  EXPECT_THAT(on_tasks({"--chat-template"}).err, HasSubstr("chat template"));
+  EXPECT_THAT(on_tasks({"--chat-template"}).err, HasSubstr("has no chat template; leave out --chat-template"));
   EXPECT_THAT(evaluate({"--tasks", "arc_eazy"}).err, HasSubstr("did you mean `arc_easy`?"));
 }
 

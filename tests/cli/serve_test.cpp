@@ -147,13 +147,30 @@ TEST_F(Serve, ReadsAdaptersThatRequestsChoose) {
 }
 
 TEST_F(Serve, PutsOneAdapterWithoutANameOntoTheModel) {
+  folder().write("poet/chat_template.jinja", "{{ 1 }}");
   const ServeOptions own = options({"--adapter", folder() / "poet"});
   EXPECT_TRUE(own.adapters.empty());
+  ASSERT_TRUE(own.chat_template.has_value());
+  EXPECT_EQ(own.chat_template->source(), "{{ 1 }}");
   EXPECT_FALSE(own.demands_name);
   const run::Loading loading = own.model.loading();
   EXPECT_TRUE(loading.named_adapters.empty());
   ASSERT_TRUE(loading.adapter.has_value());
   EXPECT_EQ(loading.adapter->folder, folder() / "poet");
+}
+
+TEST_F(Serve, GivesTemplatesOfAdaptersTheSpecialTokensOfTheModel) {
+  folder().write("spoken/config.json", test::read_all(folder() / "hf/config.json"));
+  folder().write("spoken/tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "base"})");
+  folder().write("singer/chat_template.jinja", "{{ bos_token }}la");
+  const std::string named = "singer=" + folder() / "singer";
+  const ServeOptions own = options({"--adapter", named, "--adapter", folder() / "coder"}, "spoken");
+  ASSERT_TRUE(own.adapters[0].chat_template && own.chat_template);
+  EXPECT_EQ(own.adapters[0].chat_template->render({}).text, "<s>la");
+  EXPECT_EQ(own.chat_template->render({}).text, "base");
+  EXPECT_EQ(options({"--adapter", folder() / "singer"}, "spoken").chat_template->render({}).text, "<s>la");
+  folder().write("singer/tokenizer_config.json", R"({"bos_token": "<b>"})");
+  EXPECT_EQ(options({"--adapter", named}, "spoken").adapters[0].chat_template->render({}).text, "<b>la");
 }
 
 TEST_F(Serve, RefusesAdaptersThatRequestsCannotChoose) {

@@ -77,6 +77,32 @@ TEST(ChatTemplate, ChoosesOneOfSeveralTemplates) {
               HasSubstr("no template named nope; name one of these: default, rag"));
 }
 
+// The folder of an adapter often has a template and nothing else of a tokenizer.
+TEST(ChatTemplate, FindsTheFirstFolderWithATemplate) {
+  const test::TemporaryFolder adapter, model;
+  const auto found = [&](const std::string& file = "") {
+    const auto chat_template = ChatTemplate::find(file, {"bytes", adapter.path(), "", model.path()});
+    return chat_template ? chat_template->render(hello()).text : "none";
+  };
+  const std::string words = "{{ messages[0].content }}{{ bos_token }}{{ eos_token }}";
+  EXPECT_EQ(found(), "none");
+  EXPECT_FALSE(ChatTemplate::find("", {}).has_value());
+  const std::string file = model.write("own.jinja", "own " + words);
+  EXPECT_EQ(found(file), "own Hello") << "no folder defines special tokens";
+  model.write("tokenizer_config.json", R"({"chat_template": "of the model", "bos_token": "<s>", "eos_token": "</s>"})");
+  EXPECT_EQ(found(), "of the model");
+  EXPECT_EQ(found(file), "own Hello<s></s>");
+  adapter.write("tokenizer_config.json", R"({"chat_template": null})");
+  EXPECT_EQ(found(), "of the model");
+  adapter.write("chat_template.jinja", words);
+  EXPECT_EQ(found(), "Hello<s></s>") << "special tokens of the model";
+  adapter.write("tokenizer_config.json", R"({"bos_token": null, "eos_token": "<end>"})");
+  EXPECT_EQ(found(), "Hello<end>") << "an adapter with special tokens has all of them";
+  EXPECT_EQ(found(file), "own Hello<end>");
+  EXPECT_EQ(ChatTemplate::find("", {model.write("tokenizer.json", "{}")})->source(), "of the model")
+      << "a file in the folder";
+}
+
 TEST(ChatTemplate, FindsWordsInTheSourceThatRenders) {
   const test::TemporaryFolder folder;
   folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "{# developer #}"},

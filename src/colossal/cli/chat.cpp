@@ -196,7 +196,7 @@ int chat(const Arguments& arguments, const run::Program* program) {
   check_text_model_options(app, r.model, "chat");
   r.conversation.system = chat_options.system;
   r.conversation.variables = template_variables(chat_options, "chat");
-  const std::optional<text::ChatTemplate> chat_template = find_template(chat_options, r.model.from);
+  const std::optional<text::ChatTemplate> chat_template = r.model.chat_template(chat_options.template_file);
   require(chat_template.has_value(), "chat", r.model.from,
           " has no chat template; name one with --chat-template, or use `colossal generate`");
   return with_model(r.model, "chat", arguments, program,

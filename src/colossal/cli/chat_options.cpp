@@ -21,11 +21,4 @@ nlohmann::ordered_json template_variables(const ChatOptions& options, const char
   return variables;
 }
 
-std::optional<text::ChatTemplate> find_template(const ChatOptions& options, const std::string& model) {
-  const std::string& file = options.template_file;
-  if (!file.empty()) return text::ChatTemplate::read_file(file, model);
-  if (!text::has_chat_template(model)) return std::nullopt;
-  return text::ChatTemplate::read(model);
-}
-
 }  // namespace colossal::cli

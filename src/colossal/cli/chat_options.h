@@ -4,14 +4,12 @@
 //   add_chat_options(app, options, "system message, the first of the conversation");
 //   parse(app, arguments);
 //   const auto variables = template_variables(options, "chat");
-//   const std::optional<text::ChatTemplate> chat_template = find_template(options, from);
+//   const std::optional<text::ChatTemplate> chat_template = model.chat_template(options.template_file);
 #pragma once
-#include <optional>
 #include <string>
 
 #include "colossal/base/json.h"
 #include "colossal/cli/arguments.h"
-#include "colossal/text/chat_template.h"
 
 namespace colossal::cli {
 
@@ -25,9 +23,5 @@ struct ChatOptions {
 void add_chat_options(CLI::App& app, ChatOptions& options, const std::string& system_help);
 /// Returns the variables of the template. Errors (of `command`): text that is not a JSON object.
 nlohmann::ordered_json template_variables(const ChatOptions& options, const char* command);
-/// Returns the template of --chat-template, with the special tokens of `model`, or else that of `model`, a folder or
-/// GGUF file; nothing if the model has none.
-/// Errors: a file that cannot be read; errors of text::ChatTemplate.
-std::optional<text::ChatTemplate> find_template(const ChatOptions& options, const std::string& model);
 
 }  // namespace colossal::cli

@@ -169,7 +169,8 @@ int evaluate(const Arguments& arguments, const run::Program* program) {
                       [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
   }
   std::optional<text::ChatTemplate> chat_template;
-  if (is_chat) chat_template = text::ChatTemplate::read(r.model.from);
+  if (is_chat) chat_template = r.model.chat_template();
+  require(chat_template || !is_chat, "evaluate", r.model.from, " has no chat template; leave out --chat-template");
   r.data.chat_template = chat_template ? &*chat_template : nullptr;
   const std::vector<evaluate::PreparedTask> tasks = evaluate::prepare(r.tasks, r.data);
   return with_model(r.model, "evaluate", arguments, program,

@@ -154,16 +154,23 @@ constexpr char kServedAdapterHelp[] =
     "its `model`; repeatable; default NAME: the last name of the folder. One without NAME alone is put onto the model. "
     "SCALE multiplies their change";
 
-/// Finds out which adapters requests choose, and their chat templates. A single one without a name is none of them.
-void read_adapters(const ServeFlags& flags, ServeOptions& options) {
+/// Finds out which adapters requests choose. A single one without a name is none of them.
+void read_adapters(ServeOptions& options) {
   const std::vector<std::string>& texts = options.model.adapters;
   if (texts.empty() || (texts.size() == 1 && !run::parse_adapter(texts[0]).has_name)) return;
   options.model.name_beside_adapters = options.name;
   options.demands_name = true;
-  for (run::AdapterChoice& choice : run::parse_adapters(texts, options.name)) {
-    SelectableAdapter& adapter = options.adapters.emplace_back(SelectableAdapter{std::move(choice)});
-    if (flags.chat.template_file.empty()) adapter.chat_template = find_template({}, adapter.choice.folder);
-  }
+  for (run::AdapterChoice& choice : run::parse_adapters(texts, options.name))
+    options.adapters.push_back({std::move(choice)});
+}
+
+/// Reads the chat templates of the model and of the adapters that have one of their own.
+void read_templates(const std::string& file, ServeOptions& options) {
+  options.chat_template = options.model.chat_template(file);
+  if (!file.empty()) return;
+  for (SelectableAdapter& adapter : options.adapters)
+    if (text::has_chat_template(adapter.choice.folder))
+      adapter.chat_template = options.model.chat_template("", adapter.choice.name);
 }
 
 void check_task(const CLI::App& app, const ServeOptions& options) {
@@ -221,12 +228,12 @@ ServeOptions read_serve_options(const Arguments& arguments, const run::Program& 
   }
   options.demands_name = !options.name.empty();
   if (options.name.empty()) options.name = last_part(options.model.from);
-  read_adapters(flags, options);
+  read_adapters(options);
   flags.generation.check();
   check_text_model_options(app, options.model, "serve");
   read_embedding(flags, options);
   options.task = run::task_of(options.model.from, program, options.model.model);
-  options.chat_template = find_template(flags.chat, options.model.from);
+  read_templates(flags.chat.template_file, options);
   check_task(app, options);
   options.defaults =
       serve::request_defaults(flags.generation, given_names(app), serve::read_folder_options(options.model.from));

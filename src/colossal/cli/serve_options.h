@@ -54,7 +54,7 @@ struct ServeOptions {
 /// Errors: UsageError; HelpWanted; ("serve") a host that other machines reach, without keys; a model that neither
 ///         continues nor embeds text; adapters to choose from, for a model that only embeds; errors of
 ///         http::read_keys(), http::ServerLimits::check(), infer::read_sentence_folder(), run::task_of(),
-///         check_text_model_options(), find_template() and serve::read_folder_options().
+///         check_text_model_options(), serve::ModelOptions::chat_template() and serve::read_folder_options().
 ServeOptions read_serve_options(const Arguments& arguments, const run::Program& program);
 
 }  // namespace colossal::cli

@@ -207,11 +207,9 @@ int tokenize(const Arguments& arguments) {
       ->check(CLI::Range(1, 1024));
   parse(app, arguments);
   check_flags(r);
-  if (!r.template_file.empty())
-    r.chat_template = text::ChatTemplate::read_file(r.template_file, r.tokenizer);
-  else if (r.chat &&
-           !(r.labels && !text::has_chat_template(r.tokenizer)))  // plain texts have labels without a template
-    r.chat_template = text::ChatTemplate::read(r.tokenizer);
+  if (r.chat) r.chat_template = text::ChatTemplate::find(r.template_file, {r.tokenizer});
+  require(r.chat_template || !r.chat || r.labels,  // plain texts have labels without a template
+          "tokenize", r.tokenizer, " has no chat template; name a Jinja file with --chat-template");
   const std::shared_ptr<const text::Tokenizer> tokenizer = text::make_tokenizer(r.tokenizer);
   std::ifstream file;
   if (!r.file.empty()) {

@@ -126,6 +126,17 @@ run::Loading ModelOptions::loading() const {
   return loading;
 }
 
+std::optional<text::ChatTemplate> ModelOptions::chat_template(const std::string& file,
+                                                              const std::string& adapter) const {
+  const run::Loading own = loading();
+  std::vector<std::string> folders;
+  if (own.adapter) folders.push_back(own.adapter->folder);
+  for (const run::AdapterChoice& choice : own.named_adapters)
+    if (choice.name == adapter) folders.push_back(choice.folder);
+  folders.push_back(from);
+  return text::ChatTemplate::find(file, folders);
+}
+
 std::string flag_of(std::string name) {
   if (name == "device") return "--run.device";
   if (name.starts_with("memory_")) return "--memory." + name.substr(name.find('_') + 1);

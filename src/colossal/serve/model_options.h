@@ -15,6 +15,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/run/config.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/text/chat_template.h"
 
 namespace colossal::serve {
 
@@ -55,6 +56,11 @@ struct ModelOptions {
   void check_tokenizer(const char* component) const;
   /// Returns how the options say that a model is loaded.
   run::Loading loading() const;
+  /// Returns the template that renders the chats of requests: of the Jinja file `file`, or else of the folder of the
+  /// adapter that is put onto the model or that a request chooses by the name `adapter`, or else of the model; nothing
+  /// if none has one. Special tokens that the adapter's folder does not define are those of the model.
+  /// Errors: those of run::parse_adapter() and text::ChatTemplate::find().
+  std::optional<text::ChatTemplate> chat_template(const std::string& file = "", const std::string& adapter = "") const;
 };
 
 /// Help of `model`, for commands that read a run folder in another way, too.

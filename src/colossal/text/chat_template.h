@@ -103,10 +103,14 @@ class ChatTemplate {
   /// Errors: Error("chat template", ...) if there is no template or a file is damaged; TemplateError.
   static ChatTemplate read(const std::string& folder, const TemplateLimits& limits = {});
 
-  /// Parses the Jinja file `file`. Special tokens come from `folder`, a Hugging Face folder, a file in one, or a GGUF
-  /// file, as in read(); if it has none, they are undefined. Errors: the same as read(), except for a folder without a
-  /// template; Error("file", ...) if the file cannot be read.
-  static ChatTemplate read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits = {});
+  /// Parses the Jinja file `file`; if it is empty, reads the templates of the first of `folders` that has some, or
+  /// returns nothing if none has. `folders` are Hugging Face folders, files in one, or GGUF files, e.g. the folder of
+  /// an adapter and then that of its model; "" and "bytes" are passed over.
+  /// Special tokens come from the folder of the template, with `file` from the first one, as in read(). If that folder
+  /// defines none, they come from the next one that does; otherwise they are undefined.
+  /// Errors: the same as read(), except for folders without a template; Error("file", ...) if the file cannot be read.
+  static std::optional<ChatTemplate> find(const std::string& file, const std::vector<std::string>& folders,
+                                          const TemplateLimits& limits = {});
 
   /// Renders a chat.
   /// Errors: TemplateError; Error("chat template", ...) if `messages` is not a list of objects or no template has the

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
@@ -13,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr char kFile[] = "chat_template.jinja", kOldFile[] = "chat_template.json", kConfig[] = "tokenizer_config.json",
                kTokensFile[] = "special_tokens_map.json", kFurther[] = "additional_chat_templates";
@@ -24,13 +26,14 @@ json read_if_there(const std::string& path) {
   return fs::exists(path, ignored) ? read_json_object(path, "chat template") : json::object();
 }
 
-json config_of_file(const std::string& path) {
-  const formats::GgufFile file(path);
-  return tokenizer_of_gguf(file).config;
+/// Returns the tokenizer_config.json of a folder, or the one that describes a GGUF file; {} if there is none.
+json config_of(const std::string& folder) {
+  if (formats::is_gguf(folder)) return tokenizer_of_gguf(formats::GgufFile(folder)).config;
+  return read_if_there(folder + "/" + kConfig);
 }
 
 /// Adds the special tokens that `members` defines to `tokens`.
-void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
+void take_tokens(const json& members, ordered_json& tokens) {
   for (const char* name : kSpecialTokens) {
     const auto found = members.find(name);
     if (found == members.end() || found->is_null()) continue;
@@ -41,8 +44,8 @@ void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
 }
 
 /// Returns the special tokens of a folder or GGUF file, of which `config` is the tokenizer_config.json.
-nlohmann::ordered_json special_tokens(const std::string& folder, const json& config) {
-  nlohmann::ordered_json tokens = nlohmann::ordered_json::object();
+ordered_json special_tokens(const std::string& folder, const json& config) {
+  ordered_json tokens = ordered_json::object();
   take_tokens(config, tokens);
   if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), tokens);
   return tokens;
@@ -91,7 +94,7 @@ std::vector<Source> sources_of_files(const std::string& folder, int64_t max) {
 
 ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits& limits) {
   const std::string config_path = formats::is_gguf(folder) ? folder : folder + "/" + kConfig;
-  const json config = formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(config_path);
+  const json config = config_of(folder);
   std::vector<Source> sources = sources_of_files(folder, limits.template_bytes);
   if (sources.empty()) sources = sources_of_config(config, config_path);
   if (sources.empty()) sources = sources_of_config(read_if_there(folder + "/" + kOldFile), folder + "/" + kOldFile);
@@ -105,10 +108,20 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
   return made;
 }
 
-ChatTemplate ChatTemplate::read_file(const std::string& file, const std::string& folder, const TemplateLimits& limits) {
-  const std::string own = folder_of_tokenizer(folder);
-  const json config = formats::is_gguf(own) ? config_of_file(own) : read_if_there(own + "/" + kConfig);
-  return ChatTemplate(colossal::read_file(file, limits.template_bytes), file, special_tokens(own, config), limits);
+std::optional<ChatTemplate> ChatTemplate::find(const std::string& file, const std::vector<std::string>& folders,
+                                               const TemplateLimits& limits) {
+  std::vector<std::string> own;
+  for (const std::string& name : folders)
+    if (std::string folder = folder_of_tokenizer(name); !folder.empty()) own.push_back(std::move(folder));
+  auto from = own.begin();
+  if (file.empty()) from = std::find_if(own.begin(), own.end(), has_chat_template);
+  if (file.empty() && from == own.end()) return std::nullopt;
+  ChatTemplate found = file.empty()
+                           ? read(*from, limits)
+                           : ChatTemplate(read_file(file, limits.template_bytes), file, ordered_json::object(), limits);
+  for (; found.variables_.empty() && from != own.end(); ++from)
+    found.variables_ = special_tokens(*from, config_of(*from));
+  return found;
 }
 
 bool has_chat_template(const std::string& folder) {
@@ -116,7 +129,8 @@ bool has_chat_template(const std::string& folder) {
   std::error_code ignored;
   if (fs::exists(folder + "/" + kFile, ignored) || fs::exists(folder + "/" + kOldFile, ignored)) return true;
   if (fs::is_directory(folder + "/" + kFurther, ignored)) return true;
-  return fs::exists(folder + "/" + kConfig, ignored) && read_if_there(folder + "/" + kConfig).contains("chat_template");
+  const json config = read_if_there(folder + "/" + kConfig);
+  return config.contains("chat_template") && !config["chat_template"].is_null();
 }
 
 }  // namespace colossal::text

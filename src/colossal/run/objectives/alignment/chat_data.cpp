@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/data/chats/chat_stream.h"
 #include "colossal/run/objectives/text_data.h"
 #include "colossal/run/unused_keys.h"
@@ -15,23 +14,18 @@
 namespace colossal::run {
 namespace {
 
-constexpr int64_t kMaxTemplateBytes = 1 << 20;
 // Rows that are not packed end at a multiple of this, so that few lengths occur.
 constexpr int64_t kRowMultiple = 64;
 
 /// Returns the template of data.chat_template, of the tokenizer or of model.from; nothing if there is none. `text` gets
 /// its source, unless it is among the files of the tokenizer.
 std::optional<text::ChatTemplate> find_template(const Config& config, const ChatKeys& keys, std::string& text) {
-  const std::string folder = text::folder_of_tokenizer(config.tokenizer());
-  if (!keys.chat_template.empty()) {
-    text = read_file(keys.chat_template, kMaxTemplateBytes);
-    return text::ChatTemplate::read_file(keys.chat_template, folder);
-  }
-  if (!folder.empty() && text::has_chat_template(folder)) return text::ChatTemplate::read(folder);
-  if (config.model.from.empty() || !text::has_chat_template(config.model.from)) return std::nullopt;
-  text::ChatTemplate of_model = text::ChatTemplate::read(config.model.from);
-  text = of_model.source();
-  return of_model;
+  auto found = text::ChatTemplate::find(keys.chat_template, {config.tokenizer()});
+  const bool is_of_tokenizer = found && keys.chat_template.empty();
+  // Special tokens of another folder would be lost: chats of the run find those of its tokenizer alone.
+  if (!found) found = text::ChatTemplate::find("", {config.model.from});
+  if (found && !is_of_tokenizer) text = found->source();
+  return found;
 }
 
 data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {
