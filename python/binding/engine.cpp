@@ -109,6 +109,7 @@ void bind_engine(py::module_& module) {
             return std::pair(std::move(ids.prompt), std::move(ids.answer));
           },
           py::arg("prompt"), py::arg("answer"), WithoutGil())
+      .def("chat_template", &LocalEngine::chat_template, py::arg("adapter"), WithoutGil())
       .def("close", &LocalEngine::close, WithoutGil())
       .def("tokenizer",
            [](const LocalEngine& engine) -> std::unique_ptr<Tokenizer> {

@@ -166,7 +166,8 @@ class Engine:
     int8, int4 or fp8, `kv_cache` the size of the cache of keys and values, `draft` a smaller model that drafts tokens.
     `adapter` is a folder of peft or a run, whose adapters are put onto the model. If `folder` itself is a run with
     adapters, `base` names the model on which they were trained, if it has moved. `adapters` has several, by names: each
-    request chooses one with ``adapter=``, or none. The chat template is that of the model, for every adapter.
+    request chooses one with ``adapter=``, or none. The chat template is that of the adapter, if its folder has one, or
+    else that of the model.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -205,7 +206,7 @@ class Engine:
             logging.getLogger("colossal").warning(notice)
         held = self._handle.tokenizer()
         self._tokenizer = None if held is None else Tokenizer._of(held)
-        self._template: ChatTemplate | None = None
+        self._templates: dict[str, ChatTemplate] = {}  # by the names of adapters
 
     @property
     def _handle(self) -> _binding.Engine:
@@ -303,7 +304,7 @@ class Engine:
 
         For pieces of the answer, pass `chat_prompt` to `submit`.
         """
-        prompt = self.chat_prompt(messages, tools=tools, variables=variables)
+        prompt = self.chat_prompt(messages, tools=tools, variables=variables, adapter=adapter)
         return self.generate(
             [prompt],
             sampling,
@@ -320,13 +321,14 @@ class Engine:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        adapter: str = "",
     ) -> list[int]:
-        """Returns the tokens of a chat up to the assistant's answer, by the template of the folder."""
+        """Returns the tokens of a chat up to the assistant's answer, by the template of the adapter or of the model."""
         if self._tokenizer is None:
             raise Error("engine", f"{self._folder} holds no tokenizer, which a chat needs; name one with tokenizer=")
-        if self._template is None:
-            self._template = ChatTemplate(self._folder)
-        text = self._template.render(messages, tools=tools, add_generation_prompt=True, variables=variables)
+        if adapter not in self._templates:
+            self._templates[adapter] = ChatTemplate._of(self._handle.chat_template(adapter))
+        text = self._templates[adapter].render(messages, tools=tools, add_generation_prompt=True, variables=variables)
         return self._tokenizer.encode(text)
 
     def close(self) -> None:

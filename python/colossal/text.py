@@ -80,6 +80,12 @@ class ChatTemplate:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._held = _binding.ChatTemplate(os.fspath(folder))
 
+    @classmethod
+    def _of(cls, held: _binding.ChatTemplate) -> "ChatTemplate":
+        template = cls.__new__(cls)
+        template._held = held
+        return template
+
     @property
     def names(self) -> list[str]:
         """The names of the templates: "default", "tool_use", ..."""

@@ -324,6 +324,29 @@ def test_requests_choose_adapters(tmp_path, folder):
         Engine(folder, adapter=paths["poet"], adapters=paths)
 
 
+def test_chats_use_the_templates_of_adapters(tmp_path, folder):
+    paths = {name: tiny_models.adapter(tmp_path / name, rank) for name, rank in (("poet", 2), ("coder", 5))}
+    (paths["poet"] / "chat_template.jinja").write_text("[{{ messages[0].content }}]")
+    messages = [{"role": "user", "content": "Hi"}]
+    with Engine(folder, kv_cache="8MiB", precision="fp64", adapters=paths) as engine:
+        texts = {}
+        for name in ("", "poet", "coder"):
+            prompt = engine.chat_prompt(messages, adapter=name)
+            texts[name] = engine.tokenizer.decode(prompt)
+            answer = engine.chat(messages, max_tokens=9, adapter=name)
+            assert answer.ids == engine.generate([prompt], max_tokens=9, adapter=name)[0].ids
+    assert texts == {"": "<user>Hi\n<assistant>", "poet": "[Hi]", "coder": "<user>Hi\n<assistant>"}
+    with Engine(folder, kv_cache="8MiB", adapter=paths["poet"]) as merged:
+        assert merged.tokenizer.decode(merged.chat_prompt(messages)) == "[Hi]"
+
+
+def test_chats_need_a_template(tmp_path, folder):
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    (bare / "tokenizer_config.json").unlink()
+    with Engine(bare, kv_cache="8MiB") as engine, pytest.raises(Error, match="has no chat template"):
+        engine.chat_prompt([{"role": "user", "content": "Hi"}])
+
+
 def test_bad_options_are_refused_before_the_model_is_read(tmp_path, folder):
     with pytest.raises(Error, match="there is no file or folder"):
         Engine(tmp_path / "none")

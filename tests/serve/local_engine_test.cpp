@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <cmath>
+#include <filesystem>
 #include <latch>
 #include <memory>
 #include <thread>
@@ -97,6 +98,24 @@ TEST_F(LocalEngineTest, GivesRequestsTheAdaptersThatTheyChoose) {
   EXPECT_GT(std::abs(score(engine, "") - score(engine, "poet")), 1e-3);
   both.model.adapters = merged.model.adapters;
   EXPECT_THAT(test::thrown_message([&] { LocalEngine refused(both); }), HasSubstr("both adapter and adapters"));
+}
+
+TEST_F(LocalEngineTest, RendersChatsByTheTemplatesOfAdapters) {
+  test::write_adapters(*folder / "singer", {"q_proj"}, 2, 1);
+  test::write_adapters(*folder / "plain", {"v_proj"}, 2, 2);
+  LocalEngineOptions both = options("bytes");
+  both.adapters = {"singer=" + *folder / "singer", "plain=" + *folder / "plain"};
+  LocalEngine engine(both);
+  EXPECT_THAT(test::thrown_message([&] { engine.chat_template("plain"); }), HasSubstr("has no chat template"));
+  folder->write("singer/chat_template.jinja", "{{ bos_token }}la");
+  folder->write("hf/tokenizer_config.json", R"({"chat_template": "base", "bos_token": "<s>"})");
+  EXPECT_EQ(engine.chat_template("singer").render({}).text, "<s>la");
+  EXPECT_EQ(engine.chat_template("plain").render({}).text, "base");
+  EXPECT_EQ(engine.chat_template().render({}).text, "base");
+  both.model.adapters = {*folder / "singer"};
+  both.adapters.clear();
+  EXPECT_EQ(LocalEngine(both).chat_template().render({}).text, "<s>la") << "merged";
+  std::filesystem::remove(*folder / "hf/tokenizer_config.json");
 }
 
 TEST_F(LocalEngineTest, TakesIdsWithoutTokenizer) {

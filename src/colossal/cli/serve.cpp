@@ -17,7 +17,7 @@
 #include "colossal/http/server.h"
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/models/shape_parts.h"
-#include "colossal/serve/adapter_end_ids.h"
+#include "colossal/run/adapter_end_ids.h"
 #include "colossal/serve/embedding_work.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/serve/replicas/served_replicas.h"
@@ -186,7 +186,7 @@ std::map<std::string, std::vector<int64_t>> adapter_end_ids(const ServeOptions& 
   std::map<std::string, std::vector<int64_t>> ids;
   if (options.model.tokenizer == "bytes") return ids;  // folders may have end tokens of another tokenizer
   for (const SelectableAdapter& adapter : options.adapters)
-    ids[adapter.choice.name] = serve::end_ids_of_adapter(adapter.choice.folder, *saved.tokenizer, saved.end_ids);
+    ids[adapter.choice.name] = run::end_ids_of_adapter(adapter.choice.folder, *saved.tokenizer, saved.end_ids);
   return ids;
 }
 

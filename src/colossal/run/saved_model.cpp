@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <set>
 
@@ -15,6 +14,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
 #include "colossal/run/external_names.h"
@@ -161,13 +161,8 @@ ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders
   saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   // end ids of the tokenizer's vocabulary
   saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);
-  std::error_code ignored;
-  if (loading.adapter && std::filesystem::exists(loading.adapter->folder + "/generation_config.json", ignored)) {
-    // answers of a merged adapter end where it was trained to end them
-    for (const int64_t id : text::end_ids(loading.adapter->folder, *saved.tokenizer)) saved.end_ids.push_back(id);
-    std::sort(saved.end_ids.begin(), saved.end_ids.end());
-    saved.end_ids.erase(std::unique(saved.end_ids.begin(), saved.end_ids.end()), saved.end_ids.end());
-  }
+  if (loading.adapter && tokenizer != "bytes")  // folders may have end tokens of another tokenizer
+    saved.end_ids = end_ids_of_adapter(loading.adapter->folder, *saved.tokenizer, saved.end_ids);
   return about;
 }
 

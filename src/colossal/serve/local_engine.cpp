@@ -25,7 +25,7 @@
 #include "colossal/infer/decoding/schema_cache.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/prompts/answer_stream.h"
-#include "colossal/serve/adapter_end_ids.h"
+#include "colossal/run/adapter_end_ids.h"
 #include "colossal/serve/engine_loop.h"
 #include "colossal/text/end_tokens.h"
 
@@ -283,7 +283,7 @@ void LocalEngine::Host::run(comm::World& world) {
   std::map<std::string, std::vector<int64_t>> adapter_end_ids;
   if (tokenizer && options.model.tokenizer != "bytes")
     for (const run::AdapterChoice& choice : loading.named_adapters)
-      adapter_end_ids[choice.name] = end_ids_of_adapter(choice.folder, *tokenizer, loaded.model.end_ids);
+      adapter_end_ids[choice.name] = run::end_ids_of_adapter(choice.folder, *tokenizer, loaded.model.end_ids);
   EngineLoop own(world, mesh,
                  {.engine = &engine,
                   .schemas = schemas ? &*schemas : nullptr,
@@ -406,6 +406,13 @@ std::vector<int64_t> LocalEngine::prompt_ids(const std::string& text) const {
 
 infer::GivenAnswer LocalEngine::answer_ids(const std::string& prompt, const std::string& answer) const {
   return infer::encode_answer(host_->required_tokenizer(), prompt, answer).ids;
+}
+
+text::ChatTemplate LocalEngine::chat_template(const std::string& adapter) const {
+  std::optional<text::ChatTemplate> found = host_->options.model.chat_template("", adapter);
+  require(found.has_value(), "engine", host_->options.model.from,
+          " has no chat template, which a chat needs; put a chat_template.jinja into the folder, or pass prompts");
+  return *std::move(found);
 }
 
 std::shared_ptr<const text::Tokenizer> LocalEngine::tokenizer() const { return host_->tokenizer; }

@@ -14,6 +14,7 @@
 #include "colossal/infer/generation_options.h"
 #include "colossal/infer/request.h"
 #include "colossal/serve/model_options.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::serve {
@@ -99,6 +100,10 @@ class LocalEngine {
   infer::GivenAnswer answer_ids(const std::string& prompt, const std::string& answer) const;
   /// Ends unfinished requests as cancelled, frees the model and waits until the thread has ended.
   void close();
+
+  /// Reads the template that renders the chats of requests with the adapter of that name; "" = of the model
+  /// (ModelOptions::chat_template()). Errors: of that function; ("engine") there is none.
+  text::ChatTemplate chat_template(const std::string& adapter = "") const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer() const;  ///< null = the model has none
   int64_t max_length() const;                                ///< infer::Engine::max_length()

@@ -1,6 +1,6 @@
 // The tokens that end the answers of an adapter.
 //
-//   serve::end_ids_of_adapter("runs/lora", *saved.tokenizer, saved.end_ids);     // {151643, 151645}
+//   run::end_ids_of_adapter("runs/lora", *saved.tokenizer, saved.end_ids);     // {151643, 151645}
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "colossal/text/tokenizer.h"
 
-namespace colossal::serve {
+namespace colossal::run {
 
 /// Returns `of_model`, the end tokens of the model, with those of the folder of an adapter: eos_token_id of its
 /// generation_config.json, or else of its config.json, or else the end token of its tokenizer. A run on chats has there
@@ -18,4 +18,4 @@ namespace colossal::serve {
 std::vector<int64_t> end_ids_of_adapter(const std::string& folder, const text::Tokenizer& tokenizer,
                                         const std::vector<int64_t>& of_model);
 
-}  // namespace colossal::serve
+}  // namespace colossal::run

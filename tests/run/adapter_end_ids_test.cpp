@@ -1,5 +1,5 @@
 // The end tokens of an adapter, from the files of its folder.
-#include "colossal/serve/adapter_end_ids.h"
+#include "colossal/run/adapter_end_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 
-namespace colossal::serve::adapter_end_ids_test {
+namespace colossal::run::adapter_end_ids_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -58,4 +58,4 @@ TEST(AdapterEndIds, IncludeTheEndOfTheTokenizerBesideThem) {
 }
 
 }  // namespace
-}  // namespace colossal::serve::adapter_end_ids_test
+}  // namespace colossal::run::adapter_end_ids_test

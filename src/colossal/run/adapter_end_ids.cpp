@@ -1,4 +1,4 @@
-#include "colossal/serve/adapter_end_ids.h"
+#include "colossal/run/adapter_end_ids.h"
 
 #include <memory>
 #include <set>
@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/text/end_tokens.h"
 
-namespace colossal::serve {
+namespace colossal::run {
 
 std::vector<int64_t> end_ids_of_adapter(const std::string& folder, const text::Tokenizer& tokenizer,
                                         const std::vector<int64_t>& of_model) {
@@ -29,4 +29,4 @@ std::vector<int64_t> end_ids_of_adapter(const std::string& folder, const text::T
   return {ids.begin(), ids.end()};
 }
 
-}  // namespace colossal::serve
+}  // namespace colossal::run
