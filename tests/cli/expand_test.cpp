@@ -13,6 +13,7 @@
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/run/expanded_folder.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/training/tokenizer_training.h"
 #include "support/generated_text.h"
@@ -274,10 +275,20 @@ TEST_F(Expand, TakesAFileOfAnyNameAndKeepsATemplateInTheConfig) {
   fs::remove(folder / "hf/chat_template.jinja");
   folder.write("hf/tokenizer_config.json", R"({"chat_template": "{{ 1 }}"})");
   const std::string file = folder.write("files/mine.json", with_words(before_, ids_, {kChina}).dump());
-  const Outcome outcome = run_command("expand", {"--from", folder / "hf", "--tokenizer", file, "--to", folder / "out"});
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto expanded_by = [&](const std::string& tokenizer) {
+    const Outcome outcome =
+        run_command("expand", {"--from", folder / "hf", "--tokenizer", tokenizer, "--to", folder / "out"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+  };
+  expanded_by(file);
   EXPECT_EQ(text::make_tokenizer(folder / "out")->encode(kChina), std::vector<int64_t>{ids_});
   EXPECT_EQ(read(folder / "out/tokenizer_config.json")["chat_template"], "{{ 1 }}");
+  fs::remove_all(folder / "out");
+  folder.write("files/chat_template.jinja", "{{ 2 }}");
+  folder.write("files/vocab.txt", "of another tokenizer");
+  expanded_by(file);
+  EXPECT_EQ(text::ChatTemplate::read(folder / "out").source(), "{{ 2 }}") << "it stands beside the file";
+  EXPECT_FALSE(fs::exists(folder / "out/vocab.txt"));
 }
 
 TEST_F(Expand, RefusesBadInput) {

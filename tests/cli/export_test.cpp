@@ -13,12 +13,14 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/families/llama.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/adapter_choice.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
 #include "colossal/text/tokenizers/tokenizer_files.h"
+#include "support/adapter_folder.h"
 #include "support/generated_text.h"
 
 namespace colossal::cli::export_test {
@@ -207,6 +209,55 @@ TEST_F(Export, KeepsTheFilesOfARun) {
   EXPECT_TRUE(text::has_chat_template(folder / "file.gguf"));
   const Outcome spoken = run_command("generate", {"--from", folder / "tuned", "--prompt", "x", "--max-tokens", "2"});
   EXPECT_EQ(spoken.status, 0) << spoken.err;
+}
+
+// The merged model chats as the adapters do.
+TEST_F(Export, GivesAMergedModelTheTemplateAndEndTokensOfItsAdapter) {
+  test::write_model(folder, "llama-tiny");
+  run("export", {}, "run", "base");  // with a tokenizer
+  folder.write("base/chat_template.jinja", "base");
+  folder.write("base/additional_chat_templates/tool_use.jinja", "base");
+  folder.write("base/generation_config.json", R"({"eos_token_id": 256, "top_p": 0.5})");
+  test::write_adapters(folder / "plain", {"q_proj"}, 2, 1);
+  test::write_adapters(folder / "poet", {"q_proj"}, 2, 1);
+  folder.write("poet/tokenizer_config.json", R"({"chat_template": "poet"})");
+  folder.write("poet/generation_config.json", R"({"eos_token_id": 10, "top_p": 0.9})");
+  run("export", {"--adapter", folder / "plain"}, "base", "plain-model");
+  EXPECT_EQ(text::ChatTemplate::read(folder / "plain-model").source(), "base");
+  run("export", {"--adapter", folder / "poet:0.5"}, "base", "poet-model");
+  const auto found = text::ChatTemplate::read(folder / "poet-model");
+  EXPECT_EQ(found.source(), "poet");
+  EXPECT_EQ(found.names(), std::vector<std::string>{"default"});
+  EXPECT_EQ(read(folder / "poet-model/generation_config.json"), json({{"eos_token_id", {256, 10}}, {"top_p", 0.5}}));
+  EXPECT_EQ(text::make_tokenizer(folder / "poet-model")->end_id(), 256);
+  run("export", {"--adapter", folder / "poet"}, "base", "poet.gguf");
+  EXPECT_EQ(text::ChatTemplate::read(folder / "poet.gguf").source(), "poet");
+  EXPECT_EQ(text::end_ids(folder / "poet.gguf"), (std::vector<int64_t>{10, 256}));
+  const Outcome refused =
+      run_command("export", {"--from", folder / "base", "--adapter", folder / "poet", "--to", folder / "poet"});
+  EXPECT_THAT(refused.err, testing::HasSubstr("--to must not be --adapter, which would be overwritten"));
+}
+
+// Generation of the loaded model ends where answers of the adapters end.
+TEST_F(Export, LoadsAMergedAdapterWithItsEndTokens) {
+  test::write_model(folder, "llama-tiny");
+  run("export", {}, "run", "base");
+  test::write_adapters(folder / "poet", {"q_proj"}, 2, 1);
+  const auto ends = [&](const std::string& tokenizer) {
+    std::vector<int64_t> ids;
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      const run::Loading loading{.tokenizer = tokenizer, .adapter = run::parse_adapter(folder / "poet")};
+      ids = run::load_model(folder / "base", mesh, {}, at::kCPU, loading).end_ids;
+    });
+    return ids;
+  };
+  EXPECT_EQ(ends(""), std::vector<int64_t>{256});
+  folder.write("poet/config.json", R"({"eos_token_id": 11})");
+  EXPECT_EQ(ends(""), (std::vector<int64_t>{11, 256})) << "as those of an adapter that requests choose";
+  folder.write("poet/generation_config.json", R"({"eos_token_id": 10})");
+  EXPECT_EQ(ends(""), (std::vector<int64_t>{10, 256}));
+  EXPECT_EQ(ends("bytes"), std::vector<int64_t>{256}) << "ids of another tokenizer";
 }
 
 // A folder becomes a GGUF file and a folder again.

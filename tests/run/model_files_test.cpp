@@ -121,6 +121,25 @@ TEST_F(ModelFiles, KeepOnlyTheFileThatIsTheTokenizer) {
   EXPECT_EQ(files_in(to).count("tokenizer.json"), 0u);
 }
 
+TEST_F(ModelFiles, OfAdaptersAreThoseThatAnswersNeed) {
+  SavedModel saved;
+  const std::string out = folder / "adapters";
+  create_folder(out);
+  write_adapter_companions(saved, out);
+  EXPECT_THAT(files_in(out), testing::IsEmpty()) << "a run of an older version";
+  StartedModel model = preset("llama-tiny", "bytes");
+  model.chat_template = "of the data", model.end_ids = {10};
+  write(model);
+  folder.write("hf/README.md", "of the base");
+  folder.write("hf/LICENSE", "of the base");
+  folder.write("run/README.md", "of the run");
+  saved.files = to, saved.source = folder / "hf", saved.tokenizer_source = to;
+  write_adapter_companions(saved, out);
+  EXPECT_THAT(files_in(out), UnorderedElementsAre("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                                                  "generation_config.json"));
+  EXPECT_EQ(read(out + "/generation_config.json")["eos_token_id"], json({256, 10}));
+}
+
 TEST_F(ModelFiles, ChangeThoseOfTheSource) {
   const StartedModel source = preset("llama-tiny", "bytes");
   json config = source.shape.architecture->hugging_face.to_json(source.shape);

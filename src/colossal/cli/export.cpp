@@ -16,11 +16,13 @@
 #include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_choice.h"
+#include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_export.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/exported_folder.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
 
 namespace colossal::cli {
@@ -42,6 +44,18 @@ struct ExportRequest {
   int64_t timeout = 300;
 };
 
+/// Returns the folder of the adapters that are merged; "" = there are none.
+std::string merged_adapter(const ExportRequest& r) {
+  return r.adapters.empty() ? "" : run::parse_adapter(r.adapters.front()).folder;
+}
+
+/// Adds the chat template and the end tokens of the folder of merged adapters to the tokenizer `source` of the model.
+void take_adapter(const std::string& adapter, const std::string& source, formats::GgufValues& values) {
+  const auto found = text::ChatTemplate::find("", {adapter});
+  if (found && !found->source().empty()) values["tokenizer.chat_template"] = formats::GgufValue::text(found->source());
+  text::add_end_ids(run::end_ids_of_adapter(adapter, *text::make_tokenizer(source), {}), values);
+}
+
 void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Group& world) {
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
@@ -49,7 +63,10 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
   formats::GgufValues tokenizer;
   comm::agree(world, at::kCPU, [&] {
     const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
-    if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
+    if (has_none) return;
+    tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
+    // another tokenizer may have other ids
+    if (r.tokenizer.empty() && !r.adapters.empty()) take_adapter(merged_adapter(r), source, tokenizer);
   });
   const nlohmann::json config = folder.to_json(shape);
   checkpoint::export_gguf(r.to, saved.model->parameters(), run::external_names(shape), config, tokenizer,
@@ -70,7 +87,7 @@ int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, 
   comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
   run::export_adapters(r.to, saved, source, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
-    if (mesh.world().rank() == 0 && !saved.files.empty()) run::write_companions(saved, r.to);
+    if (mesh.world().rank() == 0) run::write_adapter_companions(saved, r.to);
   });
   if (mesh.world().rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;
@@ -112,6 +129,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   parse(app, arguments);
   check_export(r);
   require_another_path("export", r.from, r.to);
+  if (!r.adapters.empty()) require_another_path("export", merged_adapter(r), r.to, "--adapter");
 
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
@@ -132,7 +150,10 @@ int export_model(const Arguments& arguments, const run::Program* program) {
     const nlohmann::json config = run::exported_config(saved, used.models, dtype);
     checkpoint::export_weights(r.to, parameters, run::external_names(shape), config, mesh.group("data"),
                                int64_t{5} << 30, dtype);
-    if (world->rank() == 0) run::write_companions(saved, r.to);
+    if (world->rank() == 0) {
+      run::write_companions(saved, r.to);
+      if (!r.adapters.empty()) run::take_companions_of_adapter(merged_adapter(r), r.to);
+    }
   }
   if (world->rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;

@@ -164,10 +164,10 @@ void check_text_model_options(const CLI::App& app, const ModelOptions& options, 
   check_model_options(app, options);
 }
 
-void require_another_path(const char* command, const std::string& from, const std::string& to) {
+void require_another_path(const char* command, const std::string& from, const std::string& to, const char* flag) {
   std::error_code ignored;
-  require(!std::filesystem::equivalent(from, to, ignored), command,
-          "--to must not be --from, which would be overwritten: got ", to, "; name another folder");
+  require(!std::filesystem::equivalent(from, to, ignored), command, "--to must not be ", flag,
+          ", which would be overwritten: got ", to, "; name another folder");
 }
 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {

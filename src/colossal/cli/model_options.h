@@ -47,9 +47,10 @@ void check_model_options(const CLI::App& app, const ModelOptions& options);
 /// Calls check_model_options() for commands that read or write text. Errors (of `command`): the tokenizer `none`.
 void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command);
 
-/// Checks that a command that reads `from` does not write to it. Errors (component `command`): both name the same file
-/// or folder.
-void require_another_path(const char* command, const std::string& from, const std::string& to);
+/// Checks that a command that reads `from`, the value of `flag`, does not write to it. Errors (component `command`):
+/// both name the same file or folder.
+void require_another_path(const char* command, const std::string& from, const std::string& to,
+                          const char* flag = "--from");
 
 /// The loaded model of a rank.
 struct LoadedModel {

@@ -12,6 +12,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/formats/gguf_file.h"
+#include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/stored_config.h"
 #include "colossal/text/chat_template.h"
@@ -205,7 +206,8 @@ std::string name_in_folder(const fs::path& file) {
   const std::string name = file.filename().string(), ending = file.extension().string();
   if (is_vocabulary(name)) return name;
   if (ending == ".json") return kTokenizer;
-  return ending == ".txt" ? "vocab.txt" : ending == ".model" ? "tokenizer.model" : name;
+  if (ending == ".txt") return "vocab.txt";
+  return ending == ".model" || ending == ".spm" ? "tokenizer.model" : name;  // names of ranks say how they split words
 }
 
 /// Returns true if a folder with this tokenizer file has another one that is read instead.
@@ -247,14 +249,6 @@ void copy_tokenizer(const std::string& source, const fs::path& to, const Wanted&
     name_class(json_file, to);
 }
 
-/// Writes a file of a tokenizer under the name that readers of folders look for, and the config beside it.
-void copy_renamed(const fs::path& file, const fs::path& to) {
-  const std::string ending = file.extension().string();
-  fs::copy_file(file, to / (ending == ".json" ? kTokenizer : ending == ".txt" ? "vocab.txt" : "tokenizer.model"));
-  const fs::path config = file.parent_path() / kTokenizerConfig;
-  if (fs::exists(config)) copy_into(config, to);
-}
-
 /// Returns chat_template of the folder's tokenizer_config.json; null = there is none.
 json template_in_config(const fs::path& folder) {
   const fs::path file = folder / kTokenizerConfig;
@@ -272,6 +266,17 @@ void copy_templates(const fs::path& from, const fs::path& to) {
   json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : json::object();
   config["chat_template"] = stored;
   write_file(file.string(), config.dump(2) + "\n");
+}
+
+/// Removes the chat templates of a folder.
+void remove_templates(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {kTemplateFile, kOldTemplate, kTemplates}) fs::remove_all(folder / name, ignored);
+  if (template_in_config(folder).is_null()) return;
+  const std::string file = (folder / kTokenizerConfig).string();
+  json config = read_json_object(file, "tokenizer");
+  config.erase("chat_template");
+  write_file(file, config.dump(2) + "\n");
 }
 
 /// Returns config.json of a model that comes from there.
@@ -341,6 +346,26 @@ void write_companions(const SavedModel& saved, const std::string& to) {
   if (lacks_tokenizer && saved.model->model().shape.task().reads_text()) copy_tokenizer(saved.tokenizer_source, to);
 }
 
+void write_adapter_companions(const SavedModel& saved, const std::string& to) {
+  if (saved.files.empty()) return;
+  copy_tokenizer(saved.files, to);
+  const fs::path generation = fs::path(saved.files) / kGenerationFile;
+  if (exists_at(generation)) copy_into(generation, to);
+}
+
+void take_companions_of_adapter(const std::string& adapter, const std::string& to) {
+  const fs::path folder = to;
+  if (text::has_chat_template(adapter)) {
+    remove_templates(folder);
+    copy_templates(adapter, folder);
+  }
+  if (!text::has_tokenizer(to)) return;
+  const std::vector<int64_t> ends = end_ids_of_adapter(adapter, *text::make_tokenizer(to), {});
+  if (ends.empty()) return;
+  const json config = read_json_object((folder / kConfigFile).string(), "export");
+  write_changed(folder / kGenerationFile, generation_config(folder, config, ends).dump(2) + "\n");
+}
+
 std::optional<std::string> write_model_files(const std::string& run_folder, const StartedModel& model,
                                              const models::Registry& models, bool resumes) {
   const fs::path to = run_folder;
@@ -386,11 +411,7 @@ const std::vector<std::string>& model_file_names() {
 
 void write_companions(const std::string& from, const std::string& tokenizer, const std::string& to) {
   copy_companions(from, to, [](const std::string& file) { return !belongs_to_tokenizer(file); });
-  const std::string name = fs::path(tokenizer).filename().string();
-  if (tokenizer == "bytes" || is_folder(tokenizer) || formats::is_gguf(tokenizer) || belongs_to_tokenizer(name))
-    copy_tokenizer(tokenizer, to);
-  else
-    copy_renamed(tokenizer, to);
+  copy_tokenizer(tokenizer, to);
   if (!text::has_chat_template(to)) copy_templates(from, to);
 }
 

@@ -43,6 +43,16 @@ nlohmann::json exported_config(const SavedModel& saved, const models::Registry& 
 /// Errors: files that cannot be copied or written.
 void write_companions(const SavedModel& saved, const std::string& to);
 
+/// Writes what a folder of adapters needs beside them to the folder `to`, which must exist: the tokenizer, the chat
+/// templates and generation_config.json of a run. A run without files of its own (SavedModel::files) has none.
+/// Errors: files that cannot be copied or written.
+void write_adapter_companions(const SavedModel& saved, const std::string& to);
+/// Changes `to`, the folder of a model into which the adapters of the folder `adapter` are merged, so that chats are
+/// those of the adapters: their chat templates, if there are some, replace those of the model, and their end tokens
+/// (end_ids_of_adapter()) join eos_token_id of generation_config.json. The tokenizer stays. `to` must not be `adapter`.
+/// Errors: those of end_ids_of_adapter(); files that cannot be copied or written.
+void take_companions_of_adapter(const std::string& adapter, const std::string& to);
+
 /// The model of a run that starts, whose files its folder gets.
 struct StartedModel {
   models::ModelConfig config{};  ///< [model] of the run; its source `from` need not be there if the run resumes

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "colossal/base/json.h"
 #include "colossal/formats/gguf_file.h"
@@ -32,5 +33,9 @@ std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path, Scope sc
 ///         normalizer other than NFC (which llama.cpp's files leave out), a model other than byte-level BPE and
 ///         SentencePiece. Also if the tokenizer has more tokens than `vocabulary`.
 formats::GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary);
+
+/// Adds tokens at which readers of a GGUF file end a text: those that end a text, a turn or a message. A file can have
+/// one of each, so at most three in all; further ids are left out.
+void add_end_ids(const std::vector<int64_t>& ids, formats::GgufValues& values);
 
 }  // namespace colossal::text

@@ -260,19 +260,23 @@ void put_around(const std::string& source, const json& config, formats::GgufValu
   values["tokenizer.ggml.add_eos_token"] = formats::GgufValue::flag(whole.size() == before.size() + 1);
   if (source == "bytes") return;
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
-  // Readers also end a text at the tokens that end a turn or a message.
-  std::vector<std::string> free{"eom_token_id", "eot_token_id"};
-  if (tokenizer->end_id() < 0) free.emplace_back("eos_token_id");
-  for (const int64_t id : end_ids(folder.string(), *tokenizer)) {
-    if (id == tokenizer->end_id() || id >= tokenizer->vocabulary_size() || free.empty()) continue;
-    put(free.back(), id);
-    free.pop_back();
-  }
+  std::vector<int64_t> ends = end_ids(folder.string(), *tokenizer);
+  std::erase_if(ends, [&](int64_t id) { return id >= tokenizer->vocabulary_size(); });
+  add_end_ids(ends, values);
   if (std::string text = template_of(folder, config); !text.empty())
     values["tokenizer.chat_template"] = formats::GgufValue::text(std::move(text));
 }
 
 }  // namespace
+
+void add_end_ids(const std::vector<int64_t>& ids, formats::GgufValues& values) {
+  for (const int64_t id : ids)
+    for (const char* name : {"eos", "eot", "eom"}) {
+      const auto wanted = formats::GgufValue::integer(id);
+      const auto [place, is_new] = values.try_emplace(concat("tokenizer.ggml.", name, "_token_id"), wanted);
+      if (is_new || place->second.integers == wanted.integers) break;
+    }
+}
 
 formats::GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary) {
   formats::GgufValues values;
