@@ -334,6 +334,52 @@ TEST_F(ServeProgram, DemandsKeysAndTheModelsName) {
   EXPECT_THAT(finished.output, Not(HasSubstr("a-key-of-ann")));
 }
 
+TEST_F(ServeProgram, LetsRequestsChooseTheAdaptersOfARun) {
+  const TemporaryFolder own;
+  const std::string coder = own / "coder", merged = own / "merged";
+  std::string lines;
+  for (int i = 0; i < 100; ++i) lines += "line " + std::to_string(i * 37 % 101) + " of a text that can be learnt\n";
+  const std::string config = own.write("lora.toml", "[data]\nsequence = 24\n[training]\nbatch_size = 4\n");
+  const auto done = [](const Words& words) {
+    Words command{program_path()};
+    command.insert(command.end(), words.begin(), words.end());
+    const Finished finished = run_process({.command = command});
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return finished.output;
+  };
+  done({"train", config, "--run.folder=" + coder, "--run.device=cpu", "--model.from=" + folder() / "hf",
+        "--data.path=" + own.write("text.txt", lines), "--data.tokenizer=bytes", "--adapter.kind=lora",
+        "--adapter.rank=4", "--training.steps=6", "--optimizer.learning_rate=0.05", "--training.sample_tokens=0"});
+  done({"export", "--from", coder, "--to", merged});
+  const auto generated = [&](const std::string& from) {
+    return done({"generate", "--from", from, "--tokenizer", "bytes", "--prompt", "line 1", "--max-tokens", "12",
+                 "--run.device", "cpu"});
+  };
+  ServeProcess server(options({"--adapter", "coder=" + coder}));
+  const std::string url = server.url();
+  ASSERT_NE(url, "") << server.finish().output;
+  http::Client client({.url = url});
+  const auto answer = [&](const std::string& model) {
+    const json body{{"model", model}, {"prompt", "line 1"}, {"max_tokens", 12}, {"temperature", 0}};
+    const http::Reply reply = client.post("/v1/completions", body.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return json::parse(reply.body).at("choices").at(0).at("text").get<std::string>();
+  };
+  const std::string by_base = answer("hf"), by_coder = answer("coder");
+  EXPECT_THAT(generated(folder() / "hf"), HasSubstr("line 1" + by_base + "\n"));
+  EXPECT_THAT(generated(merged), HasSubstr("line 1" + by_coder + "\n"));
+  EXPECT_NE(by_base, by_coder);
+  const json models = json::parse(client.get("/v1/models").body).at("data");
+  ASSERT_EQ(models.size(), 2U);
+  EXPECT_EQ(models[0].at("id"), "hf");
+  EXPECT_EQ(models[1].at("id"), "coder");
+  EXPECT_EQ(models[1].at("parent"), "hf");
+  EXPECT_EQ(client.post("/v1/completions", R"({"model": "poet", "prompt": "a"})").status, 404);
+  server.send(SIGTERM);
+  const Finished finished = server.finish();
+  EXPECT_EQ(finished.status, 0) << finished.output;
+}
+
 TEST_F(ServeProgram, EmbedsWithABert) {
   const TemporaryFolder own;
   write_model(own, "bert-tiny");
