@@ -238,6 +238,26 @@ TEST_F(Export, GivesAMergedModelTheTemplateAndEndTokensOfItsAdapter) {
   EXPECT_THAT(refused.err, testing::HasSubstr("--to must not be --adapter, which would be overwritten"));
 }
 
+TEST_F(Export, WritesAdaptersWithoutOtherFilesOfTheBase) {
+  test::write_model(folder, "llama-tiny");
+  run("export", {}, "run", "base");
+  for (const char* name : {"README.md", "LICENSE", "chat_template.jinja"})
+    folder.write(std::string("base/") + name, "of the base");
+  std::string lines;
+  for (int line = 0; line < 40; ++line) lines += "a line of a text\n";
+  const Outcome trained = run_command(
+      "train", {folder.write("lora.toml", "[training]\nbatch_size = 2\n"), "--run.folder=" + folder / "lora",
+                "--run.device=cpu", "--model.from=" + folder / "base", "--data.path=" + folder.write("text.txt", lines),
+                "--data.sequence=16", "--adapter.kind=lora", "--adapter.rank=2", "--training.steps=1"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  run("export", {"--adapter-only"}, "lora", "peft");
+  EXPECT_THAT(files_in(folder / "peft"),
+              testing::UnorderedElementsAre("adapter_config.json", "adapter_model.safetensors", "tokenizer.json",
+                                            "tokenizer_config.json", "chat_template.jinja", "generation_config.json"));
+  run("export", {"--adapter", folder / "peft"}, "base", "merged");
+  EXPECT_TRUE(files_in(folder / "merged").contains("README.md"));
+}
+
 // Generation of the loaded model ends where answers of the adapters end.
 TEST_F(Export, LoadsAMergedAdapterWithItsEndTokens) {
   test::write_model(folder, "llama-tiny");

@@ -121,7 +121,7 @@ TEST_F(ModelFiles, KeepOnlyTheFileThatIsTheTokenizer) {
   EXPECT_EQ(files_in(to).count("tokenizer.json"), 0u);
 }
 
-TEST_F(ModelFiles, OfAdaptersAreThoseThatAnswersNeed) {
+TEST_F(ModelFiles, LimitFoldersOfAdaptersToWhatAnswersNeed) {
   SavedModel saved;
   const std::string out = folder / "adapters";
   create_folder(out);
