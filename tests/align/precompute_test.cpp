@@ -136,9 +136,7 @@ TEST_F(PrecomputedReference, SaysWhatDiffers) {
   const std::string cache = "--reference.cache=" + (folder_ / "scores"), from = "--model.from=" + base();
   computed(config("one", with({from, cache})));
   const auto refused = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> all = with({from, cache});
-    all.insert(all.end(), flags.begin(), flags.end());
-    return test::thrown_message([&] { computed(config("two", all)); });
+    return test::thrown_message([&] { computed(config("two", test::joined(with({from, cache}), flags))); });
   };
   EXPECT_EQ(refused({}), "");
   EXPECT_THAT(refused({"--model.from=" + base("other", {"--training.steps=2"})}),
@@ -214,9 +212,8 @@ TEST_F(PrecomputedReference, StaysWhenTheRunResumes) {
   const std::string other = "--reference.cache=" + (folder_ / "scores");
   computed(config("other", with({"--model.from=" + base("elsewhere", {"--training.steps=2"}), other})));
   const auto refused = [&](const std::string& flag) {
-    std::vector<std::string> all = flags;
-    all.insert(all.end(), {flag, "--training.steps=6"});
-    return test::thrown_message([&] { train(config("parts", all), train::Start::Resume); });
+    const run::Config c = config("parts", test::joined(flags, {flag, "--training.steps=6"}));
+    return test::thrown_message([&] { train(c, train::Start::Resume); });
   };
   EXPECT_THAT(refused(other), HasSubstr("the reference with which the run started: got those of another"));
   EXPECT_THAT(refused("--training.batch_size=4"), HasSubstr("training.batch_size must be as at the start"));

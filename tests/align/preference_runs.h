@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,59 +14,28 @@
 #include "colossal/report/metrics.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
-#include "colossal/train/step_rule.h"
 #include "colossal/train/trainer.h"
-#include "support/paths.h"
+#include "support/preference_lines.h"
+#include "support/run_courses.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::align {
 
 class PreferenceRuns : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pairs, rated;
-    for (int i = 0; i < kLines; ++i) {
-      const std::string prompt = concat("Add ", i * 37 % 101, ": "),
-                        good = concat("It is ", i % 3 == 0 ? "so " : "", i);
-      pairs += concat(R"({"prompt": ")", prompt, R"(", "chosen": ")", good, R"(.", "rejected": ")",
-                      i % 4 == 1 ? "I do not know" : "no", "\"}\n");
-      rated += concat(R"({"prompt": ")", prompt, R"(", "completion": ")", good, R"(.", "label": )",
-                      i % 3 == 0 ? "false" : "true", "}\n");
-    }
-    write_file(folder_ / "pairs.jsonl", pairs);
-    write_file(folder_ / "rated.jsonl", rated);
-  }
+  void SetUp() override { test::write_preferences(folder_.path()); }
 
-  /// A short run in the folder `name`, in fp64 on one rank, unless `flags` say otherwise.
+  /// A short run of DPO in the folder `name`, in fp64 on one rank, unless `flags` say otherwise.
   run::Config config(const std::string& name, const std::vector<std::string>& flags = {}) const {
-    std::vector<std::string> all{"--run.folder=" + (folder_ / name),
-                                 "--run.device=cpu",
-                                 "--run.matmul=mkl",
-                                 "--precision.mode=fp64",
-                                 "--alignment.method=dpo",
-                                 "--data.chat_template=",
-                                 "--data.path=" + (folder_ / "pairs.jsonl"),
-                                 "--data.tokenizer=bytes",
-                                 "--data.sequence=32",
-                                 "--data.held_out=0.3",
-                                 "--optimizer.warmup_steps=0",
-                                 "--optimizer.learning_rate=0.005",
-                                 "--training.batch_size=8",
-                                 "--training.steps=4",
-                                 "--training.evaluate_every=4",
-                                 "--training.evaluate_batches=1",
-                                 "--training.sample_tokens=0",
-                                 "--parallel.chunk_mib=0.05"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    const auto names_source = [](const std::string& flag) { return flag.starts_with("--model.from="); };
-    if (std::none_of(flags.begin(), flags.end(), names_source))  // a folder has its sizes
-      all.insert(all.begin(), {"--model.name=llama-tiny", "--model.hidden=32", "--model.layers=4", "--model.heads=4",
-                               "--model.kv_heads=4", "--model.ffn=32"});
-    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
+    const std::vector<std::string> own{"--run.folder=" + (folder_ / name), "--optimizer.warmup_steps=0",
+                                       "--optimizer.learning_rate=0.005", "--training.steps=4",
+                                       "--training.evaluate_every=4"};
+    return test::tiny_config("examples/sft.toml",
+                             test::joined(test::joined(test::preference_flags(folder_.path(), "dpo"), own), flags));
   }
-  std::vector<std::string> kto(std::vector<std::string> flags = {}) const {
-    flags.insert(flags.end(), {"--alignment.method=kto", "--data.path=" + (folder_ / "rated.jsonl")});
-    return flags;
+  /// Adds the flags of KTO and its lines.
+  std::vector<std::string> kto(const std::vector<std::string>& flags = {}) const {
+    return test::joined(flags, test::preference_flags(folder_.path(), "kto"));
   }
   static run::Program program() { return with_alignment(run::built_in()); }
 
@@ -100,18 +67,16 @@ class PreferenceRuns : public testing::Test {
   /// Trains a model on the chosen answers, a little, and returns its run folder.
   std::string base(const std::string& name = "base", const std::vector<std::string>& flags = {}) const {
     std::string chats;
-    for (int i = 0; i < kLines; ++i)
+    for (int i = 0; i < 40; ++i)
       chats += concat(R"({"prompt": "Add )", i, R"(: ", "completion": "It is )", i, ".\"}\n");
     write_file(folder_ / "chats.jsonl", chats);
-    std::vector<std::string> all{"--alignment.method=sft", "--data.packing=false",
-                                 "--data.path=" + (folder_ / "chats.jsonl"), "--training.steps=3"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    const run::Config c = config(name, all);
+    const std::vector<std::string> own{"--alignment.method=sft", "--data.packing=false",
+                                       "--data.path=" + (folder_ / "chats.jsonl"), "--training.steps=3"};
+    const run::Config c = config(name, test::joined(own, flags));
     train(c);
     return c.run.folder;
   }
 
-  static constexpr int kLines = 40;
   test::TemporaryFolder folder_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "colossal/run/further_model.h"
 #include "colossal/train/memory_needs.h"
+#include "support/layouts.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::preference_runs_test {
@@ -19,58 +20,17 @@ using testing::HasSubstr;
 
 class Preferences : public PreferenceRuns {
  protected:
-  /// Returns the losses and gradient norms of the first steps, then the sums of an evaluation and a metric.
-  static std::vector<double> course(const run::Config& config) {
-    std::vector<double> all;
-    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      config.validate();
-      run::RunData data =
-          run::open_data(config, program(), "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
-      const train::RunModels models = train::models_of(config, data);
-      const auto engine = train::initialize(world, config, models, at::kCPU);
-      const auto rule = models.make_rule(*engine);
-      std::vector<double> mine;
-      for (int64_t step = 0; step < 3; ++step) {
-        const train::StepOutcome outcome = rule->step(*engine, [&] { return data.training->next(); });
-        mine.insert(mine.end(), {outcome.loss, outcome.result.gradient_norm});
-        for (const Metric& row : outcome.rows) mine.push_back(number_of(row));
-      }
-      const train::Evaluation held_out = engine->evaluate(rule->with_fields(*engine, data.held_out->next()));
-      mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
-      if (world.rank() == 0) all = mine;
-    });
-    return all;
-  }
   static std::vector<run::ResolvedFurther> further(const run::Config& c) {
     return run::resolve_run(c, program()).further;
   }
 };
 
 TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
-  const std::string tensor = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=",
-                    sequence = "--parallel.sequence.size=", of_sequence = "--parallel.sequence.mode=",
-                    pipeline = "--parallel.pipeline.size=", data = "--parallel.data=", zero = "--parallel.zero=",
-                    micro = "--parallel.pipeline.micro_batches=";
-  const std::vector<std::vector<std::string>> layouts{
-      {data + "2", zero + "2", tensor + "2"},
-      {data + "2", zero + "1", tensor + "2", pipeline + "2", micro + "4"},
-      {data + "4", zero + "3", "--memory.recompute=block"},
-      {sequence + "2", of_sequence + "ring", pipeline + "2", micro + "2"},
-      {sequence + "2", of_sequence + "ulysses", data + "2", zero + "3"},
-      {tensor + "4", mode + "2d"},
-      {"--training.accumulate=2", "--memory.host=256MiB"},
-      {"--memory.disk=" + folder_.path(), "--memory.host=64MiB", data + "2", zero + "3"},
-  };
   for (const std::vector<std::string>& method : {std::vector<std::string>{}, kto()}) {
-    const std::vector<double> want = course(config("one", method));
-    for (std::vector<std::string> flags : layouts) {
-      flags.insert(flags.end(), method.begin(), method.end());
-      const std::vector<double> got = course(config("other", flags));
-      ASSERT_EQ(got.size(), want.size());
-      for (size_t i = 0; i < want.size(); ++i)
-        EXPECT_NEAR(got[i], want[i], 1e-10 * std::max(1.0, std::abs(want[i])))
-            << testing::PrintToString(flags) << ", value " << i;
-    }
+    const std::vector<double> want = test::run_course(config("one", method), program());
+    for (const std::vector<std::string>& flags : test::few_layouts(folder_.path()))
+      test::expect_near(test::run_course(config("other", test::joined(flags, method)), program()), want,
+                        testing::PrintToString(flags), 1);
   }
 }
 
@@ -246,11 +206,10 @@ TEST_F(Preferences, LearnWhatIsPreferred) {
 // DPO is satisfied after a step.
 TEST_F(Preferences, StayAtTheReferenceWithAHugeBeta) {
   const auto distance = [&](double beta, const std::vector<std::string>& flags) {
-    std::vector<std::string> all{concat("--alignment.beta=", beta), "--training.steps=30",
-                                 "--training.evaluate_every=30", "--optimizer.learning_rate=0.01",
-                                 "--optimizer.final_learning_rate=0.01"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    const run::Config c = config("beta", all);
+    const std::vector<std::string> own{concat("--alignment.beta=", beta), "--training.steps=30",
+                                       "--training.evaluate_every=30", "--optimizer.learning_rate=0.01",
+                                       "--optimizer.final_learning_rate=0.01"};
+    const run::Config c = config("beta", test::joined(own, flags));
     train(c);
     return metric(c, "eval_margin").back() / beta;  // of log-ratios
   };

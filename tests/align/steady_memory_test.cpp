@@ -14,9 +14,8 @@ class PreferenceMemory : public PreferenceRuns {};
 TEST_F(PreferenceMemory, DoesNotGrowOverSteps) {
   for (const auto& [flags, count] :
        std::vector<std::pair<std::vector<std::string>, int>>{{{}, 200}, {kto(), 30}, {{"--adapter.kind=lora"}, 30}}) {
-    std::vector<std::string> all{"--model.layers=1", "--training.steps=1000", "--training.batch_size=2"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    const run::Config c = config("steady", all);
+    const std::vector<std::string> own{"--model.layers=1", "--training.steps=1000", "--training.batch_size=2"};
+    const run::Config c = config("steady", test::joined(own, flags));
     comm::run_ranks(1, [&](comm::World& world) {
       run::RunData data = run::open_data(c, program(), "", 0, at::kCPU);
       memory::Account account;

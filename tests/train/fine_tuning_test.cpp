@@ -7,22 +7,20 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/comm/run_ranks.h"
 #include "colossal/nn/embedding_noise.h"
 #include "colossal/run/data.h"
 #include "colossal/run/program.h"
-#include "colossal/train/trainer.h"
+#include "support/layouts.h"
 #include "support/paths.h"
+#include "support/run_courses.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
-#include "train/layouts.h"
 
 namespace colossal::train::fine_tuning_test {
 namespace {
 
+using test::expect_near;
 using testing::HasSubstr;
-
-constexpr int64_t kSteps = 3;
 
 /// Chats of 36 to 54 tokens with the template of the examples.
 std::string chat_lines() {
@@ -41,49 +39,13 @@ class FineTuning : public testing::Test {
   void SetUp() override { write_file(folder_ / "chats.jsonl", chat_lines()); }
 
   run::Config config(const std::vector<std::string>& flags) const {
-    std::vector<std::string> all{"--precision.mode=fp64",
-                                 "--run.matmul=mkl",
-                                 "--data.path=" + (folder_ / "chats.jsonl"),
-                                 "--data.chat_template=" + test::source_dir() + "/examples/chats.jinja",
-                                 "--data.sequence=64",
-                                 "--data.held_out=0.3",
-                                 "--model.hidden=32",
-                                 "--model.heads=4",
-                                 "--model.kv_heads=4",
-                                 "--model.ffn=32",
-                                 "--training.batch_size=8",
-                                 "--training.steps=10",
-                                 "--training.evaluate_batches=1",
-                                 "--parallel.chunk_mib=0.05"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
+    const std::vector<std::string> own{"--data.path=" + (folder_ / "chats.jsonl"),
+                                       "--data.chat_template=" + test::source_dir() + "/examples/chats.jinja",
+                                       "--data.sequence=64"};
+    return test::tiny_config("examples/sft.toml", test::joined(own, flags));
   }
-
-  /// Returns the losses of the first steps, the sums of an evaluation, and the norm of each gradient.
-  static std::vector<double> course(const run::Config& config, int64_t steps = kSteps) {
-    std::vector<double> all;
-    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      config.validate();
-      run::RunData data = run::open_data(config, run::built_in(), "",
-                                         static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
-      const RunModels models = models_of(config, data);
-      const auto engine = initialize(world, config, models, at::kCPU);
-      data.training->want(engine->tokens_read());
-      std::vector<double> mine;
-      for (int64_t step = 0; step < steps; ++step) {
-        engine->zero_grad();
-        mine.push_back(engine->train_step(data.training->next()));
-        mine.push_back(engine->step().gradient_norm);
-      }
-      if (data.held_out) {
-        data.held_out->want(engine->tokens_read());
-        const Evaluation held_out = engine->evaluate(data.held_out->next());
-        mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
-        mine.push_back(held_out.weight);
-      }
-      if (world.rank() == 0) all = mine;
-    });
-    return all;
+  static std::vector<double> course(const run::Config& config, int64_t steps = 3) {
+    return test::run_course(config, run::built_in(), steps);
   }
   test::TemporaryFolder folder_;
 };
@@ -93,10 +55,8 @@ TEST_F(FineTuning, EqualsOneProcessUnderEveryLayout) {
     const std::string noise = "--alignment.noise=5";
     const std::vector<double> want = course(config({packing, noise}));
     EXPECT_NE(course(config({packing})), want) << "noise counts";
-    for (std::vector<std::string> flags : layouts(folder_.path())) {
-      flags.insert(flags.end(), {packing, noise});
-      expect_near(course(config(flags)), want, testing::PrintToString(flags));
-    }
+    for (const std::vector<std::string>& flags : test::layouts(folder_.path()))
+      expect_near(course(config(test::joined({packing, noise}, flags))), want, testing::PrintToString(flags));
   }
 }
 

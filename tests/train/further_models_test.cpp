@@ -18,15 +18,16 @@
 #include "colossal/train/step_rule.h"
 #include "colossal/train/trainer.h"
 #include "distillation.h"
-#include "support/paths.h"
+#include "support/layouts.h"
+#include "support/run_courses.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
-#include "train/layouts.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::further_models_test {
 namespace {
 
+using test::expect_near;
 using testing::HasSubstr;
 
 constexpr int64_t kSteps = 3;
@@ -49,47 +50,25 @@ class Distill : public testing::Test {
     write_file(folder_ / "text.txt", text);
   }
   run::Config config(const std::vector<std::string>& flags) const {
-    std::vector<std::string> all{
-        "--precision.mode=fp64",    "--run.matmul=mkl",        "--data.path=" + (folder_ / "text.txt"),
-        "--data.sequence=16",       "--data.documents=joined", "--model.hidden=32",
-        "--model.heads=4",          "--model.kv_heads=4",      "--model.ffn=32",
-        "--training.batch_size=8",  "--training.steps=10",     "--parallel.data=1",
-        "--parallel.chunk_mib=0.05"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return run::read_given_config(test::source_dir() + "/examples/own_teacher/distill.toml", all).config;
+    const std::vector<std::string> own{"--data.path=" + (folder_ / "text.txt"), "--data.sequence=16",
+                                       "--data.documents=joined"};
+    return test::tiny_config("examples/own_teacher/distill.toml", test::joined(own, flags));
   }
-  /// Returns the losses of the first steps, then the sums of an evaluation.
   static std::vector<double> course(const run::Config& config, const run::Program& program = program_of()) {
-    std::vector<double> all;
-    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      config.validate();
-      run::RunData data =
-          run::open_data(config, program, "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
-      const RunModels models = models_of(config, data);
-      const auto engine = initialize(world, config, models, at::kCPU);
-      const auto rule = models.make_rule(*engine);
-      data.training->want(engine->tokens_read());
-      data.held_out->want(engine->tokens_read());
-      std::vector<double> mine;
-      for (int64_t step = 0; step < kSteps; ++step)
-        mine.push_back(rule->step(*engine, [&] { return data.training->next(); }).loss);
-      const Evaluation held_out = engine->evaluate(rule->with_fields(*engine, data.held_out->next()));
-      mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
-      for (const checkpoint::NamedTensor& tensor : engine->state().tensors)
+    return test::run_course(config, program, kSteps, [](Engine& engine) {
+      for (const checkpoint::NamedTensor& tensor : engine.state().tensors)
         EXPECT_THAT(tensor.name, testing::Not(HasSubstr("teacher"))) << "it has no states and is not saved";
-      if (world.rank() == 0) all = mine;
     });
-    return all;
   }
   test::TemporaryFolder folder_;
 };
 
 TEST_F(Distill, EqualsOneProcessUnderEveryLayout) {
   const std::vector<double> want = course(config({}));
-  ASSERT_EQ(want.size(), kSteps + 1u);
+  ASSERT_EQ(want.size(), 2 * kSteps + 2);
   EXPECT_NE(course(config({"--teacher.from=llama-tiny"})), want) << "the teacher counts";
   EXPECT_NE(course(config({"--distill.share=0.4"})), want);
-  for (const std::vector<std::string>& flags : layouts(folder_.path()))
+  for (const std::vector<std::string>& flags : test::layouts(folder_.path()))
     expect_near(course(config(flags)), want, testing::PrintToString(flags));
 }
 

@@ -21,33 +21,17 @@
 #include "colossal/train/record_step.h"
 #include "colossal/train/step_rule.h"
 #include "colossal/train/trainer.h"
-#include "support/paths.h"
+#include "support/layouts.h"
+#include "support/preference_lines.h"
+#include "support/run_courses.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
-#include "train/layouts.h"
 
 namespace colossal::train::preferences_test {
 namespace {
 
+using test::expect_near;
 using testing::HasSubstr;
-
-constexpr int64_t kSteps = 3;
-
-/// Texts of 6 to 32 tokens.
-std::string pair_lines() {
-  std::string lines;
-  for (int i = 0; i < 40; ++i)
-    lines += concat(R"({"prompt": "Add )", i * 37 % 101, R"(: ", "chosen": "It is )", i % 3 == 0 ? "so " : "", i,
-                    R"(.", "rejected": ")", i % 4 == 1 ? "I do not know" : "no", "\"}\n");
-  return lines;
-}
-std::string rated_lines() {
-  std::string lines;
-  for (int i = 0; i < 40; ++i)
-    lines += concat(R"({"prompt": "Add )", i * 37 % 101, R"(: ", "completion": "It is )", i % 5 == 0 ? "so " : "", i,
-                    R"(.", "label": )", i % 3 == 0 ? "false" : "true", "}\n");
-  return lines;
-}
 
 /// Gives batches what a reference would: scores a little off from those of the policy, and the divergence from them.
 class GivenReference final : public StepRule {
@@ -83,29 +67,10 @@ class GivenReference final : public StepRule {
 
 class Preferences : public testing::Test {
  protected:
-  void SetUp() override {
-    write_file(folder_ / "pairs.jsonl", pair_lines());
-    write_file(folder_ / "rated.jsonl", rated_lines());
-  }
+  void SetUp() override { test::write_preferences(folder_.path()); }
 
   run::Config config(const std::string& method, const std::vector<std::string>& flags) const {
-    std::vector<std::string> all{"--alignment.method=" + method,
-                                 "--precision.mode=fp64",
-                                 "--run.matmul=mkl",
-                                 "--data.path=" + (folder_ / (method == "kto" ? "rated.jsonl" : "pairs.jsonl")),
-                                 "--data.chat_template=",
-                                 "--data.sequence=32",
-                                 "--data.held_out=0.3",
-                                 "--model.hidden=32",
-                                 "--model.heads=4",
-                                 "--model.kv_heads=4",
-                                 "--model.ffn=32",
-                                 "--training.batch_size=8",
-                                 "--training.steps=10",
-                                 "--training.evaluate_batches=1",
-                                 "--parallel.chunk_mib=0.05"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return run::read_given_config(test::source_dir() + "/examples/sft.toml", all).config;
+    return test::tiny_config("examples/sft.toml", test::joined(test::preference_flags(folder_.path(), method), flags));
   }
   static run::Program program() {
     run::Program program = run::built_in();
@@ -116,39 +81,16 @@ class Preferences : public testing::Test {
     return program;
   }
 
-  /// Returns the losses and gradient norms of the first steps, and the sums of an evaluation.
-  static std::vector<double> course(const run::Config& config) {
-    std::vector<double> all;
-    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-      config.validate();
-      run::RunData data =
-          run::open_data(config, program(), "", static_cast<int>(config.parallel.replica_of(world.rank())), at::kCPU);
-      const RunModels models = models_of(config, data);
-      const auto engine = initialize(world, config, models, at::kCPU);
-      const auto rule = models.make_rule(*engine);
-      data.training->want(engine->tokens_read());
-      data.held_out->want(engine->tokens_read());
-      std::vector<double> mine;
-      for (int64_t step = 0; step < kSteps; ++step) {
-        const StepOutcome outcome = rule->step(*engine, [&] { return data.training->next(); });
-        mine.push_back(outcome.loss);
-        mine.push_back(outcome.result.gradient_norm);
-      }
-      const Evaluation held_out = engine->evaluate(rule->with_fields(*engine, data.held_out->next()));
-      mine.insert(mine.end(), held_out.sums.begin(), held_out.sums.end());
-      mine.push_back(held_out.weight);
-      if (world.rank() == 0) all = mine;
-    });
-    return all;
-  }
+  static std::vector<double> course(const run::Config& config) { return test::run_course(config, program()); }
+
   test::TemporaryFolder folder_;
 };
 
 TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
   for (const std::string& method : {"dpo", "ipo", "kto", "simpo", "orpo"}) {
     const std::vector<double> want = course(config(method, {}));
-    ASSERT_EQ(want.size(), 2u * kSteps + (method == "kto" ? 6 : 5)) << method;
-    for (const std::vector<std::string>& flags : layouts(folder_.path()))
+    ASSERT_EQ(want.size(), 2 * 3 + (method == "kto" ? 6 : 5)) << method;
+    for (const std::vector<std::string>& flags : test::layouts(folder_.path()))
       expect_near(course(config(method, flags)), want, method + " " + testing::PrintToString(flags));
   }
 }
@@ -230,8 +172,7 @@ TEST_F(Preferences, KeepTheTemplateOfTheModel) {
              R"({"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}],)"
              R"( "rejected": [{"role": "assistant", "content": "c"}]})");
   const run::RunData data = run::open_data(
-      config("dpo", {"--model.from=" + model, "--model.hidden=0", "--model.heads=0", "--model.kv_heads=0",
-                     "--model.ffn=0", "--data.held_out=0", "--data.path=" + (folder_ / "messages.jsonl")}),
+      config("dpo", {"--model.from=" + model, "--data.held_out=0", "--data.path=" + (folder_ / "messages.jsonl")}),
       program(), "", 0, at::kCPU);
   EXPECT_EQ(data.chat_template, source);
 }
@@ -257,9 +198,9 @@ TEST_F(Preferences, RefuseWhatCannotBeCompared) {
   const auto refused = [&](const std::string& method, const std::string& lines,
                            const std::vector<std::string>& flags = {}) {
     write_file(folder_ / "bad.jsonl", lines);
-    std::vector<std::string> all{"--data.path=" + (folder_ / "bad.jsonl"), "--data.held_out=0"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return test::thrown_message([&] { run::open_data(config(method, all), program(), "", 0, at::kCPU); });
+    const run::Config c =
+        config(method, test::joined({"--data.path=" + (folder_ / "bad.jsonl"), "--data.held_out=0"}, flags));
+    return test::thrown_message([&] { run::open_data(c, program(), "", 0, at::kCPU); });
   };
   EXPECT_THAT(refused("dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})"),
               testing::AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("chosen"), HasSubstr("rejected")));
