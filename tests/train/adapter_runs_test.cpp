@@ -6,15 +6,10 @@
 
 #include <set>
 
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
-#include "colossal/distributed/distributed_model.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
-#include "colossal/run/external_names.h"
-#include "colossal/run/saved_model.h"
 #include "support/thrown_message.h"
-#include "train/whole_runs.h"
+#include "train/adapter_folders.h"
 
 namespace colossal::train::adapter_runs_test {
 namespace {
@@ -22,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using Values = std::map<std::string, at::Tensor>;
 
-class AdapterRuns : public Run {
+class AdapterRuns : public AdapterFolders {
  protected:
   /// A short run with an adapter, of a new model or of the model in a folder.
   run::Config adapted(const std::string& name, const std::string& from = "", const std::string& kind = "lora") const {
@@ -49,16 +44,7 @@ class AdapterRuns : public Run {
   }
 
   /// Returns the model that inference loads from a run's folder, with its adapters apart.
-  static Values loaded(const std::string& folder) {
-    Values values;
-    comm::run_ranks(1, [&](comm::World& world) {
-      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-      const run::SavedModel saved =
-          run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none", .merges_adapters = false});
-      for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
-    });
-    return values;
-  }
+  static Values loaded(const std::string& folder) { return AdapterFolders::loaded(folder, {.merges_adapters = false}); }
 
   /// Returns the model with which a run starts.
   static Values loaded_start(const run::Config& c) {
@@ -87,17 +73,6 @@ class AdapterRuns : public Run {
     });
   }
 
-  /// Writes the model of a run without adapters as a Hugging Face folder.
-  static void export_run(const std::string& run_folder, const std::string& to) {
-    comm::run_ranks(1, [&](comm::World& world) {
-      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-      const run::SavedModel saved = run::load_model(run_folder, mesh, {}, at::kCPU, {.tokenizer = "none"});
-      const models::ModelShape& shape = saved.model->model().shape;
-      checkpoint::export_weights(to, saved.model->parameters(), run::external_names(shape),
-                                 shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
-    });
-  }
-
   static void expect_equal(const Values& got, const Values& want, const std::string& what) {
     ASSERT_EQ(got.size(), want.size()) << what;
     for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << what << ": " << name;
@@ -109,9 +84,9 @@ TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheFolder) {
   first.training.steps = 4;
   first.model.dropout = 0;
   const Values base_values = train(first, Start::New);
-  export_run(first.run.folder, base + "/hf");
+  export_model(first.run.folder, folder);
   for (const std::string kind : {"lora", "dora"}) {
-    const run::Config c = adapted("adapted-" + kind, base + "/hf", kind);
+    const run::Config c = adapted("adapted-" + kind, folder, kind);
     const Values whole = train_adapter(c, Start::New);
     for (const auto& [name, value] : base_values) EXPECT_TRUE(at::equal(whole.at(name), value)) << name << " is frozen";
     EXPECT_GT(whole.at("blocks.1.mlp.up.adapter_b").abs().max().item<double>(), 0);
@@ -177,7 +152,7 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
   first.training.steps = 4;
   first.model.dropout = 0;
   const Values base_values = train(first, Start::New);
-  export_run(first.run.folder, base + "/hf");
+  export_model(first.run.folder, folder);
   const auto coded = [&](const std::string& name, const std::string& from, const std::string& format) {
     run::Config c = adapted(name, from);
     c.tables.set("--adapter.base=" + format);
@@ -185,7 +160,7 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
   };
   std::map<std::string, Values> of_folder;
   for (const std::string format : {"int8", "nf4"}) {
-    const run::Config c = coded("coded-" + format, base + "/hf", format);
+    const run::Config c = coded("coded-" + format, folder, format);
     of_folder[format] = train_adapter(c, Start::New);
     const Values& whole = of_folder[format];
     EXPECT_EQ(whole.at("blocks.1.mlp.up.weight").scalar_type(), at::kByte);
@@ -193,20 +168,20 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
     expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
     for (const auto& [name, value] : loaded(c.run.folder))
       EXPECT_TRUE(at::equal(value, nn::is_low_rank(name) ? whole.at(name) : base_values.at(name))) << name;
-    expect_codes_of(base_values, coded("of-folder-" + format, base + "/hf", format));
+    expect_codes_of(base_values, coded("of-folder-" + format, folder, format));
     // Codes of the run's weights are those of its folder.
     const run::Config of_run = coded("of-run-" + format, first.run.folder, format);
-    expect_equal(loaded_start(of_run), loaded_start(coded("of-folder-" + format, base + "/hf", format)), "of the run");
+    expect_equal(loaded_start(of_run), loaded_start(coded("of-folder-" + format, folder, format)), "of the run");
     // A run with adapters gives its merged weights, which are encoded after merging.
     run::Config merged = adapted("merge-" + format, c.run.folder);
     const Values sums = loaded_start(merged);
     EXPECT_FALSE(at::equal(sums.at("blocks.1.mlp.up.weight"), base_values.at("blocks.1.mlp.up.weight")));
     expect_codes_of(sums, coded("merged-" + format, c.run.folder, format));
   }
-  run::Config other = coded("coded-nf4", base + "/hf", "int8");
+  run::Config other = coded("coded-nf4", folder, "int8");
   EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
               HasSubstr("got adapter.base = \"nf4\" -> \"int8\"; restore them"));
-  other = coded("coded-nf4", base + "/hf", "nf4");
+  other = coded("coded-nf4", folder, "nf4");
   other.tables.set("--adapter.double=false");
   EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }), HasSubstr("adapter.double"));
   // Without a folder the values are drawn, for codes as for values.

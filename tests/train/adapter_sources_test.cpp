@@ -9,19 +9,11 @@
 
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/peft/folder.h"
 #include "colossal/checkpoint/safetensors.h"
-#include "colossal/infer/generate.h"
-#include "colossal/infer/perplexity.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/low_rank.h"
-#include "colossal/run/adapter_export.h"
-#include "colossal/run/adapter_weights.h"
-#include "colossal/run/external_names.h"
-#include "colossal/run/saved_model.h"
 #include "support/thrown_message.h"
-#include "train/whole_runs.h"
+#include "train/adapter_folders.h"
 
 namespace colossal::train::adapter_sources_test {
 namespace {
@@ -30,111 +22,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Values = std::map<std::string, at::Tensor>;
 
-class AdapterSources : public Run {
+const std::vector<std::string> kDora{"kind=dora", "rank=3", "alpha=5"};
+
+class AdapterSources : public AdapterFolders {
  protected:
-  struct Kind {
-    std::string model, kind, scale, targets, ranks;
-  };
-
-  void SetUp() override {
-    Run::SetUp();
-    folder = base + "/hf";
-  }
-
-  /// Trains a model without adapters, and writes it as a Hugging Face folder.
-  void make_base(const std::string& model, const std::string& dtype = "fp64") {
-    run::Config c = make("base", 1, 1);
-    c.model.name = model;
-    if (model.starts_with("llama")) c.model.kv_heads = 2;
-    c.model.dropout = 0;
-    c.training.steps = 3;
-    c.precision.mode = dtype;
-    train(c, Start::New);
-    with_model(c.run.folder, {}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-      const models::ModelShape& shape = saved.model->model().shape;
-      checkpoint::export_weights(folder, saved.model->parameters(), run::external_names(shape),
-                                 shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
-    });
-  }
-
-  run::Config adapted(const std::string& name, const Kind& kind) const {
-    run::Config c = make(name, 1, 1);
-    c.model = {.from = folder};
-    c.data.tokenizer = "bytes";
-    c.precision.mode = "fp64";
-    c.tables.set("--adapter.kind=" + kind.kind);
-    c.tables.set("--adapter.rank=3");
-    c.tables.set("--adapter.alpha=5");
-    c.tables.set("--adapter.scale=" + kind.scale);
-    c.tables.set("--adapter.targets=" + kind.targets);
-    if (!kind.ranks.empty()) c.tables.set("--adapter.ranks=" + kind.ranks);
-    c.optimizer.learning_rate = 0.05;
-    c.training.steps = 4;
-    c.training.evaluate_batches = 0;
-    c.training.save_every = 4;
-    return c;
-  }
-
-  /// A run that trains the adapters of `from` further, without a change of their values.
-  run::Config further(const std::string& name, const std::string& from) const {
-    run::Config c = adapted(name, {"", "lora", "plain", "[]", ""});
-    c.tables = {};
-    c.tables.set("--adapter.from=" + from);
-    c.optimizer.learning_rate = 0;
-    return c;
-  }
-
-  static void with_model(const std::string& from, run::Loading loading,
-                         const std::function<void(const run::SavedModel&, comm::Mesh&)>& work,
-                         const distributed::ParallelConfig& layout = {}) {
-    loading.tokenizer = "none";
-    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
-      comm::Mesh mesh(world, layout.ranks() == 1 ? std::vector{comm::Mesh::batch("data", 1)} : layout.axes());
-      work(run::load_model(from, mesh, layout, at::kCPU, loading), mesh);
-    });
-  }
-
-  static Values loaded(const std::string& from, const run::Loading& loading) {
-    Values values;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
-    });
-    return values;
-  }
-
-  /// Returns the mean negative log-likelihood of a text.
-  static double loss(const std::string& from, const run::Loading& loading,
-                     const distributed::ParallelConfig& layout = {}) {
-    double mean = 0;
-    with_model(
-        from, loading,
-        [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-          std::vector<int64_t> ids;
-          for (int64_t i = 0; i < 24; ++i) ids.push_back(40 + i * 7 % 60);
-          const double own = infer::likelihood(*saved.model, {ids}, {.window = 24}).mean();
-          if (mesh.world().rank() == 0) mean = own;
-        },
-        layout);
-    return mean;
-  }
-
-  static std::vector<int64_t> greedy(const std::string& from, const run::Loading& loading) {
-    std::vector<int64_t> tokens;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      infer::Request request{.prompt = {108, 105, 110}};
-      request.options.max_tokens = 12;
-      request.options.sampling.temperature = 0;
-      tokens = infer::generate(*saved.model, request);
-    });
-    return tokens;
-  }
-
-  static void export_adapters(const std::string& run_folder, const std::string& to) {
-    with_model(run_folder, {.merges_adapters = false}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-      run::export_adapters(to, saved, run::open_adapters(run_folder), mesh);
-    });
-  }
-
   /// `norm_error`: bound of the relative difference of DoRA's m. Ranks sum the squares of rows in another order.
   static void expect_equal_tensors(const std::string& got, const std::string& want, double norm_error = 0) {
     const checkpoint::SafetensorsReader first(got + "/adapter_model.safetensors"),
@@ -145,17 +36,18 @@ class AdapterSources : public Run {
                                name.ends_with("lora_magnitude_vector") ? norm_error : 0, 0))
           << name;
   }
-
-  std::string folder;
 };
 
 TEST_F(AdapterSources, ComputeAlikeApartMergedAndInAFolder) {
-  for (const Kind& kind :
-       {Kind{"gpt2-tiny", "lora", "plain", "[\"all-linear\"]", ""},
-        Kind{"llama-tiny", "dora", "root", "[\"q_proj\", \"v_proj\", \"down_proj\"]", "[\"v_proj=2\"]"}}) {
-    SCOPED_TRACE(kind.model);
-    make_base(kind.model);
-    const run::Config c = adapted("adapted", kind);
+  const std::vector<std::string> of_gpt2{"kind=lora", "rank=3", "alpha=5"};
+  std::vector<std::string> of_llama = kDora;
+  for (const char* key : {"scale=root", "targets=[\"q_proj\", \"v_proj\", \"down_proj\"]", "ranks=[\"v_proj=2\"]"})
+    of_llama.push_back(key);
+  for (const auto& [model, keys] : {std::pair("gpt2-tiny", of_gpt2), std::pair("llama-tiny", of_llama)}) {
+    SCOPED_TRACE(model);
+    const bool is_lora = keys == of_gpt2;
+    make_base(model);
+    const run::Config c = adapted("adapted", folder, keys);
     train(c, Start::New);
     const std::string& run = c.run.folder;
     const double plain = loss(folder, {.dtype = at::kDouble}), apart = loss(run, {.merges_adapters = false}),
@@ -166,21 +58,17 @@ TEST_F(AdapterSources, ComputeAlikeApartMergedAndInAFolder) {
     const Values values = loaded(run, {});
     for (const auto& [name, value] : values) EXPECT_FALSE(nn::is_low_rank(name)) << name;
 
-    const std::string out = base + "/" + kind.model + "-peft";
+    const std::string out = base + "/" + model + "-peft";
     export_adapters(run, out);
-    const run::Loading with_folder{.adapter = run::AdapterChoice{.folder = out}, .dtype = at::kDouble};
-    EXPECT_NEAR(loss(folder, with_folder), merged, 1e-10);
-    const run::Loading with_run{.adapter = run::AdapterChoice{.folder = run}, .dtype = at::kDouble};
-    EXPECT_EQ(loss(folder, with_run), merged);
-    run::Loading apart_folder = with_folder;
-    apart_folder.merges_adapters = false;
-    EXPECT_NEAR(loss(folder, apart_folder), merged, 1e-10);
-    run::Loading off = with_folder;
+    EXPECT_NEAR(loss(folder, with(out)), merged, 1e-10);
+    EXPECT_EQ(loss(folder, with(run)), merged);
+    EXPECT_NEAR(loss(folder, with(out, false)), merged, 1e-10);
+    run::Loading off = with(out);
     off.adapter->scale = 0;
-    if (kind.kind == "lora") EXPECT_NEAR(loss(folder, off), plain, 1e-12);
+    if (is_lora) EXPECT_NEAR(loss(folder, off), plain, 1e-12);
 
     // Training further changes nothing before its first update, and writes the same tensors.
-    const run::Config again = further("again", kind.kind == "lora" ? out : run);
+    const run::Config again = further("again", is_lora ? out : run);
     train(again, Start::Overwrite);
     const std::string second = base + "/second";
     export_adapters(again.run.folder, second);
@@ -212,7 +100,7 @@ std::vector<distributed::ParallelConfig> layouts() {
 // Ranks merge their own blocks, and sum the norms of DoRA.
 TEST_F(AdapterSources, ComputeAlikeInEveryLayout) {
   make_base("llama-tiny");
-  const run::Config c = adapted("adapted", {"", "dora", "plain", "[\"all-linear\"]", ""});
+  const run::Config c = adapted("adapted", folder, kDora);
   train(c, Start::New);
   const std::string out = base + "/peft";
   export_adapters(c.run.folder, out);
@@ -220,9 +108,7 @@ TEST_F(AdapterSources, ComputeAlikeInEveryLayout) {
   for (const distributed::ParallelConfig& layout : layouts())
     for (const bool merges : {true, false}) {
       EXPECT_NEAR(loss(c.run.folder, {.merges_adapters = merges}, layout), want, 1e-10) << merges;
-      const run::Loading with_folder{
-          .adapter = run::AdapterChoice{.folder = out}, .merges_adapters = merges, .dtype = at::kDouble};
-      EXPECT_NEAR(loss(folder, with_folder, layout), want, 1e-10) << merges;
+      EXPECT_NEAR(loss(folder, with(out, merges), layout), want, 1e-10) << merges;
     }
   // Weights that are kept as codes are not changed: the adapters stay beside them.
   const run::Loading coded{.dtype = at::kFloat, .packing = nn::WeightPacking{.bits = 8, .group = 8}};
@@ -240,7 +126,7 @@ TEST_F(AdapterSources, ComputeAlikeInEveryLayout) {
 
 TEST_F(AdapterSources, TrainFurtherInEveryLayout) {
   make_base("llama-tiny");
-  const run::Config c = adapted("adapted", {"", "dora", "plain", "[\"all-linear\"]", ""});
+  const run::Config c = adapted("adapted", folder, kDora);
   train(c, Start::New);
   const std::string out = base + "/peft", second = base + "/second";
   export_adapters(c.run.folder, out);
@@ -263,7 +149,7 @@ TEST_F(AdapterSources, TrainFurtherInEveryLayout) {
 
 TEST_F(AdapterSources, GiveRunsThatStartFromThemMergedWeights) {
   make_base("llama-tiny");
-  const run::Config c = adapted("adapted", {"", "dora", "plain", "[\"all-linear\"]", ""});
+  const run::Config c = adapted("adapted", folder, kDora);
   train(c, Start::New);
   const Values merged = loaded(c.run.folder, {});
   run::Config next = make("next", 2, 2);
@@ -281,8 +167,7 @@ TEST_F(AdapterSources, GiveRunsThatStartFromThemMergedWeights) {
   for (const auto& [name, value] : merged) EXPECT_LE((got.at(name) - value).abs().max().item<double>(), 1e-14) << name;
 
   // New adapters on top of them are others, although they have the same names.
-  run::Config stacked = adapted("stacked", {"", "dora", "plain", "[\"all-linear\"]", ""});
-  stacked.model.from = c.run.folder;
+  run::Config stacked = adapted("stacked", c.run.folder, kDora);
   stacked.optimizer.learning_rate = 0;
   train(stacked, Start::New);
   EXPECT_NEAR(loss(stacked.run.folder, {}), loss(c.run.folder, {}), 1e-10);
@@ -291,7 +176,7 @@ TEST_F(AdapterSources, GiveRunsThatStartFromThemMergedWeights) {
 
 TEST_F(AdapterSources, NeedTheBaseOnWhichTheyWereTrained) {
   make_base("gpt2-tiny");
-  const run::Config c = adapted("adapted", {"", "lora", "plain", "[\"c_attn\"]", ""});
+  const run::Config c = adapted("adapted", folder, {"kind=lora", "rank=3", "alpha=5", "targets=[\"c_attn\"]"});
   train(c, Start::New);
   const double want = loss(c.run.folder, {});
   const std::string moved = base + "/moved";
@@ -340,7 +225,8 @@ TEST_F(AdapterSources, AddFoldersToTheWeightsOfLayers) {
   make_base("gpt2-tiny");
   const Values plain = loaded(folder, {.dtype = at::kDouble});
   write_by_hand(base + "/peft", "attn.c_attn", {});
-  const run::Loading loading{.adapter = run::AdapterChoice{.folder = base + "/peft", .scale = 3}, .dtype = at::kDouble};
+  run::Loading loading = with(base + "/peft");
+  loading.adapter->scale = 3;
   const at::Tensor a = at::sin(at::arange(64, at::kDouble)).view({2, 32}),
                    b = at::cos(at::arange(192, at::kDouble)).view({96, 2});
   for (const auto& [name, value] : loaded(folder, loading)) {
@@ -360,8 +246,7 @@ TEST_F(AdapterSources, UntieTheHeadThatTheyTrain) {
     write_by_hand(base + "/peft", "attn.c_attn",
                   {{is_head ? "base_model.model.lm_head.weight" : "base_model.model.transformer.wte.weight", trained}},
                   [&](nlohmann::json& config) { config["modules_to_save"] = {module}; });
-    const run::Loading loading{.adapter = run::AdapterChoice{.folder = base + "/peft"}, .dtype = at::kDouble};
-    const Values got = loaded(folder, loading);
+    const Values got = loaded(folder, with(base + "/peft"));
     EXPECT_TRUE(at::equal(got.at("head.weight"), is_head ? trained : plain.at("embedding.weight")));
     EXPECT_TRUE(at::equal(got.at("embedding.weight"), is_head ? plain.at("embedding.weight") : trained));
   }
@@ -370,7 +255,7 @@ TEST_F(AdapterSources, UntieTheHeadThatTheyTrain) {
                   config["modules_to_save"] = {"wte"};
                   config["ensure_weight_tying"] = true;
                 });
-  const Values tied = loaded(folder, {.adapter = run::AdapterChoice{.folder = base + "/peft"}, .dtype = at::kDouble});
+  const Values tied = loaded(folder, with(base + "/peft"));
   EXPECT_TRUE(at::equal(tied.at("embedding.weight"), trained));
   EXPECT_FALSE(tied.contains("head.weight"));
 }

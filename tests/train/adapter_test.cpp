@@ -6,29 +6,22 @@
 
 #include <cmath>
 #include <map>
-#include <mutex>
-#include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/frozen_form.h"
-#include "colossal/nn/low_rank.h"
-#include "colossal/nn/packed_weights.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/schedule/make.h"
 #include "colossal/train/memory_needs.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
-#include "train/zero_runs.h"
+#include "train/adapter_courses.h"
 
 namespace colossal::train::adapter_test {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr int64_t kSteps = 2;
 
 /// A model with grouped queries, whose keys and values several ranks may hold, and a fused gate.
 models::ModelShape shape_of_all() {
@@ -62,65 +55,22 @@ run::Config config_of(const parallel::TensorConfig& tensor = {}) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// A course of the one process with which layouts are compared: its losses, and its whole state after the first step,
-/// which has the gradients in its moments.
-struct Course {
-  std::vector<double> losses;
-  Tensors states;
-};
-
 /// A model with an adapter.
 struct Adapted {
   models::ModelShape shape = shape_of_all();
   run::LowRankKeys keys{};
+  NamedModel named() const { return {.shape = shape, .adapter = low_rank(shape, keys)}; }
 };
 
-std::vector<double> losses_of(const run::Config& config, const Adapted& model,
-                              const std::function<void(Engine&, int64_t step)>& see) {
-  std::vector<double> losses;
-  std::mutex mutex;
-  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const auto engine =
-        initialize(world, config, NamedModel{.shape = model.shape, .adapter = low_rank(model.shape, model.keys)});
-    for (int64_t step = 0; step < kSteps; ++step) {
-      const double loss = test::train_step(*engine, step, kRows);
-      if (world.rank() == 0) losses.push_back(loss);
-      const std::lock_guard lock(mutex);
-      see(*engine, step);
-    }
-  });
-  return losses;
-}
-
-void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << what << ", step " << i;
-}
-
-Course wanted(const Adapted& model = {}) {
-  Course course;
-  course.losses = losses_of(config_of(), model, [&](Engine& engine, int64_t step) {
-    for (const checkpoint::NamedTensor& t : engine.state().tensors)
-      if (step == 0) test::put_part(course.states[t.name], t);
-    for (const nn::Parameter& p : engine.parameters())
-      if (step + 1 == kSteps && nn::is_low_rank(p.name))
-        EXPECT_GT(p.value.abs().max().item<double>(), 0) << p.name << " trains";
-  });
+AdapterCourse wanted(const Adapted& model = {}) {
+  AdapterCourse course = adapter_course(config_of(), model.named(), kRows);
   EXPECT_GT(std::abs(course.losses.front() - course.losses.back()), 1e-4);
   return course;
 }
 
-/// Trains the model under the layout of `config`. The losses, and the state of each rank after the first step, must
-/// equal `want`.
-void expect_course(const run::Config& config, const Course& want, const std::string& what, const Adapted& model = {}) {
-  const std::vector<double> losses = losses_of(config, model, [&](Engine& engine, int64_t step) {
-    if (step > 0) return;
-    for (const checkpoint::NamedTensor& t : engine.state().tensors) {
-      const at::Tensor whole = test::local_part(want.states.at(t.name), t, engine.mesh().coordinates());
-      EXPECT_LE((t.value.clone() - whole).abs().max().item<double>(), 1e-10) << what << ": " << t.name;
-    }
-  });
-  expect_near(losses, want.losses, what);
+void expect_course(const run::Config& config, const AdapterCourse& want, const std::string& what,
+                   const Adapted& model = {}) {
+  expect_adapter_course(config, model.named(), kRows, want, what);
 }
 
 class AdapterModes : public testing::TestWithParam<parallel::TensorConfig> {};
@@ -143,7 +93,7 @@ TEST_P(AdapterModes, EqualOneProcessWithCodes) {
 INSTANTIATE_TEST_SUITE_P(Modes, AdapterModes, testing::ValuesIn(test::tensor_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
-void expect_courses_of_pipelines_and_stores(const Course& want, const Adapted& model,
+void expect_courses_of_pipelines_and_stores(const AdapterCourse& want, const Adapted& model,
                                             const std::vector<schedule::Family>& families) {
   for (const int64_t zero : {1, 2, 3}) {
     run::Config config = config_of();
@@ -173,7 +123,7 @@ TEST(Adapter, EqualsOneProcessUnderPipelinesZeroAndTiers) {
 // Masks do not depend on the layout, and backward and recomputation draw the same ones.
 TEST(Adapter, DropsEquallyUnderEveryLayout) {
   const Adapted model{.keys = {.kind = "dora", .dropout = 0.2}};
-  const Course want = wanted(model), kept = wanted({.keys = {.kind = "dora"}});
+  const AdapterCourse want = wanted(model), kept = wanted({.keys = {.kind = "dora"}});
   expect_courses_of_pipelines_and_stores(want, model, {schedule::families().back()});
   EXPECT_GT(std::abs(want.losses.back() - kept.losses.back()), 1e-6) << "dropout counts";
   expect_course(config_of({.size = 2}), want, "tensor", model);
@@ -203,7 +153,7 @@ TEST(Adapter, EqualsOneProcessInOtherFamilies) {
   for (models::ModelShape shape : {test::tiny_deepseek(), test::tiny_gpt2()}) {
     shape.vocabulary = kRows.vocabulary;
     const Adapted model{.shape = shape, .keys = {.kind = "dora"}};
-    const Course want = wanted(model);
+    const AdapterCourse want = wanted(model);
     for (const parallel::TensorConfig& mode :
          {parallel::TensorConfig{.size = 2}, parallel::TensorConfig{.size = 4, .mode = "2d"},
           parallel::TensorConfig{.size = 8, .mode = "3d"}})
@@ -214,7 +164,7 @@ TEST(Adapter, EqualsOneProcessInOtherFamilies) {
 TEST(Adapter, EqualsOneProcessWithCodesUnderPipelinesZeroAndTiers) {
   const Adapted nf4{.keys = {.kind = "lora", .dropout = 0.1, .base = "nf4"}},
       int8{.keys = {.kind = "dora", .base = "int8"}};
-  const Course want = wanted(nf4);
+  const AdapterCourse want = wanted(nf4);
   expect_courses_of_pipelines_and_stores(want, nf4, {schedule::families().back()});
   expect_courses_of_pipelines_and_stores(wanted(int8), int8, {schedule::families().front()});
   for (const parallel::SequenceConfig& sequence : test::sequence_modes()) {
@@ -346,7 +296,7 @@ TEST(Adapter, EqualsOneProcessWithCodesInOtherFamilies) {
   for (models::ModelShape shape : {test::tiny_deepseek(), test::tiny_gpt2()}) {
     shape.vocabulary = kRows.vocabulary;
     const Adapted model{.shape = shape, .keys = {.base = "nf4"}};
-    const Course want = wanted(model);
+    const AdapterCourse want = wanted(model);
     for (const parallel::TensorConfig& mode :
          {parallel::TensorConfig{.size = 2}, parallel::TensorConfig{.size = 4, .mode = "2d"}})
       expect_course(config_of(mode), want, shape.architecture->name + test::name_of(mode), model);
@@ -407,66 +357,8 @@ TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
     if (config.parallel.ranks() == 1)
       EXPECT_EQ(resumed, whole);
     else
-      expect_near(resumed, whole, concat("tensor ", tensor, ", pipeline ", pipeline, ", zero ", zero));
+      EXPECT_THAT(resumed, testing::Pointwise(testing::DoubleNear(1e-10), whole)) << tensor << pipeline << zero;
   }
-}
-
-// The weight is on one of two stages, and the ranks of both must throw the error.
-TEST(Adapter, RefusesPackedWeightsWithoutValues) {
-  run::Config config = config_of();
-  config.precision.mode = "fp32";
-  config.parallel.pipeline.size = 2;
-  nn::PackedWeights layers({});
-  std::mutex mutex;
-  const nn::Adapter packing{.product = [&](auto product, const nn::Parameter& weight, nn::Parameters&) {
-    const std::lock_guard lock(mutex);
-    return weight.name.starts_with("blocks.0.") ? layers.wrap(std::move(product), weight) : product;
-  }};
-  comm::run_ranks(2, [&](comm::World& world) {
-    const std::string message = test::thrown_message(
-        [&] { initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = packing}); });
-    EXPECT_THAT(message, HasSubstr("[prepacked] packed weights without their values have no gradients: got blocks.0."));
-    EXPECT_THAT(message, HasSubstr("in a model that trains; set WeightPacking::keeps_values"));
-  });
-}
-
-// Training, packing and generation alternate, with packed weights inside the adapters.
-TEST(Adapter, GeneratesWithRepackedWeightsAfterTraining) {
-  const std::string folder = test::empty_folder("repacked");
-  run::Config config = config_of();
-  config.precision.mode = "fp32";
-  config.memory.recompute = "block";  // forward passes of recomputed layers have no gradients
-  struct Packed {
-    nn::PackedWeights layers{nn::WeightPacking{.keeps_values = true}};
-    nn::Adapter adapter{.product = [this](auto product, const nn::Parameter& weight, nn::Parameters&) {
-      return weight.hidden_matrix ? layers.wrap(std::move(product), weight) : product;
-    }};
-  };
-  const auto generated = [](Engine& engine, Packed& packed) {
-    packed.layers.repack();
-    const auto tokens = infer::generate(engine.distributed(), {.prompt = {1, 2, 3}, .options = {.max_tokens = 8}});
-    packed.layers.release();
-    return tokens;
-  };
-  comm::run_ranks(1, [&](comm::World& world) {
-    Packed packed;
-    const auto engine = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = packed.adapter});
-    const auto plain = initialize(world, config, shape_of_all());
-    std::set<std::vector<int64_t>> seen;
-    for (int64_t round = 0; round < 3; ++round) {
-      const auto tokens = generated(*engine, packed);
-      test::save(*engine, folder);
-      Packed fresh;
-      const auto loaded = initialize(world, config, NamedModel{.shape = shape_of_all(), .adapter = fresh.adapter});
-      test::load(*loaded, folder);
-      EXPECT_EQ(tokens, generated(*loaded, fresh)) << "round " << round;
-      seen.insert(tokens);
-      for (int64_t step = 0; step < 4; ++step)
-        EXPECT_EQ(test::train_step(*engine, 4 * round + step, kRows),
-                  test::train_step(*plain, 4 * round + step, kRows));
-    }
-    EXPECT_GT(seen.size(), 1u) << "what is generated follows from what was learnt";
-  });
 }
 
 }  // namespace

@@ -8,18 +8,10 @@
 
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
-#include "colossal/infer/generate.h"
-#include "colossal/infer/perplexity.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/low_rank.h"
-#include "colossal/run/adapter_export.h"
-#include "colossal/run/adapter_weights.h"
-#include "colossal/run/external_names.h"
-#include "colossal/run/saved_model.h"
 #include "support/thrown_message.h"
-#include "train/whole_runs.h"
+#include "train/adapter_folders.h"
 
 namespace colossal::train::expert_adapter_sources_test {
 namespace {
@@ -29,100 +21,19 @@ using Values = std::map<std::string, at::Tensor>;
 
 constexpr int64_t kExperts = 4, kHidden = 32, kRank = 3;
 
-class ExpertAdapterSources : public Run {
+class ExpertAdapterSources : public AdapterFolders {
  protected:
   void SetUp() override {
-    Run::SetUp();
-    folder = base + "/hf";
-    run::Config c = make("base", 1, 1);
-    c.model.name = "llama-tiny";
-    c.model.kv_heads = 2;
-    c.model.dropout = 0;
-    c.model.own = models::own_keys({"experts.count=4"});
-    c.training.steps = 3;
-    c.precision.mode = "fp64";
-    train(c, Start::New);
-    with_model(c.run.folder, {}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-      const models::ModelShape& shape = saved.model->model().shape;
-      ffn = saved.model->parameters().at("blocks.0.mlp.experts.down.weight").spec.shape[2];
-      checkpoint::export_weights(folder, saved.model->parameters(), run::external_names(shape),
-                                 shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
-    });
-  }
-
-  run::Config config(const std::string& name, const std::vector<std::string>& flags) const {
-    run::Config c = make(name, 1, 1);
-    c.model = {.from = folder};
-    c.data.tokenizer = "bytes";
-    c.precision.mode = "fp64";
-    for (const std::string& flag : flags) c.tables.set("--adapter." + flag);
-    c.optimizer.learning_rate = 0.05;
-    c.training.steps = 4;
-    c.training.evaluate_batches = 0;
-    c.training.save_every = 2;
-    return c;
+    AdapterFolders::SetUp();
+    make_base("llama-tiny", [](run::Config& c) { c.model.own = models::own_keys({"experts.count=4"}); });
+    ffn = loaded(folder, {}).at("blocks.0.mlp.experts.down.weight").size(2);
   }
   run::Config adapted() const {
-    return config("adapted", {"kind=lora", "rank=3", "alpha=20", "targets=[\"q_proj\", \"experts\"]",
-                              "ranks=[\"experts.down_proj=2\"]"});
-  }
-  /// A run that trains the adapters of a folder further, without a change of their values.
-  run::Config further(const std::string& name, const std::string& from) const {
-    run::Config c = config(name, {"from=" + from});
-    c.optimizer.learning_rate = 0;
-    return c;
+    return AdapterFolders::adapted(
+        "adapted", folder,
+        {"kind=lora", "rank=3", "alpha=20", "targets=[\"q_proj\", \"experts\"]", "ranks=[\"experts.down_proj=2\"]"});
   }
 
-  static void with_model(const std::string& from, run::Loading loading,
-                         const std::function<void(const run::SavedModel&, comm::Mesh&)>& work,
-                         const distributed::ParallelConfig& layout = {}) {
-    loading.tokenizer = "none";
-    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
-      comm::Mesh mesh(world, layout.ranks() == 1 ? std::vector{comm::Mesh::batch("data", 1)} : layout.axes());
-      work(run::load_model(from, mesh, layout, at::kCPU, loading), mesh);
-    });
-  }
-  static Values loaded(const std::string& from, const run::Loading& loading) {
-    Values values;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
-    });
-    return values;
-  }
-  static double loss(const std::string& from, const run::Loading& loading,
-                     const distributed::ParallelConfig& layout = {}) {
-    double mean = 0;
-    with_model(
-        from, loading,
-        [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-          std::vector<int64_t> ids;
-          for (int64_t i = 0; i < 24; ++i) ids.push_back(40 + i * 7 % 60);
-          const double own = infer::likelihood(*saved.model, {ids}, {.window = 24}).mean();
-          if (mesh.world().rank() == 0) mean = own;
-        },
-        layout);
-    return mean;
-  }
-  static std::vector<int64_t> greedy(const std::string& from, const run::Loading& loading) {
-    std::vector<int64_t> tokens;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      infer::Request request{.prompt = {108, 105, 110}};
-      request.options.max_tokens = 12;
-      request.options.sampling.temperature = 0;
-      tokens = infer::generate(*saved.model, request);
-    });
-    return tokens;
-  }
-  static void export_adapters(const std::string& run_folder, const std::string& to) {
-    with_model(run_folder, {.merges_adapters = false}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-      run::export_adapters(to, saved, run::open_adapters(run_folder), mesh);
-    });
-  }
-  static run::Loading with(const std::string& adapter, bool merges = true) {
-    return {.adapter = run::AdapterChoice{.folder = adapter}, .merges_adapters = merges, .dtype = at::kDouble};
-  }
-
-  std::string folder;
   int64_t ffn = 0;
 };
 

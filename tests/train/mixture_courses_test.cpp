@@ -11,33 +11,17 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/tiers/tiered_store.h"
-#include "colossal/models/families/llama.h"
-#include "colossal/models/shape_parts.h"
 #include "colossal/schedule/make.h"
 #include "colossal/train/engine.h"
-#include "support/course.h"
-#include "support/parity.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
+#include "train/mixtures.h"
 
 namespace colossal::train::mixture_courses_test {
 namespace {
 
-constexpr test::Text kText{.vocabulary = 37};
 constexpr int64_t kSteps = 50;
 constexpr double kLimit = 1e-10;  // of the value; rounding alone stays far below it in fp64
-
-models::ModelShape mixture(int64_t layers) {
-  models::ModelShape shape = test::tiny_llama();
-  models::LlamaSizes own;
-  own.experts = {.count = 4, .used = 2, .ffn = 12, .capacity = 1.1, .balance_loss = 0.05, .z_loss = 0.01};
-  own.experts.bias = true;
-  own.experts.bias_rate = 0.001;
-  shape.layers = layers;
-  shape.own = own;
-  shape.set(models::MixtureSizes{own.experts.count});
-  return shape;
-}
 
 run::Config serial_config(int64_t micro_batches) {
   run::Config c = test::course_config();
@@ -57,7 +41,7 @@ Numbers course_of(Engine& engine) {
   Numbers numbers;
   for (int64_t step = 0; step < kSteps; ++step) {
     engine.zero_grad();
-    const double loss = engine.train_step(test::own_batch(engine, step, kText));
+    const double loss = engine.train_step(test::own_batch(engine, step, kMixtureText));
     numbers.emplace_back(loss, engine.step().gradient_norm);
   }
   return numbers;
@@ -125,12 +109,7 @@ TEST(MixtureCourses, EqualOneProcessBesideEveryAxis) {
 }
 
 TEST(MixtureCourses, EqualOneProcessInEveryTensorMode) {
-  for (const parallel::TensorConfig& tensor :
-       std::vector<parallel::TensorConfig>{{.size = 3},
-                                           {.size = 2, .sequence = true},
-                                           {.size = 4, .mode = "2d"},
-                                           {.size = 4, .mode = "2.5d", .depth = 1},
-                                           {.size = 8, .mode = "3d"}}) {
+  for (const parallel::TensorConfig& tensor : mixture_tensor_modes()) {
     run::Config config = over_experts(1);
     config.parallel.tensor = tensor;
     expect_course(config, 2, test::name_of(tensor));

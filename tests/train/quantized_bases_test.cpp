@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <mutex>
@@ -11,17 +12,13 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/export.h"
-#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/quantized/export.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/data/batch_fields.h"
-#include "colossal/infer/generate.h"
-#include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/nf4_levels.h"
-#include "colossal/run/adapter_export.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
@@ -33,7 +30,7 @@
 #include "colossal/train/memory_needs.h"
 #include "support/paths.h"
 #include "support/thrown_message.h"
-#include "train/whole_runs.h"
+#include "train/adapter_folders.h"
 
 namespace colossal::train::quantized_bases_test {
 namespace {
@@ -80,42 +77,18 @@ void add_bitsandbytes(const std::string& x, const at::Tensor& value, bool is_dou
   all[name + ".quant_state.bitsandbytes__nf4"] = at::tensor(std::vector<uint8_t>(text.begin(), text.end()), at::kByte);
 }
 
-class QuantizedBases : public Run {
+class QuantizedBases : public AdapterFolders {
  protected:
-  /// Trains a small model without adapters, and writes it as a Hugging Face folder.
   void make_base(const std::string& model = "llama-tiny") const {
-    run::Config c = make("base", 1, 1);
-    c.model = {.name = model, .hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .positions = 32};
-    c.model.dropout = 0;
-    c.precision.mode = "fp64";
-    c.training.steps = 3;
-    c.training.evaluate_batches = 0;
-    train(c, Start::New);
-    with_model(c.run.folder, {},
-               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers("plain", saved, mesh); });
-  }
-
-  static void with_model(const std::string& from, run::Loading loading,
-                         const std::function<void(const run::SavedModel&, comm::Mesh&)>& work) {
-    loading.tokenizer = "none";
-    comm::run_ranks(1, [&](comm::World& world) {
-      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-      work(run::load_model(from, mesh, {}, at::kCPU, loading), mesh);
-    });
+    AdapterFolders::make_base(model, [](run::Config& c) { c.model.ffn = 64; });
   }
   std::string at(const std::string& name) const { return base + "/" + name; }
-
-  void export_numbers(const std::string& to, const run::SavedModel& saved, comm::Mesh& mesh) const {
-    const models::ModelShape& shape = saved.model->model().shape;
-    checkpoint::export_weights(at(to), saved.model->parameters(), run::external_names(shape),
-                               shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
-  }
 
   /// Writes the model quantized in one way. Values of codes are exact in fp32, so fp64 decodes the same ones.
   std::string quantized(const std::string& kind) const {
     const std::string to = at(kind);
     if (kind.starts_with("gguf-") || kind.starts_with("gptq"))
-      with_model(at("plain"), {.dtype = at::kFloat}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
+      with_model(folder, {.dtype = at::kFloat}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
         const models::ModelShape& shape = saved.model->model().shape;
         const json config = shape.architecture->hugging_face.to_json(shape);
         if (kind.starts_with("gguf-"))
@@ -135,7 +108,7 @@ class QuantizedBases : public Run {
       });
     if (kind.starts_with("gguf-")) return to + ".gguf";
     if (kind.starts_with("gptq")) return to;
-    const auto files = checkpoint::open_weights(kind == "awq" ? quantized("gptq4") : at("plain"));
+    const auto files = checkpoint::open_weights(kind == "awq" ? quantized("gptq4") : folder);
     Values all;
     for (const auto& [name, entry] : files->entries()) {
       const bool is_matrix = name.ends_with("proj.weight");
@@ -147,7 +120,7 @@ class QuantizedBases : public Run {
       else
         all[name] = files->tensor(name).clone();
     }
-    json config = read_json_object(at("plain/config.json"), "test");
+    json config = read_json_object(folder + "/config.json", "test");
     config["quantization_config"] =
         kind == "awq" ? json{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 16}, {"version", "gemm"}}
                       : json{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
@@ -159,23 +132,12 @@ class QuantizedBases : public Run {
 
   /// Writes the decoded weights of a quantized model.
   std::string decoded(const std::string& from, const std::string& to) const {
-    with_model(from, {.dtype = at::kDouble},
-               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers(to, saved, mesh); });
+    export_model(from, at(to), {.dtype = at::kDouble});
     return at(to);
   }
 
   run::Config adapted(const std::string& name, const std::string& from, const std::string& kind = "lora") const {
-    run::Config c = make(name, 1, 1);
-    c.model = {.from = from};
-    c.data.tokenizer = "bytes";
-    c.precision.mode = "fp64";
-    c.tables.set("--adapter.kind=" + kind);
-    c.tables.set("--adapter.rank=3");
-    c.optimizer.learning_rate = 0.05;
-    c.training.steps = 4;
-    c.training.evaluate_batches = 0;
-    c.training.save_every = 2;
-    return c;
+    return AdapterFolders::adapted(name, from, {"kind=" + kind, "rank=3"});
   }
 
   /// Trains, and returns how many parameters of all ranks had codes.
@@ -196,12 +158,8 @@ class QuantizedBases : public Run {
 
   /// Returns the adapters that a run saved.
   static Values adapters_of(const std::string& folder) {
-    Values values;
-    with_model(folder, {.merges_adapters = false, .dtype = at::kDouble},
-               [&](const run::SavedModel& saved, comm::Mesh&) {
-                 for (const nn::Parameter& p : saved.model->parameters())
-                   if (nn::is_low_rank(p.name)) values[p.name] = p.value.detach().clone();
-               });
+    Values values = loaded(folder, {.merges_adapters = false, .dtype = at::kDouble});
+    std::erase_if(values, [](const auto& value) { return !nn::is_low_rank(value.first); });
     return values;
   }
   static void expect_same_adapters(const std::string& got, const std::string& want, const std::string& what) {
@@ -223,27 +181,6 @@ class QuantizedBases : public Run {
     const std::vector<double> a = losses_of(got), b = losses_of(want);
     ASSERT_EQ(a.size(), b.size()) << what;
     for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], kSame) << what << ", step " << i;
-  }
-
-  /// Returns the mean negative log-likelihood of a text.
-  static double loss(const std::string& from, const run::Loading& loading) {
-    double mean = 0;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      std::vector<int64_t> ids;
-      for (int64_t i = 0; i < 24; ++i) ids.push_back(40 + i * 7 % 60);
-      mean = infer::likelihood(*saved.model, {ids}, {.window = 24}).mean();
-    });
-    return mean;
-  }
-  static std::vector<int64_t> greedy(const std::string& from, const run::Loading& loading) {
-    std::vector<int64_t> tokens;
-    with_model(from, loading, [&](const run::SavedModel& saved, comm::Mesh&) {
-      infer::Request request{.prompt = {108, 105, 110}};
-      request.options.max_tokens = 8;
-      request.options.sampling.temperature = 0;
-      tokens = infer::generate(*saved.model, request);
-    });
-    return tokens;
   }
 };
 
@@ -383,27 +320,19 @@ TEST_F(QuantizedBases, ResumeAndRunWithTheirAdapters) {
 
     // Inference keeps the codes, with the adapters beside them. Its products round x to 8 bits.
     const run::Loading packed{.dtype = at::kFloat, .packing = nn::WeightPacking{}};
-    with_model(whole.run.folder, packed, [&](const run::SavedModel& saved, comm::Mesh&) {
-      int64_t adapters = 0;
-      for (const nn::Parameter& p : saved.model->parameters()) adapters += nn::is_low_rank(p.name) ? 1 : 0;
-      EXPECT_GT(adapters, 0) << "never merged into codes";
-    });
+    const Values of_codes = loaded(whole.run.folder, packed);
+    EXPECT_TRUE(std::any_of(of_codes.begin(), of_codes.end(), [](const auto& p) { return nn::is_low_rank(p.first); }))
+        << "never merged into codes";
     const double apart = loss(whole.run.folder, {.merges_adapters = false, .dtype = at::kDouble});
     EXPECT_NEAR(loss(whole.run.folder, packed), apart, 0.05);
     // A merged model has the decoded weights plus the adapters, as numbers.
     EXPECT_NEAR(loss(whole.run.folder, {.dtype = at::kDouble}), apart, kSame);
-    with_model(whole.run.folder, {.dtype = at::kDouble},
-               [&](const run::SavedModel& saved, comm::Mesh& mesh) { export_numbers("merged", saved, mesh); });
+    export_model(whole.run.folder, at("merged"), {.dtype = at::kDouble});
     EXPECT_FALSE(read_json_object(at("merged/config.json"), "test").contains("quantization_config"));
     EXPECT_NEAR(loss(at("merged"), {.dtype = at::kDouble}), apart, kSame);
     // The adapters alone fit onto the quantized model.
-    with_model(whole.run.folder, {.merges_adapters = false}, [&](const run::SavedModel& saved, comm::Mesh& mesh) {
-      run::export_adapters(at("peft"), saved, run::open_adapters(whole.run.folder), mesh);
-    });
-    EXPECT_NEAR(
-        loss(from,
-             {.adapter = run::AdapterChoice{.folder = at("peft")}, .merges_adapters = false, .dtype = at::kDouble}),
-        apart, kSame);
+    export_adapters(whole.run.folder, at("peft"));
+    EXPECT_NEAR(loss(from, with(at("peft"), false)), apart, kSame);
     // Another base with the same names is refused.
     std::filesystem::rename(from, at("moved"));
     EXPECT_NEAR(loss(whole.run.folder, {.base = at("moved"), .merges_adapters = false, .dtype = at::kDouble}), apart,
@@ -458,7 +387,7 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
     return ConfiguredRun{c, models_of(c, run::resolve_run(c, run::built_in()))};
   };
   const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
-  const ConfiguredRun plain = configured(adapted("a", at("plain")));
+  const ConfiguredRun plain = configured(adapted("a", folder));
   EXPECT_EQ(need_of(plain, kCodes), 0);
   // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
   for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
