@@ -3,23 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "auto_parallel/modules.h"
-#include "colossal/base/error.h"
+#include "auto_parallel/plan_courses.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/memory/chunk_store.h"
 #include "colossal/plan/graph.h"
 #include "colossal/plan/plan_file.h"
 #include "colossal/plan/solver.h"
@@ -27,131 +20,16 @@
 #include "colossal/train/module_training.h"
 #include "support/called_operators.h"
 #include "support/thrown_message.h"
-#include "support/tolerance.h"
 
 namespace colossal::auto_parallel::training_test {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kRows = 8, kSteps = 4;
-constexpr double kRate = 1e-2, kEpsilon = 1e-3;
-constexpr double kAccuracy = 1e-10;  // relative to one process, in fp64
-
 std::string temporary_folder(const std::string& name) {
   const std::string folder = testing::TempDir() + "/auto-training-" + name;
   std::filesystem::remove_all(folder);
   return folder;
-}
-
-run::Config config_of(int64_t data, int64_t tensor, const std::string& name) {
-  run::Config c;
-  c.run.device = "cpu";
-  c.run.folder = testing::TempDir() + "/auto-training-" + name;
-  c.parallel.data = data;
-  c.parallel.tensor.size = tensor;
-  c.precision.mode = "fp64";
-  c.optimizer.learning_rate = kRate;
-  c.optimizer.warmup_steps = 0;
-  c.optimizer.epsilon = kEpsilon;  // otherwise rounding decides the direction of small gradients
-  c.training.steps = 2 * kSteps;
-  c.training.batch_size = kRows;
-  return c;
-}
-
-/// A module with its loss and its inputs, whatever its type.
-struct Subject {
-  std::shared_ptr<torch::nn::Module> module;
-  std::function<at::Tensor(const std::vector<at::Tensor>&)> loss;
-  std::function<std::vector<at::Tensor>(int64_t step)> inputs;
-};
-
-template <class Module, class... Arguments>
-Subject subject(double phase, Arguments... arguments) {
-  auto module = std::make_shared<Module>(arguments...);
-  test::fill(*module, phase);
-  return {module, test::loss_of(*module), [module](int64_t step) { return module->inputs(kRows, step); }};
-}
-
-const std::map<std::string, std::function<Subject(double phase)>>& subjects() {
-  static const std::map<std::string, std::function<Subject(double)>> all{
-      {"mlp", [](double phase) { return subject<test::Mlp>(phase); }},
-      {"frozen", [](double phase) { return subject<test::Mlp>(phase, true); }},
-      {"largest", [](double phase) { return subject<test::Largest>(phase); }},
-      {"convolutions", [](double phase) { return subject<test::ConvNet>(phase); }},
-      {"evaluated",  // batch norm with its running statistics, which stay as they are
-       [](double phase) {
-         Subject made = subject<test::ConvNet>(phase);
-         made.module->eval();
-         return made;
-       }},
-      {"transformer", [](double phase) { return subject<test::Transformer>(phase, 2, 0.25); }},
-      {"shared", [](double phase) { return subject<test::Transformer>(phase, 1, 0.0, true); }},
-  };
-  return all;
-}
-
-/// Returns a replica's rows of the inputs of a step.
-std::vector<at::Tensor> rows_of(const AutoTraining& training, const std::vector<at::Tensor>& whole) {
-  std::vector<at::Tensor> rows;
-  const int64_t count = kRows / training.replicas();
-  for (const at::Tensor& input : whole) rows.push_back(input.narrow(0, training.replica() * count, count));
-  return rows;
-}
-
-std::vector<double> losses_of(AutoTraining& training, const Subject& subject, int64_t steps) {
-  std::vector<double> losses;
-  for (int64_t i = 0; i < steps; ++i) {
-    training.zero_grad();
-    training.backward(rows_of(training, subject.inputs(training.steps_done())));
-    training.step();
-    losses.push_back(training.loss());
-  }
-  return losses;
-}
-
-using Values = std::map<std::string, at::Tensor>;
-
-Values values_of(const torch::nn::Module& module) {
-  Values values;
-  for (const auto& p : module.named_parameters()) values[p.key()] = p.value().detach().clone();
-  for (const auto& b : module.named_buffers()) values[b.key()] = b.value().clone();
-  return values;
-}
-
-struct Course {
-  std::vector<double> losses;
-  Values values;
-};
-
-/// Returns the losses of one process and the values at the end. Without dropout they are those of torch itself, which
-/// FollowsTorch checks.
-Course alone(const std::string& name) {
-  Course course;
-  comm::run_ranks(1, [&](comm::World& world) {
-    const Subject subject = subjects().at(name)(0);
-    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0),
-                                                    config_of(1, 1, name + "-alone"));
-    course.losses = losses_of(*training, subject, kSteps);
-    training->gather();
-    course.values = values_of(*subject.module);
-  });
-  return course;
-}
-
-/// The course must be that of one process. A step changes a value by at most kRate / kEpsilon times the error of its
-/// gradient.
-void expect_course(const Course& got, const Course& want) {
-  ASSERT_EQ(got.losses.size(), want.losses.size());
-  for (size_t i = 0; i < want.losses.size(); ++i)
-    if (!(std::abs(got.losses[i] - want.losses[i]) <= kAccuracy * std::abs(want.losses[i])))
-      throw colossal::test::ParityError("loss " + std::to_string(i) + ": " + std::to_string(got.losses[i]) + ", want " +
-                                        std::to_string(want.losses[i]));
-  for (const auto& [key, value] : want.values) {
-    const double largest = value.numel() > 0 ? value.abs().max().item<double>() : 0;
-    colossal::test::expect_within(got.values.at(key).to(at::kDouble), value.to(at::kDouble),
-                                  kSteps * kRate / kEpsilon * kAccuracy * (1 + largest), key);
-  }
 }
 
 using Count = comm::Traffic::Count;
@@ -423,137 +301,6 @@ TEST(AutoTraining, AccumulatesMicroBatches) {
     }
     expect_course(got, {want.losses, {}});
   });
-}
-
-/// Returns the file of a cluster whose calls start at once, so that the bytes decide which plan is the fastest.
-std::string cluster_of_bytes() {
-  const std::string path = testing::TempDir() + "/auto-cluster.toml";
-  std::ofstream(path)
-      << "device = { memory = \"8GiB\", reserve = \"1GiB\", bandwidth = 1e10, fp64 = 1e12, start = 1e-9 }\n"
-         "node = { devices = 8, bandwidth = 1e10, latency = 1e-9 }\n";
-  return path;
-}
-
-/// Returns the seconds of the solved plan on a mesh; infinity if the mesh has no plan.
-double planned_seconds(const std::string& name, int64_t data, int64_t tensor) {
-  double seconds = std::numeric_limits<double>::infinity();
-  try {
-    comm::run_ranks(static_cast<int>(data * tensor), [&](comm::World& world) {
-      const Subject subject = subjects().at(name)(0);
-      const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0),
-                                                      config_of(data, tensor, name), {.cluster = cluster_of_bytes()});
-      if (world.rank() == 0) seconds = training->plan().seconds;
-    });
-  } catch (const Error&) {  // data does not divide the rows
-  }
-  return seconds;
-}
-
-/// Trains a subject with [parallel] auto and returns the number of replicas of the mesh that was chosen. No other mesh
-/// of the ranks may have a faster plan, and the course must be that of one process.
-int64_t chosen_replicas(const std::string& name, int64_t ranks) {
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int64_t data = 1; data <= ranks; ++data)
-    if (ranks % data == 0) fastest = std::min(fastest, planned_seconds(name, data, ranks / data));
-  const Course want = alone(name);
-  std::atomic<int64_t> replicas = 0;
-  comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
-    const Subject subject = subjects().at(name)(world.rank());
-    run::Config config = config_of(1, 1, name + "-auto");
-    config.parallel.automatic = true;
-    const auto training = auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config,
-                                                    {.cluster = cluster_of_bytes()});
-    EXPECT_EQ(training->plan().seconds, fastest);
-    EXPECT_EQ(training->plan().mesh.ranks(), ranks);
-    Course got{losses_of(*training, subject, kSteps), {}};
-    training->gather();
-    got.values = values_of(*subject.module);
-    expect_course(got, want);
-    replicas = training->replicas();
-  });
-  return replicas;
-}
-
-TEST(AutoMesh, DividesRowsIfGradientsHaveFewBytes) { EXPECT_EQ(chosen_replicas("mlp", 4), 4); }
-
-TEST(AutoMesh, DividesOperatorsIfSomeNeedWholeRows) { EXPECT_EQ(chosen_replicas("largest", 4), 1); }
-
-TEST(AutoMesh, DividesOperatorsIfRanksDoNotDivideRows) { EXPECT_EQ(chosen_replicas("mlp", 3), 1); }
-
-TEST(AutoMesh, DividesBoth) { EXPECT_EQ(chosen_replicas("shared", 4), 2); }
-
-struct BadInput {
-  std::string name;
-  std::function<void(run::Config&, AutoOptions&)> change;
-  std::string message;
-};
-
-class BadInputs : public testing::TestWithParam<BadInput> {};
-
-TEST_P(BadInputs, ThrowWithTheWayOut) {
-  comm::run_ranks(2, [&](comm::World& world) {
-    const Subject subject = subjects().at("mlp")(0);
-    run::Config config = config_of(2, 1, "bad");
-    AutoOptions options;
-    GetParam().change(config, options);
-    EXPECT_THAT(colossal::test::thrown_message([&] {
-                  auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config, options);
-                }),
-                HasSubstr(GetParam().message));
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, BadInputs,
-    testing::Values(BadInput{"pipeline", [](run::Config& c, AutoOptions&) { c.parallel.pipeline.size = 2; },
-                             "got pipeline 2, sequence 1, expert 1; set them to 1"},
-                    BadInput{"sequence", [](run::Config& c, AutoOptions&) { c.parallel.sequence.size = 2; },
-                             "got pipeline 1, sequence 2, expert 1"},
-                    BadInput{"expert", [](run::Config& c, AutoOptions&) { c.parallel.expert.size = 2; },
-                             "got pipeline 1, sequence 1, expert 2"},
-                    BadInput{"mode", [](run::Config& c, AutoOptions&) { c.parallel.tensor.mode = "2d"; },
-                             "got tensor.mode 2d; leave the mode out"},
-                    BadInput{"ranks", [](run::Config& c, AutoOptions&) { c.parallel.data = 4; },
-                             "got 2 ranks, data 4, tensor 1"},
-                    BadInput{"annotate", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.wieght", "[R, R]"}}; },
-                             "did you mean `fc1.weight`?"},
-                    BadInput{"spec", [](run::Config&, AutoOptions& o) { o.annotate = {{"fc1.bias", "[R, R]"}}; },
-                             "the legal ones are"},
-                    BadInput{"plan", [](run::Config& c, AutoOptions&) { c.parallel.plan = "/nowhere/plan.json"; },
-                             "/nowhere/plan.json"}),
-    [](const testing::TestParamInfo<BadInput>& info) { return info.param.name; });
-
-TEST(AutoTraining, RefusesInputsOfOtherShapesWithBoth) {
-  comm::run_ranks(2, [](comm::World& world) {
-    const Subject subject = subjects().at("mlp")(0);
-    const auto training =
-        auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config_of(2, 1, "shapes"));
-    training->zero_grad();
-    const std::string message =
-        colossal::test::thrown_message([&] { training->backward(subject.inputs(0)); });  // all rows on every rank
-    EXPECT_THAT(message, HasSubstr("got [8, 8]"));
-    EXPECT_THAT(message, HasSubstr("of which a rank has [4, 8]"));
-  });
-}
-
-TEST(AutoTraining, RefusesInputsOfOtherDtypes) {
-  comm::run_ranks(1, [](comm::World& world) {
-    const Subject subject = subjects().at("shared")(0);
-    const auto training =
-        auto_parallel::initialize(world, *subject.module, subject.loss, subject.inputs(0), config_of(1, 1, "dtypes"));
-    training->zero_grad();
-    std::vector<at::Tensor> narrow;
-    for (const at::Tensor& input : subject.inputs(0)) narrow.push_back(input.to(at::kInt));
-    EXPECT_THAT(colossal::test::thrown_message([&] { training->backward(narrow); }),
-                HasSubstr("got int32 for input 0 (input_0), traced int64"));
-  });
-}
-
-TEST(Config, RefusesAPlanForModelsOfTheLibrary) {
-  run::Config config = config_of(1, 1, "own-model");
-  config.parallel.plan = "plan.json";
-  EXPECT_THAT(colossal::test::thrown_message([&] { config.validate(); }),
-              HasSubstr("plan is for modules that colossal::auto_parallel trains"));
 }
 
 TEST(AutoTraining, LeavesGraphAndPlanInTheRunFolder) {

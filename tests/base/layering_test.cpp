@@ -1,5 +1,5 @@
-// Checks of the structure of the sources: includes between layers, layers that may include LibTorch, lengths of files
-// and functions.
+// Checks of the structure of the sources: includes between layers, layers that may include LibTorch, and what only some
+// layers may name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sources.h"
 #include "colossal/base/file.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -25,10 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr int kMaxFileLines = 500;      // of a source of the library
-constexpr int kMaxTestFileLines = 600;  // of other sources
-constexpr size_t kMaxFunctionLines = 60;
-constexpr size_t kColumns = 120;
 const fs::path kSourceDir = test::source_dir();
 
 struct Layer {
@@ -63,21 +60,6 @@ std::vector<std::string> includes_of(const fs::path& file) {
     if (std::regex_search(line, match, pattern)) names.push_back(match[1]);
   }
   return names;
-}
-
-bool is_source(const fs::path& path) {
-  const std::string extension = path.extension();
-  return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh";
-}
-
-std::vector<fs::path> sources_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  if (!fs::exists(folder)) return files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && is_source(entry.path())) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
 }
 
 bool names_torch(const std::string& include) {
@@ -166,102 +148,6 @@ std::vector<std::string> front_door_faults(const fs::path& source) {
       faults.push_back("PUBLIC lists what is not there: " + header);
     else if (!reached.count(header))
       faults.push_back(header + " is public, but colossal.h does not reach it");
-  }
-  return faults;
-}
-
-std::vector<std::string> files_too_long(const fs::path& root) {
-  std::vector<std::string> faults;
-  for (const std::string folder : {"src", "tests", "apps", "benchmarks"}) {
-    const int limit = folder == "src" ? kMaxFileLines : kMaxTestFileLines;
-    for (const auto& file : sources_below(root / folder)) {
-      std::ifstream lines(file);
-      int count = 0;
-      for (std::string line; std::getline(lines, line);) ++count;
-      if (count > limit)
-        faults.push_back(fs::relative(file, root).string() + " has " + std::to_string(count) + " lines");
-    }
-  }
-  return faults;
-}
-
-/// Returns the functions of more than kMaxFunctionLines lines below `folder`. The sources are formatted, so a function
-/// begins on a line without indentation, or with two spaces in a class. It ends at the brace in the same column.
-std::vector<std::string> functions_too_long(const fs::path& folder) {
-  static const std::regex begins(R"rx(( {0,2})[A-Za-z~].*)rx"), is_other(R"rx(\s*(namespace|struct|class|enum)\b.*)rx");
-  std::vector<std::string> faults;
-  for (const auto& file : sources_below(folder)) {
-    std::vector<std::string> lines;
-    std::ifstream stream(file);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    for (size_t i = 0; i < lines.size(); ++i) {
-      std::smatch match;
-      if (!std::regex_match(lines[i], match, begins)) continue;
-      const size_t first = i;
-      const std::string indent = match[1];
-      std::string head = lines[i];
-      while (i + 1 < lines.size() && std::string("{;}:").find(lines[i].back()) == std::string::npos &&
-             lines[i + 1].starts_with(indent + "    "))
-        head += lines[++i];
-      if (head.back() != '{' || head.find('(') == std::string::npos || std::regex_match(head, is_other)) continue;
-      while (i < lines.size() && !lines[i].starts_with(indent + "}")) ++i;
-      if (i - first + 1 > kMaxFunctionLines)
-        faults.push_back(fs::relative(file, folder).string() + ":" + std::to_string(first + 1) +
-                         " begins a function of " + std::to_string(i - first + 1) + " lines");
-    }
-  }
-  return faults;
-}
-
-std::vector<std::string> empty_files(const fs::path& folder) {
-  std::vector<std::string> faults;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.file_size() == 0)
-      faults.push_back(fs::relative(entry.path(), folder).string() + " is empty");
-  }
-  return faults;
-}
-
-/// Returns the scripts of the project: Python, shell, CMake, and what pages contain.
-std::vector<fs::path> scripts_of(const fs::path& root) {
-  static const std::set<std::string> endings{".py", ".sh", ".cmake", ".js", ".css"};
-  std::vector<fs::path> found;
-  const auto add = [&](const fs::directory_entry& entry) {
-    const fs::path& file = entry.path();
-    const bool is_script = endings.count(file.extension()) || file.filename() == "CMakeLists.txt" ||
-                           file.parent_path().filename() == ".ci";
-    if (entry.is_regular_file() && is_script) found.push_back(file);
-  };
-  for (const auto& entry : fs::directory_iterator(root)) add(entry);
-  for (const char* folder :
-       {"apps", "benchmarks", "cmake", "docs", "examples", "packaging", "python", "src", "tests", ".ci"}) {
-    if (!fs::exists(root / folder)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) add(entry);
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-/// Returns the lines of more than kColumns columns, except those of raw string literals.
-std::vector<std::string> lines_too_wide(const fs::path& root) {
-  static const std::regex ends_text(R"rx(\)[a-z]+")rx");
-  std::vector<fs::path> files = scripts_of(root);
-  for (const char* folder : {"src", "tests", "apps", "benchmarks", "examples"}) {
-    for (const auto& file : sources_below(root / folder)) files.push_back(file);
-  }
-  std::vector<std::string> faults;
-  for (const auto& file : files) {
-    std::ifstream lines(file);
-    bool is_text = false;
-    int number = 1;
-    for (std::string line; std::getline(lines, line); ++number) {
-      const bool begins = is_source(file) && line.find("R\"") != std::string::npos;
-      if (line.size() > kColumns && !begins && !is_text)
-        faults.push_back(fs::relative(file, root).string() + ":" + std::to_string(number) + " has " +
-                         std::to_string(line.size()) + " columns");
-      if (begins) is_text = true;
-      if (is_text && (line.find(")\"") != std::string::npos || std::regex_search(line, ends_text))) is_text = false;
-    }
   }
   return faults;
 }
@@ -366,14 +252,6 @@ TEST(Layering, IncludesOnlyPublicHeadersInPublicOnes) {
   EXPECT_TRUE(public_headers(kSourceDir / "src").count("colossal/train/module_training.h"));
 }
 
-TEST(Layering, LimitsLinesOfFiles) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
-
-TEST(Layering, LimitsFunctionsTo60Lines) { EXPECT_THAT(functions_too_long(kSourceDir / "src"), IsEmpty()); }
-
-TEST(Layering, HasNoEmptyFile) { EXPECT_THAT(empty_files(kSourceDir / "src"), IsEmpty()); }
-
-TEST(Layering, LimitsLinesTo120Columns) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
-
 /// A small tree of sources in which tests plant violations.
 class PlantedViolations : public ::testing::Test {
  protected:
@@ -439,25 +317,6 @@ TEST_F(PlantedViolations, FindsARowThatAllowsMoreThanIsUsed) {
   EXPECT_THAT(found(), ElementsAre("LAYERS: models allows base, which no file of it includes"));
 }
 
-TEST_F(PlantedViolations, FindsALongFunction) {
-  const auto body = [](const std::string& indent, size_t lines) {
-    std::string text;
-    for (size_t i = 0; i + 2 < lines; ++i) text += indent + "  f();\n";
-    return text + indent + "}\n";
-  };
-  plant("base/fits.cpp", "namespace a {\nvoid fits() {\n" + body("", kMaxFunctionLines) + "}\n");
-  plant("base/long.cpp", "\nint too_long(int first,\n             int second) {\n" + body("", kMaxFunctionLines) +
-                             "struct Some {\n  void member() {\n" + body("  ", kMaxFunctionLines + 1) + "};\n");
-  EXPECT_THAT(functions_too_long(fs::path(folder_.path()) / "src"),
-              ElementsAre("colossal/base/long.cpp:2 begins a function of 61 lines",
-                          "colossal/base/long.cpp:64 begins a function of 61 lines"));
-}
-
-TEST_F(PlantedViolations, FindsAnEmptyFile) {
-  EXPECT_THAT(empty_files(fs::path(folder_.path()) / "src"),
-              UnorderedElementsAre("colossal/base/other.h is empty", "colossal/models/families/llama.h is empty"));
-}
-
 TEST_F(PlantedViolations, FindsAPublicHeaderThatIncludesAPrivateOne) {
   plant("../colossal.h", "#include \"colossal/base/good.h\"\n");
   plant("PUBLIC", "# comment\nbase : good other\n");
@@ -496,22 +355,6 @@ TEST_F(PlantedViolations, FindsAnObjectiveNamedElsewhere) {
               UnorderedElementsAre(HasSubstr("infer/engine.cpp:1 names an objective"),
                                    HasSubstr("infer/engine.cpp:2 names an objective"),
                                    HasSubstr("train/engine.cpp:2 names an objective")));
-}
-
-TEST_F(PlantedViolations, FindsALongFile) {
-  std::string lines;
-  for (int i = 0; i <= kMaxFileLines; ++i) lines += "\n";
-  plant("base/long.cpp", lines);
-  EXPECT_THAT(files_too_long(folder_.path()), ElementsAre("src/colossal/base/long.cpp has 501 lines"));
-}
-
-TEST_F(PlantedViolations, FindsAWideLineUnlessItIsText) {
-  const std::string wide(kColumns + 1, 'x'), just(kColumns, 'x');
-  plant("base/text.cpp", "f(R\"page(" + wide + "\n" + wide + "\n)page\");\n" + just + "\n");
-  plant("base/wide.cpp", just + "\n// " + wide + "\n");
-  plant("base/wide.py", "r = R\"" + wide + "\"\n");
-  EXPECT_THAT(lines_too_wide(folder_.path()), ElementsAre("src/colossal/base/wide.py:1 has 128 columns",
-                                                          "src/colossal/base/wide.cpp:2 has 124 columns"));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
+#include <string>
 
 #include "colossal/base/error.h"
 
@@ -280,6 +282,42 @@ TEST(Scheduler, KeepsEveryEntryThatTokensAttendTo) {
   EXPECT_GT(preempted, 100);
   EXPECT_GT(found, 1000);
   EXPECT_GT(beyond, 100);
+}
+
+TEST(Scheduler, ReadsAPromptOfSeveralCompletionsOnce) {
+  Scheduler scheduler({.blocks = 64, .block_tokens = 4, .step_tokens = 8, .chunk_tokens = 2});
+  scheduler.add(0, counted(14), 9);
+  for (int64_t id = 1; id < 4; ++id) scheduler.add(id, counted(14), 9, {.after = 0});
+  scheduler.add(4, counted(2, 50), 9);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 8}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 8, 6}})) << "requests of a client keep their order";
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 14, 1}, {1, 12, 2}, {2, 12, 2}, {3, 12, 2}, {4, 0, 1}}));
+  EXPECT_EQ(scheduler.found(0), 0);
+  for (int64_t id = 1; id < 4; ++id) EXPECT_EQ(scheduler.found(id), 12);
+}
+
+TEST(Scheduler, StartsACompletionAfterARequestThatEnded) {
+  Scheduler scheduler({.blocks = 64, .block_tokens = 4, .step_tokens = 4, .chunk_tokens = 2});
+  scheduler.add(0, counted(14), 9);
+  scheduler.add(1, counted(14), 9, {.after = 0});
+  scheduler.add(2, counted(2, 50), 9, {.client = "other", .after = 99});
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 2}, {2, 0, 2}})) << "request 99 is unknown";
+  scheduler.remove(0);
+  EXPECT_EQ(stepped(scheduler), (Steps{{2, 2, 1}, {1, 0, 3}}));
+}
+
+TEST(Scheduler, FindsPrefixesUnderTheirOwnKeyOnly) {
+  Scheduler scheduler({.blocks = 64, .block_tokens = 4});
+  const std::array<std::string, 3> keys{"", "a", "b"};
+  for (int64_t id = 0; id < 6; ++id) {
+    // The second request of each key begins like the first ones of all keys, also after a token of its completion.
+    Tokens prompt = counted(11);
+    if (id >= 3) prompt.insert(prompt.end(), {7, 8, 9});
+    scheduler.add(id, prompt, 9, {.client = keys[(id + 1) % 3], .cache_key = keys[id % 3]});
+    stepped(scheduler), stepped(scheduler);
+    EXPECT_EQ(scheduler.found(id), id < 3 ? 0 : 12);
+    scheduler.remove(id);
+  }
 }
 
 }  // namespace
