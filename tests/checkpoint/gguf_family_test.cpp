@@ -6,8 +6,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/gguf/blocks.h"
-#include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/gguf/latent.h"
+#include "colossal/checkpoint/gguf/tensor_names.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"

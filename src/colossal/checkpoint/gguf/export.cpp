@@ -13,6 +13,7 @@
 #include "colossal/checkpoint/gguf/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/gguf/latent.h"
+#include "colossal/checkpoint/gguf/tensor_names.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"

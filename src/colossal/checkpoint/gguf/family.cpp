@@ -1,13 +1,10 @@
 #include "colossal/checkpoint/gguf/family.h"
 
-#include <ATen/ATen.h>
-
 #include <set>
 #include <string_view>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/gguf/latent.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -299,78 +296,6 @@ const std::vector<GgufFamily>& families() {
   return all;
 }
 
-/// Returns the ending of `name` after `front`, the name in a row; none unless it is ".weight" or ".bias". If
-/// `front` is whole, the ending must be empty.
-std::optional<std::string> ending_behind(const std::string& name, const std::string& front, bool is_whole = false) {
-  if (name.rfind(front, 0) != 0) return {};
-  const std::string ending = name.substr(front.size());
-  if (is_whole) return ending.empty() ? std::optional(ending) : std::nullopt;
-  if (ending != ".weight" && ending != ".bias") return {};
-  return ending;
-}
-
-constexpr std::string_view kEntry = "{}";
-
-/// Returns the ending of a folder's name whose front is `pattern`, and the index in place of `{}` if it has one; none
-/// if the name does not fit.
-std::optional<std::pair<std::string, int64_t>> ending_and_entry(const std::string& name, const std::string& pattern,
-                                                                bool is_whole) {
-  const size_t hole = pattern.find(kEntry);
-  if (hole == std::string::npos) {
-    const std::optional<std::string> ending = ending_behind(name, pattern, is_whole);
-    return ending ? std::optional(std::pair(*ending, int64_t{-1})) : std::nullopt;
-  }
-  const size_t end = name.find('.', hole);
-  if (name.compare(0, hole, pattern, 0, hole) != 0) return {};
-  if (end == std::string::npos || end == hole || end - hole > 6) return {};
-  const std::string number = name.substr(hole, end - hole);
-  if (number.find_first_not_of("0123456789") != std::string::npos) return {};
-  const std::optional<std::string> ending = ending_behind(name.substr(end), pattern.substr(hole + kEntry.size()));
-  return ending ? std::optional(std::pair(*ending, static_cast<int64_t>(std::stoll(number)))) : std::nullopt;
-}
-
-/// Returns the rest of a layer tensor's name after `front`, a layer number and a dot; none if it has another form.
-/// Stores the layer number in `number`.
-std::optional<std::string> behind_number(const std::string& name, const std::string& front, std::string& number) {
-  if (name.rfind(front, 0) != 0) return {};
-  const size_t end = name.find('.', front.size());
-  if (end == std::string::npos || end == front.size() || end - front.size() > 6) return {};
-  number = name.substr(front.size(), end - front.size());
-  if (number.find_first_not_of("0123456789") != std::string::npos) return {};
-  return name.substr(end + 1);
-}
-
-constexpr char kBlocks[] = "blk.";
-
-/// Sizes of a tensor that has q, k and v of all heads. In a file its rows are all q, all k, all v. In a folder they
-/// are [groups, queries + 2, features]: for each group the q heads, then k, then v.
-struct Grouped {
-  int64_t groups, queries, features;
-  Grouped(const at::Tensor& tensor, const GgufHeads& heads) : groups(heads.kv_heads) {
-    const int64_t rows = tensor.size(0);
-    const bool fits = groups > 0 && heads.heads > 0 && heads.heads % groups == 0;
-    queries = fits ? heads.heads / groups : 0;
-    require(fits && rows % (groups * (queries + 2)) == 0, "gguf", "a tensor of ", heads.heads, " heads of q and ",
-            heads.kv_heads, " of k and v has ", rows, " rows, which do not divide evenly among them");
-    features = rows / (groups * (queries + 2));
-  }
-};
-
-std::vector<int64_t> with_rest(std::vector<int64_t> front, const at::Tensor& tensor) {
-  front.insert(front.end(), tensor.sizes().begin() + 1, tensor.sizes().end());
-  return front;
-}
-
-/// Reorders the rows of each head: from pairs [heads, half, 2] to halves [heads, 2, half] if `to_halves`, else back.
-at::Tensor turn_pairs(const at::Tensor& tensor, int64_t heads, bool to_halves) {
-  require(heads > 0 && tensor.size(0) % (2 * heads) == 0, "gguf", "rows of a tensor of ", heads,
-          " heads must be pairs of features: got ", tensor.size(0));
-  const int64_t half = tensor.size(0) / heads / 2;
-  const std::vector<int64_t> shape =
-      to_halves ? std::vector<int64_t>{heads, half, 2} : std::vector<int64_t>{heads, 2, half};
-  return tensor.reshape(with_rest(shape, tensor)).transpose(1, 2).reshape(tensor.sizes());
-}
-
 }  // namespace
 
 const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path, bool has_experts) {
@@ -394,107 +319,10 @@ const GgufFamily& family_of(const formats::GgufFile& file) {
   return family_of_architecture(architecture, file.path(), file.integer(architecture + ".expert_count", 0) > 0);
 }
 
-bool is_stack_name(const std::string& name) { return name.find(kEntry) != std::string::npos; }
-
-std::string name_of_entry(std::string name, int64_t entry) {
-  return name.replace(name.find(kEntry), kEntry.size(), std::to_string(entry));
-}
-
 const GgufFamily* family_of_model_type(const std::string& model_type) {
   for (const GgufFamily& family : families())
     if (model_type == family.model_type || (family.also && model_type == family.also)) return &family;
   return nullptr;
-}
-
-std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name,
-                                      const formats::GgufFile& file) {
-  std::string number;
-  const std::optional<std::string> inside = behind_number(gguf_name, kBlocks, number);
-  const auto is_there = [&](const std::string& name) {
-    for (const formats::GgufTensor& tensor : file.tensors())
-      if (tensor.name == name) return true;
-    return false;
-  };
-  for (const GgufName& row : inside ? family.in_block : family.outside) {
-    const std::optional<std::string> ending = ending_behind(inside.value_or(gguf_name), row.gguf, row.is_whole);
-    if (!ending || (row.unless && is_there(concat(kBlocks, number, ".", row.unless, ".weight")))) continue;
-    return GgufPlace{concat(inside ? family.blocks + number + "." : std::string(), row.folder, *ending), row.change};
-  }
-  return {};
-}
-
-std::vector<GgufPlace> gguf_places(const GgufFamily& family, const std::string& folder_name) {
-  std::string number;
-  std::vector<GgufPlace> places;
-  const std::optional<std::string> inside = behind_number(folder_name, family.blocks, number);
-  for (const GgufName& row : inside ? family.in_block : family.outside) {
-    const auto found = ending_and_entry(inside.value_or(folder_name), row.folder, row.is_whole);
-    if (!found || row.is_old) continue;
-    places.push_back(
-        {concat(inside ? kBlocks + number + "." : std::string(), row.gguf, found->first), row.change, found->second});
-    if (row.change != Change::LatentKeys) break;  // the first row is the tensor's, and keys have one of values, too
-  }
-  return places;
-}
-
-int64_t layer_of(const GgufFamily& family, const std::string& folder_name) {
-  std::string number;
-  return behind_number(folder_name, family.blocks, number) ? std::stoll(number) : -1;
-}
-
-at::Tensor to_folder(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads) {
-  switch (change) {
-    case Change::None:
-    case Change::LatentKeys:
-    case Change::LatentValues:
-      break;
-    case Change::Transposed:
-      return tensor.dim() == 2 ? tensor.t() : tensor;
-    case Change::QueryPairs:
-      return turn_pairs(tensor, heads.heads, true);
-    case Change::KeyPairs:
-      return turn_pairs(tensor, heads.kv_heads, true);
-    case Change::OneMore:
-      return tensor - 1;
-    case Change::Groups: {
-      const Grouped is(tensor, heads);
-      const std::vector<at::Tensor> parts = tensor.split_with_sizes(
-          {is.groups * is.queries * is.features, is.groups * is.features, is.groups * is.features});
-      std::vector<at::Tensor> grouped;
-      for (const at::Tensor& part : parts)
-        grouped.push_back(part.reshape(with_rest({is.groups, -1, is.features}, part)));
-      return at::cat(grouped, 1).reshape(tensor.sizes());
-    }
-  }
-  return tensor;
-}
-
-at::Tensor to_gguf(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads) {
-  switch (change) {
-    case Change::None:
-      break;
-    case Change::Transposed:
-      return tensor.dim() == 2 ? tensor.t() : tensor;
-    case Change::QueryPairs:
-      return turn_pairs(tensor, heads.heads, false);
-    case Change::KeyPairs:
-      return turn_pairs(tensor, heads.kv_heads, false);
-    case Change::OneMore:
-      return tensor + 1;
-    case Change::LatentKeys:
-      return latent_keys(tensor, heads);
-    case Change::LatentValues:
-      return latent_values(tensor, heads);
-    case Change::Groups: {
-      const Grouped is(tensor, heads);
-      const at::Tensor groups = tensor.reshape(with_rest({is.groups, is.queries + 2, is.features}, tensor));
-      std::vector<at::Tensor> parts;
-      for (const at::Tensor& part : groups.split_with_sizes({is.queries, 1, 1}, 1))
-        parts.push_back(part.reshape(with_rest({-1}, tensor)));
-      return at::cat(parts, 0);
-    }
-  }
-  return tensor;
 }
 
 }  // namespace colossal::checkpoint

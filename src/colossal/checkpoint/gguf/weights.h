@@ -2,7 +2,7 @@
 #pragma once
 #include <string_view>
 
-#include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/tensor_names.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
 
