@@ -1,9 +1,8 @@
-// The start of a run, from a checkpoint or from weights, and the checkpoints that it saves.
+// The start of a run, its checkpoints, and what it resumes from them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/checksum.h"
@@ -12,7 +11,6 @@
 #include "colossal/base/join.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
-#include "colossal/base/model_path.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
@@ -20,11 +18,8 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/plan/prediction.h"
 #include "colossal/report/run_records.h"
-#include "colossal/run/adapter_source.h"
-#include "colossal/run/adapter_weights.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/exported_folder.h"
-#include "colossal/run/external_names.h"
 #include "colossal/run/further_model.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/replaced_run.h"
@@ -188,104 +183,6 @@ void Trainer::start() {
     log_.warning("memory.disk = \"", config_.memory.disk,
                  "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
   log_start();
-}
-
-void Trainer::import_weights(bool resumed) {
-  import_main(resumed);
-  if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
-  for (const run::ResolvedFurther& further : data_.further) {
-    if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
-    if (resumed && further.model.use == run::ModelUse::Trained) continue;
-    import_model(further.source, further.model.name, [](const std::string&) { return true; }, {});
-  }
-}
-
-void Trainer::import_main(bool resumed) {
-  std::set<std::string> saved;
-  size_t parameters = 0;
-  for (const nn::Parameter& p : engine_->parameters().declared()) {
-    if (!p.model.empty()) continue;
-    ++parameters;
-    if (p.treatment.saved) saved.insert(p.name);
-  }
-  const bool has_all = resumed && saved.size() == parameters;
-  for (const nn::Buffer& buffer : engine_->parameters().buffers()) saved.insert(buffer.name);
-  const std::string& from = config_.model.from;
-  if (from.empty() || has_all) return;
-  const models::ModelShape& shape = engine_->model().shape;
-  run::ModelSource source;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    require_model_path(from, "model");  // otherwise the name of a preset would stand for random weights
-    source = run::find_source(from, options_.program);
-  });
-  source.shape = shape;  // with the head and the positions of this run
-  const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
-                                                ? std::vector<std::string>{}
-                                                : std::vector<std::string>{"head.*"};
-  const auto takes = [&](const std::string& weight) { return !resumed || !saved.contains(weight); };
-  const std::vector<std::string> lacking = import_model(source, "", takes, new_head);
-  if (resumed || !is_first()) return;
-  if (source.checkpoint.empty())
-    if (auto notice = run::notice_of_left_out(from, shape)) options_.notices.push_back(*notice);
-  if (!lacking.empty())
-    options_.notices.push_back(concat(from, " holds no ", lacking.front(), " of this model's shape",
-                                      lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                      ": that part of the head is initialized at random"));
-}
-
-void Trainer::import_adapters() {
-  const std::string& from = data_.low_rank->from;
-  const auto busy = world_.busy("reading " + from);
-  run::AdapterSource source;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    source = run::open_adapters(from);
-    if (!is_first() || source.peft) return;
-    const std::string trained_on = run::base_checksum_of(source);
-    require(trained_on.empty() || trained_on == base_checksum_, "adapter", "the adapters of ", from,
-            " must be trained further on the base on which they were trained: got other weights in model.from = \"",
-            config_.model.from, "\"; set model.from as that run has it");
-  });
-  const models::ModelShape& shape = engine_->model().shape;
-  const run::AdapterWeights weights = run::read_adapters(source, shape, engine_->mesh());
-  run::fill_adapters(weights, shape, engine_->parameters(), weights_of(""), engine_->mesh());
-  engine_->weights_loaded();
-}
-
-std::string Trainer::checksum_of_base() {
-  const auto& all = engine_->parameters().declared();
-  const bool leaves_out =
-      std::any_of(all.begin(), all.end(), [](const nn::Parameter& p) { return p.model.empty() && !p.treatment.saved; });
-  if (config_.model.from.empty() || !leaves_out) return "";
-  std::string checksum;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    if (!is_first()) return;
-    const auto busy = world_.busy("computing the checksum of " + config_.model.from);
-    checksum = run::checksum_of(run::find_source(config_.model.from, options_.program));
-  });
-  return comm::broadcast_text(all_ranks(), at::kCPU, 0, checksum);
-}
-
-std::vector<checkpoint::NamedTensor> Trainer::weights_of(const std::string& model) {
-  std::vector<checkpoint::NamedTensor> weights = engine_->weights();
-  std::erase_if(weights, [&](const checkpoint::NamedTensor& weight) {
-    const auto is_of = [&](const run::ResolvedFurther& further) {
-      return weight.name.starts_with(further.model.name + ".");
-    };
-    return model.empty() ? std::any_of(data_.further.begin(), data_.further.end(), is_of)
-                         : !weight.name.starts_with(model + ".");
-  });
-  return weights;
-}
-
-std::vector<std::string> Trainer::import_model(const run::ModelSource& source, const std::string& model,
-                                               const std::function<bool(const std::string& weight)>& takes,
-                                               const std::vector<std::string>& may_lack) {
-  const auto busy = world_.busy("reading " + source.path);
-  std::vector<checkpoint::NamedTensor> weights = weights_of(model);
-  std::erase_if(weights, [&](const checkpoint::NamedTensor& weight) { return !takes(weight.name); });
-  auto lacking = run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), model, may_lack);
-  engine_->weights_loaded();
-  return lacking;
 }
 
 void Trainer::log_start() {
