@@ -44,7 +44,7 @@ constexpr char kComponent[] = "reference";
 
 std::string manifest_in(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
 
-/// Finds the reference, and reads no weights. It does not communicate.
+/// Finds the reference. It reads no weights and does not communicate.
 run::ResolvedFurther resolve_reference(const run::Config& config, const run::OwnTables& tables,
                                        const models::ModelShape& shape, const run::Program& program) {
   run::FurtherModel model = run::reference_of(config, tables);

@@ -30,7 +30,7 @@ const std::vector<std::string> kTaskOptions{"--data",          "--shots",       
 
 struct EvaluateRequest {
   ModelOptions model;
-  std::string file;  ///< of --perplexity; "" = tasks
+  std::string file;  ///< text of --perplexity; "" = tasks
   infer::LikelihoodOptions windows;
   bool as_json = false;
   std::vector<std::string> tasks;

@@ -154,7 +154,7 @@ constexpr char kServedAdapterHelp[] =
     "its `model`; repeatable; default NAME: the last name of the folder. One without NAME alone is put onto the model. "
     "SCALE multiplies their change";
 
-/// Finds out which adapters requests choose. A single one without a name is none of them.
+/// Finds the adapters that requests choose. A single adapter without a name is put onto the model.
 void read_adapters(ServeOptions& options) {
   const std::vector<std::string>& texts = options.model.adapters;
   if (texts.empty() || (texts.size() == 1 && !run::parse_adapter(texts[0]).has_name)) return;

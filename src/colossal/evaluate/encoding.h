@@ -49,7 +49,7 @@ class Encoder {
 /// stays.
 Pair fitted(Pair pair, int64_t max_length);
 
-/// Returns pairs in which each of `ids` is predicted once. The first window stands behind `prefix`. The context of the
+/// Returns pairs in which each of `ids` is predicted once. The first window follows `prefix`. The context of the
 /// last one has the ids that fill max_length, the others have one id of context.
 std::vector<Pair> rolling_windows(const std::vector<int64_t>& ids, int64_t prefix, int64_t max_length);
 

@@ -17,7 +17,7 @@ namespace colossal::evaluate {
 /// Scores with infer::answer_scores() and answers with requests of an engine of its own.
 ///
 /// Numerics:      those of Engine. With packed weights and our attention kernel a score has bitwise the same value
-///                beside any other requests.
+///                with any other requests in the step.
 /// Communication: that of Engine. All ranks of a layout must make the same calls.
 /// Errors ("evaluate"): a request that failed. Errors of Engine::add() and Engine::step().
 class EngineScorer final : public Scorer {

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What became of one item.
+/// The results of one item.
 struct Outcome {
   Values values{};  // metrics; of perplexity those of the item alone
   Predicted predicted{};
@@ -27,7 +27,7 @@ struct Outcome {
   int64_t apart = 0;
 };
 
-/// The items of a task, over all subjects, and what becomes of them.
+/// The items of a task, over all subjects, and their results.
 class TaskRun {
  public:
   TaskRun(Scorer& scorer, const text::Tokenizer& tokenizer, const PreparedTask& prepared, const ScoringOptions& options)
@@ -80,7 +80,7 @@ class TaskRun {
 
   void score_texts() {
     std::vector<Pair> pairs;
-    std::vector<size_t> windows;  // of each text
+    std::vector<size_t> windows;  // indices of the windows of each text
     for (const Item* item : items_) {
       const size_t before = pairs.size();
       for (Pair& window : rolling_windows(encoder_.encode(item->texts[0]), encoder_.prefix(), scorer_.max_length()))

@@ -42,7 +42,7 @@ std::string digits_and_power(std::string number) {
   if (is_negative) number.erase(0, 1);
   int64_t power = 0;
   if (const size_t e = number.find_first_of("eE"); e != std::string::npos) {
-    constexpr size_t kMaxDigits = 15;  // of a power; a longer one is as good as infinite
+    constexpr size_t kMaxDigits = 15;  // digits of a power; a number with a longer one counts as infinite
     power = std::stoll(number.substr(e + 1, kMaxDigits));
     number.resize(e);
   }
@@ -105,7 +105,7 @@ double word_f1(const std::string& answer, const std::string& target) {
 
 double rouge_l(const std::string& answer, const std::string& target) {
   const std::vector<std::string> answered = rouge_words(answer), wanted = rouge_words(target);
-  std::vector<size_t> longest(wanted.size() + 1);  // of the answer so far and the first words of the target
+  std::vector<size_t> longest(wanted.size() + 1);  // length of the common subsequence with each beginning of the target
   for (const std::string& word : answered) {
     size_t diagonal = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {

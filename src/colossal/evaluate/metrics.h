@@ -29,7 +29,7 @@ Values choice_metrics(const std::vector<double>& sums, const std::vector<std::st
 /// - exact:    both are equal without white space at their ends.
 /// - number:   the number of both is the same: the last one within the last \boxed{}, else the last one. Commas between
 ///             thousands and zeros at the ends do not count, so that 1,250 is 1250.0.
-/// - strict:   GSM8K's strict match: the first number behind "#### ".
+/// - strict:   GSM8K's strict match: the first number after "#### ".
 /// - flexible: GSM8K's flexible extract: the last number.
 /// - regex:    the first match of `pattern`, or its first group that is not empty, equals the target as exact does.
 /// - f1:       SQuAD's F1 of words (answer_words(); Rajpurkar et al. 2016, arXiv:1606.05250).
@@ -57,7 +57,7 @@ Mean mean_of(const std::vector<double>& values);
 
 /// Sums of log-probabilities, words and bytes over documents.
 struct Predicted {
-  double sum = 0;  ///< of natural logarithms
+  double sum = 0;  ///< sum of natural logarithms
   int64_t words = 0, bytes = 0;
 
   void add(const Predicted& other) { sum += other.sum, words += other.words, bytes += other.bytes; }

@@ -1,4 +1,5 @@
-// What an evaluation asks of a model: log-probabilities of given tokens, and answers. Tests answer without a model.
+// The interface of an evaluation to a model: log-probabilities of given tokens, and answers. Tests implement it without
+// a model.
 //
 //   evaluate::EngineScorer scorer(*saved.model, {}, *saved.tokenizer, saved.end_ids, "fp32");
 //   const std::vector<evaluate::Score> scores = scorer.score({{{1, 403}, {407}}});
@@ -15,7 +16,7 @@ struct Pair {
 };
 
 struct Score {
-  double sum;      ///< natural logarithm of the probability of the continuation behind its context
+  double sum;      ///< natural logarithm of the probability of the continuation after its context
   bool is_greedy;  ///< each of its tokens is the most probable one; of equal ones the lower id counts
 };
 

@@ -115,7 +115,7 @@ void Task::fields(Fields& f) {
   f.text("pattern", pattern, "regular expression of the metric regex");
   f.integer("shots", shots, "lines", "solved examples before the prompt: the first of shots_data", 0, 1000);
   f.text("shots_data", shots_data, "file of the shots; empty = the other lines of data");
-  f.text("separator", separator, "text behind each shot");
+  f.text("separator", separator, "text after each shot");
   f.text("description", description, "template of the text before shots and prompt; a system message in a chat");
   f.texts("columns", columns, "names of the columns of a CSV file without a header");
   f.text("publisher", publisher, "where the data come from, for messages");

@@ -35,7 +35,7 @@ struct Task {
   std::string pattern;
   int64_t shots = 0;
   std::string shots_data;          ///< like `data`; "" = the other lines of `data`
-  std::string separator = "\n\n";  ///< behind the description and each shot
+  std::string separator = "\n\n";  ///< text after the description and after each shot
   std::string description;         ///< template over `subject` and `subject_name`, before everything
   std::vector<std::string> columns;
   std::string publisher;

@@ -8,7 +8,7 @@ namespace colossal::evaluate {
 namespace {
 
 /// How a character belongs to words.
-enum class Role { Part, Alone, Left, Border };  // Left: it is left out, and the word goes on behind it
+enum class Role { Part, Alone, Left, Border };  // Left: it is left out, and the word continues after it
 
 /// Calls `use` with each character and its bytes.
 void for_characters(std::string_view text, const std::function<void(uint32_t, std::string_view)>& use) {

@@ -22,7 +22,7 @@ struct AdmissionLimits {
   const EngineOptions& options;
 };
 
-/// What an engine does for a request.
+/// The tokens that an engine reads and generates for a request.
 struct Admission {
   std::vector<int64_t> text;  ///< tokens that the model reads before the first new token
   int64_t longest = 0;        ///< maximum number of tokens of the sequence that the model can read

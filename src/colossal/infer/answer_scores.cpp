@@ -121,7 +121,7 @@ Request scoring_request(const GivenAnswer& given) {
           "a prompt and its answer must have at least one token each: got ", given.prompt.size(), " and ",
           given.answer.size());
   Request request{.prompt = given.prompt,
-                  .options = {.max_tokens = 0, .prompt_logprobs = 1},  // the most probable token tells is_greedy
+                  .options = {.max_tokens = 0, .prompt_logprobs = 1},  // is_greedy needs the most probable token
                   .scored_from = std::ssize(given.prompt)};
   request.prompt.insert(request.prompt.end(), given.answer.begin(), given.answer.end());
   return request;

@@ -37,7 +37,7 @@ struct EncodedAnswer {
 };
 
 /// Encodes the prompt and the answer as one text, with the tokenizer's special tokens for prompts, and splits the ids
-/// behind those of the prompt alone. White space that ends the prompt belongs to the answer. If the ids of the prompt
+/// after those of the prompt alone. White space that ends the prompt belongs to the answer. If the ids of the prompt
 /// do not begin those of the text, because a token crosses the border, both are encoded apart: so the answer is scored
 /// whole, and nothing of the prompt is. An empty prompt is the tokenizer's begin token, or else its end token. A prompt
 /// that begins with the spelling of the begin token gets no second one. These are the rules of lm-evaluation-harness.
@@ -53,7 +53,7 @@ AnswerScore score_of(const Event& event, const GivenAnswer& given);
 
 /// One request in the order in which answers are sent to an engine.
 struct ScoringTurn {
-  size_t index;        ///< of the answer
+  size_t index;        ///< index of the answer in the call
   int64_t after = -1;  ///< turn of the answer that reads the same prompt for this one (Request::after); -1 = none
 };
 /// Returns the order in which an engine with `step_tokens` tokens per step reads the fewest tokens. Of consecutive

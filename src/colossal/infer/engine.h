@@ -51,9 +51,9 @@ struct EngineOptions {
   /// multi-token layers (infer/decoding/multi_token_drafts.h), or from prompt lookup if it has none
   /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
-  /// Names of the adapters that the model has beside its weights (run::Loading::named_adapters), in the order in which
-  /// it has them: a request chooses one by Request::adapter. Draft models and multi-token layers write drafts for all
-  /// requests as for the base, so fewer of these drafts are accepted.
+  /// Names of the adapters that the model has in addition to its weights (run::Loading::named_adapters), in the order
+  /// in which it has them: a request chooses one by Request::adapter. Draft models and multi-token layers write drafts
+  /// for all requests as for the base, so fewer of these drafts are accepted.
   std::vector<std::string> adapters{};
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
   /// encoder, prompts that ranks of parallel.sequence split, and accelerators. The constructor then refuses draft

@@ -23,7 +23,7 @@ struct TokenPlaces {
 
   int64_t first_row = 0;      ///< index of the first row, among the rows of the global batch
   int64_t sequence = 0;       ///< number of tokens of a whole row
-  std::vector<Range> runs{};  ///< of a row, the tokens that this rank has, in its order
+  std::vector<Range> runs{};  ///< the tokens of a row that this rank has, in its order
 };
 
 /// Returns x [B, S_local, F_local] with the elements that a mask drops set to 0 and the others divided by 1 - p. The

@@ -60,7 +60,7 @@ struct TokenPiece {
 /// The matrices of one adapter for a weight.
 struct OneAdapter {
   int64_t adapter;
-  SmallMatrix a;  // of all parts, one below the other
+  SmallMatrix a;  // A of all parts, one below the other
   std::vector<SmallMatrix> b;
 };
 

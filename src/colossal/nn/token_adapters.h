@@ -111,7 +111,7 @@ class TokenAdapters {
                                               const tensor::MeshCoordinates& coordinates);
 
   std::map<std::string, std::vector<TokenAdapter>> given_;            // by weight, until check()
-  std::map<std::string, std::shared_ptr<const OfWeight>> of_weight_;  // of those that wrap() has seen
+  std::map<std::string, std::shared_ptr<const OfWeight>> of_weight_;  // by weight, for those that wrap() has seen
   std::map<std::string, bool> has_product_;
 };
 

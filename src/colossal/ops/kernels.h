@@ -297,7 +297,7 @@ constexpr int64_t kNf4Block = 64;
 
 /// Neighbouring NF4 codes: `count` of them, from number `skipped` of the first block on.
 struct Nf4Run {
-  const uint8_t* codes;  ///< of whole blocks, kNf4Block / 2 bytes each; the first number of a byte is its upper half
+  const uint8_t* codes;  ///< whole blocks of kNf4Block / 2 bytes; the first number of a byte is its upper half
   const float* absmax;   ///< [blocks]: largest magnitudes
   int64_t skipped, count;
   bool rounded;  ///< T = float: the numbers are rounded to bf16

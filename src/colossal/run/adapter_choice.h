@@ -2,7 +2,7 @@
 //
 //   run::parse_adapter("poet=adapters/poet:0.5");     // {.name = "poet", .folder = "adapters/poet", .scale = 0.5}
 //   run::parse_adapter("runs/lora");                  // {.name = "lora", .folder = "runs/lora"}
-//   run::parse_adapters({"poet=adapters/poet", "runs/lora"}, "Qwen2.5-0.5B");     // of a server: two names
+//   run::parse_adapters({"poet=adapters/poet", "runs/lora"}, "Qwen2.5-0.5B");     // two names
 #pragma once
 #include <string>
 #include <vector>

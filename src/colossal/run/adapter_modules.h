@@ -1,7 +1,7 @@
 // The modules of a model that adapters can name: those of its Hugging Face folder. Several matrices of a folder may be
 // rows of one matrix here.
 //
-//   const run::AdapterModules modules(shape);                    // of a LLaMA
+//   const run::AdapterModules modules(shape);                    // a LLaMA
 //   modules.linear();        // {"model.layers.0.self_attn.q_proj", "blocks.0.attention.qkv.weight", {"q_proj", 0, 64}}
 //   modules.selected("adapter.targets", {"q_proj", "*.mlp.*"});  // indices in linear()
 #pragma once
@@ -34,7 +34,7 @@ struct LinearModule {
   nn::LowRankPart part;  ///< its outputs; without a name if it is all of the weight
   int64_t in = 0;
   int64_t experts = 0;                   ///< 0 = no stack
-  std::vector<ExpertMatrix> apart = {};  ///< of a stack: each expert's matrices in folders that store experts apart
+  std::vector<ExpertMatrix> apart = {};  ///< for a stack: each expert's matrices in folders that store experts apart
 
   bool is_stack() const { return experts > 0; }
   /// Returns the shapes of A and of B.

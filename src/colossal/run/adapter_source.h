@@ -1,7 +1,7 @@
 // Where trained adapters are: a folder of peft (checkpoint/peft/folder.h) or a run with the table [adapter].
 //
 //   const auto source = run::open_adapters("adapters/poet");
-//   run::keys_of(source, shape).rank;       // what [adapter] would say about them
+//   run::keys_of(source, shape).rank;       // the key `rank` of [adapter] that describes them
 #pragma once
 #include <memory>
 #include <string>
@@ -17,8 +17,8 @@ namespace colossal::run {
 struct AdapterSource {
   std::string path{};
   std::shared_ptr<const checkpoint::PeftFolder> peft{};  ///< null = it is a run
-  std::string checkpoint{};                              ///< of a run: path of its newest checkpoint
-  LowRankKeys keys{};                                    ///< of a run: its table [adapter], without `from`
+  std::string checkpoint{};                              ///< path of the newest checkpoint of a run
+  LowRankKeys keys{};                                    ///< table [adapter] of a run, without `from`
   double scale = 1;                                      ///< AdapterChoice::scale
 };
 
@@ -51,7 +51,7 @@ std::vector<std::string> trained_modules_of(const checkpoint::PeftFolder& folder
 /// An adapter of a folder of peft, of a module of the model.
 struct FolderAdapter {
   size_t module;                ///< index in AdapterModules::linear()
-  checkpoint::PeftLayer layer;  ///< of a stack of experts A [experts, r, in] and B [experts, out, r]
+  checkpoint::PeftLayer layer;  ///< a stack of experts has A [experts, r, in] and B [experts, out, r]
   double alpha;
 };
 

@@ -1,4 +1,4 @@
-// Trained adapters that are put onto a model: beside its weights, or merged into them.
+// Trained adapters that are put onto a model: kept apart from its weights, or merged into them.
 //
 //   const auto adapters = run::read_adapters(run::open_adapters("adapters/poet"), shape, mesh);
 //   run::merge_adapters(adapters, parameters, tensors, mesh);        // W + s B A
@@ -38,8 +38,8 @@ struct AdapterLayer {
 /// All adapters of a source, whole on the host of each rank.
 struct AdapterWeights {
   std::vector<AdapterLayer> layers{};
-  /// What was trained whole: of a folder of peft its tensors by their names there, of a run the parameters and buffers
-  /// of its checkpoint by their names
+  /// Tensors that were trained whole: those of a folder of peft by their names there, or the parameters and buffers of
+  /// a run's checkpoint by their names
   std::map<std::string, at::Tensor> folder_tensors{}, parameters{};
   /// Names of the parameters and buffers of the model that are trained whole or are matrices of adapters. All others
   /// are those of the base

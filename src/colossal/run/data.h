@@ -35,8 +35,8 @@ struct ResolvedModel {
 /// objective (Objective::ids), unless the config sets one.
 /// Errors: the errors of resolve_shape(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
-/// The same for training: the adapter also has the treatment of [training] parameters. Resolves the further models of a
-/// run. Errors: also those of with_trained_parameters() and resolve_further().
+/// Resolves a run that trains: the adapter also has the treatment of [training] parameters, and the further models are
+/// resolved. Errors: also those of with_trained_parameters() and resolve_further().
 ResolvedModel resolve_run(const Config& config, const Program& program);
 
 /// Checks that the model holds the ids of the tokenizer, and the tokens of a sample. A model that reads no text passes.

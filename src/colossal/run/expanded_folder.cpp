@@ -121,7 +121,7 @@ void check_pieces(const text::Tokenizer& before, const text::Tokenizer& after) {
     const std::string was = before.spelling(id), is = after.spelling(id);
     require(was == is, kExpand, "old ids must keep their pieces: id ", id, " is \"", printable(text::valid_utf8(is)),
             "\" in the new tokenizer and \"", printable(text::valid_utf8(was)),
-            "\" in the old one; add the new tokens behind the old ones");
+            "\" in the old one; add the new tokens after the old ones");
   }
 }
 

@@ -32,7 +32,7 @@ struct ExpansionRequest {
   std::string tokenizer{};  ///< folder or file of the new tokenizer
   std::string to{};         ///< folder to write, which must not exist
   NewRows rows = NewRows::Mean;
-  uint64_t seed = 0;  ///< of NewRows::Drawn
+  uint64_t seed = 0;  ///< seed of NewRows::Drawn
 };
 
 struct Expanded {

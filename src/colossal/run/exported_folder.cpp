@@ -219,8 +219,8 @@ bool is_passed_over(const fs::path& file) {
   return true;  // it has a name of its own
 }
 
-/// Writes the files of the tokenizer `source`: a folder's files, or a file with those beside it that are not another
-/// tokenizer.
+/// Writes the files of the tokenizer `source`: a folder's files, or a file with the other files of its folder that are
+/// not another tokenizer.
 void copy_tokenizer(const std::string& source, const fs::path& to, const Wanted& wanted = {}) {
   if (source == "bytes") return write_files(text::files_of_bytes(), to, wanted);
   if (formats::is_gguf(source)) {

@@ -39,7 +39,7 @@ nlohmann::json exported_config(const SavedModel& saved, const models::Registry& 
 /// model has another tokenizer, files of tokenizers, templates and generation_config.json are left out.
 /// Of another tokenizer: its files and templates. A byte tokenizer gets a tokenizer.json (text::files_of_bytes()), a
 /// GGUF file's vocabulary becomes one.
-/// Of a run with files of its own (SavedModel::files): the tokenizer, templates and generation_config.json are its own.
+/// A run with files of its own (SavedModel::files) gives its own tokenizer, templates and generation_config.json.
 /// Errors: files that cannot be copied or written.
 void write_companions(const SavedModel& saved, const std::string& to);
 

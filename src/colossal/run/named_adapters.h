@@ -1,4 +1,5 @@
-// Adapters that are loaded beside the weights of one base, so that each request of an engine may choose one by name.
+// Adapters that are loaded in addition to the weights of one base, so that each request of an engine may choose one by
+// name.
 //
 //   const auto adapters = run::read_named_adapters({{.name = "poet", .folder = "adapters/poet"}}, about, mesh);
 //   options.products.push_back(...);                         // as nn/token_adapters.h says

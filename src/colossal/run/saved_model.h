@@ -27,10 +27,10 @@ struct Loading {
   std::string tokenizer{};  ///< as data.tokenizer; empty = the run's or the folder's; "none" = not needed
   /// Adapters that are put onto the model, which must have none of its own
   std::optional<AdapterChoice> adapter{};
-  /// Adapters that are loaded beside the weights, one of which each request may choose by its name (nn::TokenAdapters,
-  /// infer::EngineOptions::adapters). They are not merged. `adapter` must be empty then
+  /// Adapters that are loaded in addition to the weights, one of which each request may choose by its name
+  /// (nn::TokenAdapters, infer::EngineOptions::adapters). They are not merged. `adapter` must be empty then
   std::vector<AdapterChoice> named_adapters{};
-  std::string base{};  ///< of a run with adapters: its base, if it is no longer at model.from; empty = it is
+  std::string base{};  ///< base of a run with adapters, if it is no longer at model.from; empty = it is
   /// True = adapters are merged into the weights (merge_adapters()), unless these are kept as codes (`packing` with
   /// bits, a quantized folder). False = they stay apart, as parameters of the model
   bool merges_adapters = true;
@@ -64,7 +64,7 @@ struct SavedModel {
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
   /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
   std::string tokenizer_source;
-  /// Of the main model of a run: its folder, if that has the model's config.json, tokenizer and templates
+  /// Folder of the run, if this is its main model and the folder has the model's config.json, tokenizer and templates
   /// (write_model_files()); else empty
   std::string files{};
   /// Hugging Face folder or GGUF file that defined the model: the one that was loaded, or model.from of a run; empty =

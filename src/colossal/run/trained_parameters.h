@@ -1,5 +1,5 @@
-// What a run trains of its model: [training] parameters. And the record of the rows that `colossal expand` added to the
-// tables of a folder, which a run may train alone.
+// The parameters that a run trains ([training] parameters), and the record of the rows that `colossal expand` added to
+// the tables of a folder, which a run may train alone.
 //
 //   write_file(out + "/" + run::kExpansionFile, json_line(to_json_object(expansion)));
 //   run.adapter = run::with_trained_parameters(config, std::move(run.adapter), run.shape);  // "new-rows" reads it

@@ -46,7 +46,7 @@ std::string chat_usage_event(const AnswerHead& head, const Usage& usage);
 /// A model or adapter as /v1/models shows it.
 struct ShownModel {
   std::string name{};
-  std::string parent{};  ///< of an adapter: the name of its model, as in vLLM; "" = it is a model
+  std::string parent{};  ///< name of the model that an adapter belongs to, as in vLLM; "" = it is a model
   int64_t created = 0;   ///< seconds since 1970
   int64_t max_model_len = 0;
 };

@@ -217,7 +217,7 @@ LoadResult run_load(const LoadTestOptions& options) {
     clients.emplace_back(http::ClientOptions{.url = options.url, .key = options.key, .timeout = options.timeout});
   const std::vector<std::string> models =
       options.models.empty() ? std::vector{first_model(clients.front())} : options.models;
-  std::vector<std::string> bodies;  // those of all pairs of prompt and model, until they repeat
+  std::vector<std::string> bodies;  // one for each pair of prompt and model that occurs
   const size_t pairs = std::min(std::lcm(options.prompts.size(), models.size()), static_cast<size_t>(options.requests));
   for (size_t i = 0; i < pairs; ++i)
     bodies.push_back(body_of(options, options.prompts[i % options.prompts.size()], models[i % models.size()]));

@@ -23,7 +23,7 @@ namespace colossal::serve {
 struct LocalEngineOptions {
   ModelOptions model;
   infer::EngineOptions engine{};
-  /// NAME=FOLDER[:SCALE]: adapters of which each request chooses one, or none, beside those of `model`
+  /// NAME=FOLDER[:SCALE]: adapters of which each request chooses one, or none, in addition to those of `model`
   std::vector<std::string> adapters{};
 
   void fields(Fields& f);
@@ -39,7 +39,8 @@ struct AnswerPart {
   std::string text{};          ///< whole characters, without any part of a stop string; "" without a tokenizer
   std::vector<int64_t> ids{};  ///< new tokens without the end token
   std::vector<infer::LogProbabilities> log_probabilities{};  ///< one per id, with GenerationOptions::logprobs
-  /// Of the prompt's tokens (infer::Event), with GenerationOptions::prompt_logprobs; in the first part alone.
+  /// Log-probabilities of the prompt's tokens (infer::Event), with GenerationOptions::prompt_logprobs; in the first
+  /// part alone.
   std::vector<infer::LogProbabilities> prompt_log_probabilities{};
   infer::FinishReason finish_reason = infer::FinishReason::None;  ///< why the answer ended; None before its last part
 

@@ -22,14 +22,14 @@ namespace colossal::serve {
 /// Where a model is, and how its weights and keys and values are stored.
 struct ModelOptions {
   std::string from;   ///< run folder, Hugging Face folder or GGUF file
-  std::string model;  ///< of a run folder: a further model that the run trained; "" = its main model
+  std::string model;  ///< further model that the run of a run folder trained; "" = its main model
   /// [NAME=]FOLDER[:SCALE] (run::parse_adapter()): adapters that are put onto the model; at most one, unless requests
   /// choose one of them
   std::vector<std::string> adapters;
   /// Name of the model, from which those of the adapters must differ, if each request chooses the model or one adapter
   /// (run::Loading::named_adapters); "" = the adapters are put onto the model
   std::string name_beside_adapters;
-  std::string base;       ///< of a run with adapters: its base, if it has moved; "" = model.from of the run
+  std::string base;       ///< base of a run with adapters, if it has moved; "" = model.from of the run
   std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
   std::string device = "auto";
   run::PrecisionConfig precision{.mode = ""};  ///< empty = the model's own

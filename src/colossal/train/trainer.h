@@ -54,7 +54,7 @@ enum class Start {
 /// An evaluation of the main model in addition to that on held-out data, such as tasks of questions and answers.
 struct FurtherEvaluation {
   std::vector<Metric> rows{};  ///< the metrics of measure(), whose names are checked before the first step
-  /// What it reads, by name, compared between ranks (train/rank_inputs.h)
+  /// Its inputs by name, which ranks compare (train/rank_inputs.h)
   std::vector<std::pair<std::string, std::string>> inputs{};
   /// Called before the first step on every rank, after the engine was made; its weights are not loaded yet. It must
   /// not communicate, and must throw on every rank or on none. Null = nothing

@@ -2,7 +2,7 @@
 //
 //   const auto config = checkpoint::PeftConfig::read("poet/adapter_config.json");
 //   config.rank_of("model.layers.0.self_attn.q_proj");    // rank_pattern, else r
-//   config.scale_of("model.layers.0.self_attn.q_proj");   // of B A
+//   config.scale_of("model.layers.0.self_attn.q_proj");   // s of s B A
 #pragma once
 #include <cstdint>
 #include <string>

@@ -23,7 +23,7 @@ constexpr char kAlpacaWithInput[] =
     "response that appropriately completes the request.\n\n### Instruction:\n";
 constexpr char kAlpacaInput[] = "\n\n### Input:\n", kAlpacaResponse[] = "\n\n### Response:";
 
-constexpr char kHumanTurn[] = "\n\nHuman:", kAssistantTurn[] = "\n\nAssistant:";  // of HH-RLHF's dialogues
+constexpr char kHumanTurn[] = "\n\nHuman:", kAssistantTurn[] = "\n\nAssistant:";  // in HH-RLHF's dialogues
 
 constexpr char kForms[] =
     "a record must have messages, conversations, prompt and completion, instruction and output, text, or chosen and "

@@ -42,10 +42,10 @@ struct Dialogue {
 struct ChatLine {
   ChatKind kind = ChatKind::Answer;
   std::vector<Dialogue> dialogues{};  ///< one, or the chosen and the rejected one of a pair
-  /// What the record gives the template in addition to messages: lists of objects, or null; variables are an object.
+  /// Variables of the template in addition to messages: lists of objects, or null; `variables` is an object.
   nlohmann::ordered_json tools{}, documents{}, variables = nlohmann::ordered_json::object();
   double margin = 0;         ///< number by which a pair's chosen answer should be better
-  bool is_desirable = true;  ///< of ChatKind::Rated
+  bool is_desirable = true;  ///< label of a ChatKind::Rated record
   std::string place{};       ///< `path:line`, for messages
 };
 

@@ -50,7 +50,7 @@ struct ChatText {
 
 /// The texts of a record, which fit the rules.
 struct ChatSample {
-  /// What was lost of the record. A sample that was dropped has no texts.
+  /// The loss of tokens of the record. A sample that was dropped has no texts.
   enum class Loss { None, Cut, TooLong, NoLabels };
   std::vector<ChatText> texts{};
   double margin = 0;

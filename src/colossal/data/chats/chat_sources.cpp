@@ -16,7 +16,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int kMaxFirstRecords = 100;  // of a source, until one shows how its answers end
+constexpr int kMaxFirstRecords = 100;  // records of a source that are read until one shows how answers end
 
 /// Rows in memory.
 class HeldOutChats final : public Samples {

@@ -91,8 +91,8 @@ class ChatStream final : public BatchReader {
     Place start{};
     std::vector<ChatSample> samples{};
     std::vector<std::vector<size_t>> rows{};  // samples of each row, after all records were read
-    int64_t held_bytes = 0, epoch = -1;       // of its records; epochs that all sources had ended
-    std::exception_ptr failure{};             // of its next record
+    int64_t held_bytes = 0, epoch = -1;       // bytes of its records; epochs that all sources had ended
+    std::exception_ptr failure{};             // error of its next record
     std::vector<std::string> notices{};
     bool is_begun() const { return epoch >= 0; }
   };

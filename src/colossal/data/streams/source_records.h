@@ -1,5 +1,5 @@
-// What all streams of records do with their sources: they describe them, check their first records, and read those that
-// are held out.
+// Functions that all streams of records share: they describe the sources, check their first records, and read those
+// that are held out.
 //
 //   nlohmann::json traits = stream_traits(sources, *tokenizer, options.records);
 //   for_first_lines(sources, options.records, [&](const Record& record) { check(record); return false; });

@@ -151,7 +151,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   };
 
   void encode(std::string_view text, Encoder encoder) const {
-    std::vector<size_t> origins;  // of the bytes of a piece
+    std::vector<size_t> origins;  // origins of the bytes of a piece
     for (const AddedTokens::Piece& piece : d_.in_text.cut(text)) {
       const auto begin = static_cast<size_t>(piece.text.data() - text.data());
       if (piece.id >= 0) {

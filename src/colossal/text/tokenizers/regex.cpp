@@ -281,7 +281,7 @@ class Regex::Search {
 
   /// Returns the number of groups, with the match itself.
   size_t groups() const { return pcre2_get_ovector_count(data_.get()); }
-  /// Returns the bounds of the first match at or after `at`, and behind them those of its groups; null if there is none.
+  /// Returns the bounds of the first match at or after `at`, followed by those of its groups; null if there is none.
   const size_t* next(std::string_view text, size_t at, uint32_t options) {
     int found = match(text, at, options);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the default of 32 KiB on the machine stack suffices for

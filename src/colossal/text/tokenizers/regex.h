@@ -35,7 +35,7 @@ class Regex {
   /// Errors: throws Error("tokenizer", ...) if the pattern backtracks more than ten million times, or more than 64 MiB
   /// deep.
   std::vector<Match> find_all(std::string_view text) const;
-  /// Returns the first match and behind it its groups; a group that took no part is empty. Returns nothing if there is
+  /// Returns the first match, followed by its groups; a group that took no part is empty. Returns nothing if there is
   /// no match. It searches the valid UTF-8 at the front of `text`. Errors: the same as find_all().
   std::vector<Match> find_groups(std::string_view text) const;
 

@@ -14,7 +14,7 @@ namespace colossal::text {
 /// Maximum bytes of a file of a tokenizer.
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
-/// What encode() is passed: a whole text, or a part of one (make_part_tokenizer()).
+/// The argument of encode(): a whole text, or a part of one (make_part_tokenizer()).
 enum class Scope : uint8_t { Text, Part };
 
 /// Returns a tokenizer.json without the steps that treat the front and the end of a text: a space that a normalizer, a

@@ -14,7 +14,7 @@ at::Tensor answer_sums(const models::Model& model, const models::States& end, co
                        int64_t texts) {
   at::Tensor labels = step.batch->at("labels"), documents = step.documents;
   if (documents.defined()) documents = documents.to(end.at(0).device(), /*non_blocking=*/true);
-  // The head skips labels of later texts, unless this rank has only some labels of a row, beside all documents.
+  // The head skips labels of later texts, unless this rank has only some labels of a row, and all documents.
   if (documents.defined() && documents.sizes() == labels.sizes())
     labels = labels.masked_fill(documents >= texts, ops::kIgnoredLabel);
   const at::Tensor scores = models::head_of(model).log_probabilities(end.at(0), labels, step);

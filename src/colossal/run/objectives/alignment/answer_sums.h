@@ -1,6 +1,6 @@
-// Log-probabilities of whole answers: what losses of preferences compare.
+// Log-probabilities of whole answers, which losses of preferences compare.
 //
-//   const at::Tensor sums = answer_sums(model, end, step, 2);           // of the two texts of each pair: [B, 2]
+//   const at::Tensor sums = answer_sums(model, end, step, 2);           // [B, 2]: the two texts of each pair
 //   const at::Tensor means = sums / answer_lengths(*step.batch, 2);     // per token
 //
 // A row has one or more texts, each a document of its own: 0, 1 ... of the field `documents`. Padding is the document

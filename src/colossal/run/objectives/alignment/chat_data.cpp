@@ -32,8 +32,7 @@ data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& k
   const Config& config = request.config;
   const DataConfig& d = config.data;
   const tensor::ReplicaRows rows = config.replica_rows(request.replica);
-  const int64_t parts =
-      2 * config.parallel.sequence.size * config.parallel.tensor.size;  // that a layout makes of a row
+  const int64_t parts = 2 * config.parallel.sequence.size * config.parallel.tensor.size;  // parts of a row in a layout
   return {.batch_size = rows.batch_size,
           .rank = static_cast<int>(rows.replica),
           .ranks = static_cast<int>(rows.replicas),

@@ -1,7 +1,7 @@
 // The common base of methods that learn from preferences. A row of their batches has two texts.
 //
 //   const auto* preferences = dynamic_cast<const PreferenceObjective*>(&engine.objective());
-//   at::Tensor sums = at::zeros({preferences->sums()}, at::kDouble);     // of this rank's micro-batches
+//   at::Tensor sums = at::zeros({preferences->sums()}, at::kDouble);     // sums over this rank's micro-batches
 //   const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
 //     const PreferenceObjective::Measured measured = preferences->measure(model, end, step);
 //     sums += measured.sums.cpu();
@@ -22,8 +22,8 @@
 namespace colossal::run {
 
 /// An objective of rows of two texts, whose weight is the number of rows. Dropout is off, so that the first loss is
-/// known if the reference is the model from which the run starts (first_loss()). A row that was counted before, whose
-/// answer_lengths are 0, counts as none.
+/// known if the reference is the model from which the run starts (first_loss()). A row that was counted
+/// before has answer_lengths of 0 and does not count.
 class PreferenceObjective : public HeadObjective {
  public:
   /// The loss of a micro-batch, and the sums [sums()] in fp64, without gradients, from which metrics are computed. The
@@ -65,10 +65,10 @@ class PreferenceObjective : public HeadObjective {
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  protected:
-  /// What a method reads of a micro-batch. All tensors are [B, 2] or, of rated answers, [B, 1], on one device.
+  /// The tensors of a micro-batch that a method reads: [B, 2] or, for rated answers, [B, 1], on one device.
   struct Scores {
     const tensor::Batch& batch;
-    at::Tensor sums;       ///< of log-probabilities of the texts, with gradients
+    at::Tensor sums;       ///< sums of log-probabilities of the texts, with gradients
     at::Tensor lengths;    ///< tokens of the texts that count, int64
     at::Tensor reference;  ///< sums of the reference; undefined without one
   };

@@ -35,7 +35,7 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
   const std::string base = adapter_keys(config).base;
   require(!keys.precompute || base == "model" || !keys.from.empty(), kReference,
           "precompute must be false with adapter.base = \"", base,
-          "\", because the reference has the same codes only beside the model: got true; leave it out");
+          "\", because only a reference that stays in the run has the codes of the model: got true; leave it out");
   require(
       !keys.precompute || config.precision.mode != "fp8", kReference,
       "precompute must be false with precision.mode = \"fp8\", whose products passes before the training do not have: "

@@ -19,7 +19,7 @@ bool has_reference(const OwnTables& tables);
 
 /// Returns the reference of a run, whether or not its log-probabilities are precomputed.
 ///   reference.from          that model
-///   else, new adapters      the main model with its adapters switched off. If modules are trained whole beside them
+///   else, new adapters      the main model with its adapters switched off. If modules are trained whole, too
 ///                           (adapter.trained), a frozen copy of the base
 ///   else                    the weights with which the run starts: those of model.from, with the adapters of
 ///                           adapter.from, or those that are drawn (ModelUse::Original)
