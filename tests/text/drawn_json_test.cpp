@@ -157,7 +157,7 @@ void expect_valid(const Tokenizer& tokenizer, int64_t end_id, int schemas) {
   EXPECT_GT(ended, schemas * 3);
 }
 
-TEST(DrawnJson, IsValidWithTokensOfBytes) { expect_valid(ByteTokenizer(), 256, 150); }
+TEST(DrawnJson, FitsItsSchemaWithTokensOfBytes) { expect_valid(ByteTokenizer(), 256, 150); }
 
 std::string byte_piece(int byte) {
   char name[8];
@@ -165,7 +165,7 @@ std::string byte_piece(int byte) {
   return made::piece(name, 0, 6);
 }
 
-TEST(DrawnJson, IsValidWithTokensOfSentencePiece) {
+TEST(DrawnJson, FitsItsSchemaWithTokensOfSentencePiece) {
   const test::TemporaryFolder folder;
   std::string file = made::kControls;
   for (int byte = 0; byte < 256; ++byte) file += byte_piece(byte);
@@ -176,7 +176,7 @@ TEST(DrawnJson, IsValidWithTokensOfSentencePiece) {
   expect_valid(*make_tokenizer(folder.write("a.model", file)), 2, 60);
 }
 
-TEST(DrawnJson, IsValidWithTokensOfRanks) {
+TEST(DrawnJson, FitsItsSchemaWithTokensOfRanks) {
   const test::TemporaryFolder folder;
   folder.write("encoding.json", R"({"pattern": "\\p{L}+|."})");
   const auto tokenizer = make_tokenizer(folder.write("a.tiktoken", made::ranks()));
