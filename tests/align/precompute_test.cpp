@@ -6,12 +6,18 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 
 #include "align/preference_runs.h"
 #include "colossal/align/score_cache.h"
+#include "colossal/checkpoint/gguf/export.h"
 #include "colossal/data/batch_fields.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "colossal/train/memory_needs.h"
 #include "colossal/train/record_step.h"
 #include "support/thrown_message.h"
@@ -37,11 +43,13 @@ class PrecomputedReference : public PreferenceRuns {
       const run::ObjectiveRow row =
           run::choose_objective(c, known.objectives, run::resolve_model(c, known).shape, run::tables_of(known.adapters))
               .row;
-      const Precomputed mine = precompute(world, c, row.values(), known, resumes);
+      const Precomputed mine = precompute(world, c, row.values(), known, {.resumes = resumes});
       if (world.rank() == 0) counts = mine;
     });
     return counts;
   }
+  /// Returns the folder of the scores of a run that has not begun.
+  static std::string next_of(const run::Config& c) { return c.run.folder + "/reference.next"; }
   static std::vector<std::string> files(const std::string& folder) {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -54,10 +62,24 @@ class PrecomputedReference : public PreferenceRuns {
     for (const double value : metric(c, "eval_loss")) all.push_back(value);
     return all;
   }
+  /// Writes the weights of a run in 8 bits as a GGUF file, and returns its path.
+  std::string gguf(const std::string& from) const {
+    const std::string path = folder_ / "base.gguf";
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      const run::SavedModel saved =
+          run::load_model(from, mesh, {}, at::kCPU, {.tokenizer = "none", .dtype = at::kFloat});
+      const models::ModelShape& shape = saved.model->model().shape;
+      checkpoint::export_gguf(path, saved.model->parameters(), run::external_names(shape),
+                              shape.architecture->hugging_face.to_json(shape),
+                              text::gguf_of_tokenizer("bytes", shape.vocabulary), "q8_0", mesh.all());
+    });
+    return path;
+  }
 };
 
 TEST_F(PrecomputedReference, TrainsAsWithPasses) {
-  const std::string from = "--model.from=" + base();
+  const std::string folder = base(), from = "--model.from=" + folder, coded = "--model.from=" + gguf(folder);
   const std::string lora = base("lora", {from, "--adapter.kind=lora"});
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {},  // drawn weights
@@ -67,6 +89,19 @@ TEST_F(PrecomputedReference, TrainsAsWithPasses) {
            {from, "--memory.host=64MiB", "--memory.disk=" + folder_.path()},
            {from, "--adapter.kind=lora", "--adapter.trained=embed_tokens"},
            {from, "--adapter.from=" + lora},
+           {"--adapter.kind=lora", "--adapter.base=nf4"},
+           {from, "--adapter.kind=lora", "--adapter.base=nf4", "--adapter.trained=embed_tokens", "--parallel.data=2",
+            "--parallel.zero=3"},
+           {from, "--adapter.kind=dora", "--adapter.base=int8", "--parallel.tensor.size=2"},
+           {from, "--adapter.kind=lora", "--adapter.base=bf16", "--memory.host=64MiB",
+            "--memory.disk=" + folder_.path()},
+           {from, "--adapter.kind=lora", "--adapter.base=nf4", "--adapter.double=false", "--memory.host=64MiB",
+            "--memory.disk=" + folder_.path()},
+           {from, "--adapter.from=" + lora, "--adapter.base=nf4"},
+           {coded, "--adapter.kind=lora", "--adapter.trained=*.down_proj"},
+           {coded, "--adapter.kind=lora", "--memory.host=64MiB"},
+           {from, "--precision.mode=fp8"},
+           {from, "--precision.mode=fp8", "--adapter.kind=lora", "--parallel.data=2"},
            {from, "--reference.from=" + base("other", {"--training.steps=1"})},
            kto({from, "--parallel.data=2"}),
        }) {
@@ -77,6 +112,9 @@ TEST_F(PrecomputedReference, TrainsAsWithPasses) {
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(got[i], want[i], 1e-10) << testing::PrintToString(flags) << ", value " << i;
     EXPECT_FALSE(files(c.run.folder + "/reference").empty());
+    EXPECT_FALSE(std::filesystem::exists(next_of(c)));
+    if (c.model.from.ends_with(".gguf"))
+      EXPECT_THAT(read_file(c.run.folder + "/reference/origin.json", 1 << 20), HasSubstr("codes of the folder"));
   }
 }
 
@@ -148,19 +186,104 @@ TEST_F(PrecomputedReference, SaysWhatDiffers) {
               AllOf(HasSubstr("it differs in data ("), Not(HasSubstr("weights ("))));
   EXPECT_THAT(refused({"--data.chat_template=" + test::source_dir() + "/examples/chats.jinja"}),
               HasSubstr("it differs in chat template ("));
-  // In its own folder a new run replaces what an earlier one has left.
+  const auto as = [](const char* base) {
+    return std::vector<std::string>{"--adapter.kind=lora", concat("--adapter.base=", base)};
+  };
+  EXPECT_EQ(refused({"--adapter.kind=lora"}), "") << "the base has the same values";
+  EXPECT_THAT(refused(as("nf4")), AllOf(HasSubstr("it differs in format of the base (values and not nf4 with double)"),
+                                        Not(HasSubstr("weights ("))));
+  const std::string coded = "--reference.cache=" + (folder_ / "coded");
+  std::vector<std::string> first = with(as("int8"));
+  first.insert(first.end(), {from, coded});
+  computed(config("coded", first));
+  for (const auto& [base, written] : std::vector<std::pair<const char*, const char*>>{
+           {"nf4", "nf4 with double"}, {"bf16", "bf16"}, {"model", "values"}}) {
+    std::vector<std::string> flags = as(base);
+    flags.push_back(coded);
+    EXPECT_THAT(refused(flags), HasSubstr(concat("format of the base (int8 and not ", written, ")")));
+  }
+  // Before it has begun, a new run in its own folder replaces what another one that did not begin has left.
   const run::Config own = config("own", with({from}));
   computed(own);
-  const size_t before = files(own.run.folder + "/reference").size();
+  const size_t before = files(next_of(own)).size();
   EXPECT_GT(computed(config("own", with({from, "--precision.mode=fp32"}))).computed, 0);
-  EXPECT_EQ(files(own.run.folder + "/reference").size(), before);
+  EXPECT_EQ(files(next_of(own)).size(), before);
+}
+
+// An earlier run in the folder has its scores until the new run has a checkpoint.
+TEST_F(PrecomputedReference, KeepsTheCacheOfTheOverwrittenRun) {
+  const std::string from = "--model.from=" + base();
+  const std::vector<std::string> flags = with({from, "--training.save_every=2"});
+  const run::Config old = config("run", flags);
+  train(old);
+  const std::string folder = old.run.folder + "/reference";
+  const std::vector<std::string> names = files(folder);
+  ASSERT_FALSE(names.empty());
+  const std::string bytes = read_file(names.at(0), 1 << 20), origin = read_file(folder + "/origin.json", 1 << 20);
+  std::vector<std::string> other = flags;
+  other.push_back("--precision.mode=fp32");
+  const run::Config next = config("run", other);
+  const auto is_kept = [&] {
+    return files(folder) == names && read_file(names.at(0), 1 << 20) == bytes &&
+           read_file(folder + "/origin.json", 1 << 20) == origin;
+  };
+  EXPECT_GT(computed(next).computed, 0);
+  EXPECT_TRUE(is_kept()) << "the new run ended before its models were made";
+  EXPECT_EQ(computed(next).computed, 0) << "and goes on where it was";
+  comm::run_ranks(1, [&](comm::World& world) {
+    train::Trainer ends_here(world, next, {.start = train::Start::Overwrite, .program = program()});
+    EXPECT_FALSE(is_kept()) << "it has the scores of the new run";
+  });
+  other.push_back("--training.steps=5");
+  std::vector<std::string> longer = flags;
+  longer.push_back("--training.steps=5");
+  // The reference is gone, so the scores can only be those of before.
+  std::filesystem::rename(folder_ / "base", folder_ / "moved");
+  train(config("run", longer), train::Start::Resume);
+  EXPECT_EQ(metric(old, "loss").size(), 5u);
+  EXPECT_TRUE(is_kept());
+  EXPECT_FALSE(std::filesystem::exists(next_of(old)));
+  std::filesystem::rename(folder_ / "moved", folder_ / "base");
+  // A new run of the same reference takes the scores over. Its first checkpoint ends the earlier run.
+  EXPECT_EQ(computed(old).computed, 0);
+  train(next);
+  EXPECT_FALSE(is_kept());
+  EXPECT_FALSE(std::filesystem::exists(old.run.folder + "/checkpoints.replaced"));
+  EXPECT_FALSE(std::filesystem::exists(next_of(old)));
+}
+
+// No rank waits for one that finds no device or cannot read its data.
+TEST_F(PrecomputedReference, EndsOnAllRanksAfterAnErrorOfOne) {
+  struct Gpus final : comm::Devices {
+    explicit Gpus(int count) : number(count) {}
+    at::DeviceType type() const override { return at::kCPU; }
+    int count() const override { return number; }
+    std::string pci_id(int) const override { return ""; }
+    int number;
+  };
+  const run::Config c = config("devices", with({"--parallel.data=2", "--run.device=cuda"}));
+  std::array<std::string, 2> messages;
+  comm::run_ranks(2, [&](comm::World& world) {
+    const Gpus devices(world.rank() == 0 ? 1 : 0);
+    const run::Program known = program();
+    const run::ObjectiveRow row =
+        run::choose_objective(c, known.objectives, run::resolve_model(c, known).shape, run::tables_of(known.adapters))
+            .row;
+    try {
+      precompute(world, c, row.values(), known, {.devices = &devices});
+    } catch (const Error& error) {
+      if (error.is_on_all_ranks()) messages[static_cast<size_t>(world.rank())] = error.message();
+    }
+  });
+  EXPECT_THAT(messages[0], HasSubstr("device cuda needs"));
+  EXPECT_EQ(messages[1], messages[0]);
 }
 
 // What is stored is complete; the rest is computed again.
 TEST_F(PrecomputedReference, LosesOnlyUnfinishedFiles) {
   const std::vector<std::string> flags = with({"--training.batch_size=1", "--training.steps=40"});
   const run::Config c = config("killed", flags);
-  const std::string folder = c.run.folder + "/reference";
+  const std::string folder = next_of(c);
   const int64_t all = computed(c).computed;
   const std::vector<std::string> parts = files(folder);
   ASSERT_GE(parts.size(), 2u) << "a file for every 16 passes";
@@ -189,8 +312,8 @@ TEST_F(PrecomputedReference, NamesAFullDisk) {
   const std::string message = test::thrown_message([&] { computed(c); });
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
-  EXPECT_THAT(message, AllOf(HasSubstr("[file]"), HasSubstr(c.run.folder + "/reference/")));
-  EXPECT_TRUE(files(c.run.folder + "/reference").empty()) << "no file is half a file";
+  EXPECT_THAT(message, AllOf(HasSubstr("[file]"), HasSubstr(next_of(c) + "/")));
+  EXPECT_TRUE(files(next_of(c)).empty()) << "no file is half a file";
 }
 
 TEST_F(PrecomputedReference, StaysWhenTheRunResumes) {

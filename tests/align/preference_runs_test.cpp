@@ -69,12 +69,6 @@ TEST_F(Preferences, BeginWithTheKnownLoss) {
             close);
 }
 
-TEST_F(Preferences, RefuseToPrecomputeWithCodes) {
-  const run::Config c = config("codes", {"--adapter.kind=lora", "--adapter.base=int8", "--reference.precompute=true"});
-  EXPECT_THAT(test::thrown_message([&] { run::resolve_run(c, program()); }),
-              testing::HasSubstr("precompute must be false with adapter.base = \"int8\""));
-}
-
 TEST_F(Preferences, EndWithAnErrorIfTheFirstLossIsAnother) {
   const std::string from = base();
   const auto message = [&](std::vector<std::string> flags) {
@@ -116,8 +110,8 @@ TEST_F(Preferences, FindTheReference) {
   EXPECT_THAT(names, ElementsAre("", "reference")) << "what a plan lists";
   EXPECT_EQ(further(config("x", {from})).at(0).source.path, folder_ / "base");
   EXPECT_EQ(use({from, "--adapter.kind=lora"}), run::ModelUse::WithoutAdapters);
-  EXPECT_EQ(use({from, "--adapter.kind=lora", "--adapter.trained=embed_tokens"}), run::ModelUse::Original)
-      << "the head that is trained needs a copy";
+  EXPECT_EQ(use({from, "--adapter.kind=lora", "--adapter.trained=embed_tokens"}), run::ModelUse::WithoutAdapters)
+      << "with an original of the embedding";
   EXPECT_EQ(use({from, "--reference.from=llama-tiny"}), run::ModelUse::Frozen);
   EXPECT_TRUE(further(config("x", {from, "--reference.precompute=true"})).empty());
   for (const std::string method : {"sft", "simpo", "orpo"}) {
@@ -187,6 +181,63 @@ TEST_F(Preferences, KeepTheReferenceWhenTheyResume) {
   run::Config more = config("parts", flags);
   more.training.steps = 6;
   EXPECT_THAT(test::thrown_message([&] { train(more, train::Start::Resume); }), HasSubstr("got others for reference"));
+}
+
+// With new adapters, modules that train whole have frozen originals, and nothing else is there twice.
+TEST_F(Preferences, KeepTheOriginalsOfTrainedModules) {
+  const std::string from = "--model.from=" + base(), kind = "--adapter.kind=lora",
+                    trained = "--adapter.trained=[\"embed_tokens\", \"*.1.mlp.down_proj\"]";
+  const std::vector<std::string> flags{from, kind, trained, "--training.save_every=2"};
+  const run::Config whole = config("whole", flags);
+  const auto values = train(whole);
+  std::vector<std::string> originals;
+  int64_t elements = 0;
+  for (const auto& [name, value] : values) {
+    if (!name.starts_with("reference.")) continue;
+    originals.push_back(name);
+    elements += value.numel();
+    EXPECT_FALSE(at::equal(value, values.at(name.substr(10)))) << name << " trains in the model";
+  }
+  EXPECT_THAT(originals, ElementsAre("reference.blocks.1.mlp.down.weight", "reference.embedding.weight"));
+  const std::vector<train::ModelSize> sizes =
+      train::model_sizes({whole, train::models_of(whole, run::resolve_run(whole, program()))});
+  ASSERT_EQ(sizes.size(), 2u);
+  EXPECT_EQ(sizes[1].name, "reference");
+  EXPECT_EQ(sizes[1].parameters, elements);
+  EXPECT_EQ(sizes[1].trained, 0);
+  EXPECT_GE(sizes[1].bytes, elements * 8);
+  EXPECT_LT(sizes[1].bytes, elements * 9) << "with the alignment of chunks";
+  // A second model of the base computes the same.
+  std::vector<std::string> named = flags;
+  named.push_back("--reference.from=" + (folder_ / "base"));
+  const run::Config beside = config("beside", named);
+  train(beside);
+  const std::vector<double> want = metric(beside, "loss");
+  const auto expect_same = [&](const run::Config& c, const std::string& what) {
+    const std::vector<double> got = metric(c, "loss");
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << what << ", step " << i;
+  };
+  expect_same(whole, "in one model");
+  // A run that resumes, in any layout, reads the originals again; drawn ones are drawn again.
+  const std::vector<std::vector<std::string>> layouts{
+      {"--parallel.data=2", "--parallel.zero=3"},
+      {"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2", "--parallel.tensor.size=2"},
+      {"--memory.host=64MiB", "--memory.disk=" + folder_.path()}};
+  for (const auto& layout : layouts) {
+    const run::Config parts = config("parts", flags);
+    train(parts, train::Start::Overwrite, 2);
+    std::vector<std::string> other = flags;
+    other.insert(other.end(), layout.begin(), layout.end());
+    train(config("parts", other), train::Start::Resume);
+    expect_same(parts, testing::PrintToString(layout));
+  }
+  const std::vector<std::string> drawn{kind, trained, "--training.save_every=2"};
+  const run::Config at_once = config("at_once", drawn), resumed = config("resumed", drawn);
+  train(at_once);
+  train(resumed, train::Start::Overwrite, 2);
+  train(resumed, train::Start::Resume);
+  EXPECT_EQ(metric(at_once, "loss"), metric(resumed, "loss"));
 }
 
 TEST_F(Preferences, LearnWhatIsPreferred) {

@@ -130,8 +130,9 @@ TEST_F(TrainProgram, KeepsThePrecomputedReferenceIfKilled) {
   const auto files = [&] {
     int64_t count = 0;
     std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(base + "/run/reference", ignored))
-      count += entry.path().extension() == ".scores";
+    for (const char* folder : {"/run/reference", "/run/reference.next"})
+      for (const auto& entry : std::filesystem::directory_iterator(base + folder, ignored))
+        count += entry.path().extension() == ".scores";
     return count;
   };
   const Words flags{"--alignment.method=dpo", "--reference.precompute=true", "--data.path=" + base + "/pairs.jsonl",

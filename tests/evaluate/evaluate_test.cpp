@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "colossal/base/error.h"
 #include "colossal/text/tokenizer.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -75,6 +76,19 @@ TEST_F(Results, GiveErrorsAndScoresOfChoices) {
                                R"("scores":[-3.0,-4.0]})");
   EXPECT_EQ(samples[1]["scores"], ordered_json({-3.0, -2.0}));
   EXPECT_THAT(scorer.asked, ElementsAre(4u));
+}
+
+// Other ranks run all tasks, so an error of the rank that writes samples must not end it between two of them.
+TEST_F(Results, ThrowErrorsOfSamplesAfterTheLastTask) {
+  const std::string keys = "prompt = \"{{q}}\"\ntarget = \"{{q}}\"\nmetric = \"exact\"\n", line = "{\"q\": \"7\"}\n";
+  const auto prepared = prepare({write("a", keys, line + line), write("b", keys, line)}, {});
+  int count = 0;
+  const auto fail = [&](const ordered_json&) { throw Error("file", concat("no room for item ", ++count)); };
+  EXPECT_EQ(
+      test::thrown_message([&] { evaluate(scorer, *text::make_tokenizer("bytes"), prepared, {.on_sample = fail}); }),
+      "[file] no room for item 1");
+  EXPECT_THAT(scorer.asked, ElementsAre(2u, 1u));
+  EXPECT_EQ(count, 1);
 }
 
 TEST_F(Results, TakeTheBestTargetOfAnAnswer) {

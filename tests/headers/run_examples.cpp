@@ -222,7 +222,7 @@ void placed_model(const train::ConfiguredRun& run, const models::ModelShape& sha
   const std::shared_ptr<comm::Mesh> own = train::mesh_of(model, config.parallel, mesh);
   const auto placed = train::place_model(run, model, *mesh, *own, options, main->shared_parameters());
   train::ModelOnShapes rank_7(run, model, 7);
-  rank_7.model().parameters();
+  rank_7.parameters();
 }
 
 void store_options(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {

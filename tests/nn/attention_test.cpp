@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/linear_layers.h"
@@ -154,6 +155,59 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
   turn(more, next, table);
   EXPECT_TRUE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 8)));
   EXPECT_FALSE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 6)));
+}
+
+// A document is rotated as it is alone in a row, whatever else the rows have.
+TEST(AttentionLayer, RotatesByLengthOfEachDocument) {
+  const auto table_of = [](ops::RotaryScaling::Kind kind) {
+    return ops::RotaryTable(
+        4, 10000,
+        {.kind = kind, .factor = 4, .original_positions = 4, .short_factor = {1, 1.5}, .long_factor = {3, 5}});
+  };
+  const at::Tensor documents = at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,  //
+                                           0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2},
+                                          at::kLong)
+                                   .view({2, 13}),
+                   positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3,  //
+                                           0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 0},
+                                          at::kLong)
+                                   .view({2, 13});
+  const std::vector<std::vector<int64_t>> lengths{{3, 6, 4}, {10, 2, 1}};
+  for (const auto kind : {ops::RotaryScaling::Kind::Dynamic, ops::RotaryScaling::Kind::LongRope}) {
+    const ops::RotaryTable table = table_of(kind);
+    const Heads all = random_heads(2, 13);
+    Heads turned = all;
+    turned.q.requires_grad_(true);
+    const Heads leaf = turned;
+    ForwardContext step{
+        .positions = positions, .documents = documents, .known_documents = std::make_shared<BatchDocuments>(documents)};
+    turn(turned, step, table);
+    const at::Tensor weights = at::randn_like(all.q);
+    (turned.q * weights).sum().backward();
+    for (int64_t row = 0; row < 2; ++row)
+      for (int64_t d = 0, first = 0; d < 3; first += lengths[row][d++]) {
+        const int64_t length = lengths[row][d];
+        const auto part = [&](const at::Tensor& x) { return x.detach().narrow(0, row, 1).narrow(1, first, length); };
+        Heads alone{part(all.q).clone().requires_grad_(true), part(all.k), part(all.v), {}};
+        const at::Tensor q = alone.q;
+        turn(alone, {.positions = part(positions)}, table);
+        EXPECT_TRUE(at::equal(part(turned.q), alone.q) && at::equal(part(turned.k), alone.k)) << row << ", " << d;
+        (alone.q * part(weights)).sum().backward();
+        EXPECT_TRUE(at::equal(part(leaf.q.grad()), q.grad())) << row << ", " << d;
+      }
+    // A rank with tokens 5 to 12 counts those of other ranks, whether it was given their positions or not.
+    const SequenceCut cut{.lengths = {5, 8}, .held = {{0}, {1}}};
+    SequenceCut given = cut;
+    given.given = {1};
+    for (const SequenceCut& known : {cut, given}) {
+      Heads part = run_of(all, 5, 8);
+      part.tokens.sequence = known.share(1, 2);
+      step.positions = known.given.empty() ? positions : positions.narrow(1, 5, 8);
+      step.cut = std::make_shared<const SequenceCut>(known);
+      turn(part, step, table);
+      EXPECT_TRUE(at::equal(part.q, turned.q.narrow(1, 5, 8)) && at::equal(part.k, turned.k.narrow(1, 5, 8)));
+    }
+  }
 }
 
 TEST(AttentionLayer, RefusesDocumentsWithCache) {

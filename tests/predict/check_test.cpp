@@ -282,11 +282,13 @@ TEST(CheckOfFrozenModels, EqualsThePredictionWithoutWeightsOfItsOwn) {
        {Layout{"data2_zero3", parallel_of(2, {}, 3)}, Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
     const run::Config config = config_of(layout, "");
     const models::ModelShape shape = shape_of(layout);
-    const train::RunModels models(
-        {{.shape = shape, .adapter = run::low_rank_adapter({.kind = "lora", .rank = 2}, shape)},
-         {.name = "reference", .is_main_without_adapters = true}},
-        [](train::Engine&) { return std::make_unique<ReferenceFirst>(); });
-    expect_as_predicted({config, models}, layout, counted_steps({config, models}, ones_of(config, shape)));
+    for (const auto& trained : std::vector<std::vector<std::string>>{{}, {"wte"}}) {  // with originals
+      const train::RunModels models(
+          {{.shape = shape, .adapter = run::low_rank_adapter({.kind = "lora", .rank = 2, .trained = trained}, shape)},
+           {.name = "reference", .is_main_without_adapters = true}},
+          [](train::Engine&) { return std::make_unique<ReferenceFirst>(); });
+      expect_as_predicted({config, models}, layout, counted_steps({config, models}, ones_of(config, shape)));
+    }
   }
 }
 

@@ -60,11 +60,19 @@ TEST_F(FineTuning, EqualsOneProcessUnderEveryLayout) {
   }
 }
 
-// One batch holds the whole epoch, packed in as many rows as it needs, or a row for each chat.
+// One batch holds the whole epoch, packed in as many rows as it needs, or a row for each chat. Rotary frequencies that
+// depend on the length follow each chat: some are longer than the original positions.
 TEST_F(FineTuning, LearnsTheSameFromPackedChatsAsFromSingleRows) {
+  const std::vector<std::string> dynamic{"--model.rope_type=dynamic", "--model.rope_factor=4",
+                                         "--model.rope_original_positions=44"},
+      longrope{"--model.rope_type=longrope", "--model.rope_factor=4", "--model.rope_original_positions=44",
+               "--model.rope_short_factors=[1,1.1,1.2,1.3]", "--model.rope_long_factors=[1.5,2,3,4]"};
+  std::vector<std::string> model;
   const auto rows = [&](const char* packing, int64_t batch) {
-    return config({concat("--data.packing=", packing), concat("--training.batch_size=", batch), "--data.held_out=0",
-                   "--data.sequence=128"});
+    std::vector<std::string> flags{concat("--data.packing=", packing), concat("--training.batch_size=", batch),
+                                   "--data.held_out=0", "--data.sequence=128"};
+    flags.insert(flags.end(), model.begin(), model.end());
+    return config(flags);
   };
   run::RunData packed = run::open_data(rows("true", 1), run::built_in(), "", 0, at::kCPU);
   int64_t count = 0, chats = 0;
@@ -77,7 +85,13 @@ TEST_F(FineTuning, LearnsTheSameFromPackedChatsAsFromSingleRows) {
   }
   ASSERT_EQ(chats, 24);
   EXPECT_LT(count, 24);
-  expect_near(course(rows("true", count), 2), course(rows("false", 24), 2), "packed and single");
+  const std::vector<double> plain = course(rows("false", 24), 2);
+  for (const auto& keys : {std::vector<std::string>{}, dynamic, longrope}) {
+    model = keys;
+    const std::vector<double> single = course(rows("false", 24), 2);
+    EXPECT_EQ(single == plain, keys.empty());
+    expect_near(course(rows("true", count), 2), single, "packed and single" + testing::PrintToString(keys));
+  }
 }
 
 TEST_F(FineTuning, AddsNoiseByTheLengthOfEachText) {

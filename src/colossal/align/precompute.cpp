@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,12 +30,18 @@
 #include "colossal/data/streams/record_mix.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/fp8_product.h"
+#include "colossal/nn/frozen_codes.h"
+#include "colossal/nn/frozen_form.h"
+#include "colossal/run/base_codes.h"
 #include "colossal/run/data.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/alignment/answer_sums.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/reference.h"
 #include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/stored_weights.h"
 #include "colossal/run/streamed_weights.h"
 
 namespace colossal::align {
@@ -44,24 +52,49 @@ constexpr char kComponent[] = "reference";
 
 std::string manifest_in(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
 
+/// The reference of a run whose source was found, and how it stores its frozen matrices.
+struct Reference {
+  run::ResolvedFurther model;
+  bool keeps_codes = false;  ///< its matrices are the codes of model.from (nn::FrozenCodes)
+  std::string base;          ///< ScoreOrigin::base
+};
+
+/// Returns the format in which the reference of a run stores the frozen matrices, as ScoreOrigin::base has it.
+std::string format_of(const run::Config& config, const run::FurtherModel& reference, bool keeps_codes) {
+  if (keeps_codes) return "codes of the folder";
+  const run::LowRankKeys keys = run::adapter_keys(config);
+  if (reference.use != run::ModelUse::Original || keys.base == "model") return ScoreOrigin().base;
+  return keys.base == "nf4" && keys.double_quantized ? "nf4 with double" : keys.base;
+}
+
 /// Finds the reference. It reads no weights and does not communicate.
-run::ResolvedFurther resolve_reference(const run::Config& config, const run::OwnTables& tables,
-                                       const models::ModelShape& shape, const run::Program& program) {
+Reference resolve_reference(const run::Config& config, const run::OwnTables& tables, const models::ModelShape& shape,
+                            const run::Program& program) {
   run::FurtherModel model = run::reference_of(config, tables);
+  const bool is_base = model.use == run::ModelUse::WithoutAdapters;
   // Without its adapters the main model is what it starts from.
-  if (model.use == run::ModelUse::WithoutAdapters) model.use = run::ModelUse::Original;
-  run::ResolvedFurther reference = run::resolve_further(config, {model}, tables, shape, program).front();
-  check_reference_shape(reference.source.shape, shape);
+  if (is_base) model.use = run::ModelUse::Original;
+  Reference reference{.model = run::resolve_further(config, {model}, tables, shape, program).front(),
+                      .keeps_codes = is_base && run::keeps_codes(config)};
+  reference.base = format_of(config, model, reference.keeps_codes);
+  check_reference_shape(reference.model.source.shape, shape);
   return reference;
 }
 
+/// Returns ScoreOrigin::precision: the mode, and of fp8 what scales of passes without gradients depend on.
+std::string precision_of(const run::PrecisionConfig& precision) {
+  return precision.mode == "fp8" ? concat("fp8 with margin ", precision.fp8.margin) : precision.mode;
+}
+
 /// It does not communicate. Time: that of run::checksum_of().
-ScoreOrigin origin_of(const run::Config& config, const run::ModelSource& source, const nlohmann::json& data) {
+ScoreOrigin origin_of(const run::Config& config, const Reference& reference, const nlohmann::json& data) {
+  const run::ModelSource& source = reference.model.source;
   ScoreOrigin origin{.source = source.path,
                      .checkpoint = source.checkpoint,
                      .blocks = {},
                      .weights = run::checksum_of(source),
-                     .precision = config.precision.mode,
+                     .precision = precision_of(config.precision),
+                     .base = reference.base,
                      .shape = checksum(computing_keys(source.shape).dump()),
                      .tokenizer = data.value("tokenizer", nlohmann::json()).dump(),
                      .chat_template = data.value("template", nlohmann::json()).dump(),
@@ -71,29 +104,33 @@ ScoreOrigin origin_of(const run::Config& config, const run::ModelSource& source,
   return origin;
 }
 
-/// The reference over the ranks of a run, for passes without gradients.
+/// The reference over the ranks of a run, for passes without gradients. It stores its weights and multiplies with them
+/// as the models of the run do.
 class ReferencePasses {
  public:
   /// Collective among all ranks of `mesh`.
-  ReferencePasses(comm::Mesh& mesh, const run::Config& config, const run::ResolvedFurther& reference, at::Device device)
+  ReferencePasses(comm::Mesh& mesh, const run::Config& config, const Reference& reference, at::Device device)
       : mesh_(mesh), micro_batches_(mesh.size("pipeline") > 1 ? config.micro_batches() : 1) {
-    const auto busy = mesh.world().busy("reading " + reference.source.path);
-    nn::Parameters::Options options{config.precision.dtype(), device,
-                                    derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
-    options.without_memory = true;
-    const nn::Adapter adapter = reference.adapter();
-    options.treatment = adapter.treatment;
-    if (adapter.product) options.products.push_back(adapter.product);
+    const run::ModelSource& source = reference.model.source;
+    const auto busy = mesh.world().busy("reading " + source.path);
     const distributed::DistributedModel::Workload work{.micro_batches = config.micro_batches()};
-    model_ =
-        std::make_unique<distributed::DistributedModel>(mesh, config.parallel, reference.source.shape, options, work);
+    model_ = std::make_unique<distributed::DistributedModel>(mesh, config.parallel, source.shape,
+                                                             options_of(config, reference, device), work);
+    if (reference.keeps_codes)
+      comm::agree(mesh.all(), at::kCPU, [&] {
+        run::check_codes(config);
+        run::read_base_codes(config.model.from, source.shape, model_->parameters(), codes_);
+      });
     if (config.memory.has_tiers()) weights_ = std::make_unique<run::StreamedWeights>(*model_, mesh, config.memory);
     std::vector<checkpoint::NamedTensor> tensors = weights_ ? weights_->tensors() : tensors_in_memory();
-    if (reference.source.is_preset)
+    if (source.is_preset)
       draw(tensors);
     else
-      run::read_source(reference.source, model_->parameters(), tensors, mesh, "");
+      run::read_source(source, model_->parameters(), tensors, mesh, "");
     if (weights_) weights_->loaded();
+    comm::agree(mesh.all(), at::kCPU, [&] {
+      if (failure_) std::rethrow_exception(failure_);
+    });
   }
 
   /// Returns the sums of the texts of this rank's rows, [B, 2] in fp64 on the host of every rank. Collective.
@@ -121,12 +158,41 @@ class ReferencePasses {
   }
 
  private:
+  /// Returns the options of the parameters, with wrappers in the order in which train::Engine has them.
+  nn::Parameters::Options options_of(const run::Config& config, const Reference& reference, at::Device device) {
+    nn::Parameters::Options options{config.precision.dtype(), device,
+                                    derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
+    options.without_memory = true;
+    const nn::Adapter adapter = reference.model.adapter();
+    options.treatment = adapter.treatment;
+    if (config.precision.mode == "fp8") {
+      fp8_ = std::make_unique<nn::Fp8Products>(nn::fp8_recipe(config.precision.fp8));
+      options.products.push_back([this](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+        return fp8_->wrap(std::move(product), weight, parameters);
+      });
+    }
+    if (reference.keeps_codes) {
+      // Modules that train whole have values in the run.
+      const auto trains = run::low_rank_adapter(run::adapter_keys(config), reference.model.source.shape).treatment;
+      options.products.push_back([this, trains](auto product, const nn::Parameter& weight, nn::Parameters&) {
+        const nn::Parameter& whole = weight.stack ? *weight.stack : weight;
+        return trains(whole.own_name()).trains ? product : codes_.wrap(std::move(product), weight);
+      });
+    }
+    if (adapter.product) options.products.push_back(adapter.product);
+    return options;
+  }
+
   std::vector<checkpoint::NamedTensor> tensors_in_memory() {
     std::vector<checkpoint::NamedTensor> tensors;
     nn::Parameters& parameters = model_->parameters();
     for (nn::Parameter& p : parameters) {
+      if (p.has_codes) continue;
       p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
-      tensors.push_back({p.name, p.value.detach(), p.spec});
+      const auto form = parameters.form_of(p);
+      tensors.push_back(form && form->has_codes()
+                            ? run::fillable_weight(p, form, [this](const auto& body) { attempt(body); })
+                            : checkpoint::NamedTensor{p.name, p.value.detach(), p.spec, {}});
     }
     for (const nn::Buffer& buffer : parameters.buffers())
       if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
@@ -134,7 +200,16 @@ class ReferencePasses {
     return tensors;
   }
 
-  /// Draws the values with which a run starts.
+  /// Runs body(), whose first error waits for the ranks to agree.
+  void attempt(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
+    }
+  }
+
+  /// Draws the values with which a run starts, in the dtype in which it draws them.
   void draw(const std::vector<checkpoint::NamedTensor>& tensors) {
     const nn::Parameters& parameters = model_->parameters();
     tensor::Held held;
@@ -142,9 +217,12 @@ class ReferencePasses {
       const auto& all = parameters.declared();
       const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensor.name; });
       if (found == all.end()) continue;  // a buffer
-      const at::Tensor whole =
-          at::empty(found->spec.local_shape(parameters.coordinates()), at::dtype(parameters.options().dtype));
-      parameters.draw(*found, whole);
+      const auto form = parameters.form_of(*found);
+      nn::Parameter drawn = *found;
+      drawn.spec = tensor.spec;  // of the whole parameter if it is stored as codes
+      const at::ScalarType type = form && !form->has_codes() ? form->dtype() : parameters.options().dtype;
+      const at::Tensor whole = at::empty(drawn.spec.local_shape(parameters.coordinates()), at::dtype(type));
+      parameters.draw(drawn, whole);
       tensor.value.write_into(held);
       held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
     }
@@ -152,6 +230,9 @@ class ReferencePasses {
 
   comm::Mesh& mesh_;
   int64_t micro_batches_;
+  std::unique_ptr<nn::Fp8Products> fp8_;  // null without fp8
+  nn::FrozenCodes codes_;
+  std::exception_ptr failure_;  // first error of attempt()
   std::unique_ptr<distributed::DistributedModel> model_;
   std::unique_ptr<run::StreamedWeights> weights_;  // null = they are in memory; destroyed before the model
 };
@@ -160,21 +241,23 @@ class ReferencePasses {
 class Precompute {
  public:
   Precompute(comm::World& world, const run::Config& config, const run::OwnTables& tables, const run::Program& program,
-             bool resumes)
-      : mesh_(world, config.parallel.axes()),
-        config_(config),
-        device_(comm::choose_device(config.run.device, world.local_rank())),
-        cache_(run::reference_cache(config, tables)) {
-    mesh_.connect(device_);
+             const run::Preparation& how)
+      : mesh_(world, config.parallel.axes()), config_(config), cache_("") {
     const auto busy = world.busy("preparing the reference");
     comm::agree(mesh_.all(), at::kCPU, [&] {
+      device_ = comm::choose_device(config.run.device, world.local_rank(), *how.devices);
       data_ = run::open_data(config, program, "", static_cast<int>(config.parallel.replica_of(world.rank())), device_);
       reference_ = resolve_reference(config, tables, data_->shape, program);
     });
+    mesh_.connect(device_);
+    std::string folder;
     comm::agree(mesh_.all(), at::kCPU, [&] {
-      if (world.rank() == 0) settle(tables, resumes && checkpoint::latest(RunFolder(config.run.folder).checkpoints()));
+      if (world.rank() != 0) return;
+      settle(tables, how.resumes && checkpoint::latest(RunFolder(config.run.folder).checkpoints()));
+      folder = cache_.folder();
     });
     settled_ = comm::broadcast_text(mesh_.all(), at::kCPU, 0, settled_);
+    cache_ = ScoreCache(comm::broadcast_text(mesh_.all(), at::kCPU, 0, folder));
     comm::agree(mesh_.all(), at::kCPU, [&] { cache_.read(); });
     is_mismatched_ = tables.as<run::AlignmentKeys>("alignment").method == "kto";
     const auto at = mesh_.coordinates();
@@ -183,11 +266,10 @@ class Precompute {
 
   Precomputed work() {
     const auto busy = mesh_.world().busy("computing the log-probabilities of the reference");
-    for (int64_t i = 0; i < config_.training.steps && !(has_seen_all() && !is_mismatched_); ++i)
-      add(data_->training->next());
+    for (int64_t i = 0; i < config_.training.steps && !(has_seen_all() && !is_mismatched_); ++i) add(*data_->training);
     if (data_->held_out) {
       const int64_t batch = config_.training.batch_size, all = (data_->held_out->samples() + batch - 1) / batch;
-      for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i) add(data_->held_out->next());
+      for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i) add(*data_->held_out);
     }
     flush();
     const double ranks = static_cast<double>(mesh_.all().size() / config_.parallel.replicas());
@@ -196,9 +278,14 @@ class Precompute {
   }
 
  private:
-  /// Compares the cache with the reference, and begins it if it is new. On rank 0; it does not communicate.
+  /// Chooses the folder of the cache, compares it with the reference, and begins it if it is new. On rank 0; it does
+  /// not communicate.
   void settle(const run::OwnTables& tables, bool resumes) {
-    const ScoreOrigin now = origin_of(config_, reference_->source, data_->training->state());
+    const ScoreOrigin now = origin_of(config_, *reference_, data_->training->state());
+    const std::string named = tables.as<run::ReferenceKeys>(run::kReference).cache;
+    const RunFolder folder(config_.run.folder);
+    if (named.empty() && !resumes) return begin_next(folder, now);
+    cache_ = ScoreCache(named.empty() ? folder.reference() : named);
     const std::optional<ScoreOrigin> before = cache_.origin();
     if (!before) return cache_.begin(now);
     ScoreOrigin kept = now;
@@ -214,12 +301,23 @@ class Precompute {
       settled_ = is_there ? before->checkpoint : kGone;
       return;
     }
-    const bool is_own = tables.as<run::ReferenceKeys>(run::kReference).cache.empty();
-    require(is_own && !resumes, kComponent, cache_.folder(),
-            " must be of this reference and these data: it differs in ", all,
-            "; name another folder with reference.cache, restore these, or delete the folder");
+    throw Error(kComponent, concat(cache_.folder(), " must be of this reference and these data: it differs in ", all,
+                                   "; name another folder with reference.cache, restore these, or delete the folder"));
+  }
+
+  /// Begins the cache of a run that starts. An earlier run in the folder has its own until it is replaced.
+  void begin_next(const RunFolder& folder, const ScoreOrigin& now) {
+    cache_ = ScoreCache(folder.next_reference());
+    const std::optional<ScoreOrigin> before = cache_.origin();
+    if (before && now.differences(*before).empty()) return;
     cache_.remove();
     cache_.begin(now);
+    ScoreCache earlier(folder.reference());
+    const std::optional<ScoreOrigin> of_earlier = earlier.origin();
+    if (!of_earlier || !now.differences(*of_earlier).empty()) return;
+    earlier.read();
+    cache_.add(earlier);
+    cache_.flush();
   }
 
   /// Returns true if all sources were read to the end of an epoch.
@@ -228,11 +326,17 @@ class Precompute {
     return state.contains("at") && data::MixPosition::decode(state["at"]).whole_epochs() > 0;
   }
 
-  /// Computes the texts of a batch that are not in the cache. Ranks of other replicas take part in a pass, because
-  /// models may exchange tokens with them.
-  void add(const tensor::Batch& batch) {
-    const std::vector<TextKey> keys = keys_of(batch, kTexts);
-    const int64_t missing = std::count_if(keys.begin(), keys.end(), [&](const auto& key) { return !cache_.find(key); });
+  /// Computes the texts of the next batch that are not in the cache. Ranks of other replicas take part in a pass,
+  /// because models may exchange tokens with them.
+  void add(data::Batches& batches) {
+    tensor::Batch batch;
+    std::vector<TextKey> keys;
+    int64_t missing = 0;
+    comm::agree(mesh_.all(), at::kCPU, [&] {
+      batch = batches.next();
+      keys = keys_of(batch, kTexts);
+      missing = std::count_if(keys.begin(), keys.end(), [&](const auto& key) { return !cache_.find(key); });
+    });
     counts_.found += static_cast<int64_t>(keys.size()) - missing;
     counts_.computed += missing;
     if (comm::sum(mesh_.all(), static_cast<double>(missing)) == 0) return;
@@ -245,10 +349,10 @@ class Precompute {
 
   void begin_passes() {
     require(settled_ != kGone, kComponent,
-            "the reference must have the weights of the start of the run: got others in ", reference_->source.path,
-            ", and ", cache_.folder(),
+            "the reference must have the weights of the start of the run: got others in ",
+            reference_->model.source.path, ", and ", cache_.folder(),
             " lacks log-probabilities of texts that the run reads; restore them, or lower training.steps");
-    if (!settled_.empty()) reference_->source.checkpoint = settled_;
+    if (!settled_.empty()) reference_->model.source.checkpoint = settled_;
     passes_ = std::make_unique<ReferencePasses>(mesh_, config_, *reference_, device_);
   }
 
@@ -265,10 +369,10 @@ class Precompute {
 
   comm::Mesh mesh_;
   run::Config config_;
-  at::Device device_;
+  at::Device device_ = at::kCPU;
   ScoreCache cache_;
   std::optional<run::RunData> data_;
-  std::optional<run::ResolvedFurther> reference_;
+  std::optional<Reference> reference_;
   // The checkpoint of the start, if the run resumes; "" = the present weights are those
   std::string settled_;
   std::unique_ptr<ReferencePasses> passes_;
@@ -280,9 +384,9 @@ class Precompute {
 }  // namespace
 
 Precomputed precompute(comm::World& world, const run::Config& config, const run::OwnTables& tables,
-                       const run::Program& program, bool resumes) {
+                       const run::Program& program, const run::Preparation& how) {
   if (!run::has_reference(tables) || !tables.as<run::ReferenceKeys>(run::kReference).precompute) return {};
-  return Precompute(world, config, tables, program, resumes).work();
+  return Precompute(world, config, tables, program, how).work();
 }
 
 }  // namespace colossal::align

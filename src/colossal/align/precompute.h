@@ -1,11 +1,12 @@
 // Log-probabilities of a reference, computed once before training (reference.precompute).
 //
-//   align::precompute(world, config, tables, program, /*resumes=*/false);    // on every rank, before the run's models
+//   align::precompute(world, config, tables, program, {.resumes = false});    // on every rank, before the run's models
 #pragma once
 #include <cstdint>
 
 #include "colossal/comm/world.h"
 #include "colossal/run/config.h"
+#include "colossal/run/objective.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/program.h"
 
@@ -24,12 +25,17 @@ struct Precomputed {
 /// depend on the batch, all of them; and those of evaluations. Replicas share the work, and every 16 passes add a file
 /// to the folder. A run that was killed computes only what it had not stored.
 ///
+/// The reference stores its matrices and multiplies with them as the run does: in the format of adapter.base, as the
+/// codes of model.from, in fp8. In a batch of the run its sums are those of the run's passes. Scales of fp8 follow the
+/// batch, and with delayed scaling also the steps of a run without precompute, so there they may differ by rounding.
+///
 /// A run that resumes keeps the reference of its start, even if that is a run folder that has gone on. A run that
-/// starts replaces an older cache in its own folder.
-/// Collective among all ranks of `world`. Communication: checks of 8 bytes a batch, and that of the passes.
+/// starts computes into RunFolder::next_reference(), so an earlier run in its folder keeps its cache until it is
+/// replaced (run::place_reference). Scores of the same reference and data are taken over from it.
+/// Collective among all ranks of `world`. Communication: checks of 16 bytes a batch, and that of the passes.
 /// Errors, on all ranks: ("reference") a cache of another reference, data, tokenizer or template, with what differs; a
 ///         reference that has gone on, of which texts are missing; a reference of another shape. ("file") a full disk.
 Precomputed precompute(comm::World& world, const run::Config& config, const run::OwnTables& tables,
-                       const run::Program& program, bool resumes);
+                       const run::Program& program, const run::Preparation& how);
 
 }  // namespace colossal::align

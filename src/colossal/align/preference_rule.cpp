@@ -53,8 +53,11 @@ class PreferenceRule final : public train::StepRule {
             "\" needs the further model ", run::kReference, ": got a run without; name it in ObjectiveRow::models");
     if (precomputes_ && !engine.device().is_meta())
       comm::agree(engine.mesh().all(), at::kCPU, [&] {
-        if (const std::optional<ScoreOrigin> origin = cache_.origin())
+        if (const std::optional<ScoreOrigin> origin = cache_.origin()) {
           weights_ = origin->weights.empty() ? origin->source : origin->weights;
+          if (origin->base != ScoreOrigin().base) weights_ += " as " + origin->base;
+        }
+        cache_.read();  // the folder of a run that starts is renamed after this
       });
     if (has_model && run::reference_of(config, tables).use == run::ModelUse::Frozen)
       check_reference_shape(engine.model(run::kReference).model().shape, engine.model().shape);
@@ -134,7 +137,6 @@ class PreferenceRule final : public train::StepRule {
     at::Tensor scores = at::zeros({batch.rows(), kTexts}, at::kDouble);
     comm::agree(engine.mesh().all(), at::kCPU, [&] {
       if (is_recorded) return;
-      if (!std::exchange(is_read_, true)) cache_.read();
       const std::vector<TextKey> keys = keys_of(batch, kTexts);
       auto* values = scores.mutable_data_ptr<double>();
       for (const TextKey& key : keys) {
@@ -190,7 +192,7 @@ class PreferenceRule final : public train::StepRule {
   std::string precision_;
   int64_t batch_size_;
   std::string weights_;  // the checksum or the place of the weights in the cache; all ranks have the same
-  bool precomputes_, starts_at_reference_, adds_divergence_ = false, is_read_ = false;
+  bool precomputes_, starts_at_reference_, adds_divergence_ = false;
   ScoreCache cache_;
 };
 

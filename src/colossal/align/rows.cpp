@@ -15,9 +15,8 @@ run::Program with_alignment(run::Program program) {
     run::ObjectiveRow& row = program.objectives.at(one.name);
     const auto known = std::make_shared<const run::Program>(program);
     row.step_rule = make_rule;
-    row.prepare = [known](comm::World& world, const run::Config& config, const run::OwnTables& tables, bool resumes) {
-      precompute(world, config, tables, *known, resumes);
-    };
+    row.prepare = [known](comm::World& world, const run::Config& config, const run::OwnTables& tables,
+                          const run::Preparation& how) { precompute(world, config, tables, *known, how); };
   }
   return program;
 }

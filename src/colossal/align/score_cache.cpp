@@ -66,6 +66,7 @@ void ScoreOrigin::fields(Fields& f) {
   f.member("blocks", blocks);
   f.member("weights", weights);
   f.member("precision", precision);
+  f.optional(base == "values").member("base", base);
   f.member("shape", shape);
   f.member("tokenizer", tokenizer);
   f.member("chat_template", chat_template);
@@ -80,6 +81,7 @@ std::string ScoreOrigin::differences(const ScoreOrigin& other) const {
   if (weights.empty() || other.weights.empty()) compare("model", source, other.source);
   compare("weights", weights, other.weights);
   compare("precision", precision, other.precision);
+  compare("format of the base", base, other.base);
   compare("keys of the model", shape, other.shape);
   compare("tokenizer", tokenizer, other.tokenizer);
   compare("chat template", chat_template, other.chat_template);
@@ -152,6 +154,10 @@ std::optional<double> ScoreCache::find(const TextKey& key) const {
 
 void ScoreCache::add(const TextKey& key, double score) {
   if (scores_.emplace(key, score).second) added_.emplace_back(key, score);
+}
+
+void ScoreCache::add(const ScoreCache& other) {
+  for (const auto& [key, score] : other.scores_) add(key, score);
 }
 
 void ScoreCache::flush() {

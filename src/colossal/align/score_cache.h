@@ -24,10 +24,11 @@ inline constexpr int64_t kTexts = 2;
 
 /// The model and the data from which a cache was computed. The file origin.json in its folder has them.
 struct ScoreOrigin {
-  std::string source;                          ///< the model, for people
-  std::string checkpoint, blocks;              ///< a run's checkpoint, and its manifest's checksum
-  std::string weights, precision;              ///< a checksum, and the mode of the numbers
-  std::string shape;                           ///< checksum of the keys of [model] that change what weights compute
+  std::string source;              ///< the model, for people
+  std::string checkpoint, blocks;  ///< a run's checkpoint, and its manifest's checksum
+  std::string weights, precision;  ///< a checksum, and the mode of the numbers
+  std::string base = "values";     ///< format of the frozen matrices: "values", "nf4", "codes of the folder"
+  std::string shape;               ///< checksum of the keys of [model] that change what weights compute
   std::string tokenizer, chat_template, data;  ///< checksums
   void fields(Fields& f);
   /// Returns "weights (1f.. and not 2e..)" and other members that differ, joined; "" if none does. Where a model is
@@ -66,6 +67,8 @@ class ScoreCache {
   std::optional<double> find(const TextKey& key) const;
   void add(const TextKey& key, double score);
   int64_t size() const { return static_cast<int64_t>(scores_.size()); }
+  /// Adds all scores of another cache.
+  void add(const ScoreCache& other);
   /// Writes a file with the scores that were added since the last call, if there are some.
   void flush();
   /// Forgets which scores were added since the last flush(): another rank writes them.

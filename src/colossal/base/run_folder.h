@@ -47,6 +47,10 @@ class RunFolder {
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }
   std::string builtin_text() const { return path_ + "/builtin_text"; }  ///< text of data.path = "builtin" at the start
   std::string samples() const { return path_ + "/samples"; }  ///< pictures and other files that the model made
+  /// Log-probabilities of a reference (align/score_cache.h).
+  std::string reference() const { return path_ + "/reference"; }
+  /// The same of a run that starts, until its files replace those of an earlier run.
+  std::string next_reference() const { return path_ + "/reference.next"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string log(int rank) const { return path_ + "/log-rank-" + std::to_string(rank) + ".txt"; }

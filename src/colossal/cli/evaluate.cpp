@@ -15,6 +15,7 @@
 #include "colossal/cli/commands.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/evaluate/engine_scorer.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/nn/parameter.h"
@@ -97,7 +98,9 @@ int run_tasks(const EvaluateRequest& request, const std::vector<evaluate::Prepar
               const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   std::optional<AtomicFile> samples;
-  if (!request.samples.empty() && loaded.speaks()) samples.emplace(request.samples);
+  comm::agree(loaded.mesh.all(), at::kCPU, [&] {
+    if (!request.samples.empty() && loaded.speaks()) samples.emplace(request.samples);
+  });
   evaluate::EngineScorer scorer(*saved.model, loaded.engine(request.engine), *saved.tokenizer, saved.end_ids,
                                 dtype_name(saved.model->parameters().options().dtype));
   evaluate::ScoringOptions options{.adds_begin = request.adds_begin};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -261,8 +262,20 @@ ordered_json json_of(const TaskResult& result) {
 
 std::vector<TaskResult> evaluate(Scorer& scorer, const text::Tokenizer& tokenizer,
                                  const std::vector<PreparedTask>& tasks, const ScoringOptions& options) {
+  std::exception_ptr failed;
+  ScoringOptions guarded = options;
+  if (options.on_sample)
+    guarded.on_sample = [&](const ordered_json& sample) {
+      if (failed) return;
+      try {
+        options.on_sample(sample);
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    };
   std::vector<TaskResult> results;
-  for (const PreparedTask& task : tasks) results.push_back(TaskRun(scorer, tokenizer, task, options).run());
+  for (const PreparedTask& task : tasks) results.push_back(TaskRun(scorer, tokenizer, task, guarded).run());
+  if (failed) std::rethrow_exception(failed);
   return results;
 }
 

@@ -59,7 +59,8 @@ struct ScoringOptions {
   std::optional<bool> adds_begin{};  ///< whether texts get the begin token; nothing = as the tokenizer does for prompts
   /// Called with one object per item in the order of the data: `task`, `subject` if there is one, `line`, `prompt`,
   /// `target`, the item's metrics, and `scores` (the sum of log-probabilities of each choice, or of the text) or
-  /// `answer`.
+  /// `answer`. May be set on one rank alone. Its first error is thrown after the last task, because the ranks run all
+  /// tasks together; later items are not passed to it.
   std::function<void(const nlohmann::ordered_json&)> on_sample{};
 };
 
@@ -69,7 +70,7 @@ struct ScoringOptions {
 /// Communication: that of `scorer`. All ranks of a layout must call it with equal arguments.
 /// Memory: the token ids of all requests of a task.
 /// Errors ("evaluate"): those of Encoder, before the first task of a kind runs; a prompt that leaves no room for
-/// max_tokens. Errors of `scorer`.
+/// max_tokens. Errors of `scorer` and, at the end, of ScoringOptions::on_sample.
 std::vector<TaskResult> evaluate(Scorer& scorer, const text::Tokenizer& tokenizer,
                                  const std::vector<PreparedTask>& tasks, const ScoringOptions& options);
 

@@ -15,7 +15,7 @@ struct PlannedChunk {
   int64_t length;        ///< elements, with padding
   comm::Group* sharers;  ///< group of ranks, each of which owns a part of the chunk; all parts have the same length
   bool is_trained;
-  at::ScalarType dtype;  ///< of its parameters as they are stored (nn::Parameters::stored_dtype)
+  at::ScalarType dtype;  ///< dtype in which its parameters are stored (nn::Parameters::stored_dtype)
   int64_t part_length() const { return length / sharers->size(); }
   int64_t element_size() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
 };

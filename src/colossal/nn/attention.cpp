@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
@@ -194,11 +195,65 @@ void turn_apart(Heads& heads, const ForwardContext& step, const ops::RotaryTable
   heads.k = k.size() == 1 ? k.front() : at::cat(k, 1);
 }
 
+/// Returns the length of the document of each token of this rank, [B, S]; undefined if the host does not know them.
+at::Tensor document_lengths(const Heads& heads, const ForwardContext& step) {
+  if (!step.documents.defined()) return {};
+  const at::Tensor lengths =
+      step.known_documents ? step.known_documents->lengths() : BatchDocuments(step.documents).lengths();
+  Tokens own = heads.tokens;
+  own.sequence.given.clear();  // documents always have all tokens
+  return own.of(lengths);
+}
+
+/// Rotates each token by the frequencies of its own document. `lengths` [B, S].
+void turn_documents(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table,
+                    const at::Tensor& lengths) {
+  const at::Tensor dense = lengths.contiguous().view({-1});
+  const std::span<const int64_t> all(dense.const_data_ptr<int64_t>(), static_cast<size_t>(dense.numel()));
+  std::vector<int64_t> kinds;                 // a length of each set of frequencies
+  std::vector<std::vector<int64_t>> of_kind;  // their tokens
+  for (size_t token = 0; token < all.size(); ++token) {
+    size_t kind = 0;
+    while (kind < kinds.size() && !table.turns_alike(kinds[kind], all[token])) ++kind;
+    if (kind == kinds.size()) kinds.push_back(all[token]), of_kind.emplace_back();
+    of_kind[kind].push_back(static_cast<int64_t>(token));
+  }
+  const at::Tensor positions = heads.tokens.of(step.positions);
+  if (kinds.size() < 2) {
+    const int64_t length = kinds.empty() ? 1 : kinds.front();
+    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, positions, table, length);
+    return;
+  }
+  // Tokens of one kind are put together, so that each kind takes one call, and then put back.
+  std::vector<int64_t> order, sizes;
+  for (const std::vector<int64_t>& own : of_kind) {
+    order.insert(order.end(), own.begin(), own.end());
+    sizes.push_back(static_cast<int64_t>(own.size()));
+  }
+  const at::Tensor there = at::tensor(order, at::kLong).to(positions.device()), back = there.argsort();
+  const auto split = [&](const at::Tensor& x) {
+    return x.flatten(0, 1).index_select(0, there).unsqueeze(0).split_with_sizes(sizes, 1);
+  };
+  const std::vector<at::Tensor> qs = split(heads.q), ks = split(heads.k), places = split(positions);
+  std::vector<at::Tensor> q, k;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    auto [turned_q, turned_k] = ops::rotary(qs[kind], ks[kind], places[kind], table, kinds[kind]);
+    q.push_back(std::move(turned_q)), k.push_back(std::move(turned_k));
+  }
+  const auto joined = [&](const std::vector<at::Tensor>& parts, const at::Tensor& like) {
+    return at::cat(parts, 1).squeeze(0).index_select(0, back).unflatten(0, {like.size(0), like.size(1)});
+  };
+  heads.q = joined(q, heads.q), heads.k = joined(k, heads.k);
+}
+
 }  // namespace
 
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table) {
   const int64_t tokens = step.cut ? step.cut->tokens() : step.positions.size(1);
   if (table.depends_on_length() && !sequences_of(step).reach.empty()) return turn_apart(heads, step, table, tokens);
+  if (table.depends_on_length())
+    if (const at::Tensor own = document_lengths(heads, step); own.defined())
+      return turn_documents(heads, step, table, own);
   std::vector<int64_t> lengths = sequences_of(step).in(tokens);
   if (const AttentionCache* cache = cache_of(step))
     for (size_t i = 0; i < cache->lengths().size() && i < lengths.size(); ++i) lengths[i] += cache->lengths()[i];

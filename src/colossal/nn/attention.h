@@ -65,8 +65,9 @@ struct AttentionOptions {
 at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOptions& options);
 
 /// Rotates q and k of `heads` by the positions of their tokens (step.positions). A table that depends on the sequence
-/// length is passed Sequences::reach of each sequence, or else the longest sequence of the batch, including cached
-/// tokens and the parts on other ranks. A sequence is a row, or one of nn::Sequences; documents do not count.
+/// length is passed Sequences::reach of each sequence, or else the length of each token's document, including the parts
+/// on other ranks, so that a text has the same frequencies in any row. Without documents, and on meta, it is passed the
+/// longest sequence of the batch, including cached tokens; a sequence is a row, or one of nn::Sequences.
 void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table);
 
 /// Returns the mask of ops::attention for `options` and heads with these slopes (alibi_slopes_of(); undefined without

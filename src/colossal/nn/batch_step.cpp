@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "colossal/nn/forward_context.h"
@@ -20,6 +21,22 @@ std::shared_ptr<const ops::DocumentRuns> BatchDocuments::runs(const Tokens& toke
     tokens_ = tokens;
   }
   return runs_;
+}
+
+const at::Tensor& BatchDocuments::lengths() {
+  if (lengths_.defined() || !documents_.is_cpu()) return lengths_;
+  const at::Tensor documents = documents_.to(at::kLong).contiguous();
+  lengths_ = at::empty_like(documents);
+  const int64_t tokens = documents.size(1);
+  for (int64_t row = 0; row < documents.size(0); ++row) {
+    const int64_t* own = documents.const_data_ptr<int64_t>() + row * tokens;
+    int64_t* lengths = lengths_.mutable_data_ptr<int64_t>() + row * tokens;
+    for (int64_t first = 0, end = 0; first < tokens; first = end) {
+      while (end < tokens && own[end] == own[first]) ++end;
+      std::fill(lengths + first, lengths + end, end - first);
+    }
+  }
+  return lengths_;
 }
 
 ForwardContext step_of(tensor::Batch micro_batch, ForwardContext step) {

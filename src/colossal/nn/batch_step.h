@@ -33,11 +33,16 @@ class BatchDocuments {
   /// attention reads documents directly, and for documents that are not in host memory. Cost: one call of
   /// ops::document_runs(), in the first call.
   std::shared_ptr<const ops::DocumentRuns> runs(const Tokens& tokens, at::Device device);
+  /// Returns the length of each token's document, counted over the whole row: [B, S] int64 on the CPU, of all tokens of
+  /// the batch. Undefined for documents that are not in host memory. Cost: one pass over the documents, in the first
+  /// call.
+  const at::Tensor& lengths();
 
  private:
   at::Tensor documents_;
   Tokens tokens_;  // tokens for which runs_ was computed
   std::shared_ptr<const ops::DocumentRuns> runs_;
+  at::Tensor lengths_;
 };
 
 /// Returns `step` with that micro-batch. step.positions and step.documents are its fields `positions` and `documents`,

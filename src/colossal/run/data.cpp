@@ -94,14 +94,14 @@ ResolvedModel resolve_run(const Config& config, const Program& program) {
   return run;
 }
 
-void prepare_data(const Config& config, const Program& program, comm::World& world, bool resumes) {
+void prepare_data(const Config& config, const Program& program, comm::World& world, const Preparation& how) {
   const auto& rows = program.objectives.rows();
   if (std::none_of(rows.begin(), rows.end(), [](const ObjectiveRow& row) { return bool(row.prepare); })) return;
   const ObjectiveRow row =
       choose_row(config, program.objectives, resolve_shape(config.model, program), tables_of(program.adapters));
   if (!row.prepare) return;
   const auto busy = world.busy("preparing the data");
-  row.prepare(world, config, row.values(), resumes);
+  row.prepare(world, config, row.values(), how);
 }
 
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,

@@ -45,7 +45,7 @@ void check_text(const Config& config, const ResolvedModel& model);
 
 /// Calls ObjectiveRow::prepare of the run's objective, if there is one. Collective among all ranks of `world`. Errors:
 /// those of choose_row() and of the function.
-void prepare_data(const Config& config, const Program& program, comm::World& world, bool resumes);
+void prepare_data(const Config& config, const Program& program, comm::World& world, const Preparation& how);
 
 /// The opened data of one replica, and the model that fits them.
 struct RunData : ResolvedModel {

@@ -28,9 +28,11 @@ struct Program;
 
 /// How a run uses a further model.
 enum class ModelUse {
-  Frozen,           ///< its parameters are constants, which checkpoints leave out
-  Trained,          ///< its parameters are trained and saved
-  WithoutAdapters,  ///< it is the main model with its adapters switched off, and has no parameters of its own
+  Frozen,   ///< its parameters are constants, which checkpoints leave out
+  Trained,  ///< its parameters are trained and saved
+  /// It is the main model with its adapters switched off. It has frozen originals of the parameters that train in
+  /// addition to the adapters, with the values of a new run; all others are those of the main model
+  WithoutAdapters,
   /// It is frozen, and has the shape of the main model and the weights with which a new run starts: those of model.from
   /// with the adapters of adapter.from beside them, or those that are drawn. Its table names no source
   Original,

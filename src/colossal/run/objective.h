@@ -38,6 +38,7 @@
 
 #include "colossal/base/metric.h"
 #include "colossal/base/own_keys.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/comm/world.h"
 #include "colossal/data/batches.h"
 #include "colossal/models/model.h"
@@ -160,6 +161,12 @@ class Objective {
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
 double mean_of(double sum, double weight);
 
+/// How a run begins, for ObjectiveRow::prepare.
+struct Preparation {
+  bool resumes = false;  ///< true = the run continues from its folder, if that has a checkpoint
+  const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
+};
+
 /// A kind of objective: everything that distinguishes its runs. Required: name, make.
 struct ObjectiveRow {
   std::string name{};  ///< "next-token"
@@ -174,9 +181,8 @@ struct ObjectiveRow {
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
   /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
-  /// exist. Called on every rank, collectively; the ranks must throw alike. `resumes`: the run continues from its
-  /// folder, if that has a checkpoint. Null = nothing.
-  std::function<void(comm::World&, const Config&, const OwnTables&, bool resumes)> prepare{};
+  /// exist. Called on every rank, collectively; the ranks must throw alike. Null = nothing.
+  std::function<void(comm::World&, const Config&, const OwnTables&, const Preparation&)> prepare{};
   /// Names the further models of a run with that main model; null = none.
   std::function<std::vector<FurtherModel>(const Config&, const OwnTables&, const models::ModelShape&)> models{};
   /// Makes the rule for the steps of a run (train/step_rule.h); null = one batch and one update a step.

@@ -20,9 +20,10 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// Returns the files that belong to a run in addition to its checkpoints; logs are continued from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  std::vector<std::string> paths{
-      folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),      folder.ranks(),
-      folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(), folder.prediction()};
+  std::vector<std::string> paths{folder.config(),         folder.metrics(),     folder.metric_names(),
+                                 folder.history(),        folder.ranks(),       folder.report(),
+                                 folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text(),
+                                 folder.prediction(),     folder.reference()};
   for (const std::string& name : model_file_names()) paths.push_back(folder.path() + "/" + name);
   return paths;
 }
@@ -48,6 +49,9 @@ void set_run_aside(const RunFolder& folder) {
 bool restore_run(const RunFolder& folder) {
   const bool restores = checkpoint_set_aside(folder).has_value();
   if (restores) {
+    if (fs::exists(folder.reference()) && !fs::exists(folder.next_reference()))
+      rename(folder.reference(), folder.next_reference());
+    for (const std::string& path : companions(folder)) fs::remove_all(path);  // those of the replacement
     fs::remove_all(folder.checkpoints());
     rename(replaced_path(folder), folder.checkpoints());
   }
@@ -60,6 +64,12 @@ bool restore_run(const RunFolder& folder) {
   sync_folder(folder.path());
   remove_replaced_run(folder);
   return restores;
+}
+
+void place_reference(const RunFolder& folder) {
+  if (!fs::exists(folder.next_reference())) return;
+  fs::remove_all(folder.reference());  // of a run that had no complete checkpoint
+  rename(folder.next_reference(), folder.reference());
 }
 
 std::optional<std::string> checkpoint_set_aside(const RunFolder& folder) {

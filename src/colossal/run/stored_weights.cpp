@@ -37,14 +37,21 @@ std::vector<checkpoint::NamedTensor> named_weights(memory::ChunkStore& store, co
   return weights;
 }
 
+using Attempt = std::function<void(const std::function<void()>&)>;
+
+at::Tensor codes_of(const nn::FrozenForm& form, const at::Tensor& whole) {
+  at::Tensor codes = at::empty(form.sizes(), at::dtype(form.dtype()));
+  form.encode(whole, codes);
+  return codes;
+}
+
 /// Where this rank has the codes of a parameter.
 struct CodePieces {
   std::shared_ptr<const nn::FrozenForm> form;
   std::vector<std::pair<memory::Shard, memory::Piece>> pieces;
 
   void write(const at::Tensor& whole) const {
-    const at::Tensor codes = at::empty(form->sizes(), at::dtype(form->dtype()));
-    form->encode(whole, codes);
+    const at::Tensor codes = codes_of(*form, whole);
     for (const auto& [shard, piece] : pieces) {
       const memory::Lease lease = shard.lease({.values = memory::Access::Write});
       lease->values.narrow(0, piece.offset, piece.part.size)
@@ -53,18 +60,18 @@ struct CodePieces {
   }
 };
 
-/// Returns a tensor of a whole parameter. Its codes are written when it is released.
-checkpoint::NamedTensor whole_weight(memory::ChunkStore& store, const nn::Parameter& parameter,
-                                     std::shared_ptr<const CodePieces> codes) {
-  const auto open = [&store, shape = parameter.spec.shape, name = parameter.name,
-                     codes = std::move(codes)](bool writes) {
+/// Returns a tensor of a whole parameter. When it is released, attempt() runs write(whole).
+checkpoint::NamedTensor whole_weight(const nn::Parameter& parameter, Attempt attempt,
+                                     std::function<void(const at::Tensor& whole)> write) {
+  const auto open = [shape = parameter.spec.shape, name = parameter.name, attempt = std::move(attempt),
+                     write = std::move(write)](bool writes) {
     require(writes, "adapter", "the values of ", name,
             " cannot be read, because adapter.base stores codes of them: adapters with magnitudes of peft (DoRA) need "
             "its norms; set adapter.base = \"model\"");
     at::Tensor whole = at::empty(shape, at::kFloat);
-    // A pointer that owns nothing but the task. Errors wait in the store, because a release must not throw.
-    std::shared_ptr<const void> release(
-        &store, [&store, whole, codes](const void*) { store.attempt([&] { codes->write(whole); }); });
+    // A pointer that owns nothing but the task. Errors wait for the caller, because a release must not throw.
+    std::shared_ptr<const void> release(whole.unsafeGetTensorImpl(),
+                                        [attempt, write, whole](const void*) { attempt([&] { write(whole); }); });
     return tensor::Held{whole, std::move(release)};
   };
   return {parameter.name,
@@ -94,8 +101,18 @@ std::vector<checkpoint::NamedTensor> fillable_weights_of(memory::ChunkStore& sto
       found->second->pieces.emplace_back(shard, piece);
     }
   for (const nn::Parameter* parameter : in_order)
-    weights.push_back(whole_weight(store, *parameter, coded.at(parameter)));
+    weights.push_back(whole_weight(
+        *parameter, [&store](const std::function<void()>& body) { store.attempt(body); },
+        [codes = coded.at(parameter)](const at::Tensor& whole) { codes->write(whole); }));
   return weights;
+}
+
+checkpoint::NamedTensor fillable_weight(const nn::Parameter& parameter, std::shared_ptr<const nn::FrozenForm> form,
+                                        Attempt attempt) {
+  return whole_weight(parameter, std::move(attempt),
+                      [form = std::move(form), value = parameter.value.detach()](const at::Tensor& whole) {
+                        at::Tensor(value).copy_(codes_of(*form, whole));
+                      });
 }
 
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store) {

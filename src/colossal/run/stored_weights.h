@@ -1,9 +1,12 @@
 // The weights of a chunk store as tensors that a checkpoint saves and fills, chunk by chunk.
 #pragma once
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/frozen_form.h"
 
 namespace colossal::run {
 
@@ -18,6 +21,11 @@ std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
 /// a time. `store` must outlive the tensors. ChunkStore::updated() throws errors of making and storing the codes, such
 /// as values that are not finite.
 std::vector<checkpoint::NamedTensor> fillable_weights_of(memory::ChunkStore& store, const nn::Parameters& parameters);
+
+/// Returns the same tensor for a parameter in memory, in no store, whose value has the size of its codes. `attempt`
+/// runs the encoding and keeps its errors; it must outlive the tensor, as the memory of the value does.
+checkpoint::NamedTensor fillable_weight(const nn::Parameter& parameter, std::shared_ptr<const nn::FrozenForm> form,
+                                        std::function<void(const std::function<void()>&)> attempt);
 
 /// Returns this rank's part of the parameters that checkpoints save (nn::Treatment::saved), under their names in the
 /// checkpoint (nn::Parameter::saved_name).

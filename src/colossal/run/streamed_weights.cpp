@@ -54,8 +54,8 @@ void check_budgets(const WeightBudget& needed, const MemoryConfig& memory, int64
 }  // namespace
 
 StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mesh& mesh, const MemoryConfig& memory)
-    : mesh_(mesh) {
-  nn::Parameters& parameters = model.parameters();
+    : mesh_(mesh), parameters_(model.parameters()) {
+  nn::Parameters& parameters = parameters_;
   for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
   const at::Device device = parameters.options().device;
   const int64_t ranks = mesh.world().local_size();
@@ -74,7 +74,10 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
     for (nn::Parameter& p : parameters) {
       if (!budget.on_device.contains(&p)) continue;
       p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
-      on_device_.push_back({p.name, p.value.detach(), p.spec});
+      const auto form = parameters.form_of(p);
+      on_device_.push_back(form && form->has_codes()
+                               ? fillable_weight(p, form, [this](const auto& body) { store_->attempt(body); })
+                               : checkpoint::NamedTensor{p.name, p.value.detach(), p.spec, {}});
       device_bytes_ += static_cast<int64_t>(p.value.nbytes());
     }
   });
@@ -82,7 +85,7 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
 }
 
 std::vector<checkpoint::NamedTensor> StreamedWeights::tensors() {
-  std::vector<checkpoint::NamedTensor> tensors = weights_of(*store_);
+  std::vector<checkpoint::NamedTensor> tensors = fillable_weights_of(*store_, parameters_);
   tensors.insert(tensors.end(), on_device_.begin(), on_device_.end());
   return tensors;
 }

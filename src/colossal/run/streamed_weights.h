@@ -42,8 +42,8 @@ class StreamedWeights {
   StreamedWeights(const StreamedWeights&) = delete;
   StreamedWeights& operator=(const StreamedWeights&) = delete;
 
-  /// Returns the tensors that the caller fills once, before the first pass. If the disk cannot store one, reading it
-  /// throws.
+  /// Returns the tensors that the caller fills once, before the first pass, as run::fillable_weights_of() does. If the
+  /// disk cannot store one, reading it throws.
   std::vector<checkpoint::NamedTensor> tensors();
   /// Must be called when the tensors are filled. Errors, on all ranks: errors of filling them.
   void loaded() { end_pass(); }
@@ -62,6 +62,7 @@ class StreamedWeights {
   void end_pass();
 
   comm::Mesh& mesh_;
+  nn::Parameters& parameters_;
   std::shared_ptr<memory::TieredStore> tiers_;
   std::shared_ptr<memory::LoadedStore> offload_;
   std::unique_ptr<memory::ChunkStore> store_;

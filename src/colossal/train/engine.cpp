@@ -82,16 +82,28 @@ std::vector<OwnOptimizer> own_optimizers(const RunModels& models) {
   return own;
 }
 
-/// Switches adapters off during its lifetime, if `is_off`.
+/// Switches adapters off during its lifetime, if `is_off`, and gives parameters the memory of their originals.
+/// variable_data() and set_data() are no operators, so they are no uses of a chunk: the pass gathers what it reads.
 class SwitchedOff {
  public:
-  SwitchedOff(bool& off, bool is_off) : off_(off) { off_ = is_off; }
-  ~SwitchedOff() { off_ = false; }
+  using Originals = std::vector<std::pair<nn::Parameter*, const nn::Parameter*>>;
+  SwitchedOff(bool& off, bool is_off, const Originals& originals) : off_(off) {
+    off_ = is_off;
+    for (const auto& [parameter, original] : originals) {
+      trained_.emplace_back(parameter, parameter->value.variable_data());
+      parameter->value.set_data(original->value.variable_data());
+    }
+  }
+  ~SwitchedOff() {
+    off_ = false;
+    for (const auto& [parameter, value] : trained_) parameter->value.set_data(value);
+  }
   SwitchedOff(const SwitchedOff&) = delete;
   SwitchedOff& operator=(const SwitchedOff&) = delete;
 
  private:
   bool& off_;
+  std::vector<std::pair<nn::Parameter*, at::Tensor>> trained_;
 };
 
 }  // namespace
@@ -415,8 +427,11 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const auto result_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     return result(one.model->model(), end, step);
   };
-  const SwitchedOff switched(*without_adapters_, one.without_adapters);
-  std::vector<at::Tensor> results = one.model->forward(forward_steps(one, batch), result_of);
+  std::vector<at::Tensor> results;
+  {
+    const SwitchedOff switched(*without_adapters_, one.without_adapters, one.originals);
+    results = one.model->forward(forward_steps(one, batch), result_of);
+  }
   optimization_->end_pass();
   return results;
 }

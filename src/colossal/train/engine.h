@@ -229,6 +229,8 @@ class Engine : public Resumable {
     bool trains;                    // true: at least one of its parameters is trained
     int64_t copies = 1;             // ranks that do the same work for the same rows, and add up its gradients
     bool without_adapters = false;  // true: the main model, with its adapters switched off
+    /// Parameters of the main model that train in addition to the adapters, and their originals
+    std::vector<std::pair<nn::Parameter*, const nn::Parameter*>> originals{};
   };
   std::vector<checkpoint::NamedTensor> with_buffers(std::vector<checkpoint::NamedTensor> weights);
   Member make_member(const ConfiguredRun& run, const NamedModel& model, nn::Parameters::Options options);

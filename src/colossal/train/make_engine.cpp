@@ -71,13 +71,19 @@ void check_ranks(const comm::World& world, const run::Config& config) {
 }  // namespace
 
 Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& model, nn::Parameters::Options options) {
-  if (model.is_main_without_adapters)
-    return {.name = model.name,
-            .mesh = mesh_,
-            .model = main().model,
-            .reports = {},
-            .trains = false,
-            .without_adapters = true};
+  if (model.is_main_without_adapters) {
+    Member off{.name = model.name,
+               .mesh = mesh_,
+               .model = main().model,
+               .reports = {},
+               .trains = false,
+               .without_adapters = true};
+    declare_originals(parameters(), model.name, options, parameters());
+    for (const nn::Parameter& p : parameters().declared())
+      if (p.model == model.name && p.value.defined())
+        off.originals.emplace_back(&parameters().at(p.own_name()), &parameters().at(p.name));
+    return off;
+  }
   const std::shared_ptr<comm::Mesh> mesh = mesh_of(model, config_.parallel, mesh_);
   NamedModel placed = model;
   if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, run.models);

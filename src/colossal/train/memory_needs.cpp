@@ -27,7 +27,8 @@ constexpr int64_t kEstimatedBlocks = 64;
 
 struct Elements {
   double all = 0, trained = 0;
-  double bytes = 0;  // as the parameters are stored, in a model of one process
+  double beside = 0;  // of `trained`, those that belong to no adapter
+  double bytes = 0;   // as the parameters are stored, in a model of one process
 };
 
 /// Returns an estimate of the elements of the whole model. If it has more than `most_blocks` layers, the first ones are
@@ -58,7 +59,9 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
     const auto form = parameters.form_of(p);
     const auto of_form = form ? static_cast<double>(form->bytes()) / static_cast<double>(p.spec.numel()) : 0;
     sum.bytes += elements * (form ? of_form : static_cast<double>(c10::elementSize(dtype)));
-    if (p.treatment.trains) sum.trained += elements;
+    if (!p.treatment.trains) continue;
+    sum.trained += elements;
+    if (!p.is_added) sum.beside += elements;
   }
   return sum;
 }
@@ -77,10 +80,9 @@ int64_t states_beside(optim::Optimizer& optimizer) {
   return bytes;
 }
 
-/// Returns the rows of one model that is built, without the model's name.
-std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mesh& mesh, const run::Config& config,
+/// Returns the rows of the parameters of one model, without the model's name.
+std::vector<MemoryNeed> needs_of(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                                  const optim::OptimizerConfig& of_optimizer) {
-  nn::Parameters& parameters = model.parameters();
   const at::ScalarType dtype = parameters.options().dtype;
   const StoreOptions options = store_options(config, dtype);
   const auto& [chunks, gradients] = options;
@@ -162,12 +164,14 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
   run.config.validate();
   std::vector<MemoryNeed> needs;
   for (const NamedModel& model : run.models) {
-    if (model.is_main_without_adapters) continue;
-    check_sizes(model.layout(run.config.parallel), model.shape, run.objective_of(model)->example(1));
-    require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
-            model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
+    if (!model.is_main_without_adapters) {
+      check_sizes(model.layout(run.config.parallel), model.shape, run.objective_of(model)->example(1));
+      require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
+              model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
+    }
     ModelOnShapes here(run, model, rank);
-    std::vector<MemoryNeed> own = needs_of(here.model(), here.mesh(), run.config, run.optimizer_of(model));
+    if (model.is_main_without_adapters && here.parameters().size() == 0) continue;
+    std::vector<MemoryNeed> own = needs_of(here.parameters(), here.mesh(), run.config, run.optimizer_of(model));
     if (here.codes_bytes() > 0) own.insert(own.begin(), {{}, kCodes, here.codes_bytes(), "device"});
     for (MemoryNeed& need : own) {
       need.model = model.name;
@@ -189,9 +193,12 @@ void ModelSize::add(const MemoryNeed& need, int64_t ranks) {
 std::vector<ModelSize> model_sizes(const ConfiguredRun& run) {
   std::vector<ModelSize> sizes;
   for (const NamedModel& model : run.models) {
-    const Elements elements =
-        model.is_main_without_adapters ? Elements{} : estimated_elements(model, model.shape.layers);
-    sizes.push_back({model.name, static_cast<int64_t>(elements.all), static_cast<int64_t>(elements.trained)});
+    const NamedModel& counted = model.is_main_without_adapters ? run.models.main() : model;
+    const Elements elements = estimated_elements(counted, counted.shape.layers);
+    if (model.is_main_without_adapters)
+      sizes.push_back({model.name, static_cast<int64_t>(elements.beside), 0});
+    else
+      sizes.push_back({model.name, static_cast<int64_t>(elements.all), static_cast<int64_t>(elements.trained)});
   }
   const distributed::ParallelConfig& parallel = run.config.parallel;
   const int64_t stages = parallel.pipeline.size, ranks_of_stage = parallel.ranks() / stages;

@@ -52,6 +52,29 @@ std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& 
       std::move(shared));
 }
 
+void declare_originals(const nn::Parameters& main, const std::string& name, nn::Parameters::Options options,
+                       nn::Parameters& parameters) {
+  std::vector<const nn::Parameter*> trained;
+  for (const nn::Parameter& p : main.declared())
+    if (p.model.empty() && p.treatment.trains && !p.is_added) trained.push_back(&p);
+  if (trained.empty()) return;
+  options.model = name;
+  options.treatment = [](const std::string&) { return nn::Treatment{.trains = false, .saved = false}; };
+  options.products.clear();
+  options.stages = nullptr;
+  if (!trained.front()->spec.stages.empty())
+    options.stages = [trained](const std::string& own) {
+      const auto is_it = [&](const nn::Parameter* p) { return p->name == own; };
+      return (*std::find_if(trained.begin(), trained.end(), is_it))->spec.stages;
+    };
+  parameters.begin_model(options);
+  for (const nn::Parameter* p : trained) {
+    nn::Parameter& original = parameters.add(p->name, p->spec, p->init, p->decay > 0);
+    original.hidden_matrix = p->hidden_matrix, original.looked_up = p->looked_up;
+    original.is_stack = p->is_stack, original.is_shared = p->is_shared;
+  }
+}
+
 std::shared_ptr<nn::FrozenCodes> codes_for(const ConfiguredRun& run, const NamedModel& model) {
   if (!model.name.empty() || !model.adapter.treatment || !run::keeps_codes(run.config)) return nullptr;
   run::check_codes(run.config);
@@ -72,10 +95,16 @@ ModelOnShapes::ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, 
     : world_(comm::make_simulated_world(rank, static_cast<int>(run.config.parallel.ranks()))),
       mesh_(std::make_shared<comm::Mesh>(*world_, run.config.parallel.axes())),
       own_(mesh_of(model, run.config.parallel, mesh_)),
-      codes_(codes_for(run, model)) {
+      codes_(model.is_main_without_adapters ? nullptr : codes_for(run, model)) {
   nn::Parameters::Options options{run.config.precision.dtype(), at::kMeta};
   options.without_memory = !has_values;
   // Specs name the axes of the run's mesh, also for a model that only some of them split.
+  if (model.is_main_without_adapters) {
+    model_ = place_model(run, run.models.main(), *mesh_, *mesh_, options, nullptr);
+    originals_ = std::make_unique<nn::Parameters>(mesh_->coordinates(), options);
+    declare_originals(model_->parameters(), model.name, options, *originals_);
+    return;
+  }
   auto shared = model.name.empty() ? nullptr : std::make_shared<nn::Parameters>(mesh_->coordinates(), options);
   model_ = place_model(run, model, *mesh_, *own_, options, std::move(shared), codes_);
   read_codes_of(run, model, model_->parameters(), codes_.get());

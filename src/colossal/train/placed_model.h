@@ -7,7 +7,7 @@
 //   const auto placed = train::place_model(run, model, *mesh, *own, options, main->shared_parameters());
 //
 //   train::ModelOnShapes rank_7(run, model, 7);      // what rank 7 has, without values and other ranks
-//   rank_7.model().parameters();
+//   rank_7.parameters();
 #pragma once
 #include <c10/util/Exception.h>
 
@@ -46,6 +46,12 @@ std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& 
                                                            std::shared_ptr<nn::Parameters> shared,
                                                            const std::shared_ptr<nn::FrozenCodes>& codes = nullptr);
 
+/// Declares, as the model `name`, a frozen original of each parameter of the main model that trains and belongs to no
+/// adapter. It has the same part, stages and initial values, and checkpoints leave it out. `main` and `parameters` may
+/// be the same object. `options` has dtype, device and seed of `main`. Declares nothing if adapters alone train.
+void declare_originals(const nn::Parameters& main, const std::string& name, nn::Parameters::Options options,
+                       nn::Parameters& parameters);
+
 /// Returns an object for the codes of a model, the same on every rank: of the main model, if model.from is quantized
 /// and something of the model is frozen; else null. Errors: those of run::keeps_codes() and run::check_codes().
 std::shared_ptr<nn::FrozenCodes> codes_for(const ConfiguredRun& run, const NamedModel& model);
@@ -66,7 +72,10 @@ class ModelOnShapes {
   ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, int rank, bool has_values = false);
   /// The mesh of the run.
   comm::Mesh& mesh() { return *mesh_; }
+  /// Returns the model; in place of the main model without its adapters the main model.
   distributed::DistributedModel& model() { return *model_; }
+  /// Returns the parameters of the model; in place of the main model without its adapters the originals alone.
+  nn::Parameters& parameters() { return originals_ ? *originals_ : model_->parameters(); }
   /// Returns the bytes of the codes of frozen weights (nn::FrozenCodes).
   int64_t codes_bytes() const { return codes_ ? codes_->bytes() : 0; }
 
@@ -75,6 +84,7 @@ class ModelOnShapes {
   std::shared_ptr<comm::Mesh> mesh_, own_;
   std::shared_ptr<nn::FrozenCodes> codes_;
   std::unique_ptr<distributed::DistributedModel> model_;
+  std::unique_ptr<nn::Parameters> originals_;  // null = the model is another one than the main model without adapters
 };
 
 }  // namespace colossal::train

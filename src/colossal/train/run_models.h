@@ -37,8 +37,9 @@ struct NamedModel {
   /// Axes that split this model, of "pipeline", "sequence" and "tensor"; none = those of the main model. Over the other
   /// ones it is whole on each rank, and the ranks do the same work. Rows are always split over "data" and "expert"
   std::optional<std::vector<std::string>> axes{};
-  /// True = the main model with its adapters switched off. It has no parameters of its own, and no other member but its
-  /// name counts
+  /// True = the main model with its adapters switched off. It has frozen originals of the parameters that train in
+  /// addition to the adapters (declare_originals()), under its name; all others are those of the main model. No other
+  /// member but its name counts
   bool is_main_without_adapters = false;
   /// The optimizer that updates its trained parameters; none = the optimizer of the run
   std::optional<optim::OptimizerConfig> optimizer{};

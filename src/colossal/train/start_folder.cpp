@@ -32,6 +32,9 @@ std::unique_ptr<RunLock> take_folder(const RunFolder& folder, Start start, std::
         " ended before its first checkpoint; its files are removed, ",
         start == Start::Resume ? "and the earlier run continues" : "and the earlier run is overwritten by this one"));
   }
+  // These are the scores of a run that has not begun.
+  if (start == Start::Resume && checkpoint::latest(folder.checkpoints()))
+    std::filesystem::remove_all(folder.next_reference());
   return lock;
 }
 
@@ -50,6 +53,7 @@ void set_aside_steps(const RunFolder& folder, Start start, const checkpoint::Ste
                 "; remove it if it is not needed");
   }
   if (!steps.complete.empty() && start == Start::Overwrite) run::set_run_aside(folder);
+  if (!resumed_after) run::place_reference(folder);
 }
 
 void write_start_files(const RunFolder& folder, const StartFiles& files) {

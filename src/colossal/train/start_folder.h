@@ -29,7 +29,7 @@ std::unique_ptr<RunLock> take_folder(const RunFolder& folder, Start start, std::
 
 /// Sets aside the checkpoints of `steps` that this run does not continue from, with Start::Overwrite the whole earlier
 /// run. Logs a warning for each checkpoint. `resumed_after` is the step of the checkpoint that was loaded; none: the
-/// run starts from scratch.
+/// run starts from scratch, and what it has prepared is put into its place (run::place_reference).
 void set_aside_steps(const RunFolder& folder, Start start, const checkpoint::StepFolders& steps,
                      std::optional<int64_t> resumed_after, const Log& log);
 

@@ -95,7 +95,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     run::check_sources_stay(config_, options_.start == Start::Overwrite);
     if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
   });
-  run::prepare_data(with_sources(), options_.program, world_, options_.start == Start::Resume);
+  run::prepare_data(with_sources(), options_.program, world_,
+                    {.resumes = options_.start == Start::Resume, .devices = options_.devices});
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");

@@ -139,6 +139,10 @@ class Trainer {
   /// out. All of them are read by run::read_source().
   void import_weights(bool resumed);
   void import_main(bool resumed);
+  /// Returns the source that model.from is. Collective. Errors: those of run::find_source().
+  run::ModelSource main_source();
+  /// Loads the originals of parameters that train in addition to adapters (NamedModel::is_main_without_adapters).
+  void import_originals(const std::string& model);
   /// Loads the adapters of adapter.from.
   void import_adapters();
   /// Returns run::checksum_of() model.from if checkpoints leave its values out, the same on every rank; "" = they do

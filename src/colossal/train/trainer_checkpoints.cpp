@@ -114,7 +114,10 @@ std::string bytes_text(const ModelSize& size) {
 std::string to_string(const run::ResolvedFurther& further, const ModelSize& size) {
   const std::string& name = further.model.name;
   if (further.model.use == run::ModelUse::WithoutAdapters)
-    return concat(name, ": the main model without its adapters, with no parameters of its own");
+    return concat(name, ": the main model without its adapters, with ",
+                  size.parameters == 0 ? "no parameters of its own"
+                                       : concat("the originals of ", size.parameters, " parameters that train whole, ",
+                                                bytes_text(size)));
   return concat(name, ": ", further.source.shape.architecture->name, " of ", size.parameters, " parameters from ",
                 further.source.path, ", ", size.trained == 0 ? "frozen" : concat(size.trained, " of them train"),
                 further.optimizer ? " by " + further.optimizer->name : "", ", ", bytes_text(size));

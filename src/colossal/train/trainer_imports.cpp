@@ -14,12 +14,25 @@
 #include "colossal/train/trainer.h"
 
 namespace colossal::train {
+namespace {
+
+/// Returns patterns of the parameters that a model of that shape may have and its source lacks.
+std::vector<std::string> new_head_of(const models::ModelShape& shape) {
+  if (shape.architecture->hugging_face.own_head.empty()) return {};
+  return {"head.*"};
+}
+
+}  // namespace
 
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
   for (const run::ResolvedFurther& further : data_.further) {
-    if (further.model.use == run::ModelUse::WithoutAdapters || further.source.is_preset) continue;
+    if (further.model.use == run::ModelUse::WithoutAdapters) {
+      import_originals(further.model.name);
+      continue;
+    }
+    if (further.source.is_preset) continue;
     if (resumed && further.model.use == run::ModelUse::Trained) continue;
     import_model(further.source, further.model.name, [](const std::string&) { return true; }, {});
   }
@@ -38,17 +51,9 @@ void Trainer::import_main(bool resumed) {
   const std::string& from = config_.model.from;
   if (from.empty() || has_all) return;
   const models::ModelShape& shape = engine_->model().shape;
-  run::ModelSource source;
-  comm::agree(all_ranks(), at::kCPU, [&] {
-    require_model_path(from, "model");  // otherwise the name of a preset would stand for random weights
-    source = run::find_source(from, options_.program);
-  });
-  source.shape = shape;  // with the head and the positions of this run
-  const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
-                                                ? std::vector<std::string>{}
-                                                : std::vector<std::string>{"head.*"};
+  const run::ModelSource source = main_source();
   const auto takes = [&](const std::string& weight) { return !resumed || !saved.contains(weight); };
-  const std::vector<std::string> lacking = import_model(source, "", takes, new_head);
+  const std::vector<std::string> lacking = import_model(source, "", takes, new_head_of(shape));
   if (resumed || !is_first()) return;
   if (source.checkpoint.empty())
     if (auto notice = run::notice_of_left_out(from, shape)) options_.notices.push_back(*notice);
@@ -56,6 +61,29 @@ void Trainer::import_main(bool resumed) {
     options_.notices.push_back(concat(from, " holds no ", lacking.front(), " of this model's shape",
                                       lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
                                       ": that part of the head is initialized at random"));
+}
+
+run::ModelSource Trainer::main_source() {
+  const std::string& from = config_.model.from;
+  run::ModelSource source;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    require_model_path(from, "model");  // otherwise the name of a preset would stand for random weights
+    source = run::find_source(from, options_.program);
+  });
+  source.shape = engine_->model().shape;  // with the head and the positions of this run
+  return source;
+}
+
+void Trainer::import_originals(const std::string& model) {
+  const auto& all = engine_->parameters().declared();
+  const bool has_some = std::any_of(all.begin(), all.end(), [&](const nn::Parameter& p) { return p.model == model; });
+  if (!has_some || config_.model.from.empty()) return;  // drawn as those of the main model
+  const run::ModelSource source = main_source();
+  const auto busy = world_.busy("reading " + source.path);
+  std::vector<checkpoint::NamedTensor> weights = weights_of(model);
+  for (checkpoint::NamedTensor& weight : weights) weight.name.erase(0, model.size() + 1);  // as the source has them
+  run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), "", new_head_of(source.shape));
+  engine_->weights_loaded();
 }
 
 void Trainer::import_adapters() {

@@ -1,6 +1,8 @@
 #include "colossal/run/objectives/alignment/reference.h"
 
-#include "colossal/base/error.h"
+#include <filesystem>
+
+#include "colossal/base/run_folder.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/reference_keys.h"
@@ -21,7 +23,7 @@ bool has_reference(const OwnTables& tables) {
 FurtherModel reference_of(const Config& config, const OwnTables& tables) {
   if (!reference_keys(tables).from.empty()) return {.name = kReference};
   const LowRankKeys adapter = adapter_keys(config);
-  const bool is_base = adapter.kind != "none" && adapter.from.empty() && adapter.trained.empty();
+  const bool is_base = adapter.kind != "none" && adapter.from.empty();
   return {.name = kReference, .use = is_base ? ModelUse::WithoutAdapters : ModelUse::Original};
 }
 
@@ -32,14 +34,6 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
                      {{"from", compares, "alignment.method dpo, ipo or kto"},
                       {"precompute", compares, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
-  const std::string base = adapter_keys(config).base;
-  require(!keys.precompute || base == "model" || !keys.from.empty(), kReference,
-          "precompute must be false with adapter.base = \"", base,
-          "\", because only a reference that stays in the run has the codes of the model: got true; leave it out");
-  require(
-      !keys.precompute || config.precision.mode != "fp8", kReference,
-      "precompute must be false with precision.mode = \"fp8\", whose products passes before the training do not have: "
-      "got true; leave it out");
   if (!compares || keys.precompute) return {};
   return {reference_of(config, tables)};
 }
@@ -54,7 +48,10 @@ bool starts_at_reference(const Config& config, const OwnTables& tables) {
 
 std::string reference_cache(const Config& config, const OwnTables& tables) {
   const std::string cache = reference_keys(tables).cache;
-  return cache.empty() ? config.run.folder + "/reference" : cache;
+  if (!cache.empty()) return cache;
+  const RunFolder folder(config.run.folder);
+  std::error_code ignored;
+  return std::filesystem::exists(folder.next_reference(), ignored) ? folder.next_reference() : folder.reference();
 }
 
 }  // namespace colossal::run

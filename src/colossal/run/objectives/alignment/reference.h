@@ -19,8 +19,8 @@ bool has_reference(const OwnTables& tables);
 
 /// Returns the reference of a run, whether or not its log-probabilities are precomputed.
 ///   reference.from          that model
-///   else, new adapters      the main model with its adapters switched off. If modules are trained whole, too
-///                           (adapter.trained), a frozen copy of the base
+///   else, new adapters      the main model with its adapters switched off. Modules that are trained whole
+///                           (adapter.trained) are frozen originals, those of the base
 ///   else                    the weights with which the run starts: those of model.from, with the adapters of
 ///                           adapter.from, or those that are drawn (ModelUse::Original)
 FurtherModel reference_of(const Config& config, const OwnTables& tables);
@@ -33,7 +33,8 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
 /// Returns true if the reference is the model with which the run starts, so that the first loss is known.
 bool starts_at_reference(const Config& config, const OwnTables& tables);
 
-/// Returns the folder of precomputed log-probabilities: reference.cache, or a folder of the run.
+/// Returns the folder of precomputed log-probabilities: reference.cache, or a folder of the run. That is
+/// RunFolder::next_reference() until the run has begun, if there is one, and then RunFolder::reference().
 std::string reference_cache(const Config& config, const OwnTables& tables);
 
 }  // namespace colossal::run
