@@ -137,13 +137,23 @@ double allowed(const CheckRow& row, const std::string& precision) {
 }
 
 /// Products of one library in both runs, as in `colossal train`. oneDNN's take memory for themselves.
-class CheckedLayout : public testing::TestWithParam<Layout> {
- protected:
-  CheckedLayout() : before_(ops::matmul_choice()) { ops::set_matmul({}); }
-  ~CheckedLayout() override { ops::set_matmul(before_); }
+class OneLibrary {
+ public:
+  OneLibrary() : before_(ops::matmul_choice()) { ops::set_matmul({}); }
+  ~OneLibrary() { ops::set_matmul(before_); }
+  OneLibrary(const OneLibrary&) = delete;
+  OneLibrary& operator=(const OneLibrary&) = delete;
 
  private:
   const ops::MatmulChoice before_;
+};
+
+class CheckedLayout : public testing::TestWithParam<Layout> {
+  const OneLibrary library_;
+};
+
+class CheckOfFrozenModels : public testing::Test {
+  const OneLibrary library_;
 };
 
 TEST_P(CheckedLayout, EqualsThePrediction) {
@@ -265,7 +275,7 @@ class ReferenceFirst : public train::StepRule {
   }
 };
 
-TEST(CheckOfFrozenModels, EqualsThePrediction) {
+TEST_F(CheckOfFrozenModels, EqualsThePrediction) {
   const test::TemporaryFolder folder;
   for (const Layout& layout : frozen_layouts()) {
     const run::Config config = config_of(layout, folder.path());
@@ -277,7 +287,7 @@ TEST(CheckOfFrozenModels, EqualsThePrediction) {
 }
 
 // The reference is the main model with its adapters switched off.
-TEST(CheckOfFrozenModels, EqualsThePredictionWithoutWeightsOfItsOwn) {
+TEST_F(CheckOfFrozenModels, EqualsThePredictionWithoutWeightsOfItsOwn) {
   for (const Layout& layout :
        {Layout{"data2_zero3", parallel_of(2, {}, 3)}, Layout{"1f1b2", stages_of(1, "1f1b", 2)}}) {
     const run::Config config = config_of(layout, "");
