@@ -238,12 +238,12 @@ TEST_F(OwnObjectiveRun, PreparesItsDataBeforeItOpensThem) {
   c.data.path = folder / "copy.csv";
   EXPECT_THAT(test::thrown_message([&] { train(c, {.program = own_program()}); }), HasSubstr("cannot be read"));
   TrainerOptions options{.start = Start::Overwrite, .program = own_program()};
-  options.program.objectives.at("regression").prepare = [&](comm::World& world, const run::Config& config,
-                                                            const run::OwnTables& tables, bool resumes) {
-    EXPECT_TRUE(tables.has("regression"));
-    EXPECT_FALSE(resumes);
-    if (world.rank() == 0) write_file(config.data.path, test::read_all(given));
-  };
+  options.program.objectives.at("regression").prepare =
+      [&](comm::World& world, const run::Config& config, const run::OwnTables& tables, const run::Preparation& start) {
+        EXPECT_TRUE(tables.has("regression"));
+        EXPECT_FALSE(start.resumes);
+        if (world.rank() == 0) write_file(config.data.path, test::read_all(given));
+      };
   EXPECT_FALSE(train(c, options).empty());
 }
 
