@@ -221,10 +221,16 @@ void expect_as_predicted(const train::ConfiguredRun& run, const Layout& layout,
   }
 }
 
-/// Layouts for runs with frozen parameters.
+/// Layouts for runs with frozen parameters. On some CPUs oneDNN copies the operands of bf16 products, so memory is
+/// compared in fp32 alone.
 std::vector<Layout> frozen_layouts() {
   return {Layout{"data2_zero1", parallel_of(2, {}, 1)},
-          Layout{.name = "data2_zero3_bf16", .parallel = parallel_of(2, {}, 3), .precision = "bf16", .accumulate = 2},
+          Layout{"data2_zero3", parallel_of(2, {}, 3)},
+          Layout{.name = "data2_zero3_bf16",
+                 .parallel = parallel_of(2, {}, 3),
+                 .precision = "bf16",
+                 .accumulate = 2,
+                 .compares_memory = false},
           Layout{"data2_tensor2", parallel_of(2, {.size = 2})},
           Layout{"tensor2_sequence", parallel_of(1, {.size = 2, .mode = "1d", .sequence = true})},
           Layout{"1f1b2", stages_of(1, "1f1b", 2)},
