@@ -17,7 +17,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/ops/products/matmul.h"
-#include "colossal/ops/products/nf4_matrix.h"
+#include "colossal/ops/products/placed_matrix.h"
 
 namespace ops = colossal::ops;
 
@@ -40,8 +40,8 @@ std::vector<double> best_of(int rounds, const std::vector<Work>& all) {
 void measure(at::ScalarType type, int64_t rows, int64_t outputs, int64_t inputs, int rounds) {
   const at::Tensor weight = at::randn({outputs, inputs}) * 0.02, same = weight.to(type);
   const at::Tensor x = at::randn({rows, inputs}).to(type), dy = at::randn({rows, outputs}).to(type);
-  const ops::Nf4Matrix single({ops::quantize_nf4(weight, {.double_quantized = false})});
-  const ops::Nf4Matrix twice({ops::quantize_nf4(weight, {.double_quantized = true})});
+  const ops::PlacedMatrix single(outputs, inputs, {{ops::quantize_nf4(weight, {.double_quantized = false})}});
+  const ops::PlacedMatrix twice(outputs, inputs, {{ops::quantize_nf4(weight, {.double_quantized = true})}});
   const auto print = [&](const char* product, const std::vector<double>& ms) {
     std::printf("%-9s %5ld %5ld  %-2s %9.2f %9.2f %9.2f %9.2f %9.2f\n", toString(type), static_cast<long>(outputs),
                 static_cast<long>(inputs), product, ms[0], ms[1], ms[2], ms[0] / ms[1], ms[0] / ms[2]);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "accelerator/on_accelerator.h"
-#include "colossal/ops/products/nf4_matrix.h"
+#include "colossal/ops/products/placed_matrix.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
 
@@ -38,8 +38,10 @@ TEST_F(Nf4OnAccelerator, QuantizesAndDecodesAsTheCpu) {
 TEST_F(Nf4OnAccelerator, MultipliesAsTheCpu) {
   for (const int64_t inputs : {128, 43})
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Nf4Matrix here({quantize_nf4(normal({20, inputs}, 1), {}), quantize_nf4(normal({12, inputs}, 2), {})});
-      const Nf4Matrix there({here.parts()[0].to(test::accelerator()), here.parts()[1].to(test::accelerator())});
+      const Nf4Weight q = quantize_nf4(normal({20, inputs}, 1), {});
+      const GroupWeight k(round_to_codes(normal({12, inputs}, 2).to(at::kFloat), {.bits = 4, .group = 16}));
+      const PlacedMatrix here(32, inputs, {{q, 0}, {k, 20}}),
+          there(32, inputs, {{q.to(test::accelerator()), 0}, {k.to(test::accelerator()), 20}});
       const at::Tensor w = here.dequantize(type).to(at::kDouble);
       const Tensors in{normal({5, inputs}, 3, type), normal({32}, 4, type), normal({5, 32}, 5, type)};
       Tensors narrow;

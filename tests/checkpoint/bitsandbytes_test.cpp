@@ -9,11 +9,12 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/checkpoint/hugging_face/folder_codes.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/ops/products/nf4_levels.h"
-#include "colossal/ops/products/nf4_matrix.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -171,7 +172,9 @@ TEST(Bitsandbytes, TransposesTheLayersOfGpt2) {
 nn::Parameters model(const tensor::MeshCoordinates& coordinates) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
-  nn::Parameters parameters(coordinates, {at::kFloat});
+  nn::Parameters parameters(coordinates, {.dtype = at::kFloat, .treatment = [](const std::string&) {
+                                            return nn::Treatment{.trains = false, .saved = false};
+                                          }});
   parameters.add("qkv.weight", ShardSpec::split({32, 48}, 0, axes, {{16, 4}, {8, 4, true}, {8, 4, true}}), {}, true);
   parameters.add("down.weight", ShardSpec::split({16, 66}, 1, axes), {}, true);
   parameters.add("head.weight", ShardSpec::split({35, 48}, 0, axes), {}, true);
@@ -196,54 +199,18 @@ const std::vector<std::pair<std::string, std::vector<int64_t>>> kSizes{
 
 using Matrices = std::map<std::string, at::Tensor>;
 
-/// Returns the values of all parameters that are taken in NF4.
-Matrices taken(const std::string& folder, nn::Parameters& parameters, std::optional<bool> double_quantized) {
-  std::vector<NamedTensor> values;
-  for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+/// Imports a folder, and returns the values of the parameters whose codes are taken.
+Matrices taken(const std::string& folder, nn::Parameters& parameters) {
+  const auto matrices = coded_matrices(folder, parameters, names());
+  for (const auto& [name, own] : matrices)
+    parameters.store_as(parameters.at(name), nn::make_folder_form(parameters.at(name), own, parameters.coordinates()));
+  import_weights(folder, parameters, names());
   Matrices read;
-  import_weights(folder, parameters, values, names(), {}, {}, {}, [&](const std::string& name, const ReadNf4& nf4) {
-    if (auto weights = nf4(double_quantized))
-      read[name] =
-          ops::Nf4Matrix(std::move(*weights), parameters.at(name).value.size(1)).dequantize(at::kFloat).contiguous();
-    return false;
-  });
-  return read;
-}
-
-void expect_shards_of(const std::string& folder, std::optional<bool> double_quantized) {
-  nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
-  const Matrices expected = taken(folder, whole, double_quantized);
-  ASSERT_EQ(expected.size(), 4u);
-  for (const int ranks : {2, 4})
-    for (int rank = 0; rank < ranks; ++rank) {
-      const tensor::MeshCoordinates coordinates({{"tensor", ranks, rank}});
-      nn::Parameters parameters = model(coordinates);
-      const Matrices read = taken(folder, parameters, double_quantized);
-      ASSERT_EQ(read.size(), 4u);
-      for (const auto& [name, values] : read)
-        EXPECT_TRUE(at::equal(values, local_part(expected.at(name), parameters.at(name).spec, coordinates)))
-            << name << " on rank " << rank << " of " << ranks;
-    }
-}
-
-TEST(Nf4Import, QuantizesEveryLayoutAlike) {
-  const TemporaryFolder folder;
-  Tensors tensors{{"norm.weight", at::ones({48})}};
-  for (const auto& [name, size] : kSizes) tensors[name] = sample_values(size, at::kFloat, 7) / 64;
-  write(folder.path(), json::object(), tensors);
-  for (const bool double_quantized : {false, true}) {
-    expect_shards_of(folder.path(), double_quantized);
-    nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
-    const Matrices read = taken(folder.path(), whole, double_quantized);
-    // Blocks follow each matrix as the folder stores it.
-    const auto near = [&](const char* name) {
-      return ops::dequantize(ops::quantize_nf4(tensors.at(name), {double_quantized}), at::kFloat);
-    };
-    EXPECT_TRUE(at::equal(read.at("qkv.weight"), at::cat({near("q.weight"), near("k.weight"), near("v.weight")})));
-    EXPECT_TRUE(at::equal(read.at("c.weight"), near("c.weight").t()));
+  for (const auto& [name, own] : matrices) {
+    const nn::Parameter& p = parameters.at(name);
+    read[name] = parameters.form_of(p)->decode(p.value, at::kFloat);
   }
-  nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
-  EXPECT_TRUE(taken(folder.path(), whole, {}).empty()) << "nothing in the folder is in NF4";
+  return read;
 }
 
 TEST(Nf4Import, TakesTheCodesOfTheFolder) {
@@ -258,68 +225,39 @@ TEST(Nf4Import, TakesTheCodesOfTheFolder) {
         tensors.merge(as_bitsandbytes(ops::quantize_nf4(values, {double_quantized}), name));
     }
     write(folder.path(), says("nf4"), tensors);
-    expect_shards_of(folder.path(), true);
-    nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
-    const Matrices read = taken(folder.path(), whole, {});
+    nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}})),
+                   numbers = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
+    const Matrices read = taken(folder.path(), whole);
     EXPECT_EQ(read.size(), 3u) << "all but the plain matrix";
-    for (const auto& [name, values] : read) EXPECT_TRUE(at::equal(values, whole.at(name).value)) << name;
-  }
-}
-
-/// Returns what a model of one parameter takes.
-at::Tensor taken_alone(const std::string& folder, nn::Parameters& parameters, const nn::ExternalName& name) {
-  const nn::Parameter& own = *parameters.begin();
-  std::vector<at::Tensor> matrices;
-  import_weights(folder, parameters, {{own.name, own.value.detach(), own.spec, {}}}, {{name}}, {}, {}, {},
-                 [&](const std::string&, const ReadNf4& read) {
-                   matrices.push_back(ops::Nf4Matrix(*read(false)).dequantize(at::kFloat));
-                   return true;
-                 });
-  return matrices.size() == 1 ? matrices.front() : at::stack(matrices);
-}
-
-TEST(Nf4Import, QuantizesEachMatrixOfAStack) {
-  const at::Tensor values = sample_values({4, 8, 40}, at::kFloat, 3) / 64;
-  const TemporaryFolder separate, joint;
-  Tensors experts;
-  std::vector<at::Tensor> near;
-  for (int64_t e = 0; e < 4; ++e) {
-    experts[concat("e.", e, ".weight")] = values[e].clone();
-    near.push_back(ops::dequantize(ops::quantize_nf4(values[e], {false}), at::kFloat));
-  }
-  write(separate.path(), json::object(), experts);
-  write(joint.path(), json::object(), {{"e.weight", values}});
-  for (int rank = 0; rank < 2; ++rank) {
-    nn::Parameters parameters(tensor::MeshCoordinates({{"expert", 2, rank}}), {at::kFloat});
-    parameters.add("stack", tensor::ShardSpec::split({4, 8, 40}, 0, {"expert"}), {}, true).is_stack = true;
-    const at::Tensor expected = at::stack(near).narrow(0, 2 * rank, 2);
-    const nn::ExternalName name{.ours = "stack", .parts = {"e.{}.weight"}, .stacked = true, .joint = "e.weight"};
-    for (const TemporaryFolder* folder : {&separate, &joint})
-      EXPECT_TRUE(at::equal(taken_alone(folder->path(), parameters, name), expected)) << rank;
+    import_weights(folder.path(), numbers, names());
+    for (const auto& [name, values] : read) EXPECT_TRUE(at::equal(values, numbers.at(name).value)) << name;
+    for (const int ranks : {2, 4})
+      for (int rank = 0; rank < ranks; ++rank) {
+        const tensor::MeshCoordinates coordinates({{"tensor", ranks, rank}});
+        nn::Parameters parameters = model(coordinates);
+        for (const auto& [name, values] : taken(folder.path(), parameters))
+          EXPECT_TRUE(at::equal(values, local_part(read.at(name), parameters.at(name).spec, coordinates)))
+              << name << " on rank " << rank << " of " << ranks;
+      }
   }
 }
 
 // The rows of a tensor belong to two matrices in turn.
 TEST(Nf4Import, TakesRowsInSteps) {
-  const at::Tensor values = sample_values({16, 43}, at::kFloat, 3) / 64;
+  const ops::Nf4Weight weight = ops::quantize_nf4(sample_values({16, 43}, at::kFloat, 3) / 64, {});
   const TemporaryFolder folder;
-  write(folder.path(), json::object(), {{"x.weight", values}});
-  nn::Parameters parameters(tensor::MeshCoordinates({{"tensor", 1, 0}}), {at::kFloat});
-  parameters.add("x", tensor::ShardSpec::whole({16, 43}), {}, true);
-  const nn::ExternalName name{.ours = "x", .parts = {{"x.weight", 0, 8, 2}, {"x.weight", 1, 8, 2}}};
-  const at::Tensor near = ops::dequantize(ops::quantize_nf4(values, {false}), at::kFloat);
-  const at::Tensor expected = at::cat({near.slice(0, 0, 16, 2), near.slice(0, 1, 16, 2)});
-  EXPECT_TRUE(at::equal(taken_alone(folder.path(), parameters, name), expected));
-}
-
-TEST(Nf4Import, RefusesValuesThatAreNotFinite) {
-  const TemporaryFolder folder;
-  Tensors tensors{{"norm.weight", at::ones({48})}};
-  for (const auto& [name, size] : kSizes) tensors[name] = at::ones(size);
-  tensors["k.weight"][1][2] = std::numeric_limits<double>::infinity();
-  write(folder.path(), json::object(), tensors);
-  nn::Parameters whole = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
-  EXPECT_THAT(test::thrown_message([&] { taken(folder.path(), whole, true); }), HasSubstr("must be finite"));
+  write(folder.path(), says("nf4"), as_bitsandbytes(weight, "x.weight"));
+  nn::Parameters parameters({}, {.dtype = at::kFloat, .treatment = [](const std::string&) {
+                                   return nn::Treatment{.trains = false, .saved = false};
+                                 }});
+  const nn::Parameter& x = parameters.add("x", tensor::ShardSpec::whole({16, 43}), {}, true);
+  const ExternalNames external{{{.ours = "x", .parts = {{"x.weight", 0, 8, 2}, {"x.weight", 1, 8, 2}}}}};
+  const auto matrices = coded_matrices(folder.path(), parameters, external);
+  parameters.store_as(x, nn::make_folder_form(x, matrices.at("x"), {}));
+  import_weights(folder.path(), parameters, external);
+  const at::Tensor near = ops::dequantize(weight, at::kFloat);
+  EXPECT_TRUE(at::equal(parameters.form_of(x)->decode(x.value, at::kFloat),
+                        at::cat({near.slice(0, 0, 16, 2), near.slice(0, 1, 16, 2)})));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/checkpoint/hugging_face/folder_codes.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -114,8 +115,12 @@ void expect_numbers(const std::string& folder, const Numbers& n, bool in_codes) 
   const at::Tensor weight = files->tensor("x.weight");
   const auto codes = files->codes("x.weight");
   ASSERT_EQ(codes.has_value(), in_codes);
-  EXPECT_EQ(files->codes_form("x.weight"), (CodesForm{.bits = n.bits, .group = n.group, .minima = n.bits == 4}));
+  const auto form = files->codes_form("x.weight");
+  ASSERT_EQ(form.has_value(), in_codes);
   if (in_codes) {
+    EXPECT_EQ(*form, (CodesForm{.bits = n.bits, .group = n.group, .minima = codes->minima.defined()}));
+    const int middle = 1 << (n.bits - 1);
+    EXPECT_EQ(form->minima, std::any_of(n.zeros.begin(), n.zeros.end(), [&](int zero) { return zero != middle; }));
     EXPECT_TRUE(at::equal(codes->codes.t().to(at::kInt).flatten(), at::tensor(n.codes)));
     EXPECT_TRUE(at::equal(codes->scales, n.scales.to(at::kFloat).t()));
     EXPECT_TRUE(at::equal(codes->values(), weight));
@@ -159,6 +164,47 @@ TEST(QuantizedFolder, ReadsAwq) {
     write(folder.path(), says("awq", 4, 16), awq(n));
     expect_numbers(folder.path(), n, true);
   }
+}
+
+// All matrices of a stack have one form, so those without minima get some.
+TEST(QuantizedFolder, HasOneFormForTheMatricesOfAStack) {
+  const std::vector<Numbers> experts{numbers(4, 16, true), numbers(4, 16, false)};
+  Tensors tensors;
+  for (size_t e = 0; e < experts.size(); ++e)
+    for (const auto& [name, tensor] : gptq(experts[e], 1)) tensors[concat("e.", e, name.substr(1))] = tensor;
+  const ExternalNames external{{{.ours = "stack", .parts = {"e.{}.weight"}, .stacked = true}}};
+  const auto values_of = [](const Numbers& n) {
+    std::vector<float> values;
+    for (int64_t o = 0; o < n.outputs; ++o)
+      for (int64_t k = 0; k < n.inputs; ++k) values.push_back(n.value(k, o));
+    return at::tensor(values).view({n.outputs, n.inputs}).to(at::kDouble);
+  };
+  const TemporaryFolder folder;
+  write(folder.path(), says("gptq", 4, 16), tensors);
+  for (const auto& [ranks, rank] : {std::pair{1, 0}, {2, 0}, {2, 1}}) {
+    nn::Parameters parameters(tensor::MeshCoordinates({{"expert", ranks, rank}}),
+                              {.dtype = at::kDouble, .treatment = [](const std::string&) {
+                                 return nn::Treatment{.trains = false, .saved = false};
+                               }});
+    nn::Parameter& stack = parameters.add("stack", tensor::ShardSpec::split({2, 16, 32}, 0, {"expert"}), {}, true);
+    stack.is_stack = true;
+    const auto matrices = coded_matrices(folder.path(), parameters, external);
+    ASSERT_EQ(matrices.size(), 1u);
+    EXPECT_EQ(matrices.at("stack").front().codes, (CodesForm{.bits = 4, .group = 16, .minima = true}));
+    parameters.store_as(stack, nn::make_folder_form(stack, matrices.at("stack"), parameters.coordinates()));
+    import_weights(folder.path(), parameters, external);
+    const auto form = parameters.form_of(stack);
+    ASSERT_EQ(stack.value.size(0), 2 / ranks);
+    for (int64_t e = 0; e < stack.value.size(0); ++e)
+      EXPECT_TRUE(at::equal(form->decode(stack.value[e], at::kDouble), values_of(experts[rank + e])));
+  }
+  Tensors mixed = tensors;  // one matrix has its inputs in another order
+  mixed["e.1.g_idx"] = tensors["e.1.g_idx"].flip(0);
+  const TemporaryFolder other;
+  write(other.path(), says("gptq", 4, 16), mixed);
+  nn::Parameters parameters({}, {});
+  parameters.add("stack", tensor::ShardSpec::whole({2, 16, 32}), {}, true).is_stack = true;
+  EXPECT_TRUE(coded_matrices(other.path(), parameters, external).empty());
 }
 
 std::string refusal(const json& config, const Tensors& tensors) {

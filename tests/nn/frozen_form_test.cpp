@@ -14,8 +14,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/frozen_product.h"
+#include "colossal/nn/grouped_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/low_rank.h"
+#include "colossal/ops/products/group_codes.h"
 #include "colossal/ops/products/nf4_weight.h"
 #include "colossal/ops/products/row_codes.h"
 #include "support/thrown_message.h"
@@ -112,21 +114,27 @@ at::Tensor part_of(const at::Tensor& whole, const ShardSpec& spec, const MeshCoo
   return part;
 }
 
-/// The parts of `whole` that a form stores on each rank must decode to `values`, and products must be those of these.
-void expect_parts(const FrozenOptions& options, const at::Tensor& whole, const at::Tensor& values,
-                  const std::vector<FolderMatrix>& matrices, const std::string& what) {
+using MakeForm = std::function<std::shared_ptr<const FrozenForm>(const Parameter& weight, const MeshCoordinates& here)>;
+using Fill = std::function<void(const FrozenForm& form, const at::Tensor& value)>;
+
+/// The parts that a form stores on each rank must decode to `values`, and products must be those of these.
+void expect_parts(const MakeForm& make, const Fill& fill, const at::Tensor& values, const std::string& what) {
   for (const ShardSpec& spec : specs()) {
     std::set<int64_t> all_bytes;
     for_places([&](const MeshCoordinates& here) {
-      const auto form = make_frozen_form(options, parameter_of(spec), matrices, here);
+      const auto form = make(parameter_of(spec), here);
       at::Tensor value = at::empty(form->sizes(), at::dtype(form->dtype()));
       EXPECT_EQ(static_cast<int64_t>(value.nbytes()), form->bytes());
       EXPECT_EQ(form->bytes() % 16, 0) << "codes of chunks are aligned";
       all_bytes.insert(form->bytes());
       value.fill_(77);
-      form->encode(whole, value);
+      fill(*form, value);
       const at::Tensor want = part_of(values, spec, here);
       ASSERT_TRUE(at::equal(form->decode(value, at::kFloat), want)) << what;
+      const int64_t first = want.size(0) / 3, count = want.size(0) / 2;
+      EXPECT_TRUE(
+          at::equal(form->rows(value, first, count, at::kBFloat16), want.narrow(0, first, count).to(at::kBFloat16)))
+          << what;
       const at::Tensor w = want.to(at::kDouble), x = at::randn({3, w.size(1)}, at::kDouble),
                        dy = at::randn({3, w.size(0)}, at::kDouble), bias = at::randn({w.size(0)}, at::kDouble);
       // sums of at most 71 numbers of magnitude 10
@@ -142,15 +150,72 @@ TEST(FrozenForm, HasNf4ValuesOfTheFolderInEveryLayout) {
   bool is_double = false;
   for (const Stored& folder : folders()) {
     is_double = !is_double;
-    expect_parts({FrozenFormat::Nf4, is_double}, whole, nf4_values(whole, folder.matrices, is_double), folder.matrices,
-                 folder.name);
+    expect_parts(
+        [&](const Parameter& weight, const MeshCoordinates& here) {
+          return make_frozen_form({FrozenFormat::Nf4, is_double}, weight, folder.matrices, here);
+        },
+        [&](const FrozenForm& form, const at::Tensor& value) { form.encode(whole, value); },
+        nf4_values(whole, folder.matrices, is_double), folder.name);
+  }
+}
+
+/// The rows of a folder's matrix, of which the rows of other weights are zeros.
+at::Tensor matrix_of(const FolderMatrix& folder, const at::Tensor& whole) {
+  at::Tensor rows = at::zeros({folder.rows, whole.size(1)});
+  for (const FolderRows& run : folder.parts)
+    for (int64_t i = 0; i < run.count; ++i) rows[run.first + i * run.stride].copy_(whole[run.row + i]);
+  return rows;
+}
+
+// Layouts cut groups of inputs and blocks. Matrices of one weight may have several forms.
+TEST(FrozenForm, TakesTheCodesOfTheFolderInEveryLayout) {
+  const at::Tensor whole = weight_values_of(kOut, kIn);
+  const std::vector<ops::CodesForm> forms{{.bits = 4, .group = 16, .minima = true},
+                                          {.bits = 8, .group = 32},
+                                          {.bits = 4, .group = 72},
+                                          {.is_nf4 = true, .double_quantized = true},
+                                          {.is_nf4 = true}};
+  for (Stored folder : folders()) {
+    if (folder.name.starts_with("transposed")) continue;  // codes are [out, in]
+    if (folder.matrices.empty()) folder.matrices = {{.parts = {{.count = kOut}}, .rows = kOut}};
+    for (size_t f = 0; f < forms.size(); ++f) {
+      std::vector<FolderCodes> codes;
+      at::Tensor values = at::full_like(whole, std::nan(""));
+      for (size_t m = 0; m < folder.matrices.size(); ++m) {
+        FolderMatrix& own = folder.matrices[m];
+        const ops::CodesForm form = forms[(f + m) % forms.size()];
+        own.codes = form;
+        const at::Tensor rows = matrix_of(own, whole);
+        at::Tensor near;
+        if (form.is_nf4) {
+          codes.emplace_back(ops::quantize_nf4(rows, {.double_quantized = form.double_quantized}));
+          near = ops::dequantize(std::get<ops::Nf4Weight>(codes.back()), at::kFloat);
+        } else {
+          codes.emplace_back(
+              ops::round_to_codes(rows, {.bits = form.bits, .group = form.group, .minima = form.minima}));
+          near = std::get<ops::GroupCodes>(codes.back()).values();
+        }
+        for (const FolderRows& run : own.parts)
+          for (int64_t i = 0; i < run.count; ++i) values[run.row + i].copy_(near[run.first + i * run.stride]);
+      }
+      expect_parts([&](const Parameter& weight,
+                       const MeshCoordinates& here) { return make_folder_form(weight, folder.matrices, here); },
+                   [&](const FrozenForm& form, const at::Tensor& value) {
+                     at::Tensor(value).zero_();
+                     for (size_t m = 0; m < codes.size(); ++m) form.take(m, codes[m], value);
+                   },
+                   values, concat(folder.name, " ", f));
+    }
   }
 }
 
 TEST(FrozenForm, HasInt8ValuesOfRowsInEveryLayout) {
   const at::Tensor whole = weight_values_of(kOut, kIn);
   const ops::RowCodes coded = ops::encode_rows(whole, at::kChar);
-  expect_parts({FrozenFormat::Int8}, whole, coded.codes.to(at::kFloat) * coded.scales.unsqueeze(1), {}, "int8");
+  expect_parts([&](const Parameter& weight,
+                   const MeshCoordinates& here) { return make_frozen_form({FrozenFormat::Int8}, weight, {}, here); },
+               [&](const FrozenForm& form, const at::Tensor& value) { form.encode(whole, value); },
+               coded.codes.to(at::kFloat) * coded.scales.unsqueeze(1), "int8");
 }
 
 TEST(FrozenForm, TakesFewBytes) {
@@ -176,14 +241,27 @@ TEST(FrozenForm, RefusesWhatItCannotStore) {
               HasSubstr("got row 2 twice"));
   EXPECT_THAT(message({{.parts = {{.count = 4, .first = 1}}, .rows = 4}}), HasSubstr("got 4 rows from 0 of 4"));
   EXPECT_THAT(test::thrown_message([&] { make_frozen_form({}, parameter_of(ShardSpec::whole({4, 8, 3})), {}, {}); }),
-              HasSubstr("must be a matrix to be stored in another form: got 3 dimensions"));
+              HasSubstr("must be a matrix to be stored in another form, or a stack of matrices: got 3 dimensions"));
   for (const FrozenFormat format : {FrozenFormat::Nf4, FrozenFormat::Int8}) {
     const auto form = make_frozen_form({format}, weight, {}, {});
     at::Tensor bad = at::ones({4, 8});
     bad[1][2] = std::numeric_limits<float>::infinity();
     const at::Tensor value = at::empty(form->sizes(), at::kByte);
     EXPECT_THAT(test::thrown_message([&] { form->encode(bad, value); }), HasSubstr("[quantization]"));
+    EXPECT_THAT(test::thrown_message([&] { form->take(0, ops::quantize_nf4(bad, {}), value); }),
+                HasSubstr("[quantization]"));
   }
+  EXPECT_THAT(test::thrown_message([&] { make_folder_form(weight, {{.parts = {{.count = 4}}, .rows = 4}}, {}); }),
+              HasSubstr("the matrices of layer.weight must be codes"));
+  const FolderMatrix matrix{.parts = {{.count = 4}}, .rows = 4, .codes = ops::CodesForm{.bits = 8, .group = 8}};
+  const auto form = make_folder_form(weight, {matrix}, {});
+  const at::Tensor value = at::zeros(form->sizes(), at::kByte);
+  for (const FolderCodes& codes : {FolderCodes(ops::quantize_nf4(at::ones({4, 8}), {})),
+                                   FolderCodes(ops::round_to_codes(at::ones({4, 8}), {.bits = 8, .group = 16})),
+                                   FolderCodes(ops::round_to_codes(at::ones({4, 16}), {.bits = 8, .group = 8}))})
+    EXPECT_THAT(test::thrown_message([&] { form->take(0, codes, value); }),
+                HasSubstr("must have the form that the headers of the folder promise"));
+  EXPECT_THAT(test::thrown_message([&] { form->encode(at::ones({4, 8}), value); }), HasSubstr("Numbers"));
 }
 
 /// A product that is not a DirectProduct, like products that gather blocks.
@@ -253,6 +331,61 @@ TEST(FrozenForm, MultipliesInsideOfAdapters) {
               << i << gathers;
         EXPECT_GT((got[0] - plain[0]).abs().max().item<double>(), 1e-4) << "codes are not the values";
       }
+}
+
+// The matrices of a stack have one form. A rank draws those of its experts, whatever the layout.
+TEST(FrozenForm, MultipliesTheMatricesOfAStack) {
+  const auto stack_of = [](const MeshCoordinates& here) {
+    return Parameters(here, {.dtype = at::kDouble, .seed = 3, .treatment = [](const std::string& name) {
+                               return Treatment{.trains = is_low_rank(name), .saved = is_low_rank(name)};
+                             }});
+  };
+  ShardSpec spec = ShardSpec::split({4, kOut, kIn}, 0, {"row"});
+  spec.splits[1] = ShardSpec::split({4, kOut, kIn}, 1, {"column"}).splits[1];
+  for (const FrozenFormat format : {FrozenFormat::Bf16, FrozenFormat::Int8, FrozenFormat::Nf4}) {
+    std::vector<at::Tensor> whole;  // the values of all matrices
+    for (const MeshCoordinates& here :
+         {MeshCoordinates(), MeshCoordinates({{"row", 2, 1}, {"column", 2, 1}, {"depth", 2, 0}})}) {
+      Parameters parameters = stack_of(here);
+      Parameters::Options with_forms = parameters.options();
+      with_forms.products = {[&](std::shared_ptr<const Product> product, const Parameter& weight, Parameters& all) {
+        product = with_frozen_form(product, weight, all, make_frozen_form({format}, *weight.stack, {}, here));
+        return with_low_rank(product, weight, all, {.rank = 2});
+      }};
+      with_forms.model = "one";
+      parameters.begin_model(with_forms);
+      Parameter& stack = parameters.add("experts.up", spec, Init::normal(0.5), true);
+      stack.hidden_matrix = stack.is_stack = true;
+      const auto product = grouped_product(parameters, stack);
+      const auto form = parameters.form_of(stack);
+      const std::vector<int64_t> local = spec.local_shape(here);
+      ASSERT_EQ(stack.value.size(0), local[0]);
+      std::vector<at::Tensor> values;
+      for (int64_t e = 0; e < local[0]; ++e) values.push_back(form->decode(stack.value[e], at::kDouble));
+      if (whole.empty())
+        whole = values;
+      else
+        for (int64_t e = 0; e < 2; ++e)
+          EXPECT_TRUE(at::equal(values[e], whole[2 + e].narrow(0, kOut / 2, kOut / 2))) << "experts 2 and 3";
+      at::Tensor x = at::cos(at::arange(5 * kIn, at::kDouble) * 0.2).view({5, kIn}).requires_grad_();
+      const ops::GroupEnds ends = local[0] == 4 ? ops::GroupEnds{2, 2, 3, 5} : ops::GroupEnds{2, 5};
+      const at::Tensor y = grouped_linear(*product, x, stack.value, {}, ends, nullptr),
+                       dy = at::sin(at::arange(5 * local[1], at::kDouble)).view({5, local[1]});
+      y.backward(dy);
+      int64_t first = 0;
+      for (int64_t e = 0; e < local[0]; first = ends[e++]) {
+        const int64_t count = ends[e] - first;
+        const at::Tensor own = x.detach().narrow(0, first, count);
+        // B is zero. Sums of at most 71 numbers of magnitude 3.
+        EXPECT_LE((y.detach().narrow(0, first, count) - at::linear(own, values[e])).abs().sum().item<double>(), 1e-11);
+        EXPECT_LE((x.grad().narrow(0, first, count) - at::mm(dy.narrow(0, first, count), values[e]))
+                      .abs()
+                      .sum()
+                      .item<double>(),
+                  1e-11);
+      }
+    }
+  }
 }
 
 TEST(FrozenForm, BelongsToFrozenParameters) {

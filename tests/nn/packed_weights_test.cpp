@@ -127,6 +127,9 @@ TEST(PackedWeights, TakeQuantizedValuesOfEachExpert) {
     EXPECT_EQ(e == 1 && some.layers.take("w.1", codes), e == 1);
   }
   EXPECT_FALSE(taken.layers.take("w", ops::round_to_codes(values[0], {.bits = 8, .group = 16})));
+  ops::GroupCodes lowest = ops::round_to_codes(values[0], {.bits = 8, .group = 16});
+  lowest.codes[1][2] = 0;  // -128, which kernels do not multiply
+  EXPECT_FALSE(some.layers.take("w.0", lowest));
   EXPECT_TRUE(at::equal(taken(input()), rounded(input())));
   EXPECT_EQ(taken.layers.bytes(), rounded.layers.bytes());
   some.load(values);  // packs the matrices that were not taken

@@ -18,6 +18,8 @@
 #include "colossal/models/shape_parts.h"
 #include "colossal/nn/adapter.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/frozen_form.h"
+#include "colossal/nn/frozen_product.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/plan/profile.h"
 #include "colossal/predict/step.h"
@@ -265,6 +267,40 @@ TEST(CheckOfAdapters, EqualsThePrediction) {
       EXPECT_TRUE(without.differs()) << "the adapter must matter, or nothing is tested";
     }
   }
+}
+
+/// Stores the frozen matrices inside of an adapter as codes in groups, which are zeros.
+nn::Adapter on_codes(nn::Adapter adapter) {
+  adapter.product = [around = adapter.product](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                               nn::Parameters& parameters) {
+    const nn::Parameter& stored = weight.stack ? *weight.stack : weight;
+    const int64_t rows = stored.spec.shape.end()[-2];
+    const nn::FolderMatrix matrix{
+        .parts = {{.count = rows}}, .rows = rows, .codes = ops::CodesForm{.bits = 4, .group = 48, .minima = true}};
+    if (weight.hidden_matrix)
+      product = nn::with_frozen_form(std::move(product), weight, parameters,
+                                     nn::make_folder_form(stored, {matrix}, parameters.coordinates()));
+    return around(std::move(product), weight, parameters);
+  };
+  return adapter;
+}
+
+// Codes of a folder, and those that adapter.base makes.
+TEST(CheckOfAdapters, EqualsThePredictionWithCodes) {
+  const test::TemporaryFolder folder;
+  std::vector<Layout> layouts = frozen_layouts();
+  layouts.push_back({"tensor4_2d", parallel_of(1, {.size = 4, .mode = "2d"})});
+  layouts.push_back({.name = "expert2", .parallel = experts_of(2, 2), .has_experts = true, .compares_memory = false});
+  for (const Layout& layout : layouts)
+    for (const bool has_base : {false, true}) {
+      const run::Config config = config_of(layout, folder.path());
+      const models::ModelShape shape = shape_of(layout);
+      run::LowRankKeys keys{.kind = "lora", .rank = 2, .base = has_base ? "nf4" : "model"};
+      if (layout.has_experts) keys.targets = {"all-linear", "experts"};
+      const nn::Adapter adapter = run::low_rank_adapter(keys, shape);
+      const train::ConfiguredRun run{config, {{.shape = shape, .adapter = has_base ? adapter : on_codes(adapter)}}};
+      expect_as_predicted(run, layout, counted_steps(run, ones_of(config, shape)));
+    }
 }
 
 /// Reads each batch with the reference before the update.

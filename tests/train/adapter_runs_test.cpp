@@ -193,6 +193,28 @@ TEST_F(AdapterRuns, MakeCodesOfTheBase) {
     if (!nn::is_low_rank(name)) EXPECT_TRUE(at::equal(value, plain.at(name))) << name;
 }
 
+// Each rank merges whole matrices, also if it keeps a part of their codes or none.
+TEST_F(AdapterRuns, MergeMagnitudesIntoCodesUnderZero) {
+  run::Config source = adapted("source", "", "dora");
+  source.model.dropout = 0;
+  train_adapter(source, Start::New);
+  const auto run_of = [&](const std::string& name, int64_t zero) {
+    run::Config c = adapted(name, source.run.folder);
+    c.tables.set("--adapter.base=nf4");
+    c.precision.mode = "fp64";
+    c.parallel.data = zero == 0 ? 1 : 4;
+    c.parallel.zero = zero;
+    train(c, Start::New);
+    return loaded(c.run.folder);
+  };
+  run::Config coded = adapted("coded", source.run.folder);
+  coded.tables.set("--adapter.base=nf4");
+  expect_codes_of(loaded_start(adapted("sums", source.run.folder)), coded);
+  const Values one = run_of("one", 0), sharded = run_of("sharded", 3);
+  for (const auto& [name, value] : one)
+    if (nn::is_low_rank(name)) EXPECT_LE((value - sharded.at(name)).abs().max().item<double>(), 1e-10) << name;
+}
+
 TEST_F(AdapterRuns, RefuseCodesWithoutAdaptersAndInFp8) {
   run::Config c = adapted("none", "", "none");
   c.tables.set("--adapter.base=nf4");

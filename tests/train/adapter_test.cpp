@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/schedule/make.h"
@@ -179,13 +180,20 @@ Tensors values_of(Engine& engine) {
   Tensors values;
   for (const nn::Parameter& p : engine.parameters()) {
     const auto form = engine.parameters().form_of(p);
-    values[p.name] = form ? form->decode(p.value, at::kDouble) : p.value.detach().clone();
+    if (!form || p.is_stack) {
+      std::vector<at::Tensor> matrices;
+      for (int64_t e = 0; form && e < p.value.size(0); ++e) matrices.push_back(form->decode(p.value[e], at::kDouble));
+      values[p.name] = form ? at::stack(matrices) : p.value.detach().clone();
+    } else {
+      values[p.name] = form->decode(p.value, at::kDouble);
+    }
   }
   return values;
 }
 
 void fill(Engine& engine, const Tensors& values) {
   for (const checkpoint::NamedTensor& t : engine.weights()) {
+    if (!values.contains(t.name)) continue;  // a buffer
     const at::Tensor& whole = values.at(t.name);
     t.value.write().value.copy_(t.part ? whole.flatten().narrow(0, t.part->first, t.part->size) : whole);
   }
@@ -194,25 +202,32 @@ void fill(Engine& engine, const Tensors& values) {
 
 // A model with codes trains as one whose frozen matrices have the values of these codes.
 TEST(Adapter, TrainsOnTheValuesOfCodes) {
-  for (models::ModelShape shape : {shape_of_all(), test::tiny_gpt2()}) {
+  for (models::ModelShape shape : {shape_of_all(), test::tiny_gpt2(), test::tiny_deepseek()}) {
     shape.vocabulary = kRows.vocabulary;
+    const bool has_experts = shape.part<models::MixtureSizes>().experts > 0;
     for (const char* base : {"bf16", "int8", "nf4"})
       comm::run_ranks(1, [&](comm::World& world) {
         const auto made = [&](const char* own) {
-          return initialize(world, config_of(),
-                            NamedModel{.shape = shape, .adapter = low_rank(shape, {.kind = "dora", .base = own})});
+          run::LowRankKeys keys{.kind = has_experts ? "lora" : "dora", .base = own};
+          if (has_experts) keys.targets = {"all-linear", "experts"};
+          return initialize(world, config_of(), NamedModel{.shape = shape, .adapter = low_rank(shape, keys)});
         };
         const auto coded = made(base), decoded = made("model");
         const Tensors drawn = values_of(*decoded), values = values_of(*coded);
         int64_t other = 0;
         for (const auto& [name, value] : values) {
-          const bool is_matrix = name.starts_with("blocks.") && value.dim() == 2 && !nn::is_low_rank(name);
+          const bool is_matrix = name.starts_with("blocks.") && value.dim() >= 2 && !nn::is_low_rank(name) &&
+                                 coded->parameters().form_of(coded->parameters().at(name));
           if (!is_matrix)
             EXPECT_TRUE(at::equal(value, drawn.at(name))) << name;
           else
             other += at::equal(value, drawn.at(name)) ? 0 : 1;
         }
-        EXPECT_EQ(other, 4 * shape.layers) << "all matrices of the blocks";
+        int64_t matrices = 0;
+        for (const nn::Parameter& p : coded->parameters())
+          matrices += p.hidden_matrix && !p.looked_up && !p.is_added ? 1 : 0;
+        EXPECT_EQ(other, matrices) << "all matrices of the blocks";
+        EXPECT_TRUE(has_experts || matrices == 4 * shape.layers);
         fill(*decoded, values);
         const double first = test::train_step(*decoded, 0, kRows);
         EXPECT_NEAR(test::train_step(*coded, 0, kRows), first, 1e-10) << base;
@@ -257,8 +272,7 @@ TEST(Adapter, ReportsBadValuesOfCodes) {
         world, config_of(), NamedModel{.shape = shape_of_all(), .adapter = low_rank(shape_of_all(), {.base = "nf4"})});
     for (const checkpoint::NamedTensor& t : engine->weights()) {
       if (t.name != "blocks.1.mlp.down.weight") continue;
-      EXPECT_THAT(test::thrown_message([&] { t.value.read(); }),
-                  HasSubstr("because adapter.base stores codes of them"));
+      EXPECT_THAT(test::thrown_message([&] { t.value.read(); }), HasSubstr("because the run stores codes of them"));
       t.value.write().value.fill_(std::nan(""));
     }
     EXPECT_THAT(test::thrown_message([&] { engine->weights_loaded(); }), HasSubstr("[quantization]"));
@@ -291,7 +305,7 @@ TEST(Adapter, NeedsTheBytesOfCodes) {
   EXPECT_LT(least["nf4 3"], least["nf4 0"]);
 }
 
-// Latents and experts keep their values. NF4 blocks of GPT-2 follow the transposes of its folder.
+// Latents keep their values. NF4 blocks of GPT-2 follow the transposes of its folder.
 TEST(Adapter, EqualsOneProcessWithCodesInOtherFamilies) {
   for (models::ModelShape shape : {test::tiny_deepseek(), test::tiny_gpt2()}) {
     shape.vocabulary = kRows.vocabulary;

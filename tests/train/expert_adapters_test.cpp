@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -22,10 +24,11 @@ using testing::HasSubstr;
 
 constexpr double kLimit = 1e-10;  // rounding alone stays far below it in fp64
 
-NamedModel adapted(const models::ModelShape& shape,
-                   const std::vector<std::string>& targets = {"all-linear", "experts"}) {
+NamedModel adapted(const models::ModelShape& shape, const std::vector<std::string>& targets = {"all-linear", "experts"},
+                   const std::string& base = "model") {
   return {.shape = shape,
-          .adapter = run::low_rank_adapter({.kind = "lora", .rank = 2, .alpha = 3, .targets = targets}, shape)};
+          .adapter =
+              run::low_rank_adapter({.kind = "lora", .rank = 2, .alpha = 3, .targets = targets, .base = base}, shape)};
 }
 
 run::Config serial_config(int64_t micro_batches) {
@@ -109,6 +112,37 @@ TEST(ExpertAdapters, EqualOneProcessOnDisk) {
   config.memory.host = int64_t{1} << 30;
   config.memory.recompute = "block";
   expect_course(config, 2, "tiers");
+}
+
+// The frozen matrices of experts are codes, one by one. Their values do not depend on the layout.
+TEST(ExpertAdapters, EqualOneProcessWithCodes) {
+  const test::TemporaryFolder folder;
+  const auto config_of = [](const std::function<void(run::Config&)>& change) {
+    run::Config config = over_experts(1);
+    change(config);
+    return config;
+  };
+  const std::vector<std::pair<std::string, run::Config>> layouts{
+      {"zero 3", config_of([](run::Config& c) { c.parallel.data = 2, c.parallel.zero = 3; })},
+      {"tensor", config_of([](run::Config& c) { c.parallel.tensor.size = 3; })},
+      {"split", config_of([](run::Config& c) {
+         c.parallel.tensor = {.size = 2, .sequence = true};
+         c.parallel.expert.tensor = "split";
+       })},
+      {"2d", config_of([](run::Config& c) { c.parallel.tensor = {.size = 4, .mode = "2d"}; })},
+      {"tiers", config_of([&](run::Config& c) {
+         c.memory.disk = folder.path();
+         c.memory.host = int64_t{1} << 30;
+         c.memory.recompute = "block";
+       })}};
+  for (const std::string base : {"bf16", "int8", "nf4"}) {
+    const NamedModel model = adapted(mixture(2), {"all-linear", "experts"}, base);
+    const AdapterCourse want = adapter_course(serial_config(1), model, kMixtureText);
+    EXPECT_GT(std::abs(want.losses.front() - serial(2, 1).losses.front()), 1e-9) << "codes are not the values";
+    for (const auto& [name, config] : layouts)
+      if (base == "nf4" || name == "split")
+        expect_adapter_course(config, model, kMixtureText, want, base + ", " + name);
+  }
 }
 
 // A dense block, shared experts and groups; optimizers that take each expert as a matrix.

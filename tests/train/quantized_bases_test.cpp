@@ -16,10 +16,13 @@
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/data/batch_fields.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/nf4_levels.h"
 #include "colossal/run/adapter_source.h"
+#include "colossal/run/base_codes.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/low_rank_adapter.h"
@@ -111,7 +114,7 @@ class QuantizedBases : public AdapterFolders {
     const auto files = checkpoint::open_weights(kind == "awq" ? quantized("gptq4") : folder);
     Values all;
     for (const auto& [name, entry] : files->entries()) {
-      const bool is_matrix = name.ends_with("proj.weight");
+      const bool is_matrix = name.ends_with("proj.weight") || name.find(".experts.") != std::string::npos;
       const std::string x = name.substr(0, name.rfind('.'));
       if (is_matrix && kind == "awq")
         add_awq(x, *files->codes(name), all);
@@ -140,6 +143,16 @@ class QuantizedBases : public AdapterFolders {
     return AdapterFolders::adapted(name, from, {"kind=" + kind, "rank=3"});
   }
 
+  /// Returns how many parameters of an engine have the codes of the folder.
+  static int64_t coded_in(Engine& engine) {
+    int64_t count = 0;
+    for (const nn::Parameter& p : engine.parameters()) {
+      const auto form = engine.parameters().form_of(p);
+      count += form && form->filling() == nn::FrozenFilling::Codes ? 1 : 0;
+    }
+    return count;
+  }
+
   /// Trains, and returns how many parameters of all ranks had codes.
   static int64_t coded(const run::Config& c, Start start = Start::New, std::optional<int64_t> resume_step = {}) {
     int64_t count = 0;
@@ -148,10 +161,7 @@ class QuantizedBases : public AdapterFolders {
       Trainer trainer(world, c, {.start = start, .resume_step = resume_step});
       EXPECT_TRUE(trainer.run());
       const std::lock_guard lock(mutex);
-      for (const nn::Parameter& p : trainer.engine().parameters()) {
-        count += p.has_codes ? 1 : 0;
-        if (p.has_codes) EXPECT_EQ(p.value.storage().nbytes(), sizeof(double)) << p.name;
-      }
+      count += coded_in(trainer.engine());
     });
     return count;
   }
@@ -204,40 +214,39 @@ TEST_F(QuantizedBases, TrainAdaptersAsOnDecodedWeights) {
   }
 }
 
-/// Layouts that cut matrices in different ways.
-std::vector<distributed::ParallelConfig> layouts() {
-  std::vector<distributed::ParallelConfig> all;
-  const auto add = [&](int64_t data, int64_t zero, int64_t tensor, int64_t pipeline) {
-    distributed::ParallelConfig one;
-    one.data = data;
-    one.zero = zero;
-    one.tensor.size = tensor;
-    one.pipeline.size = pipeline;
-    all.push_back(one);
-  };
-  add(2, 3, 1, 1);
-  add(1, 0, 2, 2);
-  return all;
+/// Layouts that cut matrices in different ways, some of them inside of groups and blocks, or that move them.
+std::vector<std::pair<std::string, std::function<void(run::Config&)>>> layouts() {
+  return {{"zero 3", [](run::Config& c) { c.parallel.data = 2, c.parallel.zero = 3; }},
+          {"pipeline", [](run::Config& c) { c.parallel.pipeline.size = c.parallel.tensor.size = 2; }},
+          {"sequence", [](run::Config& c) { c.parallel.tensor = {.size = 2, .sequence = true}; }},
+          {"2d", [](run::Config& c) { c.parallel.tensor = {.size = 4, .mode = "2d"}; }},
+          {"2.5d", [](run::Config& c) { c.parallel.tensor = {.size = 8, .mode = "2.5d", .depth = 2}; }},
+          {"3d", [](run::Config& c) { c.parallel.tensor = {.size = 8, .mode = "3d"}; }},
+          {"tiers", [](run::Config& c) {
+             c.memory.disk = c.run.folder + "-disk";
+             c.memory.host = int64_t{1} << 30;
+             create_folder(c.memory.disk);
+           }}};
 }
 
 TEST_F(QuantizedBases, TrainAlikeInEveryLayout) {
   make_base();
-  for (const std::string kind : {"gptq4", "nf4-double", "gguf-q8_0"}) {
-    SCOPED_TRACE(kind);
-    const run::Config one = adapted(kind + "-run", quantized(kind), "dora");
-    train(one, Start::New);
-    for (const distributed::ParallelConfig& layout : layouts()) {
+  const std::vector<std::string> kinds{"gptq4", "nf4-double", "gguf-q8_0"};
+  std::vector<run::Config> whole;
+  for (const std::string& kind : kinds)
+    train(whole.emplace_back(adapted(kind + "-run", quantized(kind), "dora")), Start::New);
+  size_t next = 0;
+  for (const auto& [name, change] : layouts())
+    for (int pair = 0; pair < 2; ++pair, ++next) {  // each layout with two kinds
+      const run::Config& one = whole[next % kinds.size()];
       run::Config c = one;
-      c.run.folder = at(kind + "-layout");
-      c.parallel = layout;
-      // A rank keeps its part as codes, unless the layout cuts groups of inputs, as it does for GGUF's groups of 32.
-      const int64_t replicas = layout.data * layout.tensor.size;
-      EXPECT_EQ(coded(c, Start::Overwrite),
-                kind == "gguf-q8_0" && layout.tensor.size > 1 ? kMatrices / 4 * 3 * replicas : kMatrices * replicas);
-      expect_same_losses(c.run.folder, one.run.folder, concat("tensor ", layout.tensor.size));
-      expect_same_adapters(c.run.folder, one.run.folder, concat("tensor ", layout.tensor.size));
+      c.run.folder = at(concat("layout-", next));
+      change(c);
+      SCOPED_TRACE(concat(name, " with ", kinds[next % kinds.size()]));
+      EXPECT_EQ(coded(c, Start::New), kMatrices * c.parallel.ranks() / c.parallel.pipeline.size);
+      expect_same_losses(c.run.folder, one.run.folder, name);
+      expect_same_adapters(c.run.folder, one.run.folder, name);
     }
-  }
 }
 
 /// The losses of steps of an engine, with an adapter on a folder of 32 tokens.
@@ -247,11 +256,16 @@ std::vector<double> losses_on(const run::Config& c, int64_t coded) {
     const models::ModelShape shape = run::resolve_shape(c.model, run::built_in());
     run::LowRankKeys keys;
     keys.kind = "lora", keys.rank = 2;
-    const auto engine = initialize(world, c, NamedModel{.shape = shape, .adapter = run::low_rank_adapter(keys, shape)});
+    nn::Adapter adapter = run::low_rank_adapter(keys, shape);
+    if (coded > 0) adapter = run::with_base_codes(adapter, c.model.from, shape);
+    const auto engine = initialize(world, c, NamedModel{.shape = shape, .adapter = adapter});
     run::read_source(run::find_source(c.model.from, run::built_in()), engine->parameters(), engine->weights(),
                      engine->mesh(), "");
     engine->weights_loaded();
-    for (const nn::Parameter& p : engine->parameters()) coded -= p.has_codes ? 1 : 0;
+    for (const nn::Parameter& p : engine->parameters()) {
+      const auto form = engine->parameters().form_of(p);
+      coded -= form && form->filling() == nn::FrozenFilling::Codes ? 1 : 0;
+    }
     EXPECT_EQ(coded, 0);
     const auto generator = at::detail::createCPUGenerator(5);
     const at::Tensor tokens =
@@ -282,23 +296,30 @@ TEST_F(QuantizedBases, TrainOnTheFoldersOfBitsandbytes) {
   }
 }
 
-// The matrices of experts stay codes, one by one. Their adapters, if any, are those of other layers.
-TEST_F(QuantizedBases, KeepTheCodesOfExperts) {
+// The matrices of experts stay codes, one by one, with adapters of experts and of other layers.
+TEST_F(QuantizedBases, TrainAdaptersOfExperts) {
   make_base("mixtral-tiny");
-  for (const std::string kind : {"gguf-q8_0", "gptq4"}) {
+  for (const std::string kind : {"gguf-q8_0", "gptq4", "nf4-double"}) {
     SCOPED_TRACE(kind);
     const std::string from = quantized(kind);
     run::Config on_codes = adapted(kind + "-run", from),
                 on_numbers = adapted(kind + "-wanted", decoded(from, kind + "-n"));
+    for (run::Config* c : {&on_codes, &on_numbers}) c->tables.set("--adapter.targets=[\"all-linear\", \"experts\"]");
     EXPECT_EQ(coded(on_codes), kMatrices) << "two of attention and two stacks of experts in each block";
     EXPECT_EQ(coded(on_numbers), 0);
     expect_same_losses(on_codes.run.folder, on_numbers.run.folder, kind);
     expect_same_adapters(on_codes.run.folder, on_numbers.run.folder, kind);
     const std::string one = on_codes.run.folder;
-    on_codes.run.folder = at(kind + "-expert");
-    on_codes.parallel.expert.size = 2;
-    EXPECT_EQ(coded(on_codes), 2 * kMatrices);
-    expect_same_losses(on_codes.run.folder, one, "two ranks of experts");
+    for (const int layout : {0, 1, 2}) {
+      run::Config c = on_codes;
+      c.run.folder = at(concat(kind, "-experts-", layout));
+      c.parallel.expert.size = 2;
+      if (layout == 1) c.parallel.data = 2, c.parallel.zero = 3;
+      if (layout == 2) c.parallel.tensor = {.size = 2, .sequence = true}, c.parallel.expert.tensor = "split";
+      EXPECT_EQ(coded(c), kMatrices * c.parallel.ranks());
+      expect_same_losses(c.run.folder, one, concat("two ranks of experts, layout ", layout));
+      expect_same_adapters(c.run.folder, one, concat("two ranks of experts, layout ", layout));
+    }
   }
 }
 
@@ -360,20 +381,20 @@ TEST_F(QuantizedBases, NeedAdapters) {
   }
 }
 
-TEST_F(QuantizedBases, RefuseLayoutsThatGatherBlocks) {
+TEST_F(QuantizedBases, RefuseFp8AndDropoutOfGatheredBlocks) {
   make_base();
+  quantized("gptq4");
   const auto refusal = [&](const std::function<void(run::Config&)>& change) {
     run::Config c = adapted("refused", at("gptq4"));
     change(c);
     return test::thrown_message([&] { train(c, Start::New); });
   };
-  quantized("gptq4");
-  const std::string advice = "set tensor.mode = \"1d\" and tensor.sequence = false, or write the weights as numbers";
-  EXPECT_THAT(refusal([](run::Config& c) { c.parallel.tensor = {.size = 4, .mode = "2d"}; }),
-              AllOf(HasSubstr("got parallel.tensor.mode = \"2d\""), HasSubstr(advice)));
-  EXPECT_THAT(refusal([](run::Config& c) { c.parallel.tensor = {.size = 2, .sequence = true}; }),
-              AllOf(HasSubstr("got parallel.tensor.sequence = true"), HasSubstr(advice)));
   EXPECT_THAT(refusal([](run::Config& c) { c.precision.mode = "fp8"; }), HasSubstr("precision.mode must not be fp8"));
+  EXPECT_THAT(refusal([](run::Config& c) {
+                c.parallel.tensor = {.size = 4, .mode = "2d"};
+                c.tables.set("--adapter.dropout=0.1");
+              }),
+              HasSubstr("adapters with dropout must be around products of local blocks"));
 }
 
 TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
@@ -388,16 +409,38 @@ TEST_F(QuantizedBases, CountCodesInPlaceOfValues) {
   };
   const int64_t numbers = 2 * 32 * (32 + 2 * 16 + 32 + 3 * 64);  // of q, k, v, out, gate, up and down
   const ConfiguredRun plain = configured(adapted("a", folder));
-  EXPECT_EQ(need_of(plain, kCodes), 0);
+  const int64_t others = need_of(plain, kFrozenParameters) - numbers * 8;
   // 4 bits in groups of 16 with two fp32 values each; 8 or 4 bits in groups of 32 with one
   for (const auto& [kind, bits] : {std::pair<std::string, int64_t>{"gptq4", 8}, {"gguf-q8_0", 9}, {"gguf-q4_0", 5}}) {
     const ConfiguredRun run = configured(adapted("b", quantized(kind)));
-    EXPECT_EQ(need_of(run, kCodes), numbers * bits / 8) << kind;
-    EXPECT_EQ(need_of(run, kFrozenParameters), need_of(plain, kFrozenParameters) - numbers * 8) << kind;
+    EXPECT_EQ(need_of(run, kFrozenParameters), others + numbers * bits / 8) << kind;
   }
   const ConfiguredRun nf4 = configured(adapted("c", quantized("nf4-single")));
-  EXPECT_EQ(need_of(nf4, kCodes), numbers / 2 + numbers / 64 * 4);
+  EXPECT_EQ(need_of(nf4, kFrozenParameters), others + numbers / 2 + numbers / 64 * 4);
   EXPECT_EQ(model_sizes(nf4).front().parameters, model_sizes(plain).front().parameters);
+}
+
+// What is planned is what a rank has: with several matrices in one weight, and under ZeRO 3 and tensor parallelism.
+TEST_F(QuantizedBases, NeedWhatIsPlanned) {
+  make_base();
+  for (const std::string kind : {"nf4-double", "gptq8", "gguf-q4_0"})
+    for (const int64_t zero : {0, 3}) {
+      run::Config c = adapted("d", quantized(kind));
+      c.parallel.data = c.parallel.tensor.size = 2;
+      c.parallel.zero = zero;
+      const ConfiguredRun run{c, models_of(c, run::resolve_run(c, run::built_in()))};
+      for (int rank = 0; rank < 4; ++rank) {
+        int64_t needed = 0;
+        for (const MemoryNeed& need : memory_needs(run, rank))
+          if (need.what == "parameters" || need.what == kFrozenParameters) needed += need.bytes;
+        comm::run_ranks(4, [&](comm::World& world) {
+          memory::Account account;
+          const auto engine = initialize(world, c, run.models);
+          if (world.rank() == rank)
+            EXPECT_EQ(account.usage().of(memory::Kind::Parameters), needed) << kind << zero << rank;
+        });
+      }
+    }
 }
 
 }  // namespace

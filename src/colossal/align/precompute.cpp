@@ -31,10 +31,10 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
-#include "colossal/nn/frozen_codes.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/run/base_codes.h"
 #include "colossal/run/data.h"
+#include "colossal/run/frozen_base.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/objectives/alignment/answer_sums.h"
@@ -55,7 +55,7 @@ std::string manifest_in(const std::string& checkpoint) { return checkpoint + "/m
 /// The reference of a run whose source was found, and how it stores its frozen matrices.
 struct Reference {
   run::ResolvedFurther model;
-  bool keeps_codes = false;  ///< its matrices are the codes of model.from (nn::FrozenCodes)
+  bool keeps_codes = false;  ///< its matrices are the codes of model.from (run::FrozenBase)
   std::string base;          ///< ScoreOrigin::base
 };
 
@@ -116,11 +116,6 @@ class ReferencePasses {
     const distributed::DistributedModel::Workload work{.micro_batches = config.micro_batches()};
     model_ = std::make_unique<distributed::DistributedModel>(mesh, config.parallel, source.shape,
                                                              options_of(config, reference, device), work);
-    if (reference.keeps_codes)
-      comm::agree(mesh.all(), at::kCPU, [&] {
-        run::check_codes(config);
-        run::read_base_codes(config.model.from, source.shape, model_->parameters(), codes_);
-      });
     if (config.memory.has_tiers()) weights_ = std::make_unique<run::StreamedWeights>(*model_, mesh, config.memory);
     std::vector<checkpoint::NamedTensor> tensors = weights_ ? weights_->tensors() : tensors_in_memory();
     if (source.is_preset)
@@ -172,11 +167,13 @@ class ReferencePasses {
       });
     }
     if (reference.keeps_codes) {
+      run::check_codes(config);
+      const models::ModelShape& shape = reference.model.source.shape;
       // Modules that train whole have values in the run.
-      const auto trains = run::low_rank_adapter(run::adapter_keys(config), reference.model.source.shape).treatment;
-      options.products.push_back([this, trains](auto product, const nn::Parameter& weight, nn::Parameters&) {
-        const nn::Parameter& whole = weight.stack ? *weight.stack : weight;
-        return trains(whole.own_name()).trains ? product : codes_.wrap(std::move(product), weight);
+      const auto base = std::make_shared<const run::FrozenBase>(
+          config.model.from, shape, run::low_rank_adapter(run::adapter_keys(config), shape));
+      options.products.push_back([base](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+        return base->wrap(std::move(product), weight, parameters);
       });
     }
     if (adapter.product) options.products.push_back(adapter.product);
@@ -187,12 +184,10 @@ class ReferencePasses {
     std::vector<checkpoint::NamedTensor> tensors;
     nn::Parameters& parameters = model_->parameters();
     for (nn::Parameter& p : parameters) {
-      if (p.has_codes) continue;
       p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
-      const auto form = parameters.form_of(p);
-      tensors.push_back(form && form->has_codes()
-                            ? run::fillable_weight(p, form, [this](const auto& body) { attempt(body); })
-                            : checkpoint::NamedTensor{p.name, p.value.detach(), p.spec, {}});
+      for (checkpoint::NamedTensor& tensor :
+           run::fillable_weights(parameters, p, [this](const auto& body) { attempt(body); }))
+        tensors.push_back(std::move(tensor));
     }
     for (const nn::Buffer& buffer : parameters.buffers())
       if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
@@ -220,7 +215,8 @@ class ReferencePasses {
       const auto form = parameters.form_of(*found);
       nn::Parameter drawn = *found;
       drawn.spec = tensor.spec;  // of the whole parameter if it is stored as codes
-      const at::ScalarType type = form && !form->has_codes() ? form->dtype() : parameters.options().dtype;
+      const at::ScalarType type =
+          form && form->filling() == nn::FrozenFilling::Elements ? form->dtype() : parameters.options().dtype;
       const at::Tensor whole = at::empty(drawn.spec.local_shape(parameters.coordinates()), at::dtype(type));
       parameters.draw(drawn, whole);
       tensor.value.write_into(held);
@@ -231,8 +227,7 @@ class ReferencePasses {
   comm::Mesh& mesh_;
   int64_t micro_batches_;
   std::unique_ptr<nn::Fp8Products> fp8_;  // null without fp8
-  nn::FrozenCodes codes_;
-  std::exception_ptr failure_;  // first error of attempt()
+  std::exception_ptr failure_;            // first error of attempt()
   std::unique_ptr<distributed::DistributedModel> model_;
   std::unique_ptr<run::StreamedWeights> weights_;  // null = they are in memory; destroyed before the model
 };

@@ -13,14 +13,7 @@
 
 namespace colossal::checkpoint {
 
-/// Form of the quantized values of a matrix, as far as it is known before they are read.
-struct CodesForm {
-  bool is_nf4 = false, double_quantized = false;
-  // ops::GroupCodes, unless is_nf4
-  int64_t bits = 4, group = 64;
-  bool minima = false;
-  bool operator==(const CodesForm&) const = default;
-};
+using ops::CodesForm;
 
 class WeightSource {
  public:
@@ -44,8 +37,8 @@ class WeightSource {
   virtual void leave(const std::string& name) const = 0;
   /// Returns true if a tensor may be read later: reading it finds no damage, and its bytes are in memory now.
   virtual bool can_wait(const std::string&) const { return false; }
-  /// Returns the form that codes() or nf4() of a matrix would have, from headers alone, or none if the matrix is not
-  /// quantized. Values may still turn out to have no codes, or no minima.
+  /// Returns the form of codes() or nf4() of a matrix, or none if both would return none. It reads headers, and tensors
+  /// that are small beside the matrix. Codes of a damaged file, with scales that are not finite, may still be none.
   virtual std::optional<CodesForm> codes_form(const std::string&) const { return std::nullopt; }
 
  protected:

@@ -74,7 +74,7 @@ struct ChunkOptions {
   /// `offload` provides tensors on the device that reads them, readers use the borrowed tensor itself while a chunk is
   /// gathered
   bool inference = false;
-  /// Parameters that the store does not take over or change, in addition to those with codes (Parameter::has_codes)
+  /// Parameters that the store does not take over or change
   std::set<const nn::Parameter*> left_out{};
   /// Counter of bytes on the device; null = off. If it is set, what `offload` stores of a trained chunk can be moved to
   /// the device (ChunkStore::movable_store_of), and the counter includes it

@@ -51,7 +51,7 @@ StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOp
     const auto [family, is_new] = families.emplace(family_of(p, parameters.stored_dtype(p)), families.size());
     if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
     // Skipped after its group was made, because other ranks that make the group may have it.
-    if (options.left_out.contains(&p) || p.has_codes) continue;
+    if (options.left_out.contains(&p)) continue;
     if (models.empty() || models.back().first != p.model) models.emplace_back(p.model, Packing{});
     Packing& model = models.back().second;
     model.parameters.push_back(&p);

@@ -17,6 +17,7 @@ class ReadsFrozen {
   virtual ~ReadsFrozen() = default;
 
   const FrozenForm& form() const { return *form_; }
+  at::ScalarType type() const { return type_; }
   /// A caller may pass values in place of what is stored: those of W + s B A.
   bool is_stored(const at::Tensor& weight) const {
     return weight.defined() && weight.scalar_type() == form_->dtype() && form_->dtype() != type_;
@@ -43,6 +44,10 @@ class DirectFrozen final : public DirectWrapper, public ReadsFrozen {
   }
   at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override {
     return is_stored(saved.weight) ? form().input_gradient(saved.weight, dy) : inner().local_dx(dy, saved);
+  }
+  at::Tensor local_rows(const at::Tensor& weight, int64_t first, int64_t count) const override {
+    return is_stored(weight) ? form().rows(weight.detach(), first, count, type())
+                             : inner().local_rows(weight, first, count);
   }
 };
 
@@ -89,13 +94,14 @@ std::shared_ptr<const Product> with_frozen_form(std::shared_ptr<const Product> p
           "the form of a frozen weight must be inside of adapters: got one "
           "around an adapter of ",
           weight.name, "; call with_frozen_form() first");
-  if (!parameters.form_of(weight)) parameters.store_as(weight, std::move(form));
+  const Parameter& stored = weight.stack ? *weight.stack : weight;
+  if (!parameters.form_of(stored)) parameters.store_as(stored, std::move(form));
   return reads_frozen_form(std::move(product), weight, parameters);
 }
 
 std::shared_ptr<const Product> reads_frozen_form(std::shared_ptr<const Product> product, const Parameter& weight,
                                                  const Parameters& parameters) {
-  std::shared_ptr<const FrozenForm> form = parameters.form_of(weight);
+  std::shared_ptr<const FrozenForm> form = parameters.form_of(weight.stack ? *weight.stack : weight);
   if (!form || !weight.value.defined()) return product;
   return reading(std::move(product), std::move(form), parameters.options().dtype);
 }

@@ -14,7 +14,8 @@
 namespace colossal::nn {
 
 /// Stores the weight as `form` (Parameters::store_as()), and returns a wrapper of `product` that reads it. Use it in
-/// Parameters::Options::products, inside of with_low_rank().
+/// Parameters::Options::products, inside of with_low_rank(). Of a matrix of a stack (Parameter::stack) it stores the
+/// whole stack; call it for all matrices of the stack.
 ///
 /// Numbers:       a DirectProduct multiplies decoded slices. A product that gathers blocks (2D, 2.5D, 3D, Megatron's
 ///                sequence form) is given this rank's decoded block. Backward decodes again.

@@ -31,7 +31,9 @@ struct Unwrapped {
 /// One product for each expert, group after group.
 class ExpertProducts final : public GroupedProduct {
  public:
-  explicit ExpertProducts(std::vector<std::shared_ptr<const Product>> products) : products_(std::move(products)) {
+  /// `out`, `in`: sizes of a matrix on this rank. The stack may have others, because it may be codes.
+  ExpertProducts(std::vector<std::shared_ptr<const Product>> products, int64_t out, int64_t in)
+      : products_(std::move(products)), out_(out), in_(in) {
     for (const auto& product : products_) packed_.push_back(dynamic_cast<const PackedWeight*>(product.get()));
   }
 
@@ -41,12 +43,11 @@ class ExpertProducts final : public GroupedProduct {
       if (const auto panels = panels_of(ends); !panels.empty())
         return ops::PrepackedMatrix::multiply_groups(panels, x, ends);
     if (saved) *saved = {{}, weight, std::vector<Product::Saved>(ends.size())};
-    at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
+    at::Tensor y = at::empty({x.size(0), out_}, x.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
       const at::Tensor own = weight[e], given = x.narrow(0, first, rows);
       Product::Saved* kept = saved ? &saved->of_expert[e] : nullptr;
-      y.narrow(0, first, rows)
-          .copy_(products_[e]->forward(given, own, bias.defined() ? bias[e] : bias, weight.size(1), kept));
+      y.narrow(0, first, rows).copy_(products_[e]->forward(given, own, bias.defined() ? bias[e] : bias, out_, kept));
       // A slice would keep all rows alive, also if the caller makes them again for backward.
       if (kept && kept->x.is_same(given)) {
         kept->x = at::Tensor();
@@ -58,7 +59,7 @@ class ExpertProducts final : public GroupedProduct {
     return y;
   }
   at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const override {
-    at::Tensor dx = at::empty({dy.size(0), saved.weight.size(2)}, dy.options());
+    at::Tensor dx = at::empty({dy.size(0), in_}, dy.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
       const auto d = products_[e]->backward(dy.narrow(0, first, rows), of_expert(saved, e), {.weight = false});
       dx.narrow(0, first, rows).copy_(d.x);
@@ -101,6 +102,7 @@ class ExpertProducts final : public GroupedProduct {
 
   std::vector<std::shared_ptr<const Product>> products_;
   std::vector<const PackedWeight*> packed_;  // of each product; null = it has no packed weight
+  int64_t out_, in_;
 };
 
 }  // namespace
@@ -138,6 +140,7 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
   if (parameters.options().products.empty()) return std::make_shared<const GroupedProduct>();
   const std::shared_ptr<const Product> plain(std::shared_ptr<void>(), &serial_product());  // does not own it
   const tensor::MeshCoordinates& coordinates = parameters.coordinates();
+  const std::vector<int64_t> sizes = stack.spec.local_shape(coordinates);
   const int64_t count = stack.spec.shape[0], here = stack.spec.room(0, coordinates),
                 first = here * coordinates.index(stack.spec.splits[0].axes);
   bool is_plain = true;
@@ -151,7 +154,7 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
     expert.stack = &stack;
     expert.stack_index = e - first;
     const bool is_here = stack.value.defined() && e >= first && e < first + here;
-    expert.value = is_here ? without_memory(stack.value.sizes().slice(1), stack.value.options()) : at::Tensor();
+    expert.value = is_here ? without_memory({sizes[1], sizes[2]}, stack.value.options()) : at::Tensor();
     const Unwrapped one(parameters.product_for(expert, plain));
     const auto& product = one.inside;
     require(product->parameters().empty(), "experts",
@@ -165,10 +168,11 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
   }
   while (static_cast<int64_t>(products.size()) < here) products.push_back(plain);  // padding, which has no rows
   std::shared_ptr<const GroupedProduct> all;
-  if (is_plain)
+  // A rank that has only padding has no wrapped products, but its part of a stack may be codes.
+  if (is_plain && !parameters.form_of(stack))
     all = std::make_shared<const GroupedProduct>();
   else
-    all = std::make_shared<const ExpertProducts>(std::move(products));
+    all = std::make_shared<const ExpertProducts>(std::move(products), sizes[1], sizes[2]);
   for (auto wrapper = wrappers.rbegin(); wrapper != wrappers.rend(); ++wrapper) all = (*wrapper)->around(all);
   return all;
 }

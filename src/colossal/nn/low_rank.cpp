@@ -116,10 +116,10 @@ class DirectLowRank final : public DirectWrapper {
   RowScales scales_of(const at::Tensor& weight, const at::Tensor& like, int64_t out) const {
     if (has_backward()) {
       std::vector<at::Tensor> squares, dots;
-      const at::Tensor a = m_.a(), values = weight_values(inner(), weight);
+      const at::Tensor a = m_.a();
       const int64_t slice = std::max(kRows, kElements / a.size(1));
       for (int64_t first = 0; first < out; first += slice) {
-        const at::Tensor rows = inner().local_rows(values, first, std::min(slice, out - first));
+        const at::Tensor rows = inner().local_rows(weight, first, std::min(slice, out - first));
         squares.push_back(row_squares(rows));
         dots.push_back(ops::matmul_nt(a, rows));
       }

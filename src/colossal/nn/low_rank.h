@@ -65,7 +65,7 @@ struct LowRank {
 ///                (tensor::DimSplit::shards), ranks hold copies of B and m. The gradients are sums over the axes that
 ///                shard what the matrix does not (ShardSpec::gradient_axes).
 /// Numbers:       around a DirectProduct s (x At) Bt is added to its local part. W may be in fp8, packed
-///                (PackedWeights with keeps_values, if x requires a gradient), or kept as codes (FrozenCodes). A
+///                (PackedWeights with keeps_values, if x requires a gradient), or in another form (FrozenForm). A
 ///                product that gathers blocks (2D, 2.5D, 3D, Megatron's sequence form) is given this rank's block of W
 ///                + s B A, or of W'.
 /// Communication: only `product` communicates. Magnitudes add one Product::sum_over_inputs() of two values per output

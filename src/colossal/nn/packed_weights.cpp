@@ -116,6 +116,8 @@ bool PackedWeights::takes_rows(const std::string& weight) const {
 
 bool PackedWeights::take(const std::string& weight, const ops::GroupCodes& codes) {
   if (!takes_codes(weight)) return false;
+  // Kernels multiply codes of 8 bits as numbers from -127 to 127.
+  if (codes.bits == 8 && codes.codes.min().item<uint8_t>() == 0) return false;
   const Layer& layer = packed_.at(weight);
   layer.packed->matrix = ops::PrepackedMatrix(codes);
   return !layer.parameter->looked_up && !packing_.keeps_values;

@@ -21,6 +21,23 @@ void add_replicas(tensor::ShardSpec& spec, const tensor::MeshCoordinates& coordi
   spec.gradient_axes = std::move(axes);
 }
 
+/// Writes the initial values of boxes of a parameter to `out`, which has their local places. All else is zeros.
+void draw_boxes(const Parameter& parameter, const at::Tensor& out, const std::vector<tensor::LocalBox>& boxes,
+                uint64_t seed) {
+  at::Tensor target = out;
+  target.zero_();
+  for (const tensor::LocalBox& block : boxes) {
+    if (parameter.init.kind == Init::Kind::Normal || parameter.init.kind == Init::Kind::Uniform) {
+      const auto fill = parameter.init.kind == Init::Kind::Normal ? ops::fill_normal : ops::fill_uniform;
+      fill(target, parameter.spec.shape, block.start, block.local_start, block.size, seed, parameter.init.spread);
+    } else if (parameter.init.kind == Init::Kind::Ones) {
+      at::Tensor box = out;
+      for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);
+      box.fill_(1);
+    }
+  }
+}
+
 }  // namespace
 
 RowRange Parameter::trained_rows() const {
@@ -139,7 +156,8 @@ void Parameters::store_as(const Parameter& parameter, std::shared_ptr<const Froz
           "checkpoint: got ",
           own.name, own.treatment.trains ? ", which trains" : ", which is saved");
   const auto options = at::TensorOptions().dtype(form->dtype()).device(options_.device);
-  const std::vector<int64_t> sizes = form->sizes();
+  std::vector<int64_t> sizes = form->sizes();
+  if (own.is_stack) sizes.insert(sizes.begin(), own.spec.local_shape(coordinates_)[0]);
   forms_[&own] = std::move(form);
   if (!own.value.defined()) return;
   own.value = options_.without_memory ? nn::without_memory(sizes, options) : at::empty(sizes, options);
@@ -157,27 +175,30 @@ at::ScalarType Parameters::stored_dtype(const Parameter& parameter) const {
 }
 
 void Parameters::draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed) const {
-  if (const auto form = form_of(parameter); form && form->has_codes()) {
-    if (out.is_meta()) return;
-    Parameter whole = parameter;
-    whole.spec = tensor::ShardSpec::whole(parameter.spec.shape);
-    const at::Tensor values = at::empty(whole.spec.shape, at::dtype(options_.dtype));
-    draw(whole, values, seed);  // its address has no form
-    return form->encode(values.to(at::kFloat), out);
-  }
-  out.zero_();
-  at::Tensor target = out;
   const uint64_t own = derive_seed(seed.value_or(options_.seed), parameter.own_name());
-  for (const tensor::LocalBox& block : parameter.spec.local_boxes(coordinates_)) {
-    if (parameter.init.kind == Init::Kind::Normal || parameter.init.kind == Init::Kind::Uniform) {
-      const auto fill = parameter.init.kind == Init::Kind::Normal ? ops::fill_normal : ops::fill_uniform;
-      fill(target, parameter.spec.shape, block.start, block.local_start, block.size, own, parameter.init.spread);
-    } else if (parameter.init.kind == Init::Kind::Ones) {
-      at::Tensor box = out;
-      for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);
-      box.fill_(1);
+  if (const auto form = form_of(parameter); form && form->filling() != FrozenFilling::Elements) {
+    if (out.is_meta()) return;
+    if (form->filling() == FrozenFilling::Codes) {
+      at::Tensor(out).zero_();
+      return;
     }
+    const std::vector<int64_t>& shape = parameter.spec.shape;
+    if (!parameter.is_stack) {
+      const at::Tensor values = at::empty(shape, at::dtype(options_.dtype));
+      draw_boxes(parameter, values, {{.start = {0, 0}, .local_start = {0, 0}, .size = shape, .primary = true}}, own);
+      return form->encode(values.to(at::kFloat), out);
+    }
+    at::Tensor(out).zero_();                                                                  // for padding
+    const at::Tensor values = at::empty({1, shape[1], shape[2]}, at::dtype(options_.dtype));  // one matrix at a time
+    for (const tensor::LocalBox& box : parameter.spec.local_boxes(coordinates_))
+      for (int64_t i = 0; i < box.size[0]; ++i) {
+        const tensor::LocalBox one{{box.start[0] + i, 0, 0}, {0, 0, 0}, values.sizes().vec(), true};
+        draw_boxes(parameter, values, {one}, own);
+        form->encode(values[0].to(at::kFloat), out[box.local_start[0] + i]);
+      }
+    return;
   }
+  draw_boxes(parameter, out, parameter.spec.local_boxes(coordinates_), own);
 }
 
 Parameter& Parameters::at(const std::string& name) {

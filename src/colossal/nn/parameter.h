@@ -93,9 +93,6 @@ struct Parameter {
   /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
   /// sets the values afterwards
   bool is_empty = false;
-  /// True if its product keeps it as quantized values (nn/frozen_codes.h). `value` then never gets memory, and chunk
-  /// stores leave the parameter out
-  bool has_codes = false;
   std::string model{};  ///< name of its model (Parameters::Options::model)
 
   /// Returns the rows of Treatment::rows that it has: 0 <= first <= end <= size of dimension 0. {0, 1} for a tensor
@@ -198,8 +195,9 @@ class Parameters {
   /// Errors ("model"): a name that is taken; a tensor that is not a floating-point leaf.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// Stores a frozen parameter in another form from here on: its value becomes a tensor of FrozenForm::dtype() and
-  /// sizes(), with its initial values unless it is without memory. Specs, and sizes that count elements, stay those of
-  /// the values. Wrappers of products call it (nn/frozen_product.h). All ranks must, with forms of one kind.
+  /// sizes(), with its initial values unless it is without memory. A stack has one form for all of its matrices, and a
+  /// value with their number before these sizes. Specs, and sizes that count elements, stay those of the values.
+  /// Wrappers of products call it (nn/frozen_product.h). All ranks must, with forms of one kind.
   /// Errors ("model"): a parameter that trains, or that checkpoints save; an unknown one.
   void store_as(const Parameter& parameter, std::shared_ptr<const FrozenForm> form);
   /// Returns the form in which a parameter is stored; null = its values, in the dtype of the options.
@@ -209,7 +207,8 @@ class Parameters {
   at::ScalarType stored_dtype(const Parameter& parameter) const;
   /// Writes the initial values of a parameter that this rank holds to `out`, which has its local shape and any dtype.
   /// They depend on own_name(), so models of one shape start from the same values. `seed`: none = that of the options.
-  /// Of a parameter with codes (store_as()) it writes the codes of these values. The whole parameter is drawn for that.
+  /// Of a parameter whose form encodes numbers (store_as()) it writes the codes of these values. The whole parameter is
+  /// drawn for that. It writes zeros if only a folder has the codes.
   void draw(const Parameter& parameter, const at::Tensor& out, std::optional<uint64_t> seed = {}) const;
   /// Returns the parameter of that name, which includes the name of the model. Errors ("model"): unknown name.
   Parameter& at(const std::string& name);

@@ -53,7 +53,6 @@ LayoutPrices::LayoutPrices(const LayoutSpace& space, const train::RunModels& mod
   one.memory = {};
   one.training.accumulate = 1;
   for (const train::MemoryNeed& need : train::memory_needs({one, models}, 0)) {
-    if (need.what == train::kCodes) continue;  // they stay where they are
     const auto bytes = static_cast<double>(need.bytes);
     (need.what == train::kFrozenParameters ? frozen_
      : need.what == "parameters"           ? parameters_

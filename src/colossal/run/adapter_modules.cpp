@@ -49,18 +49,6 @@ struct Declared {
   nn::Parameters parameters;
 };
 
-/// Returns the names of the folder; nothing if the architecture has none, or refuses models of this shape.
-std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape) {
-  const auto& names = shape.architecture->hugging_face.names;
-  if (!names) return {};
-  try {
-    return names(shape);
-  } catch (const Error&) {  // such as a GPT-2 with experts
-    if (shape.part<models::MixtureSizes>().experts == 0) throw;
-    return {};
-  }
-}
-
 /// Returns the module of a stack of experts.
 LinearModule module_of_stack(const nn::Parameter& stack, const std::vector<nn::ExternalName>& names) {
   const std::vector<int64_t>& shape = stack.spec.shape;
@@ -124,6 +112,17 @@ std::vector<int64_t> LinearModule::shape_of_a(int64_t rank) const {
 
 std::vector<int64_t> LinearModule::shape_of_b(int64_t rank) const {
   return is_stack() ? std::vector<int64_t>{experts, part.count, rank} : std::vector<int64_t>{part.count, rank};
+}
+
+std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape) {
+  const auto& names = shape.architecture->hugging_face.names;
+  if (!names) return {};
+  try {
+    return names(shape);
+  } catch (const Error&) {  // such as a GPT-2 with experts
+    if (shape.part<models::MixtureSizes>().experts == 0) throw;
+    return {};
+  }
 }
 
 AdapterModules::AdapterModules(const models::ModelShape& shape) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/models/shape.h"
+#include "colossal/nn/external_name.h"
 #include "colossal/nn/low_rank.h"
 
 namespace colossal::run {
@@ -41,6 +42,10 @@ struct LinearModule {
   std::vector<int64_t> shape_of_a(int64_t rank) const;
   std::vector<int64_t> shape_of_b(int64_t rank) const;
 };
+
+/// Returns the names of the tensors of the architecture's Hugging Face folder; nothing if it has none, or none for
+/// mixtures of this shape.
+std::vector<nn::ExternalName> folder_names(const models::ModelShape& shape);
 
 /// The modules of a model of a shape. Names are those of the architecture's Hugging Face folder. If it has none, or
 /// none for this shape, our own names without their last ending (".weight") are the names of modules.

@@ -293,6 +293,25 @@ void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& sha
   });
 }
 
+namespace {
+
+/// Writes W + s B A. `norms`: those of the rows of W and of the sum, [2, rows], if the layer has magnitudes.
+void merge_rows(const AdaptedRows& rows, const std::function<at::Tensor(const at::Tensor& sum)>& norms_of) {
+  at::Tensor sum = rows.sum();
+  if (rows.layer.magnitude.defined()) {
+    const int64_t count = sum.size(0);
+    const at::Tensor norms = norms_of(sum);
+    at::Tensor length = rows.layer.magnitude.narrow(0, rows.own, count).to(at::kDouble);
+    if (rows.layer.is_change) length = length + norms[0];
+    // A row of zeros stays one.
+    const at::Tensor factor = (length / norms[1].masked_fill(norms[1].eq(0), 1)).masked_fill(norms[1].eq(0), 1);
+    sum.mul_(factor.to(sum.options()).unsqueeze(1));
+  }
+  at::Tensor(rows.values).copy_(sum);
+}
+
+}  // namespace
+
 void merge_adapters(const AdapterWeights& adapters, const nn::Parameters& parameters,
                     const std::vector<NamedTensor>& tensors, comm::Mesh& mesh) {
   const std::map<std::string, Layers> layers = layers_by_weight(adapters);
@@ -303,19 +322,24 @@ void merge_adapters(const AdapterWeights& adapters, const nn::Parameters& parame
       if (found == layers.end()) continue;
       const tensor::Held held = tensor.value.write();
       for_adapted_rows(tensor, held.value, found->second, parameters.coordinates(), [&](const AdaptedRows& rows) {
-        at::Tensor sum = rows.sum();
-        if (rows.layer.magnitude.defined()) {
-          const int64_t count = sum.size(0);
-          const at::Tensor norms = squares.at(tensor.name).narrow(1, rows.row, count).sqrt();
-          at::Tensor length = rows.layer.magnitude.narrow(0, rows.own, count).to(at::kDouble);
-          if (rows.layer.is_change) length = length + norms[0];
-          // A row of zeros stays one.
-          const at::Tensor factor = (length / norms[1].masked_fill(norms[1].eq(0), 1)).masked_fill(norms[1].eq(0), 1);
-          sum.mul_(factor.to(sum.options()).unsqueeze(1));
-        }
-        at::Tensor(rows.values).copy_(sum);
+        merge_rows(rows, [&](const at::Tensor& sum) {
+          return squares.at(tensor.name).narrow(1, rows.row, sum.size(0)).sqrt();
+        });
       });
     }
+  });
+}
+
+void merge_whole(const AdapterWeights& adapters, const nn::Parameters& parameters, const NamedTensor& tensor,
+                 const at::Tensor& value) {
+  const std::map<std::string, Layers> layers = layers_by_weight(adapters);
+  const auto found = layers.find(tensor.name);
+  if (found == layers.end()) return;
+  for_adapted_rows(tensor, value, found->second, parameters.coordinates(), [&](const AdaptedRows& rows) {
+    merge_rows(rows, [&](const at::Tensor& sum) {
+      const auto norms_of_rows = [](const at::Tensor& all) { return all.to(at::kDouble).square().sum(1).sqrt(); };
+      return at::stack({norms_of_rows(rows.values), norms_of_rows(sum)});
+    });
   });
 }
 

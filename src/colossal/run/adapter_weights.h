@@ -73,6 +73,10 @@ void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& sha
 void merge_adapters(const AdapterWeights& adapters, const nn::Parameters& parameters,
                     const std::vector<checkpoint::NamedTensor>& tensors, comm::Mesh& mesh);
 
+/// Adds s B A to `value`, the content of `tensor`, in the same way. Every row is whole on this rank. No communication.
+void merge_whole(const AdapterWeights& adapters, const nn::Parameters& parameters,
+                 const checkpoint::NamedTensor& tensor, const at::Tensor& value);
+
 /// Returns the norms of the rows of the weights that have magnitudes, of W without adapters, in fp64, by name of the
 /// weight. Collective, and communication, as fill_adapters() with magnitudes.
 std::map<std::string, at::Tensor> row_norms(const AdapterWeights& adapters, const nn::Parameters& parameters,

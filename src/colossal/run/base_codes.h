@@ -1,14 +1,12 @@
 // The codes of a quantized model.from, on which a run trains adapters: a folder of GPTQ, AWQ or bitsandbytes (NF4), or
 // a GGUF file.
 //
-//   if (run::keeps_codes(config)) run::read_base_codes(config.model.from, shape, parameters, codes);
-//   memory::ChunkStore store(parameters, ...);        // leaves the matrices with codes out
+//   if (run::keeps_codes(config)) adapter = run::with_base_codes(adapter, config.model.from, shape);
 #pragma once
 #include <string>
 
 #include "colossal/models/shape.h"
-#include "colossal/nn/frozen_codes.h"
-#include "colossal/nn/parameter.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
 
 namespace colossal::run {
@@ -18,17 +16,15 @@ namespace colossal::run {
 /// codes of its own of the numbers. Errors: those of has_numbers().
 bool keeps_codes(const Config& config);
 
-/// Checks the layout of a run whose main model has a quantized model.from. Errors ("adapter"): a layout that gathers
-/// blocks of weights (2D, 2.5D, 3D, Megatron's sequence form), or fp8, which would quantize the codes again.
+/// Checks a run whose main model has a quantized model.from. Errors ("adapter"): precision.mode = "fp8", which would
+/// quantize the codes again.
 void check_codes(const Config& config);
 
-/// Gives `codes` the frozen matrices of `parameters` that `from` has as codes, each this rank's part. `parameters` are
-/// those of the main model, without memory; `codes` wraps its products. Other matrices keep their values: those whose
-/// codes ops::GroupCodes cannot represent, or whose groups the layout cuts. Parameters on meta get codes of the form
-/// that the headers promise. No communication.
-/// Cost:   reads these matrices once. Of each, codes of a byte per element are in memory meanwhile.
+/// Returns the adapter with a product around the frozen matrices inside of it: they are stored as the codes that
+/// `from`, a quantized folder or GGUF file, has of them (nn::make_folder_form). Other matrices keep their values: those
+/// whose codes ops::GroupCodes cannot represent, and those that the adapter trains or saves.
+/// Cost: the model is declared once, without memory; the headers of the folder and its zero points are read.
 /// Errors: those of checkpoint::import_weights().
-void read_base_codes(const std::string& from, const models::ModelShape& shape, nn::Parameters& parameters,
-                     nn::FrozenCodes& codes);
+nn::Adapter with_base_codes(const nn::Adapter& adapter, const std::string& from, const models::ModelShape& shape);
 
 }  // namespace colossal::run

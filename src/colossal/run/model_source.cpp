@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -152,34 +154,60 @@ std::vector<std::string> read_any(const ModelSource& source, const nn::Parameter
                                   comm::Mesh& mesh, const std::string& model, const std::vector<std::string>& may_lack,
                                   bool merges);
 
-/// Replaces the tensors of parameters that are stored as codes by tensors in memory, because adapters are merged into
-/// values. Returns the replaced ones, with their indices.
-std::vector<std::pair<size_t, checkpoint::NamedTensor>> replace_codes(const nn::Parameters& parameters,
-                                                                      Tensors& tensors) {
-  std::vector<std::pair<size_t, checkpoint::NamedTensor>> replaced;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto& all = parameters.declared();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensors[i].name; });
-    const auto form = found == all.end() ? nullptr : parameters.form_of(*found);
-    if (!form || !form->has_codes()) continue;
-    replaced.emplace_back(i, tensors[i]);
-    tensors[i].value = at::empty(tensors[i].spec.shape, at::kFloat);
+/// Merges adapters into tensors that are encoded when they are released. So one of them is in memory at a time.
+class MergedCodes {
+ public:
+  MergedCodes(const AdapterWeights& weights, const nn::Parameters& parameters)
+      : weights_(weights), parameters_(parameters) {}
+
+  /// Returns true for a tensor of a parameter that is stored as codes of its numbers.
+  bool has(const checkpoint::NamedTensor& tensor) const {
+    const auto& all = parameters_.declared();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == tensor.name; });
+    const auto form = found == all.end() ? nullptr : parameters_.form_of(*found);
+    return form && form->filling() == nn::FrozenFilling::Numbers;
   }
-  return replaced;
-}
+  /// Returns such a tensor for the weights of the base: the adapters are merged when it is released.
+  checkpoint::NamedTensor of(const checkpoint::NamedTensor& tensor) {
+    checkpoint::NamedTensor merged = tensor;
+    merged.value = {at::dtype(at::kFloat), tensor.value.sizes().vec(), [this, tensor](bool) {
+                      tensor::Held codes = tensor.value.write();
+                      // A release must not throw.
+                      std::shared_ptr<const void> release(this, [this, tensor, codes](const void*) {
+                        try {
+                          merge_whole(weights_, parameters_, tensor, codes.value);
+                        } catch (...) {
+                          error_ = std::current_exception();
+                        }
+                      });
+                      return tensor::Held{codes.value, std::move(release)};
+                    }};
+    return merged;
+  }
+  /// Throws the last error of merging.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  const AdapterWeights& weights_;
+  const nn::Parameters& parameters_;
+  std::exception_ptr error_;
+};
 
 /// Writes the weights of a run with adapters into `tensors`, those of the main model, with the adapters merged.
-/// Memory: parameters that are stored as codes are all in memory in fp32 at once.
 void read_merged(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
                  const std::string& model, const std::vector<std::string>& may_lack) {
   const AdapterSource adapters{.path = source.path, .checkpoint = source.checkpoint, .keys = *source.low_rank};
   const AdapterWeights weights = of_model(read_adapters(adapters, source.shape, mesh), model);
   // Its adapters are merged, so those of the model that is filled are others.
   std::erase_if(tensors, [](const checkpoint::NamedTensor& tensor) { return nn::is_low_rank(tensor.name); });
-  const auto coded = replace_codes(parameters, tensors);
-  Tensors of_base;
-  for (const checkpoint::NamedTensor& tensor : tensors)
-    if (!weights.provided.contains(tensor.name)) of_base.push_back(tensor);
+  MergedCodes codes(weights, parameters);
+  Tensors of_base, numbers;
+  for (const checkpoint::NamedTensor& tensor : tensors) {
+    if (!codes.has(tensor)) numbers.push_back(tensor);
+    if (!weights.provided.contains(tensor.name)) of_base.push_back(codes.has(tensor) ? codes.of(tensor) : tensor);
+  }
   const ModelSource base = base_of(source);
   comm::agree(mesh.all(), at::kCPU, [&] {
     check_base(source);
@@ -187,11 +215,9 @@ void read_merged(const ModelSource& source, const nn::Parameters& parameters, Te
     if (source.from.empty()) draw_unsaved(source, parameters, of_base);
   });
   if (!source.from.empty()) read_any(base, parameters, of_base, mesh, model, may_lack, /*merges=*/true);
+  comm::agree(mesh.all(), at::kCPU, [&] { codes.rethrow(); });
   fill_adapters(weights, source.shape, parameters, tensors, mesh, model);
-  merge_adapters(weights, parameters, tensors, mesh);
-  comm::agree(mesh.all(), at::kCPU, [&] {
-    for (const auto& [index, codes] : coded) codes.value.write().value.copy_(tensors[index].value.read().value);
-  });
+  merge_adapters(weights, parameters, numbers, mesh);
 }
 
 /// Writes the weights of a base and the adapters that are put onto it (ModelSource::low_rank with `from`).

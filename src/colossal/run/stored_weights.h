@@ -15,17 +15,19 @@ namespace colossal::run {
 /// outlive them.
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
 
-/// Returns the same tensors for filling. In place of the codes of a parameter (nn::FrozenForm::has_codes) there is one
-/// tensor of the whole parameter in fp32, on the CPU, with the spec of a tensor that every rank holds. It can only be
-/// written, whole; when the caller releases it, this rank's codes are made of it. So one such parameter is in memory at
-/// a time. `store` must outlive the tensors. ChunkStore::updated() throws errors of making and storing the codes, such
-/// as values that are not finite.
+/// Returns the same tensors for filling. In place of a parameter whose form encodes numbers
+/// (nn::FrozenFilling::Numbers) there is one tensor of the whole parameter in fp32, on the CPU, with the spec of a
+/// tensor that every rank holds; of a stack each matrix of this rank is a part of such a tensor. In place of a
+/// parameter that takes codes of a folder there is its whole value on this rank, on the CPU, which
+/// checkpoint::import_weights() fills. These can only be written, whole; when the caller releases one, this rank keeps
+/// what it stores of it. So one such tensor is in memory at a time. `store` must outlive the tensors.
+/// ChunkStore::updated() throws errors of making and storing the codes, such as values that are not finite.
 std::vector<checkpoint::NamedTensor> fillable_weights_of(memory::ChunkStore& store, const nn::Parameters& parameters);
 
-/// Returns the same tensor for a parameter in memory, in no store, whose value has the size of its codes. `attempt`
-/// runs the encoding and keeps its errors; it must outlive the tensor, as the memory of the value does.
-checkpoint::NamedTensor fillable_weight(const nn::Parameter& parameter, std::shared_ptr<const nn::FrozenForm> form,
-                                        std::function<void(const std::function<void()>&)> attempt);
+/// Returns the same tensors for a parameter in memory, in no store: the value itself, if it is filled element by
+/// element. `attempt` runs what follows a release and keeps its errors. It and the parameter must outlive the tensors.
+std::vector<checkpoint::NamedTensor> fillable_weights(const nn::Parameters& parameters, const nn::Parameter& parameter,
+                                                      std::function<void(const std::function<void()>&)> attempt);
 
 /// Returns this rank's part of the parameters that checkpoints save (nn::Treatment::saved), under their names in the
 /// checkpoint (nn::Parameter::saved_name).

@@ -74,10 +74,9 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
     for (nn::Parameter& p : parameters) {
       if (!budget.on_device.contains(&p)) continue;
       p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
-      const auto form = parameters.form_of(p);
-      on_device_.push_back(form && form->has_codes()
-                               ? fillable_weight(p, form, [this](const auto& body) { store_->attempt(body); })
-                               : checkpoint::NamedTensor{p.name, p.value.detach(), p.spec, {}});
+      for (checkpoint::NamedTensor& tensor :
+           fillable_weights(parameters, p, [this](const auto& body) { store_->attempt(body); }))
+        on_device_.push_back(std::move(tensor));
       device_bytes_ += static_cast<int64_t>(p.value.nbytes());
     }
   });

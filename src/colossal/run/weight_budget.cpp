@@ -33,7 +33,6 @@ struct Sizes {
 Sizes sizes_of(const nn::Parameters& parameters) {
   Sizes sizes;
   for (const nn::Parameter& p : parameters) {
-    if (p.has_codes) continue;  // its value has no memory
     const int64_t bytes = bytes_of(p);
     (p.value.dim() >= 2 && !p.hidden_matrix ? sizes.tables : sizes.others).push_back(bytes);
     sizes.all += bytes;
@@ -130,8 +129,7 @@ WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, c
   if (memory.device == 0) return {.chunk = max_chunk};
   WeightBudget budget;
   if (sizes.all <= memory.device) {
-    for (const nn::Parameter& p : parameters)
-      if (!p.has_codes) budget.on_device.insert(&p);
+    for (const nn::Parameter& p : parameters) budget.on_device.insert(&p);
     budget.chunk = max_chunk;
     return budget;
   }
@@ -141,10 +139,10 @@ WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, c
   const int64_t share = memory.device - parts.travelling - parts.tables;
   memory::EvenShare spread(share, sizes.all - parts.tables);
   for (const nn::Parameter& p : parameters)
-    if (!p.has_codes && (bytes_of(p) > parts.largest || spread.takes(bytes_of(p)))) budget.on_device.insert(&p);
+    if (bytes_of(p) > parts.largest || spread.takes(bytes_of(p))) budget.on_device.insert(&p);
   int64_t left = share - spread.taken();
   for (const nn::Parameter& p : parameters)
-    if (!p.has_codes && bytes_of(p) <= left && budget.on_device.insert(&p).second) left -= bytes_of(p);
+    if (bytes_of(p) <= left && budget.on_device.insert(&p).second) left -= bytes_of(p);
   return budget;
 }
 

@@ -1,5 +1,4 @@
-// The training step of one rank: forward, backward, reduction, clipping, update. It does not use files or clocks,
-// except that it reads the codes of a quantized model.from when it is made (run/base_codes.h).
+// The training step of one rank: forward, backward, reduction, clipping, update. It does not use files or clocks.
 //
 //   const auto engine = train::initialize(world, config, shape);     // every rank; sharded as config.parallel says
 //   for (int64_t i = 0; i < config.training.steps; ++i) {

@@ -4,7 +4,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
-#include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape_parts.h"
@@ -87,13 +86,8 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
   const std::shared_ptr<comm::Mesh> mesh = mesh_of(model, config_.parallel, mesh_);
   NamedModel placed = model;
   if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, run.models);
-  const std::shared_ptr<nn::FrozenCodes> codes = codes_for(run, model);  // the products keep it
-  std::shared_ptr<distributed::DistributedModel> made = place_model(
-      run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters(), codes);
-  if (codes) {
-    const auto busy = mesh_->world().busy("reading " + config_.model.from);
-    comm::agree(mesh_->all(), at::kCPU, [&] { read_codes_of(run, model, made->parameters(), codes.get()); });
-  }
+  std::shared_ptr<distributed::DistributedModel> made =
+      place_model(run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters());
   const auto& declared = made->parameters().declared();
   const bool trains = std::any_of(declared.begin(), declared.end(),
                                   [&](const nn::Parameter& p) { return p.treatment.trains && p.model == model.name; });

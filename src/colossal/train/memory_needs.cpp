@@ -13,7 +13,6 @@
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/optim/optimizer.h"
-#include "colossal/run/base_codes.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
@@ -57,7 +56,8 @@ Elements estimated_elements(const NamedModel& model, int64_t most_blocks = kEsti
     for (const int64_t size : p.spec.shape) elements *= static_cast<double>(size);
     sum.all += elements;
     const auto form = parameters.form_of(p);
-    const auto of_form = form ? static_cast<double>(form->bytes()) / static_cast<double>(p.spec.numel()) : 0;
+    const auto matrix = static_cast<double>(p.is_stack ? p.spec.numel() / p.spec.shape[0] : p.spec.numel());
+    const double of_form = form ? static_cast<double>(form->bytes()) / matrix : 0;
     sum.bytes += elements * (form ? of_form : static_cast<double>(c10::elementSize(dtype)));
     if (!p.treatment.trains) continue;
     sum.trained += elements;
@@ -127,7 +127,7 @@ struct Total {
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
-    if (need.what == "parameters" || need.what == kFrozenParameters || need.what == kCodes) parameters += bytes;
+    if (need.what == "parameters" || need.what == kFrozenParameters) parameters += bytes;
     if (need.what == "gradients") gradients += bytes;
     if (need.what == "masters" || need.what == "states") states += bytes;
   }
@@ -138,13 +138,10 @@ Total min_total(const ConfiguredRun& run, const NamedModel& model, const Element
   const auto size = static_cast<double>(c10::elementSize(run.config.precision.dtype()));
   const bool has_masters = run.config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
-  // Codes have at least 4 bits.
-  const bool keeps_codes = model.name.empty() && run::keeps_codes(run.config);
-  return {
-      .parameters = keeps_codes ? elements.trained * size + (elements.all - elements.trained) * 0.5 : elements.bytes,
-      .gradients = elements.trained * size,
-      .states =
-          elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
+  return {.parameters = elements.bytes,
+          .gradients = elements.trained * size,
+          .states =
+              elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.
@@ -172,7 +169,6 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
     ModelOnShapes here(run, model, rank);
     if (model.is_main_without_adapters && here.parameters().size() == 0) continue;
     std::vector<MemoryNeed> own = needs_of(here.parameters(), here.mesh(), run.config, run.optimizer_of(model));
-    if (here.codes_bytes() > 0) own.insert(own.begin(), {{}, kCodes, here.codes_bytes(), "device"});
     for (MemoryNeed& need : own) {
       need.model = model.name;
       needs.push_back(std::move(need));

@@ -18,13 +18,11 @@ namespace colossal::train {
 
 /// MemoryNeed::what of parameters that do not train.
 inline constexpr char kFrozenParameters[] = "frozen parameters";
-/// MemoryNeed::what of the codes of a quantized model.from (run/base_codes.h). Each rank keeps its own on its device.
-inline constexpr char kCodes[] = "codes";
 
 /// Memory of one kind, of one model.
 struct MemoryNeed {
   std::string model;  ///< name of the model; empty = the main model
-  /// kFrozenParameters, kCodes, "parameters" (those that train), "gradients", "masters", "states"; with tiers also the
+  /// kFrozenParameters, "parameters" (those that train), "gradients", "masters", "states"; with tiers also the
   /// rows named below
   std::string what;
   int64_t bytes = 0;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "colossal/comm/simulated_world.h"
-#include "colossal/run/base_codes.h"
 
 namespace colossal::train {
 
@@ -32,13 +31,9 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
-                                                           std::shared_ptr<nn::Parameters> shared,
-                                                           const std::shared_ptr<nn::FrozenCodes>& codes) {
+                                                           std::shared_ptr<nn::Parameters> shared) {
   options.model = model.name;
   options.treatment = model.adapter.treatment;
-  if (codes)
-    options.products.push_back([codes](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
-                                       nn::Parameters&) { return codes->wrap(std::move(product), weight); });
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   if (whole.size("pipeline") > own.size("pipeline")) {  // every stage has the whole model
     std::vector<int> all(static_cast<size_t>(whole.size("pipeline")));
@@ -75,17 +70,6 @@ void declare_originals(const nn::Parameters& main, const std::string& name, nn::
   }
 }
 
-std::shared_ptr<nn::FrozenCodes> codes_for(const ConfiguredRun& run, const NamedModel& model) {
-  if (!model.name.empty() || !model.adapter.treatment || !run::keeps_codes(run.config)) return nullptr;
-  run::check_codes(run.config);
-  return std::make_shared<nn::FrozenCodes>();
-}
-
-void read_codes_of(const ConfiguredRun& run, const NamedModel& model, nn::Parameters& parameters,
-                   nn::FrozenCodes* codes) {
-  if (codes) run::read_base_codes(run.config.model.from, model.shape, parameters, *codes);
-}
-
 std::string missing_operator(const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   return message.substr(0, std::min(message.find(". "), message.find('\n')));
@@ -94,8 +78,7 @@ std::string missing_operator(const c10::Error& error) {
 ModelOnShapes::ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, int rank, bool has_values)
     : world_(comm::make_simulated_world(rank, static_cast<int>(run.config.parallel.ranks()))),
       mesh_(std::make_shared<comm::Mesh>(*world_, run.config.parallel.axes())),
-      own_(mesh_of(model, run.config.parallel, mesh_)),
-      codes_(model.is_main_without_adapters ? nullptr : codes_for(run, model)) {
+      own_(mesh_of(model, run.config.parallel, mesh_)) {
   nn::Parameters::Options options{run.config.precision.dtype(), at::kMeta};
   options.without_memory = !has_values;
   // Specs name the axes of the run's mesh, also for a model that only some of them split.
@@ -106,8 +89,7 @@ ModelOnShapes::ModelOnShapes(const ConfiguredRun& run, const NamedModel& model, 
     return;
   }
   auto shared = model.name.empty() ? nullptr : std::make_shared<nn::Parameters>(mesh_->coordinates(), options);
-  model_ = place_model(run, model, *mesh_, *own_, options, std::move(shared), codes_);
-  read_codes_of(run, model, model_->parameters(), codes_.get());
+  model_ = place_model(run, model, *mesh_, *own_, options, std::move(shared));
 }
 
 }  // namespace colossal::train

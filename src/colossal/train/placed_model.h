@@ -19,7 +19,6 @@
 #include "colossal/distributed/config.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape.h"
-#include "colossal/nn/frozen_codes.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
@@ -37,28 +36,18 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
                                     const std::shared_ptr<comm::Mesh>& whole);
 
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
-/// `shared`: the parameters of the models before it; null for the main model. `codes`: wraps the products with frozen
-/// weights inside the adapter, for read_codes_of(); null = the model has values alone. Communication and errors: as
+/// `shared`: the parameters of the models before it; null for the main model. Communication and errors: as
 /// distributed::DistributedModel.
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
-                                                           std::shared_ptr<nn::Parameters> shared,
-                                                           const std::shared_ptr<nn::FrozenCodes>& codes = nullptr);
+                                                           std::shared_ptr<nn::Parameters> shared);
 
 /// Declares, as the model `name`, a frozen original of each parameter of the main model that trains and belongs to no
 /// adapter. It has the same part, stages and initial values, and checkpoints leave it out. `main` and `parameters` may
 /// be the same object. `options` has dtype, device and seed of `main`. Declares nothing if adapters alone train.
 void declare_originals(const nn::Parameters& main, const std::string& name, nn::Parameters::Options options,
                        nn::Parameters& parameters);
-
-/// Returns an object for the codes of a model, the same on every rank: of the main model, if model.from is quantized
-/// and something of the model is frozen; else null. Errors: those of run::keeps_codes() and run::check_codes().
-std::shared_ptr<nn::FrozenCodes> codes_for(const ConfiguredRun& run, const NamedModel& model);
-
-/// Reads the codes of model.from (run::read_base_codes()) if `codes` is not null. No communication.
-void read_codes_of(const ConfiguredRun& run, const NamedModel& model, nn::Parameters& parameters,
-                   nn::FrozenCodes* codes);
 
 /// Returns the first sentence of an error of LibTorch on the meta device, which names the operator that does not run
 /// there, without the list of backends after it.
@@ -76,13 +65,10 @@ class ModelOnShapes {
   distributed::DistributedModel& model() { return *model_; }
   /// Returns the parameters of the model; in place of the main model without its adapters the originals alone.
   nn::Parameters& parameters() { return originals_ ? *originals_ : model_->parameters(); }
-  /// Returns the bytes of the codes of frozen weights (nn::FrozenCodes).
-  int64_t codes_bytes() const { return codes_ ? codes_->bytes() : 0; }
 
  private:
   std::unique_ptr<comm::World> world_;
   std::shared_ptr<comm::Mesh> mesh_, own_;
-  std::shared_ptr<nn::FrozenCodes> codes_;
   std::unique_ptr<distributed::DistributedModel> model_;
   std::unique_ptr<nn::Parameters> originals_;  // null = the model is another one than the main model without adapters
 };

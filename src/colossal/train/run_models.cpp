@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/run/base_codes.h"
 #include "colossal/train/step_rule.h"
 
 namespace colossal::train {
@@ -98,7 +99,11 @@ std::shared_ptr<const run::Objective> ConfiguredRun::objective_of(const NamedMod
 }
 
 RunModels models_of(const run::Config& config, const run::ResolvedModel& run) {
-  std::vector<NamedModel> models{{.shape = run.shape, .objective = run.objective.objective, .adapter = run.adapter}};
+  const bool keeps_codes = run.adapter.treatment && run::keeps_codes(config);
+  std::vector<NamedModel> models{
+      {.shape = run.shape,
+       .objective = run.objective.objective,
+       .adapter = keeps_codes ? run::with_base_codes(run.adapter, config.model.from, run.shape) : run.adapter}};
   for (const run::ResolvedFurther& further : run.further)
     models.push_back({.name = further.model.name,
                       .shape = further.source.shape,

@@ -96,6 +96,7 @@ struct ConfiguredRun {
 };
 
 /// Returns the models of a run whose config, or whose data (run::RunData), were read, with the rule of its objective.
+/// The adapter of the main model keeps the codes of a quantized model.from (run::with_base_codes()).
 RunModels models_of(const run::Config& config, const run::ResolvedModel& run);
 
 }  // namespace colossal::train

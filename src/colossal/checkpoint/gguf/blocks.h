@@ -32,8 +32,7 @@ void encode_gguf(const formats::GgufType& type, const float* numbers, int64_t co
 // (ops/products/prepacked_matrix.h).
 
 /// Returns the matrix [rows, columns] of `blocks` in groups of 32. Supports Q8_0, Q4_0, Q4_1 and Q4_K, whose scales are
-/// products of two values. Returns none for other types, for scales that are not finite, and for a Q8_0 with a value
-/// -128, which GroupCodes cannot represent.
+/// products of two values. Returns none for other types, and for scales that are not finite.
 std::optional<ops::GroupCodes> codes_of_gguf(const formats::GgufType& type, const char* blocks, int64_t rows,
                                              int64_t columns);
 

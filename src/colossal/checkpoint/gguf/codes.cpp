@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -52,36 +51,26 @@ ops::GroupCodes codes_of_plain_blocks(const at::Tensor& blocks, bool minima) {
           .minima = minima ? halves(blocks, 2) : at::Tensor()};
 }
 
-/// Copies the codes of a block of Q8_0, which are int8, as unsigned codes. Returns a number other than 0 if one of them
-/// is 0, which was -128.
-uint64_t copy_block(const char* from, char* to) {
-  constexpr uint64_t kOnes = 0x0101010101010101, kSigns = 0x8080808080808080;
-  uint64_t zeros = 0;
+/// Copies the codes of a block of Q8_0, which are int8, as unsigned codes.
+void copy_block(const char* from, char* to) {
+  constexpr uint64_t kSigns = 0x8080808080808080;
   for (int64_t i = 0; i < kGroup; i += 8) {
     uint64_t codes;
     std::memcpy(&codes, from + i, 8);
     codes ^= kSigns;
     std::memcpy(to + i, &codes, 8);
-    zeros |= (codes - kOnes) & ~codes & kSigns;  // the sign of each byte that is 0, and perhaps of bytes above it
   }
-  return zeros;
 }
 
-/// Returns nothing if a code is -128, which GroupCodes cannot represent.
-std::optional<ops::GroupCodes> codes_of_q8_0(const at::Tensor& blocks) {
+ops::GroupCodes codes_of_q8_0(const at::Tensor& blocks) {
   const int64_t rows = blocks.size(0), groups = blocks.size(1), block_bytes = blocks.size(2);
   const at::Tensor codes = at::empty({rows, groups * kGroup}, at::kByte);
   const auto* from = static_cast<const char*>(blocks.const_data_ptr());
   auto* to = static_cast<char*>(codes.mutable_data_ptr());
-  std::atomic<bool> has_lowest{false};
   ops::parallel_for(0, rows, std::max<int64_t>(1, 32768 / codes.size(1)), [&](int64_t first, int64_t end) {
-    uint64_t zeros = 0;
-    for (int64_t b = first * groups; b < end * groups; ++b)
-      zeros |= copy_block(from + b * block_bytes + 2, to + b * kGroup);
-    if (zeros != 0) has_lowest = true;
+    for (int64_t b = first * groups; b < end * groups; ++b) copy_block(from + b * block_bytes + 2, to + b * kGroup);
   });
-  if (has_lowest) return std::nullopt;
-  return ops::GroupCodes{.bits = 8, .group = kGroup, .codes = codes, .scales = halves(blocks, 0)};
+  return {.bits = 8, .group = kGroup, .codes = codes, .scales = halves(blocks, 0)};
 }
 
 }  // namespace
@@ -92,11 +81,10 @@ std::optional<ops::GroupCodes> codes_of_gguf(const formats::GgufType& type, cons
   if (name != "Q8_0" && name != "Q4_0" && name != "Q4_1" && name != "Q4_K") return std::nullopt;
   const at::Tensor blocks =
       at::from_blob(const_cast<char*>(bytes), {rows, columns / type.block, type.bytes}, at::kByte);
-  std::optional<ops::GroupCodes> codes = name == "Q8_0"   ? codes_of_q8_0(blocks)
-                                         : name == "Q4_K" ? codes_of_q4_k(blocks)
-                                                          : codes_of_plain_blocks(blocks, name == "Q4_1");
-  if (!codes) return std::nullopt;
-  const at::Tensor all = codes->minima.defined() ? at::cat({codes->scales, codes->minima}) : codes->scales;
+  ops::GroupCodes codes = name == "Q8_0"   ? codes_of_q8_0(blocks)
+                          : name == "Q4_K" ? codes_of_q4_k(blocks)
+                                           : codes_of_plain_blocks(blocks, name == "Q4_1");
+  const at::Tensor all = codes.minima.defined() ? at::cat({codes.scales, codes.minima}) : codes.scales;
   if (!all.isfinite().all().item<bool>()) return std::nullopt;
   return codes;
 }

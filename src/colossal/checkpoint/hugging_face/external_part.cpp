@@ -213,4 +213,20 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
   return parts;
 }
 
+std::vector<nn::FolderMatrix> matrices_of(const std::vector<const ExternalPart*>& parts) {
+  std::vector<nn::FolderMatrix> matrices;
+  std::map<std::string, size_t> indices;  // by the names of tensors
+  for (const ExternalPart* part : parts) {
+    const size_t d = part->stack == Stack::None ? 0 : 1;  // the dimension of rows in boxes
+    const auto [index, is_new] = indices.try_emplace(part->name, matrices.size());
+    if (is_new)
+      matrices.push_back(
+          {.parts = {}, .rows = d == 0 ? part->rows : part->box.size[1], .transposed = part->transposed});
+    nn::FolderRows rows{.row = part->box.start[d], .count = part->box.size[d]};
+    if (d == 0) rows.first = part->first, rows.stride = part->stride;
+    matrices[index->second].parts.push_back(rows);
+  }
+  return matrices;
+}
+
 }  // namespace colossal::checkpoint

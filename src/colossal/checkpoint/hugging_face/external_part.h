@@ -8,6 +8,7 @@
 
 #include "colossal/checkpoint/box.h"
 #include "colossal/nn/external_name.h"
+#include "colossal/nn/frozen_form.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::comm {
@@ -54,6 +55,10 @@ void require_none_added(const nn::Parameters& parameters, const std::string& mod
 ///         have two dimensions or more, and names of whole tensors with `{}`, or one without.
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
                                          const std::string& model = "");
+
+/// Returns the tensors that hold the rows of a weight, or of one entry of a stack, as nn::FrozenForm has them: one for
+/// each name among `parts`, which are all of its parts, in the order of their first ones. None is quantized.
+std::vector<nn::FolderMatrix> matrices_of(const std::vector<const ExternalPart*>& parts);
 
 /// Parts of one tensor of the folder.
 using Parts = std::vector<const ExternalPart*>;

@@ -17,14 +17,12 @@ namespace colossal::comm {
 class Group;
 }
 namespace colossal::ops {
-class Nf4Weight;
 struct GroupCodes;
-}  // namespace colossal::ops
+}
 
 namespace colossal::checkpoint {
 
 class WeightSource;
-struct CodesForm;
 
 /// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {
@@ -67,7 +65,8 @@ std::optional<std::string> find_tensor(const std::string& folder, const std::str
 
 /// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
 /// dtype. Reads only the slices that this rank holds, with one tensor of the folder in memory at a time. Of a stack
-/// (nn::ExternalName::stacked) it holds one entry at a time, and reads none of other ranks' entries.
+/// (nn::ExternalName::stacked) it holds one entry at a time, and reads none of other ranks' entries. A parameter whose
+/// form takes the codes of a folder (nn::FrozenFilling::Codes) gets these.
 ///
 /// Communication: none.
 /// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed if tensors are
@@ -89,13 +88,6 @@ struct ReadRows {
   std::optional<std::vector<at::Tensor>> operator()() const { return read(); }
 };
 using TakeRows = std::function<bool(const std::string& parameter, const ReadRows& read)>;
-/// Function that may take this rank's part of a parameter in NF4: weights whose rows, one after the other, are those of
-/// the part (ops::Nf4Matrix). Each has blocks of one matrix of the folder, so all layouts have the same values.
-/// `read` returns matrices that the folder holds in NF4 as they are. It quantizes others whole, with or without double
-/// quantization as `double_quantized` says; none = it returns none for them. It also returns none if several blocks of
-/// this rank share a row, and for parameters that are not matrices. Stacks are passed as for TakeCodes.
-using ReadNf4 = std::function<std::optional<std::vector<ops::Nf4Weight>>(std::optional<bool> double_quantized)>;
-using TakeNf4 = std::function<bool(const std::string& parameter, const ReadNf4& read)>;
 /// Function that may postpone reading a parameter. `load` reads it as import_weights() would have done: it fills the
 /// value, unless TakeCodes or TakeRows take it. The caller that returns true calls it once, while `parameters` and what
 /// the other functions use exist. The files stay open until all of these functions are destroyed.
@@ -108,27 +100,16 @@ using TakeLater = std::function<bool(const std::string& parameter, const std::fu
 /// `take_values` (empty = off) is called after `take` for a matrix that did not go there, if this rank has whole rows
 /// of it without padding and the folder does not hold its transpose. Then all tensors of the matrix are open at a time.
 /// `take_later` (empty = off) is called before both, for a parameter whose tensors WeightSource::can_wait().
-/// `take_nf4` (empty = off) is called before `take`.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {}, const TakeRows& take_values = {},
-                                        const TakeLater& take_later = {}, const TakeNf4& take_nf4 = {});
+                                        const TakeLater& take_later = {});
 
 /// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
 std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
                                         const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
                                         const ExternalNames& external, const TakeCodes& take = {},
                                         const TakeRows& take_values = {});
-
-/// Passes matrices and stacks that the folder holds as quantized values to `take` and `take_nf4`, as import_weights()
-/// does, and fills none of them. `values` have the names and sizes of parameters. Parameters that the folder lacks and
-/// may lack are left out. Errors: those of import_weights().
-void read_codes(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                const ExternalNames& external, const TakeCodes& take, const TakeNf4& take_nf4);
-/// Returns the forms that read_codes() probably finds, by the names of parameters, from the headers of the folder
-/// alone: those of parameters whose tensors are all quantized in one form. Errors: those of import_weights().
-std::map<std::string, CodesForm> codes_forms(const std::string& folder, const nn::Parameters& parameters,
-                                             const std::vector<NamedTensor>& values, const ExternalNames& external);
 
 /// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of

@@ -11,6 +11,7 @@
 #include "colossal/base/wildcard.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
+#include "colossal/checkpoint/hugging_face/folder_codes.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/hugging_face/local_parts.h"
 #include "colossal/checkpoint/local_boxes.h"
@@ -158,18 +159,6 @@ bool take_codes(const std::vector<const PartSource*>& sources, const WeightSourc
   });
 }
 
-/// Passes a value to `take` as weights in NF4. Returns true if it is not needed then.
-bool take_weights(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
-                  const tensor::MeshCoordinates& coordinates, const TakeNf4& take) {
-  if (value.part) return false;
-  return pass_matrices(value, sources.front()->part->stack != Stack::None, coordinates,
-                       [&](const std::string& name, int64_t entry) {
-                         return take(name, [&](std::optional<bool> double_quantized) {
-                           return local_nf4(sources, files, value, coordinates, double_quantized, entry);
-                         });
-                       });
-}
-
 /// Returns the dtype of the tensors that `sources` name; none = they differ.
 std::optional<at::ScalarType> dtype_of(const std::vector<const PartSource*>& sources, const WeightSource& files) {
   const auto dtype = [&](const PartSource* source) { return files.entries().at(source->name)->dtype; };
@@ -217,13 +206,21 @@ struct Import {
         coordinates(parameters.coordinates()),
         parts(external_parts(parameters, names_in_form(*files, external), external.model)),
         sources(match(parts, *files, external, folder)) {
-    for (const PartSource& one : sources) found[one.part->parameter->name].push_back(&one);
+    for (const PartSource& one : sources) {
+      const nn::Parameter& parameter = *one.part->parameter;
+      found[parameter.name].push_back(&one);
+      const auto form = parameters.form_of(parameter);
+      if (form && form->filling() == nn::FrozenFilling::Codes) forms[parameter.name] = form;
+    }
   }
 
   /// `held`: memory of a value, which the next one replaces; see Stored.
   void load(const NamedTensor& value, tensor::Held& held) const {
     const std::vector<const PartSource*>& own = found.at(value.name);
-    if (take_nf4 && take_weights(own, *files, value, coordinates, take_nf4)) return;
+    if (const auto form = forms.find(value.name); form != forms.end()) {
+      value.value.write_into(held);
+      return copy_codes(own, *files, value, held.value, *form->second, coordinates);
+    }
     if (take && take_codes(own, *files, value, coordinates, take)) return;
     if (take_values && take_rows(own, *files, value, coordinates, take_values)) return;
     value.value.write_into(held);
@@ -238,11 +235,11 @@ struct Import {
   std::shared_ptr<const WeightSource> files;
   tensor::MeshCoordinates coordinates;
   std::vector<ExternalPart> parts;
-  std::vector<PartSource> sources;                              // sources of `parts`
-  std::map<std::string, std::vector<const PartSource*>> found;  // `sources` by the names of parameters
+  std::vector<PartSource> sources;                                     // sources of `parts`
+  std::map<std::string, std::vector<const PartSource*>> found;         // `sources` by the names of parameters
+  std::map<std::string, std::shared_ptr<const nn::FrozenForm>> forms;  // of parameters that take codes
   TakeCodes take{};
   TakeRows take_values{};
-  TakeNf4 take_nf4{};
 };
 
 /// Fills `values`. Returns the names of the parameters that the source lacks.
@@ -267,31 +264,14 @@ std::vector<std::string> fill(const std::shared_ptr<const Import>& import, const
 
 }  // namespace
 
-void read_codes(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                const ExternalNames& external, const TakeCodes& take, const TakeNf4& take_nf4) {
+std::map<std::string, std::vector<nn::FolderMatrix>> coded_matrices(const std::string& folder,
+                                                                    const nn::Parameters& parameters,
+                                                                    const ExternalNames& external) {
   const Import import(open_weights(folder), folder, parameters, external);
-  for (const NamedTensor& value : values) {
-    const auto own = import.found.find(value.name);
-    if (own == import.found.end()) continue;
-    if (!take_weights(own->second, *import.files, value, import.coordinates, take_nf4))
-      take_codes(own->second, *import.files, value, import.coordinates, take);
-  }
-}
-
-std::map<std::string, CodesForm> codes_forms(const std::string& folder, const nn::Parameters& parameters,
-                                             const std::vector<NamedTensor>& values, const ExternalNames& external) {
-  const Import import(open_weights(folder), folder, parameters, external);
-  std::map<std::string, CodesForm> forms;
-  for (const NamedTensor& value : values) {
-    const auto own = import.found.find(value.name);
-    if (own == import.found.end()) continue;
-    const auto form_of = [&](const PartSource* source) { return import.files->codes_form(source->name); };
-    const std::optional<CodesForm> form = form_of(own->second.front());
-    const bool is_one = form && std::all_of(own->second.begin(), own->second.end(),
-                                            [&](const PartSource* source) { return form_of(source) == form; });
-    if (is_one) forms[value.name] = *form;
-  }
-  return forms;
+  std::map<std::string, std::vector<nn::FolderMatrix>> all;
+  for (const auto& [name, sources] : import.found)
+    if (auto matrices = coded_matrices_of(sources, *import.files)) all[name] = std::move(*matrices);
+  return all;
 }
 
 bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
@@ -328,14 +308,13 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
-                                        const TakeCodes& take, const TakeRows& take_values, const TakeLater& take_later,
-                                        const TakeNf4& take_nf4) {
+                                        const TakeCodes& take, const TakeRows& take_values,
+                                        const TakeLater& take_later) {
   // Names that do not fit the model are refused before the folder is opened.
   external_parts(parameters, external.names, external.model);
   const auto import = std::make_shared<Import>(open_weights(folder), folder, parameters, external);
   import->take = take;
   import->take_values = take_values;
-  import->take_nf4 = take_nf4;
   return fill(import, parameters, values, external.model, take_later);
 }
 

@@ -27,19 +27,6 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
                                            const NamedTensor& value, const tensor::MeshCoordinates& coordinates,
                                            int64_t entry = -1);
 
-/// Returns weights in NF4 whose rows, one after the other, are those of `value`, a whole local matrix. Rows of padding
-/// are zeros; inputs of padding are missing (ops::Nf4Matrix). A tensor that is not in NF4 is quantized whole, if
-/// `double_quantized` has a value, and this rank keeps its part. Returns none if a tensor is not in NF4 and
-/// `double_quantized` is none, if several blocks have the inputs of a row, or if the folder's tensor has leading ones
-/// or a transpose whose rows are not neighbours. All ranks of a layout that does not gather blocks agree about that.
-/// `entry`: if the value is a stack, the matrix with this logical index.
-/// Errors: errors of WeightSource::nf4() and tensor(); Error("quantization", ...) if a weight has another shape than
-///         the part, or values that are not finite.
-std::optional<std::vector<ops::Nf4Weight>> local_nf4(const std::vector<const PartSource*>& sources,
-                                                     const WeightSource& files, const NamedTensor& value,
-                                                     const tensor::MeshCoordinates& coordinates,
-                                                     std::optional<bool> double_quantized, int64_t entry = -1);
-
 /// Returns the logical indices of the entries of a stack that this rank holds, in ascending order.
 std::vector<int64_t> local_entries(const NamedTensor& stack, const tensor::MeshCoordinates& coordinates);
 

@@ -156,6 +156,14 @@ at::Tensor QuantizedFolder::zeros(const std::string& base) const {
   return zeros.to(at::kFloat).contiguous();
 }
 
+bool QuantizedFolder::is_symmetric(const std::string& base) const {
+  const bool is_less_one = format_.method == QuantizedFormat::Method::Gptq && format_.zeros_less_one;
+  const uint32_t stored = (1U << (format_.bits - 1)) - (is_less_one ? 1 : 0);
+  uint32_t word = 0;
+  for (int64_t bit = 0; bit < 32; bit += format_.bits) word |= stored << bit;
+  return folder_.tensor(base + ".qzeros").eq(static_cast<int64_t>(static_cast<int32_t>(word))).all().item<bool>();
+}
+
 // Returns the group of each input; none = all groups consist of adjacent inputs.
 std::optional<at::Tensor> QuantizedFolder::order(const std::string& base, const Sizes& sizes) const {
   if (!holds(base + ".g_idx")) return {};
@@ -173,20 +181,21 @@ std::optional<ops::GroupCodes> QuantizedFolder::codes(const std::string& name) c
   const std::string base = name.substr(0, name.size() - sizeof kWeight + 1);
   const Sizes& sizes = sizes_.at(base);
   if (order(base, sizes)) return {};
-  const at::Tensor zero = zeros(base);
-  const double middle = 1 << (format_.bits - 1);
-  const bool about_zero = zero.eq(middle).all().item<bool>();
+  const bool symmetric = is_symmetric(base);
+  if (format_.bits == 8 && !symmetric) return {};
   ops::GroupCodes codes{.bits = format_.bits, .group = sizes.group, .codes = raw_codes(base)};
-  if (codes.bits == 8 && (!about_zero || codes.codes.eq(0).any().item<bool>())) return {};
   codes.scales = folder_.tensor(base + ".scales").to(at::kFloat).t().contiguous();
-  if (!about_zero) codes.minima = zero * codes.scales * -1;
+  if (!symmetric) codes.minima = zeros(base) * codes.scales * -1;
   return codes;
 }
 
 std::optional<CodesForm> QuantizedFolder::codes_form(const std::string& name) const {
   if (!weights_.count(name)) return {};
-  const Sizes& sizes = sizes_.at(name.substr(0, name.size() - sizeof kWeight + 1));
-  return CodesForm{.bits = format_.bits, .group = sizes.group, .minima = format_.bits == 4};
+  const std::string base = name.substr(0, name.size() - sizeof kWeight + 1);
+  const Sizes& sizes = sizes_.at(base);
+  const bool symmetric = is_symmetric(base);
+  if (order(base, sizes) || (format_.bits == 8 && !symmetric)) return {};
+  return CodesForm{.bits = format_.bits, .group = sizes.group, .minima = !symmetric};
 }
 
 at::Tensor QuantizedFolder::tensor(const std::string& name) const {

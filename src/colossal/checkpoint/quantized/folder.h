@@ -44,7 +44,7 @@ class QuantizedFolder final : public WeightSource {
   /// Returns the dequantized values of a quantized weight, scale * (code - zero), in fp32; other tensors as stored.
   at::Tensor tensor(const std::string& name) const override;
   /// Returns none for a tensor that is not quantized, and for a weight whose groups do not consist of adjacent inputs
-  /// (desc_act with g_idx out of order). Returns none for 8 bits if a zero point is not 128 or a quantized value is 0.
+  /// (desc_act with g_idx out of order). Returns none for 8 bits if a zero point is not 128.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
   std::optional<CodesForm> codes_form(const std::string& name) const override;
@@ -58,6 +58,8 @@ class QuantizedFolder final : public WeightSource {
   const TensorEntry& entry(const std::string& name) const;
   at::Tensor raw_codes(const std::string& base) const;
   at::Tensor zeros(const std::string& base) const;
+  /// Returns true if all zero points are the middle of the codes, so that GroupCodes need no minima.
+  bool is_symmetric(const std::string& base) const;
   std::optional<at::Tensor> order(const std::string& base, const Sizes& sizes) const;
 
   std::string path_;

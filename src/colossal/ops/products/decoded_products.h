@@ -1,5 +1,5 @@
 // y = x Wt + bias and dx = dy W for a weight that is decoded slice by slice, so that W never exists whole in the dtype
-// of x. Weights in several formats share it (ops/products/nf4_matrix.h, ops/products/row_matrix.h).
+// of x. Weights in several formats share it (ops/products/placed_matrix.h, ops/products/row_matrix.h).
 //
 //   return multiply_decoded(x, bias, {out, in}, is_for_accelerator(codes), [&](const MatrixPart& part, auto type,
 //                                                                              auto rounds_to) {

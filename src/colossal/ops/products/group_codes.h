@@ -16,9 +16,10 @@ namespace colossal::ops {
 struct GroupCodes {
   int64_t bits = 8;     ///< 8 or 4
   int64_t group = 128;  ///< number of inputs that share a scale, a multiple of 8; the last group may be smaller
-  at::Tensor codes;     ///< uint8 [out, in], below 2^bits; for 8 bits at least 1
-  at::Tensor scales;    ///< fp32 [out, ceil(in / group)]
-  at::Tensor minima;    ///< like scales, or undefined; only for 4 bits
+  /// uint8 [out, in], below 2^bits. PrepackedMatrix takes codes of 8 bits that are at least 1
+  at::Tensor codes;
+  at::Tensor scales;  ///< fp32 [out, ceil(in / group)]
+  at::Tensor minima;  ///< like scales, or undefined; only for 4 bits
 
   int64_t outputs() const { return codes.size(0); }
   int64_t inputs() const { return codes.size(1); }
@@ -28,6 +29,15 @@ struct GroupCodes {
   /// Errors ("quantization"): bits, groups, shapes or dtypes other than those above; minima with 8 bits; tensors that
   /// are not on the CPU. The values of codes are not checked.
   void check() const;
+};
+
+/// Form of the quantized values of a matrix, without the values.
+struct CodesForm {
+  bool is_nf4 = false, double_quantized = false;  ///< ops/products/nf4_weight.h
+  // those of GroupCodes, unless is_nf4
+  int64_t bits = 4, group = 64;
+  bool minima = false;
+  bool operator==(const CodesForm&) const = default;
 };
 
 struct RoundingOptions {

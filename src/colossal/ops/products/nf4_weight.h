@@ -1,5 +1,5 @@
 // Matrices in NF4, the 4-bit format of QLoRA (Dettmers et al., arXiv:2305.14314) and bitsandbytes. Frozen weights of
-// fine-tuning are stored in it; ops/products/nf4_matrix.h multiplies with them.
+// fine-tuning are stored in it; ops/products/placed_matrix.h multiplies with them.
 //
 //   const ops::Nf4Weight w = ops::quantize_nf4(weight, {.double_quantized = true});        // [out, in]
 //   const at::Tensor near = ops::dequantize(w, at::kBFloat16);                             // [out, in]

@@ -47,7 +47,11 @@ at::Tensor RowMatrix::input_gradient(const at::Tensor& dy) const {
 }
 
 at::Tensor RowMatrix::dequantize(at::ScalarType type) const {
-  const at::Tensor values = decoded({.rows = outputs(), .columns = inputs()}, type, type);
+  return dequantize(type, {.rows = outputs(), .columns = inputs()});
+}
+
+at::Tensor RowMatrix::dequantize(at::ScalarType type, const MatrixPart& part) const {
+  const at::Tensor values = decoded(part, type, type);
   return values.is_alias_of(numbers_) ? values.clone() : values;
 }
 

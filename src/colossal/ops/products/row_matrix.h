@@ -18,7 +18,7 @@ namespace colossal::ops {
 /// Numbers: those of the same products with dequantize(dtype of x), except for the order of sums. A scaled element is
 ///          number * scale in fp32, rounded once. No gradient of W exists.
 /// Dtypes:  x and dy in fp64, fp32, bf16 or fp16.
-/// Cost and memory: those of Nf4Matrix; LibTorch's operators decode.
+/// Cost and memory: those of PlacedMatrix; LibTorch's operators decode.
 /// Thread safety: any threads may multiply.
 class RowMatrix {
  public:
@@ -33,8 +33,9 @@ class RowMatrix {
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& bias = {}) const;
   /// Returns dy W [..., in], without autograd. dy is [..., out]. Errors ("row_matrix"): other shapes.
   at::Tensor input_gradient(const at::Tensor& dy) const;
-  /// Returns the values [out, in] in `type`, a new tensor.
+  /// Returns the values [out, in], or those of a part whose row_step is 1, in `type`: a new tensor.
   at::Tensor dequantize(at::ScalarType type) const;
+  at::Tensor dequantize(at::ScalarType type, const MatrixPart& part) const;
 
  private:
   at::Tensor decoded(const MatrixPart& part, at::ScalarType type, at::ScalarType rounds_to) const;
