@@ -78,9 +78,7 @@ void read_base_codes(const std::string& from, const models::ModelShape& shape, n
     found[p->name];
     inputs[p->name] = p->value.size(-1);
   }
-  const bool has_own_head = !shape.architecture->hugging_face.own_head.empty();
-  const checkpoint::ExternalNames names =
-      external_names(shape, has_own_head ? std::vector<std::string>{"head.*"} : std::vector<std::string>{});
+  const checkpoint::ExternalNames names = external_names(shape, head_that_may_lack(shape));
   if (device.is_meta()) {
     const auto forms = checkpoint::codes_forms(from, parameters, values, names);
     for (nn::Parameter* p : candidates)

@@ -64,7 +64,7 @@ struct StartedModel {
 };
 
 /// Writes the files with which a run folder is complete, each as an AtomicFile: config.json; of a model that reads text
-/// the tokenizer's files and templates; of one that writes text generation_config.json. They are those of the folder
+/// the tokenizer's files and templates; of one that writes or scores text generation_config.json. They are those of the folder
 /// model.from, with changes, or are made, as exported_config() and write_companions() describe. A tokenizer that is a
 /// file is the only one that is stored. The template of the data becomes chat_template.jinja, without further
 /// templates. The end ids join eos_token_id. If the run resumes, files that are there stay, apart from the template and
