@@ -12,6 +12,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_end_ids.h"
@@ -216,8 +217,11 @@ void import_folder(const std::string& folder, const Opened& opened, const Loadin
         return !changed.contains(name) && packed.take_later(name, load);
       };
   }
-  const std::vector<std::string> may_lack =
-      loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
+  std::vector<std::string> may_lack;
+  if (loading.headless)
+    may_lack = head_of(parameters, loading.pooler);
+  else if (opened.weights.provided.contains(concat(models::kScoreHead, ".weight")))  // adapters of a reward model
+    may_lack = head_that_may_lack(opened.about.shape);
   checkpoint::ExternalNames names = external_names(opened.about.shape, may_lack);
   names.copies.insert(names.copies.end(), opened.untied.begin(), opened.untied.end());
   checkpoint::import_weights(folder, parameters, tensors, names, take, take_rows, take_later);
