@@ -142,7 +142,7 @@ TEST_F(RewardRuns, ContinueInAnotherLayout) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << i;
 }
 
-TEST_F(RewardRuns, AreNoTextModels) {
+TEST_F(RewardRuns, RefuseToContinueText) {
   const run::Config c = reward("refused", {"--training.steps=1"});
   train(c);
   const auto load = [&](const std::string& folder, bool wants_scores) {

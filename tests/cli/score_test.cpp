@@ -150,7 +150,7 @@ TEST_F(Score, RefusesWhatHasNoScore) {
               HasSubstr("several ranks cannot read standard input"));
 }
 
-TEST_F(Score, IsNamedByCommandsThatNeedText) {
+TEST_F(Score, NamesItsCommandWhereTextIsNeeded) {
   EXPECT_THAT(run_command("generate", {"--from", folder() / "run", "--prompt", "a"}).err,
               HasSubstr("`colossal score`"));
   EXPECT_THAT(run_command("serve", {"--from", folder() / "run", "--port", "0"}).err, HasSubstr("`colossal score`"));

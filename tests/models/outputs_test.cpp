@@ -26,7 +26,7 @@ constexpr const char* kPresets[] = {"gpt2-tiny",  "llama-tiny",     "mistral-7b"
 
 ModelShape scoring(const std::string& preset) { return with_outputs(built_in().resolve({.name = preset}), 1); }
 
-TEST(ModelOutputs, AreAFolderForSequenceClassificationAndBack) {
+TEST(ModelOutputs, MakeFoldersForSequenceClassificationAndBack) {
   for (const char* name : kPresets) {
     const ModelShape shape = scoring(name);
     const nlohmann::json config = shape.architecture->hugging_face.to_json(shape);

@@ -68,8 +68,8 @@ struct ChatSample {
 
 /// Returns the sample of a record. A sample without a token that counts is dropped.
 /// Errors ("data"), beginning with the record's place: a record of another kind; more than ChatRules::answers; a text
-/// that is too long (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt leaves no room
-/// for the answer.
+/// that is too long (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt
+/// leaves no room for the answer.
 ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules& rules);
 
 /// Returns the sample of a record of a stream. Errors ("data"): the same as parse_ordered_json_line(), chat_line_of(),

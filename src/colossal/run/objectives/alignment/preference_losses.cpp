@@ -4,8 +4,8 @@
 
 #include <limits>
 
-// Steps are also recorded on meta, where clamp() has no gradient, and where(), relu(), log_sigmoid() and logical_and() do
-// not run.
+// Steps are also recorded on meta, where clamp() has no gradient, and where(), relu(), log_sigmoid() and logical_and()
+// do not run.
 
 namespace colossal::run {
 namespace {

@@ -48,9 +48,9 @@ at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected)
 /// i < j and both answers count, else 0. counts [B, K]: not 0 = the answer counts. Rows with fewer than two have zeros.
 at::Tensor pair_weights(const at::Tensor& counts);
 
-/// Losses of reward models (2203.02155, 2312.09244), [B]: the mean over the pairs of a row of
-/// softplus(-(r_i - r_j - margin)) + centre (r_i + r_j)^2. scores [B, K]: r of the answers, the best first; counts as of
-/// pair_weights(); margins [B].
+/// Losses of reward models (2203.02155, 2312.09244), [B]: the mean over the pairs of a row of softplus(-(r_i - r_j -
+/// margin)) + centre (r_i + r_j)^2. scores [B, K]: r of the answers, the best first; counts as of pair_weights();
+/// margins [B].
 at::Tensor reward_losses(const at::Tensor& scores, const at::Tensor& counts, const at::Tensor& margins, double centre);
 
 /// Options of kto_losses().

@@ -14,8 +14,9 @@
 namespace colossal::run {
 
 /// Returns the first output of the model at the last token of each of the first `texts` documents of each row of
-/// step.batch: [B, texts] on the device of the model, the same on all ranks of the model, computed in fp32 (fp64 in fp64
-/// models). A document that a row lacks has an arbitrary score. Without the field `documents` a row is one document.
+/// step.batch: [B, texts] on the device of the model, the same on all ranks of the model, computed in fp32 (fp64 in
+/// fp64 models). A document that a row lacks has an arbitrary score. Without the field `documents` a row is one
+/// document.
 ///
 /// Gradients: those of nn::Outputs::forward(): each rank of the model computes the same loss from the scores.
 /// Communication: none, because `end` has the outputs of all tokens of the batch.
