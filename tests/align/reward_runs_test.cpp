@@ -18,6 +18,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+constexpr int kLines = 40;  // of test::write_preferences()
+
 class RewardRuns : public PreferenceRuns {
  protected:
   run::Config reward(const std::string& name, std::vector<std::string> flags = {}) const {
