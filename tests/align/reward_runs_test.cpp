@@ -131,6 +131,31 @@ TEST_F(RewardRuns, TrainTheHeadBesideAdapters) {
   EXPECT_TRUE(at::equal(got.at("head.score.weight"), want.at("head.score.weight")));
 }
 
+// The head is trained whole beside them, by ranks that hold other parts of the model.
+TEST_F(RewardRuns, TrainAdaptersUnderEveryLayout) {
+  const std::string from = base();
+  const auto losses = [&](const std::string& name, std::vector<std::string> flags) {
+    flags.insert(flags.end(),
+                 {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3", "--training.evaluate_batches=0"});
+    const run::Config c = reward(name, flags);
+    train(c);
+    return metric(c, "loss");
+  };
+  const std::vector<double> want = losses("alone", {});
+  EXPECT_LT(want.back(), want.front());
+  const std::vector<std::vector<std::string>> layouts{
+      {"--parallel.data=2", "--parallel.zero=3", "--memory.host=64MiB"},
+      {"--parallel.tensor.size=2", "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
+      {"--parallel.tensor.size=4", "--parallel.tensor.mode=2d"},
+      {"--parallel.sequence.size=2", "--parallel.sequence.mode=ring", "--memory.recompute=block"}};
+  for (size_t layout = 0; layout < layouts.size(); ++layout) {
+    const std::vector<double> got = losses(concat("layout", layout), layouts[layout]);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-10) << testing::PrintToString(layouts[layout]) << i;
+  }
+}
+
 TEST_F(RewardRuns, ContinueInAnotherLayout) {
   const std::vector<std::string> flags{"--training.save_every=2"};
   const run::Config whole = reward("whole", flags), parts = reward("parts", flags);
