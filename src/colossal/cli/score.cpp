@@ -21,8 +21,6 @@
 #include "colossal/data/chats/chat_encoder.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/infer/text_scorer.h"
-#include "colossal/run/adapter_choice.h"
-#include "colossal/text/chat_template.h"
 
 namespace colossal::cli {
 namespace {
@@ -38,18 +36,6 @@ struct ScoreRequest {
   std::string name() const { return reads_standard_input() ? "standard input" : input; }
 };
 
-/// Returns the template of --chat-template, of the adapters or of the model; nothing if there is none.
-std::optional<text::ChatTemplate> template_of(const ScoreRequest& request, const run::SavedModel& saved) {
-  const std::string tokenizer = text::folder_of_tokenizer(saved.tokenizer_source);
-  if (!request.chat_template.empty()) return text::ChatTemplate::read_file(request.chat_template, tokenizer);
-  std::vector<std::string> folders{request.model.from, saved.source, tokenizer};
-  if (!request.model.adapters.empty())
-    folders.insert(folders.begin(), run::parse_adapter(request.model.adapters.front()).folder);
-  for (const std::string& folder : folders)
-    if (!folder.empty() && text::has_chat_template(folder)) return text::ChatTemplate::read(folder);
-  return std::nullopt;
-}
-
 /// Scores lines, some at a time, and prints them.
 class LineScorer {
  public:
@@ -57,7 +43,7 @@ class LineScorer {
       : name_(request.name()),
         prints_(loaded.speaks()),
         encoder_(std::shared_ptr<const text::Tokenizer>(std::shared_ptr<void>(), loaded.saved.tokenizer.get()),
-                 template_of(request, loaded.saved),
+                 request.model.chat_template(request.chat_template),
                  {.answers = data::Answers::Last,
                   .end_ids = loaded.saved.end_ids,
                   .vocabulary = loaded.saved.model->model().shape.vocabulary}),
