@@ -14,6 +14,7 @@
 #include "colossal/train/trainer.h"
 
 namespace colossal::train {
+
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
   if (!resumed && data_.low_rank && !data_.low_rank->from.empty()) import_adapters();
