@@ -11,8 +11,8 @@
 
 namespace colossal::test {
 
-/// Writes 40 pairs to pairs.jsonl, 40 rated answers to rated.jsonl, and 40 rankings of two to four answers, some of them
-/// pairs with margins, to ranked.jsonl. Their texts have 6 to 32 bytes.
+/// Writes 40 pairs to pairs.jsonl, 40 rated answers to rated.jsonl, and 40 rankings of two to four answers, some of
+/// them pairs with margins, to ranked.jsonl. Their texts have 6 to 32 bytes.
 inline void write_preferences(const std::string& folder) {
   std::string pairs, rated, ranked;
   for (int i = 0; i < 40; ++i) {
@@ -24,8 +24,8 @@ inline void write_preferences(const std::string& folder) {
     if (i % 3 == 0)
       ranked += concat(prompt, R"(, "chosen": "It is )", i, R"(.", "rejected": "no", "margin": 0.)", i % 7, "}\n");
     else
-      ranked += concat(prompt, R"(, "answers": ["It is )", i, R"(.", "no")",
-                       i % 3 == 1 ? R"(, "what?", "I know")" : "", "]}\n");
+      ranked += concat(prompt, R"(, "answers": ["It is )", i, R"(.", "no")", i % 3 == 1 ? R"(, "what?", "I know")" : "",
+                       "]}\n");
   }
   write_file(folder + "/pairs.jsonl", pairs);
   write_file(folder + "/rated.jsonl", rated);
