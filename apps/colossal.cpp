@@ -38,6 +38,7 @@ int plan_calibrate(const Arguments& arguments) { become_torch("plan", arguments)
 int plan_run(const PlanWishes& wishes, const run::Program*) { become_torch("plan", wishes.arguments); }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
+int score(const Arguments& arguments, const run::Program*) { become_torch("score", arguments); }
 int serve(const Arguments& arguments, const run::Program*) {
   const HeldStopSignals held;  // LibTorch's load takes a while
   become_torch("serve", arguments);

@@ -88,6 +88,7 @@ const std::vector<std::string> kHeaders{
     "base/svg.h",
     "data/batch_fields.h",
     "infer/answer_scores.h",
+    "infer/text_scorer.h",
     "infer/decoding/sampler.h",
     "infer/decoding/token_constraint.h",
     "infer/embeddings/pooling.h",

@@ -139,6 +139,30 @@ TEST(ChatLine, ReadsPairs) {
   }
 }
 
+TEST(ChatLine, ReadsRankings) {
+  const ChatLine texts = line(R"({"prompt": "2+3=", "answers": ["5", "six", "no"]})");
+  EXPECT_EQ(texts.kind, ChatKind::Ranking);
+  ASSERT_EQ(texts.dialogues.size(), 3u);
+  EXPECT_EQ(texts.dialogues[1].prompt, "2+3=");
+  EXPECT_EQ(texts.dialogues[1].completion, "six");
+  const ChatLine chats = line(R"({"prompt": [{"role": "user", "content": "q"}], )"
+                              R"("answers": ["a", {"from": "gpt", "value": "b"}]})");
+  EXPECT_THAT(shown(chats.dialogues[0]), ElementsAre("user: q", "*assistant: a"));
+  EXPECT_THAT(shown(chats.dialogues[1]), ElementsAre("user: q", "*assistant: b"));
+  EXPECT_EQ(line(R"({"prompt": "q", "completion": "a", "answers": "no ranking"})").kind, ChatKind::Answer);
+}
+
+TEST(ChatLine, RefusesRankingsThatCompareNothing) {
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a"]})"), HasSubstr("answers must be a list of two or more"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": "a"})"), HasSubstr("the best first: got string"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", "b", "a"]})"), HasSubstr("the same for answers 1 and 3"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", ""]})"), HasSubstr("answer 2: completion must not be empty"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", 5]})"), HasSubstr("answer 2: completion must be a text"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", "b"], "margin": 1})"), HasSubstr("margin must be of a pair"));
+  EXPECT_THAT(refusal(R"({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "1"})"),
+              HasSubstr("margin must be a number: got \"1\""));
+}
+
 TEST(ChatLine, FindsThePromptOfTextsWithoutOne) {
   const auto parts = [](const std::string& chosen, const std::string& rejected) {
     const ChatLine read = line(ordered_json({{"chosen", chosen}, {"rejected", rejected}}).dump());

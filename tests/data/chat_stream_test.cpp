@@ -336,6 +336,33 @@ TEST_F(ChatStreamTest, PutsBothTextsOfAPairIntoARow) {
               AllOf(HasSubstr("bad.jsonl:1: no token of the answer is trained"), HasSubstr("raise data.sequence")));
 }
 
+TEST_F(ChatStreamTest, PutsAllAnswersOfARankingIntoARow) {
+  const std::string text = R"({"prompt": "1+1=", "answers": ["2", "two", "3"]})"
+                           "\n"
+                           R"({"prompt": "2+3=", "chosen": "5", "rejected": "6", "margin": 0.5})"
+                           "\n";
+  const std::vector<StreamSource> ranked = {StreamSource::open("ranked", folder.write("ranked.jsonl", text), 1)};
+  options.rules.samples = ChatSamples::Ranked;
+  options.rules.sequence = 8;
+  options.rules.answers = 3;
+  options.batch_size = 2;
+  options.row_multiple = 32;  // more than three texts of 8 tokens
+  options.records.shuffle = false;
+  const tensor::Batch batch = stream(ranked, options)->next({});
+  EXPECT_EQ(batch.at("ids").size(1), 24);
+  const std::vector<Row> rows = rows_of(batch);
+  EXPECT_EQ(rows[0].at("documents"), (Numbers{0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3}));
+  EXPECT_EQ(rows[0].at("answer_lengths"), (Numbers{2, 4, 2}));
+  EXPECT_EQ(rows[1].at("answer_lengths"), (Numbers{2, 2, 0})) << "a pair beside it";
+  EXPECT_EQ(rows[1].at("positions"), (Numbers{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3}));
+  EXPECT_EQ(batch.at("margins")[1].item<float>(), 0.5f);
+  options.rules.answers = 2;
+  EXPECT_THAT(refusal(text, options),
+              AllOf(HasSubstr("bad.jsonl:1: a ranking must have at most alignment.answers = 2"), HasSubstr("got 3")));
+  options.rules.samples = ChatSamples::Pairs;
+  EXPECT_THAT(refusal(text, options), HasSubstr("this method reads pairs (chosen and rejected): got a ranking"));
+}
+
 TEST_F(ChatStreamTest, GivesRatedAnswersThoseOfTheirNeighbours) {
   std::string text;
   for (int i = 0; i < 4; ++i)

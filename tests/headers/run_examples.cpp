@@ -25,6 +25,7 @@
 #include "colossal/infer/generation_options.h"
 #include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/request.h"
+#include "colossal/infer/text_scorer.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/optim/optimizer.h"
@@ -272,6 +273,14 @@ bool answer_scores(const run::SavedModel& saved, const std::vector<int64_t>& pro
   const std::vector<infer::AnswerScore> scores = infer::answer_scores(engine, {{prompt, yes}, {prompt, no}});
   const bool prefers_yes = scores[0].sum() > scores[1].sum();
   return prefers_yes;
+}
+
+bool text_scores(const run::SavedModel& saved, const std::vector<int64_t>& chosen,
+                 const std::vector<int64_t>& rejected) {
+  infer::TextScorer scorer(*saved.model, {});
+  const std::vector<float> scores = scorer.score({chosen, rejected});
+  const bool prefers_first = scores[0] > scores[1];
+  return prefers_first;
 }
 
 std::vector<float> text_pool(const std::vector<at::Tensor>& chunks) {

@@ -12,6 +12,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/few_outputs.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/serial_layers.h"
@@ -139,6 +140,48 @@ TEST(Outputs, EqualsTheFormulaOnOneProcess) {
   bias.copy_(values({kOutputs}, "bias"));
   const at::Tensor x = values({2, 4, kHidden}, "x");
   EXPECT_NO_THROW(expect_close(outputs->forward(x, {}), x.matmul(weight.t()) + bias, kHidden, "outputs"));
+}
+
+// A model of 16 bits may end in outputs of fp32.
+TEST(Outputs, ComputesInTheDtypeOfItsInput) {
+  for (const bool bias : {true, false}) {
+    at::Tensor serial, sharded;
+    const at::Tensor x = values({2, 4, kHidden}, "x").to(at::kFloat);
+    const auto run = [&](nn::Layers& make) {
+      const auto outputs = make.outputs("head.values", kHidden, kOutputs, {.bias = bias});
+      for (nn::Parameter& p : make.parameters()) {
+        const at::NoGradGuard no_grad;
+        p.value.copy_(values(p.spec.shape, p.name));
+      }
+      const at::Tensor y = outputs->forward(x, {});
+      EXPECT_EQ(y.scalar_type(), at::kFloat);
+      y.sum().backward();
+      const at::Tensor& weight = make.parameters().at("head.values.weight").value;
+      EXPECT_EQ(weight.grad().scalar_type(), at::kBFloat16);
+      const at::Tensor added = bias ? make.parameters().at("head.values.bias").value.to(at::kFloat) : at::zeros({1});
+      expect_close(y, x.matmul(weight.to(at::kFloat).t()) + added, kHidden, "outputs");
+      return y.detach();
+    };
+    nn::Parameters parameters(tensor::MeshCoordinates{}, {.dtype = at::kBFloat16});
+    nn::SerialLayers layers(parameters);
+    serial = run(layers);
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {{"data", 1}});
+      nn::Parameters own(mesh.coordinates(), {.dtype = at::kBFloat16});
+      parallel::TensorLayers make(own, parallel::make_layout({}, mesh));
+      sharded = run(make);
+    });
+    EXPECT_TRUE(at::equal(sharded, serial));
+  }
+}
+
+// As decoding needs it, where a text must have the same score beside any other.
+TEST(Outputs, ComputesRowsApart) {
+  const at::Tensor x = at::randn({37, 129}), weight = at::randn({2, 129}), bias = at::randn({2});
+  const at::Tensor all = nn::few_outputs(x, weight, bias, true);
+  for (int64_t row = 0; row < x.size(0); ++row)
+    EXPECT_TRUE(at::equal(nn::few_outputs(x.narrow(0, row, 1), weight, bias, true)[0], all[row])) << row;
+  expect_close(all, x.matmul(weight.t()) + bias, 129, "outputs");
 }
 
 TEST(Outputs, RefusesZeroOutputs) {

@@ -87,7 +87,7 @@ class Preferences : public testing::Test {
 };
 
 TEST_F(Preferences, EqualOneProcessUnderEveryLayout) {
-  for (const std::string& method : {"dpo", "ipo", "kto", "simpo", "orpo"}) {
+  for (const std::string& method : {"dpo", "ipo", "kto", "simpo", "orpo", "reward"}) {
     const std::vector<double> want = course(config(method, {}));
     ASSERT_EQ(want.size(), 2 * 3 + (method == "kto" ? 6 : 5)) << method;
     for (const std::vector<std::string>& flags : test::layouts(folder_.path()))
@@ -102,7 +102,7 @@ TEST_F(Preferences, EqualOneProcessWithExpertsOnSeveralRanks) {
     return course(config(method, flags));
   };
   const std::string expert = "--parallel.expert.size=2";
-  for (const char* method : {"dpo", "kto"}) {
+  for (const char* method : {"dpo", "kto", "reward"}) {
     const std::vector<double> want = mixture(method, {});
     for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
              {expert, "--parallel.data=2", "--parallel.zero=3"},
@@ -114,7 +114,7 @@ TEST_F(Preferences, EqualOneProcessWithExpertsOnSeveralRanks) {
 
 TEST_F(Preferences, DividesByTheRowsOfTheGlobalBatch) {
   // A micro-batch of one row weighs as much as any other, whatever the lengths of its answers.
-  for (const std::string& method : {"simpo", "orpo", "kto"})
+  for (const std::string& method : {"simpo", "orpo", "kto", "reward"})
     expect_near(course(config(method, {"--training.accumulate=8"})), course(config(method, {})), method);
 }
 
@@ -125,6 +125,7 @@ TEST_F(Preferences, LearnsFromTheKeysOfItsMethod) {
   EXPECT_NE(course(config("ipo", {"--alignment.loss=sum"})), course(config("ipo", {})));
   EXPECT_NE(course(config("simpo", {"--alignment.margin=0.5"})), course(config("simpo", {})));
   EXPECT_NE(course(config("kto", {"--alignment.undesirable_weight=1.33"})), course(config("kto", {})));
+  EXPECT_NE(course(config("reward", {"--alignment.centre=0"})), course(config("reward", {})));
 }
 
 // A text has as many positions as the model, and a row twice as many.
@@ -185,10 +186,10 @@ TEST_F(Preferences, RecordStepsWithoutData) {
     const run::ResolvedModel resolved = run::resolve_run(c, program());
     EXPECT_GT(record_step({c, models_of(c, resolved)}, 0).memory.peak_bytes, 0) << method;
   };
-  for (const char* method : {"dpo", "ipo", "kto", "simpo", "orpo"}) records(method, {});
+  for (const char* method : {"dpo", "ipo", "kto", "simpo", "orpo", "reward"}) records(method, {});
   for (const char* loss : {"loss=hinge", "smoothing=0.1", "nll=0.5"})
     records("dpo", {std::string("--alignment.") + loss});
-  for (const char* method : {"dpo", "kto"}) {
+  for (const char* method : {"dpo", "kto", "reward"}) {
     records(method, {"--parallel.tensor.size=2", "--parallel.data=2"});
     records(method, {"--parallel.sequence.size=2"});
   }
@@ -215,6 +216,10 @@ TEST_F(Preferences, RefuseWhatCannotBeCompared) {
               HasSubstr("this method reads pairs (chosen and rejected)"));
   EXPECT_THAT(refused("kto", R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
               HasSubstr("this method reads rated answers"));
+  EXPECT_THAT(refused("reward", R"({"prompt": "a", "completion": "b"})"),
+              HasSubstr("this method reads pairs (chosen and rejected) and rankings (prompt and answers)"));
+  EXPECT_THAT(refused("reward", R"({"prompt": "a", "answers": ["b", "b"]})"),
+              testing::AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("answers must differ")));
 }
 
 }  // namespace

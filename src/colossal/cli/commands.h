@@ -59,6 +59,10 @@ int embed(const Arguments& arguments, const run::Program* program);
 /// `colossal evaluate`: measures how well a model predicts a text.
 int evaluate(const Arguments& arguments, const run::Program* program);
 
+/// `colossal score --from FOLDER [--input FILE]`: prints a line of JSON with the scores of a reward model for each line
+/// of chats, pairs or rankings.
+int score(const Arguments& arguments, const run::Program* program);
+
 /// `colossal quantize`: quantizes weights to 8 or 4 bits.
 int quantize(const Arguments& arguments, const run::Program* program);
 
@@ -97,8 +101,8 @@ int schedule_lr(const Arguments& arguments, const run::Program* program = nullpt
 /// decode the lines; the output keeps their order. --chat reads chats (text::parse_chat), which the chat template of
 /// the tokenizer's folder or --chat-template renders to ids, or with --rendered to texts as JSON strings. --labels
 /// reads every form of data::chat_line_of() and writes {"ids": [1, 2], "labels": [-100, 2]} for each line, or
-/// {"chosen": ..., "rejected": ...} for a pair; --answers selects what counts. --count writes only the total number of
-/// tokens.
+/// {"chosen": ..., "rejected": ...} for a pair, {"answers": [...]} for a ranking; --answers selects what counts.
+/// --count writes only the total number of tokens.
 ///
 /// Errors: errors of text::make_tokenizer(), text::ChatTemplate and data::ChatEncoder; a line that is not JSON of the
 ///         expected kind, with its number; an id outside of the vocabulary; a file that cannot be read to its end; a

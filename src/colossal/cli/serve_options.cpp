@@ -175,6 +175,8 @@ void read_templates(const std::string& file, ServeOptions& options) {
 
 void check_task(const CLI::App& app, const ServeOptions& options) {
   const models::Task& task = options.task;
+  require(!task.scores(), "serve", "the model must continue or embed text: got ", options.model.from, ", which ",
+          task.purpose(), "; `colossal score` prints its scores");
   require(task.continues() || (task.reads_text() && !task.answers()), "serve",
           "the model must continue or embed text: got ", options.model.from, ", which ", task.purpose(),
           "; name another one with --from", task.answers() ? ", or use `colossal generate`" : "");

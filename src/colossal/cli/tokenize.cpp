@@ -55,6 +55,7 @@ json labels_of(const data::ChatEncoder& encoder, const NumberedLine& line) {
     json texts = json::array();
     for (const data::LabelledTokens& tokens : encoder.encode(chat).texts)
       texts.push_back({{"ids", tokens.ids}, {"labels", tokens.labels}});
+    if (chat.kind == data::ChatKind::Ranking) return json{{"answers", texts}};
     return texts.size() == 1 ? texts[0] : json{{"chosen", texts[0]}, {"rejected", texts[1]}};
   } catch (const Error& error) {
     throw Error("tokenize", error.message());

@@ -181,12 +181,13 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   const bool resumes = resume || options.resume_step;
   const run::Config sources = resumes ? run::with_stored_sources(config, config.run.folder) : config;
   run::check_training(sources, options.program);  // so an error is printed once
-  const models::ModelShape shape = run::resolve_shape(sources.model, options.program);
+  models::ModelShape shape = run::resolve_shape(sources.model, options.program);
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
   models::set_types(config.model, shape.own);
   const run::ChosenObjective objective = run::choose_objective(
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
+  shape = run::shape_for(*objective.objective, std::move(shape));
   run::choose_adapter(sources, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
   if (!config.training.tasks.empty()) prepared_tasks(config);

@@ -7,6 +7,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 #include "colossal/infer/engine.h"
+#include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 
 namespace colossal::infer {
@@ -51,6 +52,9 @@ void check_request(const Request& request, const AdmissionLimits& limits) {
   require(!request.pooling || (runner.has_states() && *request.pooling != Pooling::Pooler), component,
           "a vector of a prompt needs the batching engine, ranks that hold whole hidden states, and the pooling cls, "
           "mean, max or last; use infer::Embedder");
+  require(request.pooling || shape.outputs() == 0, component,
+          "completions need a model that predicts the next token: got a ", shape.architecture->name, ", which ",
+          shape.task().purpose(), "; use infer::TextScorer");
   check_adapter(request.adapter, limits.options.adapters, component);
   refuse_unused(changed_options(options), runner.unused(), runner.name(), component);
 }

@@ -40,8 +40,9 @@ struct Request {
   /// that one has read the prompt, or has ended, and finds the prompt's full blocks in the cache. So they are computed
   /// once, if both have the same prompt, cache_key and adapter and EngineOptions::keeps_prefixes is on.
   int64_t after = -1;
-  /// If set, the request wants one vector of its prompt instead of a completion: the hidden states after the last norm,
-  /// combined in this way (Event::vector). Its prompt is read in chunks like any other, and finds no cached prefix.
+  /// If set, the request wants one vector of its prompt instead of a completion: the end of the model, combined in this
+  /// way (Event::vector). That is the hidden states after the last norm, or the outputs of a model that has some
+  /// (models::ModelShape::outputs). Its prompt is read in chunks like any other, and finds no cached prefix.
   /// Options, end_ids and constraint have no effect. It must not be Pooling::Pooler.
   std::optional<Pooling> pooling{};
   bool normalizes = false;  ///< scales the vector to length 1

@@ -10,6 +10,7 @@
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/loss_head.h"
 #include "colossal/nn/norm.h"
+#include "colossal/nn/outputs.h"
 
 namespace colossal::models {
 namespace {
@@ -93,9 +94,22 @@ Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layer
   if (variant.final_norm) norm = make_norm("norm", variant.block.norm, s, layers);
   const int64_t width = word_features(s, variant);
   std::shared_ptr<nn::Dense> projection = make_projection("head.projection", s.hidden, width, layers);
-  model.norm = [norm, projection, scale = variant.head_scale](const at::Tensor& x, const nn::ForwardContext&) {
+  const auto end = [norm, projection](const at::Tensor& x) {
     const at::Tensor normed = norm ? norm->forward(x) : x;
-    const at::Tensor words = projection ? projection->forward(normed) : normed;
+    return projection ? projection->forward(normed) : normed;
+  };
+  if (s.outputs() > 0) {
+    // They start at 0, so all texts have the same score at first. The product is one of fp32.
+    std::shared_ptr<nn::Outputs> outputs =
+        layers.outputs(kScoreHead, width, s.outputs(), {.bias = false, .deviation = 0});
+    model.norm = [end, outputs](const at::Tensor& x, const nn::ForwardContext& step) {
+      const at::Tensor hidden = end(x);
+      return outputs->forward(hidden.to(at::promote_types(hidden.scalar_type(), at::kFloat)), step);
+    };
+    return model;
+  }
+  model.norm = [end, scale = variant.head_scale](const at::Tensor& x, const nn::ForwardContext&) {
+    const at::Tensor words = end(x);
     return scale == 1 ? words : words * scale;
   };
   model.head = layers.lm_head("head", width, s.vocabulary,

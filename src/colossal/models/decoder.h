@@ -34,13 +34,17 @@ struct DecoderVariant {
   MultiTokenOptions multi_token{};
 };
 
+/// Name of the head of a model with outputs (ModelShape::outputs), and of its weight in Hugging Face folders.
+inline constexpr char kScoreHead[] = "head.score", kScoreTensor[] = "score.weight";
+
 /// Returns a shape with the usual sizes of the GPT families: as many kv heads as heads, head_dim = hidden / heads, and
 /// ffn = 4 x hidden.
 ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions = 2048);
 
 /// Builds the model of `shape` in that variant, whose multi_token.layers must be those of the shape. In addition to the
 /// parameters of the blocks it has embedding, positions, embedding_projection, embedding_norm, norm, head.projection,
-/// `head` if the shape is not `tied` or has a head bias, and those of multi-token layers.
+/// `head` if the shape is not `tied` or has a head bias, and those of multi-token layers. A shape with outputs has
+/// head.score in place of the last two, and ends in the outputs [B, S, outputs], in fp32 (fp64 in fp64 models).
 Model make_decoder(const ModelShape& shape, const DecoderVariant& variant, nn::Layers& layers);
 
 }  // namespace colossal::models

@@ -8,9 +8,19 @@
 #include "colossal/base/error.h"
 #include "colossal/base/join.h"
 #include "colossal/base/json_file.h"
+#include "colossal/models/class_names.h"
 
 namespace colossal::models {
 namespace {
+
+constexpr char kScores[] = "ForSequenceClassification";
+
+/// Returns the class of transformers with a head of scores beside `architecture`, a class that continues text.
+std::string scoring_class(std::string architecture) {
+  for (const std::string ending : {"ForCausalLM", "LMHeadModel"})
+    if (architecture.ends_with(ending)) architecture.resize(architecture.size() - ending.size());
+  return architecture + kScores;
+}
 
 std::string as_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
@@ -69,10 +79,21 @@ ModelShape read_folder(const FolderConfig& config, const std::function<void(Fold
 
 nlohmann::json write_folder(const char* model_type, const char* architecture, ModelShape shape,
                             const std::function<void(FolderKeys&, ModelShape&)>& keys) {
-  nlohmann::json config{{"model_type", model_type}, {"architectures", nlohmann::json::array({architecture})}};
+  const std::string name = shape.outputs() > 0 ? scoring_class(architecture) : architecture;
+  nlohmann::json config{{"model_type", model_type}, {"architectures", nlohmann::json::array({name})}};
   FolderKeys k(config);
   keys(k, shape);
+  if (shape.outputs() > 0) write_classes({.count = shape.outputs()}, config);
   return config;
+}
+
+int64_t outputs_in(const nlohmann::json& config) {
+  const auto found = config.find("architectures");
+  if (found == config.end() || !found->is_array()) return 0;
+  const bool scores = std::any_of(found->begin(), found->end(), [](const nlohmann::json& name) {
+    return name.is_string() && name.get_ref<const std::string&>().ends_with(kScores);
+  });
+  return scores ? count_classes(config) : 0;
 }
 
 void refuse_attention_dropout(const FolderConfig& config, const ModelShape&) {

@@ -177,7 +177,8 @@ class FolderKeys {
 /// Returns the shape that the rows `keys` read from a folder.
 ModelShape read_folder(const FolderConfig& config, const std::function<void(FolderKeys&, ModelShape&)>& keys);
 /// Returns the config.json that the rows `keys` write for a folder of `model_type`, which the class `architecture` of
-/// transformers reads. The rows get a copy of the shape, so they may change it.
+/// transformers reads. The rows get a copy of the shape, so they may change it. A shape with outputs gets the class
+/// ...ForSequenceClassification of the family, with as many labels.
 nlohmann::json write_folder(const char* model_type, const char* architecture, ModelShape shape,
                             const std::function<void(FolderKeys&, ModelShape&)>& keys);
 
@@ -198,6 +199,10 @@ nlohmann::json write_folder(const char* model_type, const char* architecture, co
     keys(k, s, own);
   });
 }
+
+/// Returns the number of labels of a folder whose class is a ForSequenceClassification; 0 = it is of another class. A
+/// model that continues text then has as many outputs per token in place of the head for tokens: 1 in a reward model.
+int64_t outputs_in(const nlohmann::json& config);
 
 /// Refuses attention_dropout to train; a family may set it as its HuggingFace::check_training.
 void refuse_attention_dropout(const FolderConfig& config, const ModelShape& shape);

@@ -5,6 +5,7 @@
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
+#include "colossal/models/decoder.h"
 #include "colossal/nn/serial_layers.h"
 
 namespace colossal::models {
@@ -33,6 +34,7 @@ std::optional<nn::ExternalName> find_name(const ModelShape& shape, const FolderN
   }
   for (const auto& [ours, theirs] : names.further_blocks)
     if (name.starts_with(ours)) return find_row(names.in_block, name.substr(ours.size()), theirs);
+  if (shape.outputs() > 0 && name == concat(kScoreHead, ".weight")) return nn::ExternalName{name, {kScoreTensor}};
   return find_row(names.outside, name, "");
 }
 

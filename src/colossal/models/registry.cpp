@@ -6,6 +6,8 @@
 #include "colossal/base/json.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/shape_parts.h"
 #include "colossal/nn/embedding_noise.h"
 #include "colossal/nn/reports.h"
 #include "colossal/nn/running_step.h"
@@ -97,6 +99,7 @@ ModelShape Registry::shape_of(const nlohmann::json& config) const {
 
 void Registry::settle(ModelShape& shape) {
   check_own_ranges(shape.own);
+  shape.tied = shape.tied && shape.outputs() == 0;  // no weight of the head is one of tokens
   if (shape.architecture->settle) shape.architecture->settle(shape);
   shape.validate();
 }
@@ -114,6 +117,8 @@ ModelShape Registry::read_shape(const nlohmann::json& config) const {
       ModelShape shape = row->hugging_face.from_json(config);
       shape.architecture = row;
       if (shape.own.is_empty()) shape.own = row->own;
+      if (const int64_t outputs = outputs_in(config); outputs > 0 && shape.task().continues())
+        shape.set(OutputSizes{outputs});
       return shape;
     } catch (const nlohmann::json::exception& e) {
       throw Error("model", concat("config.json lacks a key of ", type, " or has one of the wrong type: ", e.what()));

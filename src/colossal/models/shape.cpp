@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
@@ -15,12 +16,25 @@ bool ModelShape::operator==(const ModelShape& other) const {
   };
   const bool same = architecture && other.architecture ? architecture->name == other.architecture->name
                                                        : architecture == other.architecture;
-  return same && sizes(*this) == sizes(other);
+  return same && sizes(*this) == sizes(other) && outputs() == other.outputs();
 }
 
 Task ModelShape::task() const {
   require(architecture != nullptr, "model", "a shape must have an architecture; take it from a registry: at(name)");
-  return architecture->task ? architecture->task(*this) : Task{};
+  Task task = architecture->task ? architecture->task(*this) : Task{};
+  if (outputs() > 0 && task.continues()) task.writes = Writes::Scores;
+  return task;
+}
+
+int64_t ModelShape::outputs() const { return part<OutputSizes>().outputs; }
+
+ModelShape with_outputs(ModelShape shape, int64_t outputs) {
+  if (outputs == 0) return shape;
+  shape.set(OutputSizes{outputs});
+  shape.set(MultiTokenSizes{});
+  shape.tied = false;
+  shape.validate();
+  return shape;
 }
 
 void ModelShape::validate() const {
@@ -34,6 +48,11 @@ void ModelShape::validate() const {
     require(size <= kMaxSize, "model", name, " must be at most ", kMaxSize, ": got ", size);
   }
   if (heads > 0) nn::HeadSplit(attention(), 1);
+  require(outputs() == 0 || task().scores(), "model",
+          "a head of outputs must replace the head of a model that continues text: got ",
+          with_article(architecture->name), ", which ", task().purpose(), "; name another model");
+  require(outputs() == 0 || !tied, "model",
+          "tied must be false with a head of outputs, which scores no tokens: got true");
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);
   if (!architecture->settle) return;
   ModelShape settled = *this;

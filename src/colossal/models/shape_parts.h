@@ -1,5 +1,5 @@
-// Sizes that only some models have. Architecture::settle sets them (ModelShape::set); without them a model has the
-// defaults.
+// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes; without them a
+// model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
@@ -18,6 +18,12 @@ struct LongTexts {
 /// A language model in which every layer attends to a few tokens.
 struct SlidingWindow {
   int64_t tokens = 0;  ///< number of them, including the token itself; 0 = some layers attend to all
+};
+
+/// A model whose head for tokens is replaced by one of a few outputs per token, such as a reward model
+/// (models::with_outputs()).
+struct OutputSizes {
+  int64_t outputs = 0;  ///< number of them; 0 = the architecture's own head
 };
 
 /// A mixture of experts.

@@ -7,6 +7,7 @@ const char* Task::purpose() const {
   if (reads == Reads::Fields) return "reads fields of its own";
   if (answers()) return "generates a target text from a source text";
   if (continues()) return "continues text";
+  if (scores()) return "scores text";
   return classes > 0 ? "classifies text" : objective == "masked-token" ? "fills in masked tokens" : "reads text";
 }
 

@@ -16,11 +16,12 @@ enum class Reads {
   Fields,  ///< its own fields, without a tokenizer or a vocabulary
 };
 
-/// The text that a model can write token by token, whichever objective has trained it.
+/// What a model can write token by token, whichever objective has trained it.
 enum class Writes {
   Continuation,  ///< the continuation of a text
   Answer,        ///< an answer to a source text, which the model reads first
   Nothing,
+  Scores,  ///< no text but numbers: the model would continue text with another head (ModelShape::outputs)
 };
 
 /// The inputs, outputs and default objective of a model.
@@ -39,7 +40,8 @@ struct Task {
   bool reads_text() const { return reads == Reads::Tokens; }
   bool continues() const { return writes == Writes::Continuation; }
   bool answers() const { return writes == Writes::Answer; }
-  bool generates() const { return writes != Writes::Nothing; }
+  bool generates() const { return continues() || answers(); }
+  bool scores() const { return writes == Writes::Scores; }
   /// Returns the number of source tokens of a row of `tokens` tokens.
   int64_t source_of(int64_t tokens) const { return source_tokens > 0 ? source_tokens : tokens / 2; }
   /// Returns the number of labels of a row of `tokens` tokens.

@@ -15,6 +15,10 @@ namespace colossal::nn {
 ///   };
 ///
 /// With this norm a loss reads the outputs as the end of the model, and the model needs no head.
+///
+/// Numerics: the product has the dtype of x, to which weight and bias are converted. So a model of 16 bits has outputs
+///           in fp32 with x.to(at::kFloat). In a step that decodes (nn::Decoding) the bits of a token do not depend on
+///           other tokens.
 class Outputs {
  public:
   virtual ~Outputs() = default;

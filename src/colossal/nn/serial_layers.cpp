@@ -7,11 +7,13 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/experts.h"
 #include "colossal/nn/features.h"
+#include "colossal/nn/few_outputs.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/head_projections.h"
 #include "colossal/nn/latent_heads.h"
@@ -243,7 +245,11 @@ struct SerialClassifier : LossHead {
 struct SerialOutputs : Outputs {
   SerialOutputs(Parameters& p, const std::string& name, int64_t hidden, int64_t out, const LinearOptions& o)
       : linear(p, name, hidden, out, with_segments(o, {})) {}
-  at::Tensor forward(const at::Tensor& hidden, const ForwardContext&) override { return linear.forward(hidden); }
+  at::Tensor forward(const at::Tensor& hidden, const ForwardContext& step) override {
+    const bool by_row = cache_of(step) != nullptr;
+    if (!by_row && hidden.scalar_type() == linear.weight.value.scalar_type()) return linear.forward(hidden);
+    return few_outputs(hidden, linear.weight.value, linear.bias ? linear.bias->value : at::Tensor(), by_row);
+  }
   SerialLinear linear;
 };
 

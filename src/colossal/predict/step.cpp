@@ -282,12 +282,14 @@ ComputedWork computed_by(const RecordedRoles& roles) {
   return work;
 }
 
+bool is_causal(const models::Task& task) { return task.continues() || task.scores(); }
+
 /// Returns true if every token attends to itself and all tokens before it, in every layer and in no rank twice.
 bool is_wholly_causal(const models::ModelShape& shape, const ModelWork& work, double samples, double attention) {
   const double tokens = static_cast<double>(work.tokens), pairs = tokens * (tokens + 1) / 2;
   const double by_formula =
       4 * samples * pairs * static_cast<double>(shape.layers) * static_cast<double>(shape.heads * shape.head_dim);
-  return shape.task().continues() && std::abs(attention - by_formula) < 0.5 * 4 * pairs;
+  return is_causal(shape.task()) && std::abs(attention - by_formula) < 0.5 * 4 * pairs;
 }
 
 /// Sets `mfu` and its formula.
@@ -303,7 +305,7 @@ void set_mfu(plan::Prediction& prediction, const train::ConfiguredRun& run, cons
   prediction.mfu = work.operations * tokens / most;
   const ComputedWork computed = computed_by(roles);
   std::string text = concat(text_of(work.operations, 6), " operations a token (",
-                            shape.task().continues() ? "causal" : "visible", " pairs, without recomputation) x ",
+                            is_causal(shape.task()) ? "causal" : "visible", " pairs, without recomputation) x ",
                             static_cast<int64_t>(tokens), " tokens / (", text_of(prediction.step_seconds, 6), " s x ",
                             prediction.ranks, prediction.ranks == 1 ? " rank x " : " ranks x ", text_of(peak, 6),
                             " operations/s in ", plan::to_string(type), ")");

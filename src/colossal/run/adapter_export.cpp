@@ -103,7 +103,7 @@ void export_adapters(const std::string& to, const SavedModel& saved, const Adapt
                                 .root_scale = keys.scale == "root",
                                 .magnitudes = keys.kind == "dora",
                                 .base = saved.source};
-  if (!shape.task().continues()) config.task.clear();
+  if (!shape.task().continues()) config.task = shape.outputs() > 0 ? "SEQ_CLS" : "";
   comm::Group& world = mesh.all();
   std::map<std::string, checkpoint::PeftLayer> layers;
   const AdapterModules modules(shape);

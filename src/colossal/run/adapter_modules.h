@@ -17,6 +17,9 @@
 
 namespace colossal::run {
 
+/// Name of the head of a model with outputs (models::kScoreHead), as folders and peft name it.
+inline constexpr char kScoreModule[] = "score";
+
 /// A matrix of one expert in folders that store experts apart: rows [first, first + count) of the expert's matrix here.
 struct ExpertMatrix {
   std::string name;  ///< "model.layers.0.mlp.experts.{}.gate_proj", with {} in place of the expert

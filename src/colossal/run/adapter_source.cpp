@@ -23,6 +23,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/model_source.h"
+#include "colossal/run/module_names.h"
 #include "colossal/run/own_tables.h"
 #include "colossal/run/stored_config.h"
 
@@ -230,6 +231,10 @@ LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape
 }
 
 models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape) {
+  const std::vector<std::string> trained = source.peft ? source.peft->trained_modules() : source.keys.trained;
+  const bool scores = std::any_of(trained.begin(), trained.end(),
+                                  [](const std::string& module) { return names_module(kScoreModule, module); });
+  if (scores && shape.task().continues()) shape = models::with_outputs(std::move(shape), 1);
   if (!source.peft || !shape.architecture->hugging_face.names) return shape;
   const std::string& prefix = shape.architecture->hugging_face.prefix;
   for (const nn::ExternalCopy& copy : models::copies_in_folder(shape)) {

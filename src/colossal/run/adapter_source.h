@@ -36,7 +36,8 @@ std::string base_checksum_of(const AdapterSource& source);
 LowRankKeys keys_of(const AdapterSource& source, const models::ModelShape& shape);
 
 /// Returns the shape that a base of `shape` has with the adapters. It differs if the head of the base is its embedding,
-/// and the folder of peft has only one of both, or another value for each: the result has a head of its own.
+/// and the folder of peft has only one of both, or another value for each: the result has a head of its own. Adapters
+/// of a reward model bring its head, which replaces that of a base that continues text.
 models::ModelShape shape_with(const AdapterSource& source, models::ModelShape shape);
 
 /// Returns `keys`, the table [adapter] of `config`, completed from the source that `from` names; dropout stays if the

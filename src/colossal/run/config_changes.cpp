@@ -223,6 +223,7 @@ nlohmann::json values_of(const models::ModelShape& shape) {
   const models::OwnSizes& own = shape.own.is_empty() ? shape.architecture->own : shape.own;
   for (const auto& keys : {describe_config(Sizes{shape, shape.architecture->name}), models::describe_own(own)})
     for (const KeyHelp& key : keys) values["model." + key.key] = key.default_value;
+  if (shape.outputs() > 0) values["model.outputs"] = std::to_string(shape.outputs());
   return values;
 }
 

@@ -66,14 +66,18 @@ void check_text(const Config& config, const ResolvedModel& model) {
 }
 
 ResolvedModel resolve_model(const Config& config, const Program& program) {
-  const models::ModelShape shape = resolve_shape(config.model, program);
   const std::vector<OwnTable> of_adapters = tables_of(program.adapters), of_objectives = tables_of(program.objectives);
-  ResolvedModel model{shape, nullptr, choose_objective(config, program.objectives, shape, of_adapters)};
-  model.tokenizer = model.objective.objective->tokenizer(config, shape);
-  if (model.tokenizer && shape.task().reads_text()) {
-    model.shape = resolve_shape(config.model, program, model.objective.objective->ids(*model.tokenizer).count);
-    model.objective = choose_objective(config, program.objectives, model.shape, of_adapters);
-  }
+  const auto choose = [&](const models::ModelShape& shape) {
+    return choose_objective(config, program.objectives, shape, of_adapters);
+  };
+  models::ModelShape shape = resolve_shape(config.model, program);
+  ResolvedModel model{shape, nullptr, choose(shape)};
+  const Objective& first = *model.objective.objective;
+  model.tokenizer = first.tokenizer(config, shape);
+  if (model.tokenizer && shape.task().reads_text())
+    shape = resolve_shape(config.model, program, first.ids(*model.tokenizer).count);
+  model.shape = shape_for(first, std::move(shape));
+  model.objective = choose(model.shape);
   if (!model.objective.objective->has_dropout()) {
     require(config.model.dropout <= 0, "model", "dropout must be 0 with ", model.objective.name, " as it is set",
             ", because it compares log-probabilities: got ", config.model.dropout,

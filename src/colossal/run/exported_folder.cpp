@@ -31,7 +31,7 @@ using nlohmann::json;
 constexpr char kTokenizerConfig[] = "tokenizer_config.json", kTokenizer[] = "tokenizer.json",
                kTemplates[] = "additional_chat_templates", kTemplateFile[] = "chat_template.jinja",
                kOldTemplate[] = "chat_template.json", kConfigFile[] = "config.json",
-               kGenerationFile[] = "generation_config.json", kEndKey[] = "eos_token_id";
+               kGenerationFile[] = "generation_config.json", kEndKey[] = "eos_token_id", kPadKey[] = "pad_token_id";
 
 /// Where the files of a model come from.
 struct Origin {
@@ -87,13 +87,13 @@ json with_changes(const json& source, const models::Registry& models, const json
   return config;
 }
 
-/// Sets the token ids of a model that writes text to those of its tokenizer.
+/// Sets the token ids of a model that writes or scores text to those of its tokenizer.
 void set_token_ids(const Origin& origin, json& config) {
   const models::ModelShape& shape = origin.shape;
   const std::string& source = origin.tokenizer;
   const bool has_one =
       source == "bytes" || (formats::is_gguf(source) ? text::has_tokenizer(source) : exists_at(source));
-  if (!shape.task().generates() || !has_one) return;
+  if (!(shape.task().generates() || shape.outputs() > 0) || !has_one) return;
   const auto tokenizer = text::make_tokenizer(source);
   std::vector<int64_t> ends = text::end_ids(formats::is_gguf(source) ? source : "", *tokenizer);
   std::erase_if(ends, [&](int64_t id) { return id >= shape.vocabulary; });
@@ -101,6 +101,16 @@ void set_token_ids(const Origin& origin, json& config) {
   if (shape.task().answers()) return;  // its decoder begins with decoder_start_token_id
   const int64_t begin = tokenizer->begin_id();
   config["bos_token_id"] = begin < 0 || begin >= shape.vocabulary ? json() : json(begin);
+}
+
+/// Removes a pad_token_id that ends texts from the config of a model with a new head of scores: transformers reads the
+/// score at the last token that is not this one. The default of a config class may be such a token, too.
+void set_padding(const Origin& origin, json& config) {
+  json ends = config.value(kEndKey, json());
+  if (!ends.is_array()) ends = json::array({ends});
+  for (const int64_t id : text::end_ids(origin.source)) ends.push_back(id);
+  const json pad = config.value(kPadKey, json());
+  config[kPadKey] = std::find(ends.begin(), ends.end(), pad) == ends.end() ? pad : json();
 }
 
 const char* name_of(at::ScalarType dtype) {
@@ -286,8 +296,14 @@ json config_from(const Origin& origin, const models::Registry& models, at::Scala
           " cannot be written as a Hugging Face folder");
   json config = to_json(origin.shape);
   const bool has_config = is_folder(origin.source) && exists_at(fs::path(origin.source) / kConfigFile);
-  if (has_config) config = with_changes(checkpoint::read_config(origin.source), models, config);
+  bool has_new_head = origin.shape.outputs() > 0;
+  if (has_config) {
+    const json source = checkpoint::read_config(origin.source);
+    has_new_head = has_new_head && models.shape_of(source).outputs() == 0;
+    config = with_changes(source, models, config);
+  }
   if (!has_config || !has_tokenizer_of_source(origin)) set_token_ids(origin, config);
+  if (has_new_head) set_padding(origin, config);
   config["dtype"] = name_of(dtype);
   if (config.contains("torch_dtype")) config["torch_dtype"] = name_of(dtype);
   return config;
@@ -300,7 +316,7 @@ json generation_config(const fs::path& from, const json& config, const std::vect
   if (exists_at(from / kGenerationFile)) {
     generation = read_json_object((from / kGenerationFile).string(), "end tokens");
   } else {
-    for (const char* key : {"bos_token_id", kEndKey, "pad_token_id", "decoder_start_token_id"})
+    for (const char* key : {"bos_token_id", kEndKey, kPadKey, "decoder_start_token_id"})
       if (config.contains(key) && !config[key].is_null()) generation[key] = config[key];
   }
   if (end_ids.empty()) return generation;
@@ -388,7 +404,7 @@ std::optional<std::string> write_model_files(const std::string& run_folder, cons
   } else {
     set_token_ids(origin, config);
   }
-  if (!task.generates()) return lost;
+  if (!task.generates() && !task.scores()) return lost;  // scores are read at a token that may end a turn
   const bool keeps = resumes && exists_at(to / kGenerationFile);
   const bool takes = is_folder(model.config.from) && has_tokenizer_of_source(origin);
   const fs::path from = keeps ? to : takes ? fs::path(model.config.from) : fs::path();

@@ -64,13 +64,13 @@ struct StartedModel {
 };
 
 /// Writes the files with which a run folder is complete, each as an AtomicFile: config.json; of a model that reads text
-/// the tokenizer's files and templates; of one that writes text generation_config.json. They are those of the folder
-/// model.from, with changes, or are made, as exported_config() and write_companions() describe. A tokenizer that is a
-/// file is the only one that is stored. The template of the data becomes chat_template.jinja, without further
+/// the tokenizer's files and templates; of one that writes or scores text generation_config.json. They are those of the
+/// folder model.from, with changes, or are made, as exported_config() and write_companions() describe. A tokenizer that
+/// is a file is the only one that is stored. The template of the data becomes chat_template.jinja, without further
 /// templates. The end ids join eos_token_id. If the run resumes, files that are there stay, apart from the template and
-/// end ids of the data.
-/// config.json is left out if the architecture has no Hugging Face mapping, or if its keys do not give the shape back.
-/// Then a run with a model.from needs it as long as it is used, and the result is a line for the user about it.
+/// end ids of the data. config.json is left out if the architecture has no Hugging Face mapping, or if its keys do not
+/// give the shape back. Then a run with a model.from needs it as long as it is used, and the result is a line for the
+/// user about it.
 /// Errors: a config.json or tokenizer that cannot be read; files that cannot be copied or written.
 std::optional<std::string> write_model_files(const std::string& run_folder, const StartedModel& model,
                                              const models::Registry& models, bool resumes);

@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
+#include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/shape_parts.h"
 
@@ -23,8 +24,18 @@ checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::v
   std::vector<std::string> ignored = folder.ignored_names();
   for (models::IgnoredTensor& part : parts_left_out(shape)) ignored.push_back(std::move(part.name));
   may_lack.insert(may_lack.end(), folder.may_lack.begin(), folder.may_lack.end());
+  if (shape.outputs() > 0 && !folder.head.empty()) {  // that of the model from which a reward model starts
+    const std::string layer = folder.head.substr(0, folder.head.rfind('.'));
+    for (const char* part : {".weight", ".bias"}) ignored.push_back(layer + part);
+  }
   return {folder.names(shape), folder.prefix,      std::move(ignored),
           std::move(may_lack), folder.old_endings, models::copies_in_folder(shape)};
+}
+
+std::vector<std::string> head_that_may_lack(const models::ModelShape& shape) {
+  if (shape.outputs() > 0) return {concat(models::kScoreHead, ".*")};
+  if (!shape.architecture->hugging_face.own_head.empty()) return {"head.*"};
+  return {};
 }
 
 std::optional<std::string> notice_of_left_out(const std::string& folder, const models::ModelShape& shape) {

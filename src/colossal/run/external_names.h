@@ -19,6 +19,10 @@ namespace colossal::run {
 /// which must have a Hugging Face mapping. Cost: the model is declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
 
+/// Returns patterns of the parameters of a head that a model from which training starts may lack, because a run can
+/// give it another head (models::HuggingFace::own_head, models::with_outputs).
+std::vector<std::string> head_that_may_lack(const models::ModelShape& shape);
+
 /// Returns a notice if the folder holds tensors of a part that the architecture does not have (HuggingFace::left_out).
 /// Errors and cost: those of checkpoint::find_tensor.
 std::optional<std::string> notice_of_left_out(const std::string& folder, const models::ModelShape& shape);

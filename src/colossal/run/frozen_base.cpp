@@ -61,9 +61,7 @@ FrozenBase::FrozenBase(const LowRankKeys& keys, const models::ModelShape& shape,
 }
 
 FrozenBase::FrozenBase(const std::string& folder, const models::ModelShape& shape, const nn::Adapter& adapter) {
-  const bool has_own_head = !shape.architecture->hugging_face.own_head.empty();
-  const checkpoint::ExternalNames names =
-      external_names(shape, has_own_head ? std::vector<std::string>{"head.*"} : std::vector<std::string>{});
+  const checkpoint::ExternalNames names = external_names(shape, head_that_may_lack(shape));
   with_declared(shape, [&](const nn::Parameters& parameters, const std::set<std::string>& weights) {
     for (auto& [weight, matrices] : checkpoint::coded_matrices(folder, parameters, names)) {
       const nn::Treatment treatment = adapter.treatment ? adapter.treatment(weight) : nn::Treatment{};

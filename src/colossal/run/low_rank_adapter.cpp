@@ -8,12 +8,24 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/models/decoder.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_modules.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/frozen_base.h"
 
 namespace colossal::run {
+namespace {
+
+/// Returns the keys that train the head of scores whole, which the base does not have.
+LowRankKeys with_new_head(LowRankKeys keys, const models::ModelShape& shape) {
+  if (shape.outputs() == 0 || keys.kind == "none") return keys;
+  const std::set<std::string> trained = AdapterModules(shape).parameters_of("adapter.trained", keys.trained);
+  if (!trained.contains(concat(models::kScoreHead, ".weight"))) keys.trained.emplace_back(kScoreModule);
+  return keys;
+}
+
+}  // namespace
 
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.kind == "none") return {};
@@ -77,7 +89,7 @@ AdapterRow low_rank_row() {
   return {.table = "adapter",
           .keys = LowRankKeys{},
           .complete = [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) -> OwnKeys {
-            return with_source(config, own.as<LowRankKeys>(), shape);
+            return with_new_head(with_source(config, own.as<LowRankKeys>(), shape), shape);
           },
           .make =
               [](const Config& config, const OwnKeys& own, const models::ModelShape& shape) {

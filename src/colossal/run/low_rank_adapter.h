@@ -5,6 +5,8 @@
 //   kind = "lora"
 //   targets = ["q_proj", "v_proj"]        # modules of the Hugging Face folder
 //   trained = ["lm_head"]                 # trained whole
+//
+// The head of a reward model is always trained whole: the keys of its run name it in `trained`.
 #pragma once
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"

@@ -150,6 +150,10 @@ ObjectiveRow choose_row(const Config& config, const Objectives& objectives, cons
   return row;
 }
 
+models::ModelShape shape_for(const Objective& objective, models::ModelShape shape) {
+  return models::with_outputs(std::move(shape), objective.outputs());
+}
+
 void ChosenObjective::write_keys(Config& config) const {
   config.tables = tables;
   config.data.own = data_document_of(row.data);

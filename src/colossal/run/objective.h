@@ -156,6 +156,9 @@ class Objective {
   /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
   /// refused.
   virtual bool has_dropout() const { return true; }
+  /// Returns the number of outputs per token of the head that the run gives its model in place of the one that scores
+  /// tokens (models::with_outputs); 0 = the model's own head. It does not depend on the shape.
+  virtual int64_t outputs() const { return 0; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
@@ -245,6 +248,9 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 /// Errors ("objective"): a name that no objective has.
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                         const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
+
+/// Returns the shape with the head that the objective needs (Objective::outputs).
+models::ModelShape shape_for(const Objective& objective, models::ModelShape shape);
 
 /// Makes the objective of choose_row(), and names its models. Errors: those of choose_row() and of ObjectiveRow::make
 /// and models.

@@ -12,6 +12,7 @@
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/adapter_end_ids.h"
@@ -95,7 +96,7 @@ void open_adapters_of(Opened& opened, const std::string& folder, const Loading& 
     if (is_first && !opened.adapters->peft) check_same_base(*opened.adapters, about);
     const models::ModelShape base = about.shape;
     about.shape = shape_with(*opened.adapters, base);
-    if (base.tied && !about.shape.tied)
+    if (base.tied && !about.shape.tied && about.shape.outputs() == base.outputs())
       for (const nn::ExternalCopy& copy : models::copies_in_folder(base))
         opened.untied.push_back({copy.original, copy.name, copy.reason, copy.remedy});
   }
@@ -138,19 +139,29 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
       tensors.push_back({buffer.name, buffer.value, buffer.spec});
 }
 
-/// Describes the folder and checks it for the caller's purpose. After that, it sets the tokenizer and end ids of
-/// `saved`. It does not communicate.
+/// Checks that a model fits the caller's purpose. `shape` includes the head that Loading::adapter may bring.
+void check_purpose(const models::ModelShape& shape, const std::string& folder, const Loading& loading) {
+  const models::Task task = shape.task();
+  const std::string what = concat(folder, " holds a ", shape.architecture->name, ", which ", task.purpose());
+  if (loading.headless) return require(task.reads_text(), "embed", what, ": it reads no text");
+  if (loading.scores)
+    return require(shape.outputs() == 1, "score", what,
+                   ": it has no head of a reward model; train one with alignment.method = \"reward\", or name its "
+                   "adapters with --adapter");
+  require(loading.tokenizer == "none" || task.generates(), "generate", what, ": it has no text to continue",
+          task.scores() ? "; `colossal score` prints its scores" : "");
+}
+
+/// Describes the folder, checks it for the caller's purpose, and sets the tokenizer and end ids of `saved`. It does not
+/// communicate.
 ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
                         const distributed::ParallelConfig& layout, const Loading& loading, const Program& program,
                         SavedModel& saved) {
-  const char* component = loading.headless ? "embed" : "generate";
+  const char* component = loading.headless ? "embed" : loading.scores ? "score" : "generate";
   const std::string& tokenizer = loading.tokenizer;
   ModelSource about = describe(folder, steps, loading, program, saved.notices);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
-  const models::Task task = about.shape.task();
-  require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
-          " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
-          loading.headless ? ": it reads no text" : ": it has no text to continue");
+  if (!loading.adapter) check_purpose(about.shape, folder, loading);
   saved.files = about.files;
   // of a run over bytes: the tokenizer.json of their ids, beside the run's template
   saved.tokenizer_source = !about.files.empty() && text::has_tokenizer(about.files) ? about.files : about.tokenizer;
@@ -206,8 +217,11 @@ void import_folder(const std::string& folder, const Opened& opened, const Loadin
         return !changed.contains(name) && packed.take_later(name, load);
       };
   }
-  const std::vector<std::string> may_lack =
-      loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
+  std::vector<std::string> may_lack;
+  if (loading.headless)
+    may_lack = head_of(parameters, loading.pooler);
+  else if (opened.weights.provided.contains(concat(models::kScoreHead, ".weight")))  // adapters of a reward model
+    may_lack = head_that_may_lack(opened.about.shape);
   checkpoint::ExternalNames names = external_names(opened.about.shape, may_lack);
   names.copies.insert(names.copies.end(), opened.untied.begin(), opened.untied.end());
   checkpoint::import_weights(folder, parameters, tensors, names, take, take_rows, take_later);
@@ -301,7 +315,12 @@ models::Task task_of(const std::string& folder, const Program& program, const st
   const RunFolder run(folder);
   if (!model.empty())
     return source_of_run(folder, checkpoint::step_folders(run.checkpoints()), program, model).shape.task();
-  if (is_run(folder)) return resolve_shape(stored_config(folder).model, program).task();
+  if (is_run(folder)) {
+    const Config config = stored_config(folder);
+    models::ModelShape shape = resolve_shape(config.model, program);
+    const auto chosen = choose_objective(config, program.objectives, shape, tables_of(program.adapters));
+    return shape_for(*chosen.objective, std::move(shape)).task();
+  }
   check_is_model(folder);
   return program.models.shape_of(checkpoint::read_config(folder)).task();
 }
@@ -318,6 +337,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   comm::agree(everyone, at::kCPU, [&] {
     about = open_folder(folder, steps, layout, loading, program, saved);
     open_adapters_of(opened, folder, loading, everyone.rank() == 0);
+    if (loading.adapter) check_purpose(about.shape, folder, loading);
   });
   if (opened.adapters) opened.weights = read_adapters(*opened.adapters, about.shape, mesh);
   if (!loading.named_adapters.empty()) saved.token_adapters = read_named_adapters(loading.named_adapters, about, mesh);

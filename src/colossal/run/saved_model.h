@@ -47,6 +47,8 @@ struct Loading {
   /// True = the caller needs only the hidden states, of any model of text. Weights of the head that a Hugging Face
   /// folder lacks then have arbitrary values
   bool headless = false;
+  /// True = the caller reads the scores of a reward model (models::Model::outputs), and generates nothing
+  bool scores = false;
   /// With `headless` and a Hugging Face folder: true = the caller needs BERT's pooler, which becomes the start of the
   /// head
   bool pooler = false;
@@ -85,8 +87,8 @@ models::Task task_of(const std::string& folder, const Program& program = built_i
 /// Errors: a path of another kind; a run without a complete checkpoint; adapters of another base; magnitudes of peft
 ///         (DoRA) for weights that are kept as codes; errors of read_named_adapters(); a model that does not continue
 ///         text if a tokenizer is needed (headless: that reads no text); a pooler that the model lacks; a hidden size
-///         that does not divide; fewer blocks than stages; the errors of StreamedWeights, before a weight is read. They
-///         are the same on every rank.
+///         that does not divide; with `scores` another model than one of one output; fewer blocks than stages; the
+///         errors of StreamedWeights, before a weight is read. They are the same on every rank.
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                       at::Device device, const Loading& loading, const Program& program = built_in());
 

@@ -14,15 +14,6 @@
 #include "colossal/train/trainer.h"
 
 namespace colossal::train {
-namespace {
-
-/// Returns patterns of the parameters that a model of that shape may have and its source lacks.
-std::vector<std::string> new_head_of(const models::ModelShape& shape) {
-  if (shape.architecture->hugging_face.own_head.empty()) return {};
-  return {"head.*"};
-}
-
-}  // namespace
 
 void Trainer::import_weights(bool resumed) {
   import_main(resumed);
@@ -53,14 +44,15 @@ void Trainer::import_main(bool resumed) {
   const models::ModelShape& shape = engine_->model().shape;
   const run::ModelSource source = main_source();
   const auto takes = [&](const std::string& weight) { return !resumed || !saved.contains(weight); };
-  const std::vector<std::string> lacking = import_model(source, "", takes, new_head_of(shape));
+  const std::vector<std::string> lacking = import_model(source, "", takes, run::head_that_may_lack(shape));
   if (resumed || !is_first()) return;
   if (source.checkpoint.empty())
     if (auto notice = run::notice_of_left_out(from, shape)) options_.notices.push_back(*notice);
   if (!lacking.empty())
-    options_.notices.push_back(concat(from, " holds no ", lacking.front(), " of this model's shape",
-                                      lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                      ": that part of the head is initialized at random"));
+    options_.notices.push_back(
+        concat(from, " holds no ", lacking.front(), " of this model's shape",
+               lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
+               shape.outputs() > 0 ? ": that head starts at 0" : ": that part of the head is initialized at random"));
 }
 
 run::ModelSource Trainer::main_source() {
@@ -82,7 +74,8 @@ void Trainer::import_originals(const std::string& model) {
   const auto busy = world_.busy("reading " + source.path);
   std::vector<checkpoint::NamedTensor> weights = weights_of(model);
   for (checkpoint::NamedTensor& weight : weights) weight.name.erase(0, model.size() + 1);  // as the source has them
-  run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), "", new_head_of(source.shape));
+  run::read_source(source, engine_->parameters(), std::move(weights), engine_->mesh(), "",
+                   run::head_that_may_lack(source.shape));
   engine_->weights_loaded();
 }
 

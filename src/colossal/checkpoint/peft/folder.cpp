@@ -24,6 +24,7 @@ constexpr const char *kAdapter = "peft", *kConfigName = "adapter_config.json", *
 constexpr std::string_view kBefore = "base_model.model.", kOfA = ".lora_A.weight", kOfB = ".lora_B.weight",
                            kOfMagnitude = ".lora_magnitude_vector", kSaved = ".modules_to_save.",
                            kInner = ".base_layer", kExperts = "experts";
+constexpr const char* kHeads[] = {"score", "classifier"};
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -179,10 +180,15 @@ void PeftFolder::check(const std::string& file) {
     require(std::any_of(layers_.begin(), layers_.end(),
                         [&](const auto& one) { return one.first == target || one.first.ends_with("." + target); }),
             kAdapter, file, " must have the adapters of each of target_parameters: got none of ", printable(target));
+  const auto has = [&](const std::string& saved) {
+    return std::any_of(trained_.begin(), trained_.end(),
+                       [&](const auto& one) { return is_saved_by(saved, one.first); });
+  };
+  // peft adds the usual names of heads to those of a classifier, and a model has one of them.
+  const bool has_head = config_.task == "SEQ_CLS" && (has(kHeads[0]) || has(kHeads[1]));
   for (const std::string& saved : config_.trained)
-    require(
-        std::any_of(trained_.begin(), trained_.end(), [&](const auto& one) { return is_saved_by(saved, one.first); }),
-        kAdapter, file, " must have the tensors of each of modules_to_save: got none of ", printable(saved));
+    require(has(saved) || (has_head && (saved == kHeads[0] || saved == kHeads[1])), kAdapter, file,
+            " must have the tensors of each of modules_to_save: got none of ", printable(saved));
 }
 
 std::vector<std::string> PeftFolder::trained_modules() const {

@@ -26,8 +26,8 @@ constexpr char kAlpacaInput[] = "\n\n### Input:\n", kAlpacaResponse[] = "\n\n###
 constexpr char kHumanTurn[] = "\n\nHuman:", kAssistantTurn[] = "\n\nAssistant:";  // in HH-RLHF's dialogues
 
 constexpr char kForms[] =
-    "a record must have messages, conversations, prompt and completion, instruction and output, text, or chosen and "
-    "rejected (docs/reference/data.md)";
+    "a record must have messages, conversations, prompt and completion, prompt and answers, instruction and output, "
+    "text, or chosen and rejected (docs/reference/data.md)";
 
 /// A reader of the members of one record.
 class Members {
@@ -88,6 +88,7 @@ class Members {
   }
 
   const ordered_json& all() const { return members_; }
+  const std::string& place() const { return place_; }
 
  private:
   const ordered_json& members_;
@@ -280,6 +281,22 @@ std::vector<Dialogue> pair_of(const Members& record) {
   return message_pair(answers[0], answers[1], record);
 }
 
+std::vector<Dialogue> ranking_of(const Members& record) {
+  const ordered_json& answers = *record.find("answers");
+  record.check(answers.is_array() && answers.size() > 1, "answers must be a list of two or more, the best first: got ",
+               answers.is_array() ? concat(answers.size()) : answers.type_name());
+  std::vector<Dialogue> ranking;
+  for (const ordered_json& answer : answers) {
+    const std::string place = concat(record.place(), ": answer ", ranking.size() + 1);
+    const ordered_json own = {{"prompt", *record.find("prompt")}, {"completion", answer}};
+    ranking.push_back(completed_dialogue(Members(own, place)));
+    for (size_t i = 0; i + 1 < ranking.size(); ++i)
+      record.check(ranking[i].completion != ranking.back().completion || ranking[i].messages != ranking.back().messages,
+                   "answers must differ: got the same for answers ", i + 1, " and ", ranking.size());
+  }
+  return ranking;
+}
+
 void take_dialogues(const Members& record, ChatLine& line) {
   const auto only = [&](ChatKind kind, Dialogue dialogue) {
     line.kind = kind;
@@ -292,6 +309,9 @@ void take_dialogues(const Members& record, ChatLine& line) {
     line.dialogues = pair_of(record);
   } else if (record.has("prompt") && record.has("completion")) {
     only(record.all().contains("label") ? ChatKind::Rated : ChatKind::Answer, completed_dialogue(record));
+  } else if (record.has("prompt") && record.has("answers")) {
+    line.kind = ChatKind::Ranking;
+    line.dialogues = ranking_of(record);
   } else if (record.has("messages") || record.has("conversations")) {
     only(ChatKind::Answer, chat_dialogue(record.list(record.has("messages") ? "messages" : "conversations"), record));
   } else if (record.has("instruction") && record.has("output")) {
@@ -321,7 +341,10 @@ ChatLine chat_line_of(const ordered_json& members, const std::string& place) {
     record.check(label.is_boolean(), "a label must be true or false: got ", printable(label.dump()));
     line.is_desirable = label.get<bool>();
   }
-  if (const ordered_json* margin = record.find("margin"); margin != nullptr && line.kind == ChatKind::Pair) {
+  const bool is_compared = line.kind == ChatKind::Pair || line.kind == ChatKind::Ranking;
+  if (const ordered_json* margin = record.find("margin"); margin != nullptr && is_compared) {
+    record.check(line.kind == ChatKind::Pair, "margin must be of a pair, because a ranking has several: got one of ",
+                 line.dialogues.size(), " answers; leave it out");
     record.check(margin->is_number(), "margin must be a number: got ", printable(margin->dump()));
     line.margin = margin->get<double>();
   }

@@ -14,10 +14,11 @@ namespace colossal::data {
 
 /// The kinds of records.
 enum class ChatKind {
-  Answer,  ///< a chat, or a prompt with its completion
-  Text,    ///< a text without a prompt
-  Pair,    ///< a prompt with two completions, of which people prefer the first
-  Rated,   ///< a prompt with a completion that is desirable or not (KTO)
+  Answer,   ///< a chat, or a prompt with its completion
+  Text,     ///< a text without a prompt
+  Pair,     ///< a prompt with two completions, of which people prefer the first
+  Rated,    ///< a prompt with a completion that is desirable or not (KTO)
+  Ranking,  ///< a prompt with two or more completions, the best first
 };
 
 /// The use of a message in training.
@@ -41,7 +42,8 @@ struct Dialogue {
 /// One record.
 struct ChatLine {
   ChatKind kind = ChatKind::Answer;
-  std::vector<Dialogue> dialogues{};  ///< one, or the chosen and the rejected one of a pair
+  /// One; the chosen and the rejected one of a pair; those of a ranking, the best first
+  std::vector<Dialogue> dialogues{};
   /// Variables of the template in addition to messages: lists of objects, or null; `variables` is an object.
   nlohmann::ordered_json tools{}, documents{}, variables = nlohmann::ordered_json::object();
   double margin = 0;         ///< number by which a pair's chosen answer should be better
@@ -55,6 +57,7 @@ struct ChatLine {
 /// - `prompt`, `completion` and `label`: a rated answer. `label` is true or false.
 /// - `prompt` and `completion`: each a text, a message or a list of messages. Only messages of the completion are
 ///   trained. A text next to messages is a message of the user or of the assistant.
+/// - `prompt` and `answers`, a list of completions as above: a ranking, the best first.
 /// - `messages`, ShareGPT's `conversations`, or a list alone: a chat.
 /// - `instruction`, `output` and an optional `input`: Alpaca. The prompt is that of Stanford Alpaca.
 /// - `text`: a plain text.
@@ -64,7 +67,8 @@ struct ChatLine {
 /// of a message of the assistant says whether it is trained. A text that is JSON of a list of messages is read as this
 /// list, because a column of Parquet holds texts. `tools`, `documents` and `chat_template_kwargs` go to the template.
 /// Errors ("data"), beginning with `place`: another form; an unknown role (its name); a chat without an answer; an
-///         empty answer; no content, unless there are tool calls; equal answers of a pair; a label that is no boolean.
+///         empty answer; no content, unless there are tool calls; equal answers of a pair or a ranking; a ranking of
+///         one answer; a margin that is no number, or of a ranking; a label that is no boolean.
 ChatLine chat_line_of(const nlohmann::ordered_json& record, const std::string& place);
 
 }  // namespace colossal::data

@@ -19,15 +19,20 @@ constexpr const char* kTooLongNames[] = {"cut", "drop", "refuse"};
 
 void check_kind(const ChatLine& line, ChatSamples samples) {
   const bool is_answer = line.kind == ChatKind::Answer || line.kind == ChatKind::Text;
-  const bool fits = samples == ChatSamples::Answers ? is_answer
-                    : samples == ChatSamples::Pairs ? line.kind == ChatKind::Pair
-                                                    : line.kind == ChatKind::Rated;
-  const char* got = is_answer                     ? "a chat or text"
-                    : line.kind == ChatKind::Pair ? "a pair (chosen and rejected)"
-                                                  : "a rated answer (prompt, completion and label)";
+  const bool is_pair = line.kind == ChatKind::Pair, is_ranking = line.kind == ChatKind::Ranking;
+  const bool fits = samples == ChatSamples::Answers  ? is_answer
+                    : samples == ChatSamples::Pairs  ? is_pair
+                    : samples == ChatSamples::Ranked ? is_pair || is_ranking
+                                                     : line.kind == ChatKind::Rated;
+  const char* got = is_answer    ? "a chat or text"
+                    : is_pair    ? "a pair (chosen and rejected)"
+                    : is_ranking ? "a ranking (prompt and answers)"
+                                 : "a rated answer (prompt, completion and label)";
   const char* wanted = samples == ChatSamples::Answers ? "chats, prompts with completions, or texts"
                        : samples == ChatSamples::Pairs ? "pairs (chosen and rejected)"
-                                                       : "rated answers (prompt, completion and label)";
+                       : samples == ChatSamples::Ranked
+                           ? "pairs (chosen and rejected) and rankings (prompt and answers)"
+                           : "rated answers (prompt, completion and label)";
   require(fits, "data", line.place, ": this method reads ", wanted, ": got ", got,
           "; change alignment.method or the data");
 }
@@ -76,6 +81,10 @@ int64_t ChatSample::size() const {
 
 ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules& rules) {
   check_kind(line, rules.samples);
+  const auto answers = static_cast<int64_t>(chat.texts.size());
+  require(rules.samples != ChatSamples::Ranked || answers <= rules.answers, "data", line.place,
+          ": a ranking must have at most alignment.answers = ", rules.answers, " answers: got ", answers,
+          "; raise alignment.answers");
   ChatSample sample{.margin = line.margin, .is_desirable = line.is_desirable};
   const auto dropped = [&](ChatSample::Loss loss) { return ChatSample{.loss = loss, .tokens = sample.tokens}; };
   for (const LabelledTokens& tokens : chat.texts) {
@@ -128,16 +137,17 @@ void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence) {
   for (size_t i = 0; i < samples.size(); ++i) samples[i].texts.push_back(std::move(others[i]));
 }
 
-tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples) {
+tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples, int64_t answers) {
   const auto zeros = [&] { return at::zeros({rows, length}, at::kLong); };
   const auto column = [&](at::ScalarType type) {
     return tensor::Field{at::zeros({rows, 1}, type), {tensor::Dim::Row, tensor::Dim::Other}};
   };
   tensor::Batch batch = text_batch(zeros(), zeros(), zeros(), zeros());
   batch.add("lengths", column(at::kLong));
+  const int64_t texts = samples == ChatSamples::Ranked ? answers : 2;
   if (samples != ChatSamples::Answers)
-    batch.add("answer_lengths", {at::zeros({rows, 2}, at::kLong), {tensor::Dim::Row, tensor::Dim::Other}, 0});
-  if (samples == ChatSamples::Pairs) batch.add("margins", column(at::kFloat));
+    batch.add("answer_lengths", {at::zeros({rows, texts}, at::kLong), {tensor::Dim::Row, tensor::Dim::Other}, 0});
+  if (samples == ChatSamples::Pairs || samples == ChatSamples::Ranked) batch.add("margins", column(at::kFloat));
   if (samples == ChatSamples::Pairs) batch.add("mean_answer_length", column(at::kDouble));
   if (samples == ChatSamples::Rated) batch.add("desirable", column(at::kLong));
   return batch;
@@ -179,12 +189,13 @@ void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::B
   std::vector<const ChatText*> texts;
   for (const ChatText& text : sample.texts) texts.push_back(&text);
   fill_chat_row(texts, padding_id, batch, row);
-  const int64_t length = batch.at("ids").size(1), half = (length + 1) / 2;
-  if (texts.size() > 1)
-    for (int64_t at = sample.size(), i = 0; at < length; ++at, ++i) row_of(batch, "positions", row)[at] = i % half;
-  if (const at::Tensor lengths = batch.find("answer_lengths"); lengths.defined())
+  if (const at::Tensor lengths = batch.find("answer_lengths"); lengths.defined()) {
+    const int64_t length = batch.at("ids").size(1), room = lengths.size(1), part = (length + room - 1) / room;
+    if (texts.size() > 1)
+      for (int64_t at = sample.size(), i = 0; at < length; ++at, ++i) row_of(batch, "positions", row)[at] = i % part;
     for (size_t text = 0; text < texts.size(); ++text)
       row_of(batch, "answer_lengths", row)[text] = texts[text]->labels();
+  }
   if (const at::Tensor mean = batch.find("mean_answer_length"); mean.defined())
     mean.mutable_data_ptr<double>()[row] = mean_answer_length;
   if (const at::Tensor margins = batch.find("margins"); margins.defined())

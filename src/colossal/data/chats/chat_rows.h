@@ -20,6 +20,7 @@ enum class ChatSamples {
   Answers,  ///< chats, completions and plain texts: one text each
   Pairs,    ///< a chosen and a rejected text each
   Rated,    ///< texts that are desirable or not
+  Ranked,   ///< answers to a prompt from the best to the worst: pairs and rankings
 };
 
 /// The treatment of a text that is longer than `sequence`.
@@ -38,6 +39,10 @@ struct ChatRules {
   ChatSamples samples = ChatSamples::Answers;
   int64_t sequence = 0;  ///< most tokens of a text
   TooLong too_long = TooLong::Cut;
+  int64_t answers = 2;  ///< of ChatSamples::Ranked: most answers of a record
+
+  /// Returns the most texts of a row that is not packed, without mismatched ones.
+  int64_t texts() const { return samples == ChatSamples::Pairs ? 2 : samples == ChatSamples::Ranked ? answers : 1; }
 };
 
 /// A text in a compact form.
@@ -62,9 +67,9 @@ struct ChatSample {
 };
 
 /// Returns the sample of a record. A sample without a token that counts is dropped.
-/// Errors ("data"), beginning with the record's place: a record of another kind; a text that is too long
-/// (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt leaves no room
-/// for the answer.
+/// Errors ("data"), beginning with the record's place: a record of another kind; more than ChatRules::answers; a text
+/// that is too long (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt
+/// leaves no room for the answer.
 ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules& rules);
 
 /// Returns the sample of a record of a stream. Errors ("data"): the same as parse_ordered_json_line(), chat_line_of(),
@@ -83,12 +88,13 @@ void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence);
 
 /// Returns a batch of rows of `length` tokens, all zeros. Its fields are those of text_batch() and
 ///   lengths [B, 1]             int64, tokens of the row that are not padding
-///   answer_lengths [B, 2]      int64, of pairs and rated texts: labels of the first and the second text that count.
-///                              0 is its ignored value: a row that was counted before has zeros
-///   margins [B, 1]             float, of ChatSamples::Pairs: the margin that the record asks for, or 0
+///   answer_lengths [B, K]      int64, of all but ChatSamples::Answers: labels of each text that count, and 0 for texts
+///                              that a row lacks. K is 2, or `answers` of ChatSamples::Ranked. 0 is its ignored
+///                              value: a row that was counted before has zeros
+///   margins [B, 1]             float, of pairs and ChatSamples::Ranked: the margin that the record asks for, or 0
 ///   mean_answer_length [B, 1]  double, of ChatSamples::Pairs: mean_answer_length() of the rows that are read together
 ///   desirable [B, 1]           int64, of ChatSamples::Rated: 1 or 0
-tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples);
+tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples, int64_t answers = 2);
 
 /// Fills row `row` with texts, which fit it together, and sets its length. labels[t] is token t + 1 if it counts, else
 /// kIgnored, and kIgnored for the last token of a text. Positions restart and documents change with each text. The
@@ -96,8 +102,8 @@ tensor::Batch make_chat_batch(int64_t rows, int64_t length, ChatSamples samples)
 void fill_chat_row(const std::vector<const ChatText*>& texts, int64_t padding_id, const tensor::Batch& batch,
                    int64_t row);
 
-/// Fills row `row` with the texts of a sample, and with the other fields of the row. If the sample has two texts, the
-/// positions of the padding restart at half the row, so that no position is beyond those of the texts.
+/// Fills row `row` with the texts of a sample, and with the other fields of the row. If rows have room for K texts, the
+/// positions of the padding restart at every K-th part of the row, so that no position is beyond those of the texts.
 /// `mean_answer_length`: the value of the field, if the batch has it.
 void fill_chat_row(const ChatSample& sample, int64_t padding_id, const tensor::Batch& batch, int64_t row,
                    double mean_answer_length = 0);

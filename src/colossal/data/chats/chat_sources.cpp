@@ -53,8 +53,8 @@ tensor::Batch rows_of(std::vector<ChatSample> samples, const ChatEncoder& encode
   if (options.mismatched) add_mismatched(samples, options.rules.sequence);
   int64_t longest = 1;
   for (const ChatSample& sample : samples) longest = std::max(longest, sample.size());
-  tensor::Batch batch =
-      make_chat_batch(static_cast<int64_t>(samples.size()), options.row_length(longest), options.rules.samples);
+  tensor::Batch batch = make_chat_batch(static_cast<int64_t>(samples.size()), options.row_length(longest),
+                                        options.rules.samples, options.rules.answers);
   const double mean = mean_answer_length(samples);
   for (size_t row = 0; row < samples.size(); ++row)
     fill_chat_row(samples[row], padding, batch, static_cast<int64_t>(row), mean);

@@ -12,7 +12,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr const char* kSampleNames[] = {"answers", "pairs", "rated"};
+constexpr const char* kSampleNames[] = {"answers", "pairs", "rated", "ranked"};
 constexpr const char* kTooLongTraits[] = {"cut", "drop", "refuse"};
 
 int64_t window_bytes_of(const ChatStreamOptions& options) {
@@ -170,7 +170,8 @@ tensor::Batch ChatStream::single_batch() {
   if (options_.mismatched) add_mismatched(samples, options_.rules.sequence);
   int64_t longest = 0;
   for (const ChatSample& sample : samples) longest = std::max(longest, sample.size());
-  tensor::Batch batch = make_chat_batch(own_.count(), options_.row_length(longest), options_.rules.samples);
+  tensor::Batch batch =
+      make_chat_batch(own_.count(), options_.row_length(longest), options_.rules.samples, options_.rules.answers);
   const double mean = mean_answer_length(samples);
   for (int64_t row = 0; row < own_.count(); ++row)
     fill_chat_row(samples[static_cast<size_t>(own_.global(row))], encoder_->padding_id(), batch, row, mean);

@@ -30,7 +30,7 @@ struct ChatStreamOptions {
   int64_t micro_batches = 1;  ///< number of micro-batches, of each of which a replica reads its part (ReplicaRows)
   ChatRules rules{};
   /// If true, samples of one text share rows of rules.sequence tokens. If false, a row has one sample, and rows end at
-  /// the longest of the global batch. Samples of two texts are never packed.
+  /// the longest of the global batch. Samples of several texts are never packed.
   bool packing = true;
   int64_t row_multiple = 1;  ///< rows that are not packed are padded to a multiple of it, at most to rules.sequence
   /// For ChatSamples::Rated: if true, each row has as its second text the prompt with the answer of the row before it
@@ -42,7 +42,7 @@ struct ChatStreamOptions {
   /// Returns true if rows are packed.
   bool packs() const { return packing && rules.samples == ChatSamples::Answers; }
   /// Returns the most tokens of a row: rules.sequence for each of its texts.
-  int64_t max_row() const { return rules.sequence * (mismatched || rules.samples == ChatSamples::Pairs ? 2 : 1); }
+  int64_t max_row() const { return rules.sequence * (mismatched ? 2 : rules.texts()); }
   /// Returns the length of rows that are not packed, of which the longest has `longest` tokens.
   int64_t row_length(int64_t longest) const {
     const int64_t rounded = (longest + row_multiple - 1) / row_multiple * row_multiple;

@@ -22,6 +22,7 @@ namespace {
 distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   const models::Model& decoding = model.decoding_model();
   const models::Task task = decoding.shape.task();
+  if (task.scores()) return model;  // requests without Request::pooling are refused
   require(task.continues(), "engine", "batched generation needs a model that predicts the next token: got a ",
           decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
   models::head_of(decoding);
@@ -150,8 +151,10 @@ at::Tensor ModelRunner::states() {
   const at::NoGradGuard no_grad;
   const nn::Parameters::Options& made = model_.parameters().options();
   const at::Tensor places = at::tensor(pooled_, at::TensorOptions().dtype(at::kLong).device(made.device));
-  const at::Tensor like =
-      at::empty({places.size(0), shape().hidden}, at::TensorOptions().dtype(made.dtype).device(made.device));
+  const int64_t outputs = shape().outputs();  // a model with outputs ends in them
+  const at::ScalarType type = outputs > 0 ? at::promote_types(made.dtype, at::kFloat) : made.dtype;
+  const at::Tensor like = at::empty({places.size(0), outputs > 0 ? outputs : shape().hidden},
+                                    at::TensorOptions().dtype(type).device(made.device));
   const at::Tensor states = model_.at_end(
       [&](const distributed::DistributedModel::MakeReady&) { return hidden_[0].index_select(0, places); }, like);
   if (!keeps_hidden_) hidden_.reset();

@@ -46,7 +46,7 @@ class ModelRunner final : public StepRunner {
                                 int64_t more_layers = 0);
 
   /// `model` must outlive the runner.
-  /// Errors ("engine"): a model that does not predict the next token. Errors of models::head_of().
+  /// Errors ("engine"): a model that neither predicts the next token nor scores texts. Errors of models::head_of().
   ModelRunner(distributed::DistributedModel& model, const Cache& cache);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }

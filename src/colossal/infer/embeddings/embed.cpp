@@ -43,6 +43,8 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
           task.purpose());
   require(!task.answers(), "embed", "embedding needs a model with one stack of blocks: got a ", family,
           ", whose blocks read a source and a target");
+  require(!task.scores(), "embed", "embedding needs a model that ends in hidden states: got a ", family, ", which ",
+          task.purpose());
   const bool by_head = options.pooling == Pooling::Pooler;
   require(!by_head || has_pooler(distributed), "embed", "pooling `pooler` needs a BERT that has one: got ",
           task.generates() ? "a " : concat("objective ", task.objective, " of a "), family,

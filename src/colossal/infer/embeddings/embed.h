@@ -29,9 +29,9 @@ class Embedder {
   /// The head's weights are not read, so `model` may have been loaded with run::Loading::headless. `model` must outlive
   /// the embedder. Hidden states are those of the last layer, after the final norm if the model generates text
   /// (last_hidden_state in transformers).
-  /// Errors ("embed"): a model that does not read text, or that reads a source and a target; Pooling::Pooler for a
-  ///                   model without a pooler; a layout that divides hidden states between ranks (parallel.sequence,
-  ///                   tensor.sequence, modes of tensor parallelism other than 1d).
+  /// Errors ("embed"): a model that does not read text, reads a source and a target, or ends in scores;
+  ///                   Pooling::Pooler for a model without a pooler; a layout that divides hidden states between ranks
+  ///                   (parallel.sequence, tensor.sequence, modes of tensor parallelism other than 1d).
   Embedder(distributed::DistributedModel& model, const EmbedOptions& options);
 
   /// Returns the vectors, fp32 [texts, H] on the CPU, in the order of `texts` (token ids, including special tokens).

@@ -68,7 +68,7 @@ void settle(ModelShape& s) {
   require(own.v_dim <= s.head_dim, "model", "v_dim must be at most nope_dim + rope_dim: got ", own.v_dim, " and ",
           s.head_dim);
   s.set(LatentSizes{own.kv_rank + own.rope_dim});
-  s.set(MultiTokenSizes{own.multi_token_layers});
+  s.set(MultiTokenSizes{s.outputs() > 0 ? 0 : own.multi_token_layers});
   settle_rotary(own.layout.rotary, own.rope_dim, s);
   settle_experts(own.experts, s);
 }

@@ -8,7 +8,9 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/few_outputs.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/latent_heads.h"
 #include "colossal/nn/linear.h"
@@ -203,15 +205,16 @@ TensorOutputs::TensorOutputs(nn::Parameters& p, std::shared_ptr<const Layout> la
                   Table::Options{.features = -1});
 }
 
-at::Tensor TensorOutputs::own(const at::Tensor& hidden) const {
+at::Tensor TensorOutputs::own(const at::Tensor& hidden, bool by_row) const {
   comm::Group& features = layout_->mesh->group(layout_->outside.columns);
-  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias_ ? bias_->value() : at::Tensor());
-  const at::Tensor y = comm::reduce_from(nn::linear(hidden, weight_.value(), {}), features);
-  return bias_ ? y + bias_->value() : y;
+  const at::Tensor bias = bias_ ? bias_->value() : at::Tensor();
+  if (features.size() == 1) return nn::few_outputs(hidden, weight_.value(), bias, by_row);
+  const at::Tensor y = comm::reduce_from(nn::few_outputs(hidden, weight_.value(), {}, by_row), features);
+  return bias_ ? y + bias.to(y.scalar_type()) : y;
 }
 
 at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::ForwardContext& step) {
-  return joined(*layout_, layout_->outside, own(hidden), step);
+  return joined(*layout_, layout_->outside, own(hidden, nn::cache_of(step) != nullptr), step);
 }
 
 TensorLatents::TensorLatents(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,

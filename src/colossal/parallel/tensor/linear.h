@@ -130,9 +130,10 @@ class TensorOutputs : public nn::Outputs {
                 const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& hidden, const nn::ForwardContext& step) override;
   /// Returns the outputs of this rank's tokens, [..., H_local] -> [..., out], equal on the ranks that split features.
-  at::Tensor own(const at::Tensor& hidden) const;
+  at::Tensor own(const at::Tensor& hidden) const { return own(hidden, false); }
 
  private:
+  at::Tensor own(const at::Tensor& hidden, bool by_row) const;
   std::shared_ptr<const Layout> layout_;
   Table weight_;
   std::optional<Table> bias_;

@@ -9,8 +9,8 @@ namespace {
 
 void check_token_head(const char* objective, const models::ModelShape& shape) {
   const models::Task task = shape.task();
-  check_head(task.reads_text() && !task.answers() && task.classes == 0, objective, "predicts each token of a text",
-             shape);
+  check_head(task.reads_text() && !task.answers() && task.classes == 0 && !task.scores(), objective,
+             "predicts each token of a text", shape);
 }
 
 data::Masking masking_of(const MaskedTokenKeys& keys, const text::Tokenizer& tokenizer) {

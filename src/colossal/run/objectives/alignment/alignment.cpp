@@ -15,7 +15,8 @@ struct AlignmentMethod {
 };
 
 constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning}, {"dpo", make_dpo},     {"ipo", make_ipo},
-                                        {"kto", make_kto},         {"simpo", make_simpo}, {"orpo", make_orpo}};
+                                        {"kto", make_kto},         {"simpo", make_simpo}, {"orpo", make_orpo},
+                                        {"reward", make_reward}};
 
 }  // namespace
 

@@ -28,7 +28,8 @@ std::optional<text::ChatTemplate> find_template(const Config& config, const Chat
   return found;
 }
 
-data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {
+data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples,
+                                   int64_t answers) {
   const Config& config = request.config;
   const DataConfig& d = config.data;
   const tensor::ReplicaRows rows = config.replica_rows(request.replica);
@@ -39,7 +40,8 @@ data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& k
           .micro_batches = rows.micro_batches,
           .rules = {.samples = samples,
                     .sequence = d.sequence,
-                    .too_long = data::too_long_of(keys.too_long, "data.too_long")},
+                    .too_long = data::too_long_of(keys.too_long, "data.too_long"),
+                    .answers = answers},
           .packing = keys.packing,
           .row_multiple = std::min(d.sequence, std::lcm(kRowMultiple, parts)),
           .mismatched = samples == data::ChatSamples::Rated,
@@ -65,7 +67,7 @@ void check_chat_keys(const Config& config, const ChatKeys& keys) {
           d.documents);
 }
 
-OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples) {
+OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples, int64_t answers) {
   const Config& config = request.config;
   const DataConfig& d = config.data;
   require(!keys.stream.sources.empty() || reads_records(d), "data",
@@ -80,7 +82,7 @@ OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::Ch
                                .end_ids = text::end_ids(folder, *request.tokenizer),
                                .vocabulary = request.shape.vocabulary});
   const std::vector<data::StreamSource> sources = sources_of(d, keys.stream);
-  const data::ChatStreamOptions options = options_of(request, keys, samples);
+  const data::ChatStreamOptions options = options_of(request, keys, samples, answers);
   data.end_ids = data::check_first_chats(sources, *encoder, options, data.notices);
   if (evaluates(config) && d.held_out > 0) {
     data.held_out = data::read_held_out_chats(

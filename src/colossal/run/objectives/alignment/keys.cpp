@@ -8,9 +8,10 @@ namespace colossal::run {
 
 void AlignmentKeys::fields(Fields& f) {
   f.choice(
-      "method", method, {"sft", "dpo", "ipo", "kto", "simpo", "orpo"},
+      "method", method, {"sft", "dpo", "ipo", "kto", "simpo", "orpo", "reward"},
       "what the texts teach: sft = the answers of chats (supervised fine-tuning); dpo, ipo, simpo, orpo = which of "
-      "two answers is better; kto = which answers are desirable");
+      "two answers is better; kto = which answers are desirable; reward = scores of texts, from pairs and rankings of "
+      "answers (a reward model)");
   f.number("noise", noise, "",
            "sft: NEFTune's alpha: training adds uniform noise of at most alpha / sqrt(tokens of the text x hidden) to "
            "embeddings; 0 = none",
@@ -28,21 +29,26 @@ void AlignmentKeys::fields(Fields& f) {
   f.number("margin", margin, "", "simpo: difference of rewards that is asked for, gamma of the paper", 0);
   f.number("desirable_weight", desirable_weight, "", "kto: weight of desirable answers", 0);
   f.number("undesirable_weight", undesirable_weight, "", "kto: weight of undesirable answers", 0);
+  f.number("centre", centre, "", "reward: weight of (sum of both scores)^2 of a pair, which keeps scores around 0", 0);
+  f.integer("answers", answers, "", "reward: most answers of a ranking; a row has room for so many texts", 2, 64);
 }
 
 void check_method_keys(const AlignmentKeys& k) {
-  const bool is_dpo = k.method == "dpo", is_ipo = k.method == "ipo", is_kto = k.method == "kto";
+  const bool is_dpo = k.method == "dpo", is_ipo = k.method == "ipo", is_kto = k.method == "kto",
+             is_reward = k.method == "reward";
   refuse_unused_keys(
       "alignment", describe_config(k), describe_config(AlignmentKeys()),
       {
           {"noise", k.method == "sft", "alignment.method sft"},
-          {"beta", k.method != "sft", "another alignment.method than sft"},
+          {"beta", k.method != "sft" && !is_reward, "another alignment.method than sft and reward"},
           {"loss", is_dpo || is_ipo, "alignment.method dpo or ipo"},
           {"smoothing", is_dpo && k.loss != "hinge", "alignment.method dpo with another loss than hinge"},
           {"nll", is_dpo, "alignment.method dpo"},
           {"margin", k.method == "simpo", "alignment.method simpo"},
           {"desirable_weight", is_kto, "alignment.method kto"},
           {"undesirable_weight", is_kto, "alignment.method kto"},
+          {"centre", is_reward, "alignment.method reward"},
+          {"answers", is_reward, "alignment.method reward"},
       });
   const bool is_of_ipo = k.loss == "mean" || k.loss == "sum";
   require(k.loss == "auto" || is_of_ipo == is_ipo, "alignment", "loss must be ",

@@ -1,6 +1,7 @@
 // The keys of the objective alignment, which fine-tunes a language model on chats or preferences. This header needs no
 // LibTorch.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "colossal/base/fields.h"
@@ -13,6 +14,8 @@ struct AlignmentKeys {
   double noise = 0;
   double beta = 0;  ///< 0 = that of the method
   double smoothing = 0, nll = 0, margin = 1, desirable_weight = 1, undesirable_weight = 1;
+  double centre = 0;
+  int64_t answers = 2;  ///< most answers of a ranking
   void fields(Fields& f);
   bool operator==(const AlignmentKeys&) const = default;
 

@@ -1,7 +1,9 @@
 // The methods of alignment, each a function that makes the objective of a run: a row of alignment.cpp.
 //
 // Fields that samples have besides those of texts (data/chats/chat_rows.h):
-//   answer_lengths [B, 2]      tokens of each text of a row that count
+//   answer_lengths [B, K]      tokens of each text of a row that count, 0 for texts that it lacks; K is 2, or
+//                              alignment.answers for reward
+//   margins [B, 1]             reward: the margin that the record of a pair asks for
 //   mean_answer_length [B, 1]  of pairs: mean of the first column over the global batch
 //   desirable [B, 1]           of rated answers
 // Fields that the step rule adds (Objective::added_fields), so that the loss can read them:
@@ -35,5 +37,8 @@ std::unique_ptr<Objective> make_ipo(const Config& config, const OwnTables& table
 std::unique_ptr<Objective> make_kto(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 std::unique_ptr<Objective> make_simpo(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 std::unique_ptr<Objective> make_orpo(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
+/// Makes the objective of reward models, whose rows are pairs or rankings. Errors ("objective"): a model that neither
+/// continues text nor has one output (models::with_outputs).
+std::unique_ptr<Objective> make_reward(const Config& config, const OwnTables& tables, const models::ModelShape& shape);
 
 }  // namespace colossal::run

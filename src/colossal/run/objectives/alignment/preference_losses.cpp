@@ -4,7 +4,8 @@
 
 #include <limits>
 
-// Steps are also recorded on meta, where clamp() has no gradient, and where(), relu() and log_sigmoid() do not run.
+// Steps are also recorded on meta, where clamp() has no gradient, and where(), relu(), log_sigmoid() and logical_and()
+// do not run.
 
 namespace colossal::run {
 namespace {
@@ -41,6 +42,22 @@ at::Tensor simpo_losses(const at::Tensor& chosen, const at::Tensor& rejected, do
 
 at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected) {
   return log_odds(chosen) - log_odds(rejected);
+}
+
+at::Tensor pair_weights(const at::Tensor& counts) {
+  const at::Tensor is_there = counts != 0, place = at::arange(counts.size(1), is_there.options().dtype(at::kLong));
+  const at::Tensor pairs = is_there.unsqueeze(2)
+                               .bitwise_and(is_there.unsqueeze(1))
+                               .bitwise_and(place.unsqueeze(1) < place.unsqueeze(0))
+                               .to(at::kDouble);
+  return pairs / pairs.sum({1, 2}, /*keepdim=*/true).clamp_min(1);
+}
+
+at::Tensor reward_losses(const at::Tensor& scores, const at::Tensor& counts, const at::Tensor& margins, double centre) {
+  const at::Tensor better = scores.unsqueeze(2), worse = scores.unsqueeze(1);
+  at::Tensor losses = stable_softplus(margins.unsqueeze(1).unsqueeze(2) - (better - worse));
+  if (centre > 0) losses = losses + centre * (better + worse).square();
+  return (pair_weights(counts).to(scores.scalar_type()) * losses).sum({1, 2});
 }
 
 at::Tensor kto_losses(const at::Tensor& ratios, const at::Tensor& desirable, const at::Tensor& z,

@@ -1,10 +1,10 @@
-// Losses of preferences, as functions of the log-probabilities of whole answers.
+// Losses of preferences, as functions of the log-probabilities or scores of whole answers.
 //
 //   const at::Tensor ratios = log_ratios(policy, reference);                             // [B, 2]
 //   const at::Tensor loss = dpo_losses(ratios.select(1, 0) - ratios.select(1, 1), {.beta = 0.1}).mean();
 //
 // S is the sum of log-probabilities over an answer, and n its number of tokens. Arguments and results are [B], one for
-// each pair or item, in the dtype of the arguments, and differentiable. No function waits for a device.
+// each pair, ranking or item, in the dtype of the arguments, and differentiable. No function waits for a device.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -43,6 +43,15 @@ at::Tensor simpo_losses(const at::Tensor& chosen, const at::Tensor& rejected, do
 /// The logarithm of the ratio of odds p/(1-p) with p = exp(S/n) (2403.07691), from the means S/n. A mean of 0 counts as
 /// the largest number below it, because the odds of p = 1 are infinite.
 at::Tensor log_odds_ratios(const at::Tensor& chosen, const at::Tensor& rejected);
+
+/// Returns the weight of each pair of the answers of a row, [B, K, K]: 1 / (number of pairs of the row) at [b, i, j] if
+/// i < j and both answers count, else 0. counts [B, K]: not 0 = the answer counts. Rows with fewer than two have zeros.
+at::Tensor pair_weights(const at::Tensor& counts);
+
+/// Losses of reward models (2203.02155, 2312.09244), [B]: the mean over the pairs of a row of softplus(-(r_i - r_j -
+/// margin)) + centre (r_i + r_j)^2. scores [B, K]: r of the answers, the best first; counts as of pair_weights();
+/// margins [B].
+at::Tensor reward_losses(const at::Tensor& scores, const at::Tensor& counts, const at::Tensor& margins, double centre);
 
 /// Options of kto_losses().
 struct KtoOptions {

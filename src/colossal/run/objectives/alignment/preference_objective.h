@@ -1,4 +1,4 @@
-// The common base of methods that learn from preferences. A row of their batches has two texts.
+// The common base of methods that learn from preferences. A row of their batches has two texts or more.
 //
 //   const auto* preferences = dynamic_cast<const PreferenceObjective*>(&engine.objective());
 //   at::Tensor sums = at::zeros({preferences->sums()}, at::kDouble);     // sums over this rank's micro-batches
@@ -21,9 +21,9 @@
 
 namespace colossal::run {
 
-/// An objective of rows of two texts, whose weight is the number of rows. Dropout is off, so that the first loss is
-/// known if the reference is the model from which the run starts (first_loss()). A row that was counted
-/// before has answer_lengths of 0 and does not count.
+/// An objective of rows of several texts, whose weight is the number of rows. Dropout is off, so that the first loss is
+/// known if the reference is the model from which the run starts (first_loss()). A row that was counted before has
+/// answer_lengths of 0 and does not count.
 class PreferenceObjective : public HeadObjective {
  public:
   /// The loss of a micro-batch, and the sums [sums()] in fp64, without gradients, from which metrics are computed. The
@@ -32,15 +32,16 @@ class PreferenceObjective : public HeadObjective {
     at::Tensor loss, sums;
   };
 
-  /// Errors ("objective"): a model that does not continue text. ("data"): data.answers = "everything"; those of
-  /// check_chat_keys().
+  /// Errors ("objective"): a model that does not continue text, nor scores it for ChatSamples::Ranked. ("data"):
+  /// data.answers = "everything"; those of check_chat_keys().
   PreferenceObjective(const Config& config, const models::ModelShape& shape, AlignmentKeys keys, ChatKeys chats,
                       data::ChatSamples samples);
 
-  /// Returns loss and sums of step.batch. Communication: that of answer_sums().
+  /// Returns loss and sums of step.batch. Communication: that of scores_of().
   Measured measure(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
   /// Returns the metrics of a training step, from the sums and the weight over all rows: the mean rewards of both kinds
-  /// of answers, their difference and, of pairs, the share whose chosen answer has the higher reward.
+  /// of answers, their difference and, of pairs, the share whose chosen answer has the higher reward. A ranking counts
+  /// as the mean of its pairs.
   std::vector<Metric> step_metrics(const std::vector<double>& sums, double weight) const;
   /// Returns true if the loss reads kReferenceScores.
   virtual bool has_reference() const = 0;
@@ -65,20 +66,30 @@ class PreferenceObjective : public HeadObjective {
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  protected:
-  /// The tensors of a micro-batch that a method reads: [B, 2] or, for rated answers, [B, 1], on one device.
+  /// The tensors of a micro-batch that a method reads: [B, texts()], on one device.
   struct Scores {
     const tensor::Batch& batch;
-    at::Tensor sums;       ///< sums of log-probabilities of the texts, with gradients
+    at::Tensor sums;       ///< scores_of() the texts, with gradients
     at::Tensor lengths;    ///< tokens of the texts that count, int64
     at::Tensor reference;  ///< sums of the reference; undefined without one
   };
-  /// The loss [B] of each row, and the rewards of its texts, [B, 2] or [B, 1].
+  /// The loss [B] of each row, and its rewards: [B, 2] of the better and the worse answer, [B, 1] of a rated one.
   struct RowLosses {
     at::Tensor losses, rewards;
+    /// Share [B] of the pairs of a row whose better answer has the higher reward; undefined = it follows from `rewards`
+    at::Tensor right{};
   };
+  /// Returns a number for each text of a row, [B, texts()]. Default: answer_sums().
+  virtual at::Tensor scores_of(const models::Model& model, const models::States& end,
+                               const nn::ForwardContext& step) const;
   virtual RowLosses row_losses(const Scores& scores) const = 0;
   const AlignmentKeys& keys() const { return keys_; }
-  bool reads_pairs() const { return samples_ == data::ChatSamples::Pairs; }
+  /// Returns true if a row compares answers to one prompt.
+  bool compares_answers() const { return samples_ != data::ChatSamples::Rated; }
+  /// Returns the number of texts of a row that the loss reads.
+  int64_t texts() const { return compares_answers() ? room() : 1; }
+  /// Returns the number of texts for which a row has room: the columns of answer_lengths.
+  int64_t room() const { return samples_ == data::ChatSamples::Ranked ? keys_.answers : 2; }
 
  private:
   /// Returns the metrics but the loss, with names that begin with `prefix`.
