@@ -157,10 +157,12 @@ TEST_F(Advantages, AreWhitenedOverAllRanks) {
 TEST_F(Advantages, AreWhitenedWithoutSpread) {
   EXPECT_THAT(values(whitened(row({3, 4}), mask({1, 0}), whitening_sums(row({3, 4}), mask({1, 0})))), Each(0));
   EXPECT_THAT(values(whitened(row({3, 4}), mask({0, 0}), whitening_sums(row({3, 4}), mask({0, 0})))), Each(0));
-  // Ten equal numbers: their mean differs from them by rounding, and the sums give a variance near 0 or below.
-  const at::Tensor equal = at::full({1, 10}, 0.1, at::kDouble), all = at::ones({1, 10}, at::kBool);
-  const double rounding = 10 * 0.1 * std::numeric_limits<double>::epsilon() / 1e-4;
-  EXPECT_THAT(values(whitened(equal, all, whitening_sums(equal, all))), Each(testing::DoubleNear(0, rounding)));
+  // The mean of equal numbers differs from them by rounding, and the sums give a variance near 0 or below.
+  for (const double number : {0.1, 100.1, 1e5 + 0.1, 3e5 + 0.7, 1e6 + 0.3}) {
+    const at::Tensor equal = at::full({1, 10}, number, at::kDouble), all = at::ones({1, 10}, at::kBool);
+    const double rounding = 10 * number * std::numeric_limits<double>::epsilon() / 1e-4;
+    EXPECT_THAT(values(whitened(equal, all, whitening_sums(equal, all))), Each(testing::DoubleNear(0, rounding)));
+  }
 }
 
 TEST_F(Advantages, RefuseWhatDoesNotFit) {

@@ -284,6 +284,30 @@ TEST_F(PolicyLosses, BoundNegativeAdvantagesByTheDualClip) {
   EXPECT_THAT(values(dual.clipped), ElementsAre(1, 1));
 }
 
+// Old values are 0 and the range is 0.2. The first value left it away from the return, the second towards it, and the
+// third stays within it.
+TEST(ValueLosses, AreTheLargerOfBoth) {
+  const at::Tensor v = at::tensor({1.0, 1.0, 0.1}, at::kDouble).view({1, 3}).requires_grad_();
+  const at::Tensor returns = at::tensor({-1.0, 1.0, 1.0}, at::kDouble).view({1, 3});
+  const at::Tensor old = at::zeros({1, 3}, at::kDouble), counts = at::ones({1, 3}, at::kBool);
+  const TokenTerms terms = value_losses(v, old, returns, counts, 0.2);
+  EXPECT_THAT(values(terms.losses), ElementsAre(digits(2), digits(0.32), digits(0.405)));
+  EXPECT_THAT(values(terms.clipped), ElementsAre(0, 1, 0));
+  terms.losses.sum().backward();
+  EXPECT_THAT(values(v.grad()), ElementsAre(digits(2), 0, digits(-0.9)));
+}
+
+// V_old + (V - V_old) differs from V by rounding, which must not take the gradient of a value within the range.
+TEST(ValueLosses, KeepTheGradientWithinTheRange) {
+  const at::Tensor i = at::arange(1000, at::kFloat).view({1, 1000}), old = 0.15 * at::sin(i);
+  const at::Tensor v = (0.01 * at::cos(3 * i)).requires_grad_();
+  const at::Tensor returns = at::zeros_like(old), counts = at::ones_like(old).to(at::kBool);
+  const TokenTerms terms = value_losses(v, old, returns, counts, 0.2);
+  terms.losses.sum().backward();
+  EXPECT_TRUE(at::equal(v.grad(), v.detach() - returns));
+  EXPECT_FALSE(terms.clipped.any().item<bool>());
+}
+
 TEST_F(PolicyLosses, IgnoreWhatDoesNotCount) {
   const at::Tensor skipped = answers.counts.logical_not();
   const auto filled = [&](const at::Tensor& x) { return x.masked_fill(skipped, 1e300); };

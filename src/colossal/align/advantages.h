@@ -48,9 +48,9 @@ struct TokenAdvantages {
 };
 
 /// Returns generalized advantage estimates (1506.02438) over the counted tokens of each row, from the last to the
-/// first: delta = r + gamma V_next - V, A = delta + gamma lambda A_next, return = A + V. Tokens between them that do not
-/// count are skipped: V_next and A_next are those of the next counted token. After the last token both are 0, also if
-/// the answer was cut there.
+/// first: delta = r + gamma V_next - V, A = delta + gamma lambda A_next, return = A + V. Tokens between them that do
+/// not count are skipped: V_next and A_next are those of the next counted token. After the last token both are 0, also
+/// if the answer was cut there.
 TokenAdvantages token_advantages(const at::Tensor& rewards, const at::Tensor& values, const at::Tensor& counts,
                                  const AdvantageOptions& options);
 
@@ -59,7 +59,7 @@ TokenAdvantages token_advantages(const at::Tensor& rewards, const at::Tensor& va
 at::Tensor token_returns(const at::Tensor& rewards, const at::Tensor& counts, double gamma);
 
 /// Returns the number, the sum and the sum of squares of the counted values, [3]. The caller sums it over the ranks
-/// that have other rows of the step.
+/// that have other rows of the step. Rounding moves the variance of n values by at most n 1e-16 (mean^2 + variance).
 at::Tensor whitening_sums(const at::Tensor& values, const at::Tensor& counts);
 
 /// Returns (x - mean) / sqrt(variance + 1e-8), [B, T], of mean and variance over all tokens of `sums`. The variance
@@ -79,7 +79,7 @@ enum class GroupAdvantage {
 /// Errors ("alignment"): scores that are no whole groups.
 std::vector<double> group_advantages(std::span<const Score> scores, int64_t answers, GroupAdvantage kind);
 
-/// Returns true if two answers of a group have different scores. A group without spread does not change the policy.
+/// Returns true if two answers of a group have different scores. All advantages of other groups are 0.
 bool has_spread(std::span<const Score> group);
 
 /// Returns the penalty of DAPO (2503.14476) for an answer of that many tokens: 0 up to max_tokens - overlong, then

@@ -4,8 +4,8 @@
 
 #include "colossal/tensor/host_value.h"
 
-// Steps are also recorded on meta, where clamp() has no gradient, and where(), abs() and logical_and() do not run.
-// Bounds are therefore filled in by masks.
+// Steps are also recorded on meta, where where(), abs(), logical_and() and the gradients of clamp(), minimum() and
+// maximum() do not run. Bounds are therefore filled in by masks.
 
 namespace colossal::run {
 namespace {
@@ -61,7 +61,7 @@ TokenTerms policy_losses(const PolicyTokens& tokens, const PolicyOptions& option
   const double low = 1 - options.clip_low, high = 1 + options.clip_high;
   if (options.loss == PolicyLoss::Cispo)
     return {-held_below(ratios.detach(), high) * advantages * lp, (ratios > high) & counts};
-  // The lesser of both products is that of the ratio with one bound, above for A > 0 and below for A < 0.
+  // The lesser of both products is that of a ratio with one bound, above for A > 0 and below for A < 0.
   const at::Tensor above = (ratios > high) & (advantages > 0), below = (ratios < low) & (advantages < 0);
   at::Tensor bounded = ratios.masked_fill(above, high).masked_fill(below, low), clipped = above | below;
   if (options.dual_clip > 0) {
