@@ -140,7 +140,7 @@ TEST_F(Advantages, DiscountByGammaAndLambda) {
   EXPECT_THAT(values(token_returns(row({1, 2, 9, 4}), mask({1, 1, 0, 1}), 0.5)), ElementsAre(3, 4, 0, 4));
 }
 
-TEST_F(Advantages, AreWhitenedOverAllRanks) {
+TEST_F(Advantages, WhitenOverAllRanks) {
   const at::Tensor& advantages = estimates.advantages;
   at::Tensor sums = at::zeros({3}, at::kDouble);
   for (int64_t rank = 0; rank < 4; ++rank)
@@ -154,7 +154,7 @@ TEST_F(Advantages, AreWhitenedOverAllRanks) {
   EXPECT_THAT(again[2].item<double>(), digits(17 * (1 - 1e-8 / (0.201493679514 + 1e-8))));
 }
 
-TEST_F(Advantages, AreWhitenedWithoutSpread) {
+TEST_F(Advantages, WhitenWithoutSpread) {
   EXPECT_THAT(values(whitened(row({3, 4}), mask({1, 0}), whitening_sums(row({3, 4}), mask({1, 0})))), Each(0));
   EXPECT_THAT(values(whitened(row({3, 4}), mask({0, 0}), whitening_sums(row({3, 4}), mask({0, 0})))), Each(0));
   // The mean of equal numbers differs from them by rounding, and the sums give a variance near 0 or below.
@@ -214,13 +214,13 @@ TEST(GroupAdvantages, DoNotDependOnTheScaleOfScores) {
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(large[i], small[i], 1e-4 / 0.57);  // what 1e-4 adds to the spread
 }
 
-TEST(GroupAdvantages, AreOfSingleGroups) {
+TEST(GroupAdvantages, CompareAnswersOfOneGroup) {
   const std::vector<Score> scores{1, 0, 5, 5, 7, 9};
   EXPECT_THAT(group_advantages(scores, 2, GroupAdvantage::Mean), ElementsAre(0.5, -0.5, 0, 0, -1, 1));
   EXPECT_THAT(group_advantages(scores, 2, GroupAdvantage::LeaveOneOut), ElementsAre(1, -1, 0, 0, -2, 2));
 }
 
-TEST(GroupAdvantages, AreZeroWithoutSpread) {
+TEST(GroupAdvantages, VanishWithoutSpread) {
   // The mean of three times 0.1 is not 0.1.
   for (const GroupAdvantage kind : {GroupAdvantage::Spread, GroupAdvantage::Mean, GroupAdvantage::LeaveOneOut}) {
     EXPECT_THAT(group_advantages(std::vector<Score>{0.1, 0.1, 0.1}, 3, kind), ElementsAre(0, 0, 0));

@@ -235,7 +235,7 @@ TEST_F(PolicyLosses, HaveTheGradientsOfFiniteDifferences) {
 
 // ColossalChat computes exp(lr) - 1 - lr with lr = log(policy / reference), which is the estimate for tokens that the
 // reference drew. The mean over a distribution of three words is the exact divergence with the right sign alone.
-TEST(KlTerms, AreTheDivergenceOfThePolicy) {
+TEST(KlTerms, EstimateTheDivergenceOfThePolicy) {
   const at::Tensor p = at::tensor({0.7, 0.2, 0.1}, at::kDouble), q = at::tensor({0.3, 0.3, 0.4}, at::kDouble);
   const at::Tensor want = (p * (p / q).log()).sum();
   for (const KlEstimator estimator : {KlEstimator::K1, KlEstimator::K3, KlEstimator::K3Plus})
@@ -286,7 +286,7 @@ TEST_F(PolicyLosses, BoundNegativeAdvantagesByTheDualClip) {
 
 // Old values are 0 and the range is 0.2. The first value left it away from the return, the second towards it, and the
 // third stays within it.
-TEST(ValueLosses, AreTheLargerOfBoth) {
+TEST(ValueLosses, TakeTheLargerOfBoth) {
   const at::Tensor v = at::tensor({1.0, 1.0, 0.1}, at::kDouble).view({1, 3}).requires_grad_();
   const at::Tensor returns = at::tensor({-1.0, 1.0, 1.0}, at::kDouble).view({1, 3});
   const at::Tensor old = at::zeros({1, 3}, at::kDouble), counts = at::ones({1, 3}, at::kBool);
