@@ -9,12 +9,15 @@
 #include <functional>
 #include <limits>
 
-#include "run/preference_answers.h"
+#include "support/golden_answers.h"
 
 namespace colossal::run::preference_losses_test {
 namespace {
 
+using test::digits;
+using test::values;
 using testing::ElementsAre;
+using Answers = test::GoldenAnswers;
 
 /// Chosen and rejected answers of two pairs.
 struct Pairs {

@@ -16,7 +16,7 @@
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/preference_objective.h"
 #include "colossal/run/program.h"
-#include "run/preference_answers.h"
+#include "support/golden_answers.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
@@ -24,8 +24,11 @@
 namespace colossal::run::preference_objectives_test {
 namespace {
 
+using test::digits;
+using test::values;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using Answers = test::GoldenAnswers;
 
 /// A head whose hidden states are the log-probabilities of the labels.
 class GivenScores final : public nn::LossHead {
