@@ -157,7 +157,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, Options opti
 // The guard is the first process of the group, so that its id stays that of the group as long as this object lives.
 void ChildProcess::start_guard() {
   Pipe life;
-  std::vector<std::string> words{"/bin/sh", "-c", "read -r end; kill -KILL 0"}, environment;
+  std::vector<std::string> words{"/bin/sh", "-c", "read -r end; kill -s KILL -- -$$"}, environment;
   Start start{.words = pointers_to(words),
               .environment = pointers_to(environment),
               .input = life.reader.value(),
