@@ -330,6 +330,24 @@ TEST(CommandScorer, ReturnsScoresBeforeAnError) {
   EXPECT_EQ(scorer.waiting(), 0u);
 }
 
+// Both arrive before the caller asks.
+TEST(CommandScorer, ReturnsScoresThatArriveWithAnError) {
+  const test::TemporaryFolder folder;
+  const std::string good = folder / "good", bad = folder / "bad";
+  CommandScorer scorer(command(script("if [ $id = bad ]; then echo $$ >" + bad + ".part; mv " + bad + ".part " + bad +
+                                      "; exit 1; fi\n" + kGood + "; : >" + good),
+                               2));
+  scorer.add(answer_of("good")), scorer.add(answer_of("bad"));
+  while (!std::filesystem::exists(good) || !std::filesystem::exists(bad)) usleep(1000);
+  ASSERT_TRUE(ends(std::stoi(read_file(bad, 100))));
+  const std::vector<Scored> scored = scorer.take(kForEver);
+  ASSERT_EQ(scored.size(), 1u);
+  EXPECT_EQ(scored[0].id, "good");
+  EXPECT_EQ(scorer.waiting(), 1u);
+  EXPECT_THAT(test::thrown_message([&] { scorer.take(kForEver); }), HasSubstr("ended with status 1"));
+  EXPECT_EQ(scorer.waiting(), 0u);
+}
+
 TEST(CommandScorer, GoesOnWithoutScoresIfAsked) {
   const std::string work = "case $id in 1) exit 2;; 2) echo no;; 3) sleep 1000;; *) " + kGood + ";; esac";
   RewardCommand faulty = command(script(work), 2);
