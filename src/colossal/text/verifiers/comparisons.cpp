@@ -10,7 +10,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr char kNumber[] = R"((?:(?<![\w)])-)?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)";
+constexpr char kLastNumber[] =
+    R"((?:(?<![\w)])-)?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)";
 
 std::string text_at(const std::string& text, Regex::Match match) {
   return text.substr(match.begin, match.end - match.begin);
@@ -30,7 +31,7 @@ std::optional<std::string> last_boxed(const std::string& text) {
   return {};
 }
 
-/// Returns a number that kNumber matches, as digits without zeros at their ends and a power of ten.
+/// Returns a number that kLastNumber matches, as digits without zeros at their ends and a power of ten.
 std::string digits_and_power(std::string number) {
   std::erase(number, ',');
   const bool is_negative = number.front() == '-';
@@ -106,24 +107,29 @@ double rouge_l(const std::string& answer, const std::string& target) {
   return f1_of(longest.back(), answered.size(), wanted.size());
 }
 
-double is_exact(const std::string& answer, const std::string& target) { return stripped(answer) == stripped(target); }
+double is_same_text(const std::string& answer, const std::string& target) {
+  return stripped(answer) == stripped(target);
+}
 
-double is_number(const std::string& answer, const std::string& target) {
+double is_same_number(const std::string& answer, const std::string& target) {
   const std::optional<std::string> number = number_of(answer);
   return number && number == number_of(target);
 }
 
-double is_strict(const std::string& answer, const std::string& target) { return matches_gsm8k(answer, target, true); }
+double is_strict_match(const std::string& answer, const std::string& target) {
+  return matches_gsm8k(answer, target, true);
+}
 
-double is_flexible(const std::string& answer, const std::string& target) {
+double is_flexible_match(const std::string& answer, const std::string& target) {
   return matches_gsm8k(answer, target, false);
 }
 
 }  // namespace
 
 const std::vector<Comparison>& comparisons() {
-  static const std::vector<Comparison> all{{"exact", is_exact},       {"number", is_number}, {"strict", is_strict},
-                                           {"flexible", is_flexible}, {"f1", word_f1},       {"rouge", rouge_l}};
+  static const std::vector<Comparison> all{
+      {"exact", is_same_text}, {"number", is_same_number}, {"strict", is_strict_match}, {"flexible", is_flexible_match},
+      {"f1", word_f1},         {"rouge", rouge_l}};
   return all;
 }
 
@@ -135,7 +141,7 @@ const Comparison* comparison(const std::string& name) {
 
 std::optional<std::string> number_of(const std::string& text) {
   const std::string searched = last_boxed(text).value_or(text);
-  static const Regex number(kNumber, Dialect::Rust);
+  static const Regex number(kLastNumber, Dialect::Rust);
   const std::vector<Regex::Match> found = number.find_all(searched);
   if (found.empty()) return {};
   return digits_and_power(text_at(searched, found.back()));
