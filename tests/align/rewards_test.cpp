@@ -201,6 +201,12 @@ TEST(CommandScorer, TakesAnAnswerWithoutAScore) {
   EXPECT_FALSE(score.is_fault);
 }
 
+// A script without flush=True would hang.
+TEST(CommandScorer, KeepsPythonFromBufferingItsOutput) {
+  CommandScorer scorer(command(script("score=$PYTHONUNBUFFERED; " + kSay)));
+  EXPECT_EQ(scores_of(scorer, {answer_of("a")})[0].value, 1);
+}
+
 TEST(CommandScorer, RefusesWhatCannotStart) {
   EXPECT_EQ(test::thrown_message([] { CommandScorer scorer(command({"no-such-program", "x"})); }),
             "[reward] the command `no-such-program x` cannot be started: cannot start no-such-program: No such file or "
