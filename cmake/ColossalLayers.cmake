@@ -253,6 +253,10 @@ function(colossal_add_layers)
     mmlu=tasks/mmlu.toml)
   colossal_embed_texts(serve/page.h page_html=page.html POLICY page_policy=page.html)
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
+  # valijson's headers take seconds, too.
+  target_include_directories(colossal_text SYSTEM PRIVATE ${VALIJSON_INCLUDE})
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/text/verifiers/json_schema_check.cpp PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON)
   # Loops over pixels, which -O2 does not make into vectors.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS
     $<$<CONFIG:Release>:-O3> SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

@@ -156,6 +156,7 @@ const std::vector<std::string> kHeaders{
     "text/chat_template.h",
     "text/end_tokens.h",
     "text/tokenizer.h",
+    "text/verifiers/verifier.h",
     "train/first_values.h",
     "train/gathered.h",
     "train/memory_needs.h",

@@ -21,7 +21,6 @@
 namespace colossal::test::handover_test {
 namespace {
 
-using comm::Descriptor;
 using comm::Handover;
 using std::chrono::milliseconds;
 using testing::HasSubstr;

@@ -8,8 +8,8 @@
 
 #include <thread>
 
+#include "colossal/base/descriptor.h"
 #include "colossal/base/error.h"
-#include "colossal/comm/descriptor.h"
 #include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/seal.h"
 #include "support/thrown_message.h"
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 bool accepts(const char* address, uint16_t port) {
-  const comm::Descriptor caller(socket(AF_INET, SOCK_STREAM, 0));
+  const Descriptor caller(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);
@@ -77,7 +77,7 @@ TEST(StoreServer, AppearsInTheErrorIfItEnds) {
 
 // This simulates a stopped process, or a program that is no store: the system connects to it, but no answer arrives.
 TEST(StoreServer, AppearsInTheErrorIfItNeverAnswers) {
-  const comm::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
+  const Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

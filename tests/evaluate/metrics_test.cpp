@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "colossal/evaluate/words.h"
 #include "colossal/text/tokenizers/regex.h"
+#include "colossal/text/verifiers/words.h"
 #include "support/thrown_message.h"
 
 namespace colossal::evaluate::metrics_test {
@@ -55,9 +55,9 @@ TEST(Perplexity, DividesSumsOverDocuments) {
 }
 
 TEST(Perplexity, CountsPartsBetweenWhiteSpace) {
-  EXPECT_EQ(parts_of("Once upon a time, there was a little girl named Lily. She liked to play in the park."), 18);
-  EXPECT_EQ(parts_of(" a \n b "), 4);  // as the harness counts
-  EXPECT_EQ(parts_of(""), 1);
+  EXPECT_EQ(text::parts_of("Once upon a time, there was a little girl named Lily. She liked to play in the park."), 18);
+  EXPECT_EQ(text::parts_of(" a \n b "), 4);  // as the harness counts
+  EXPECT_EQ(text::parts_of(""), 1);
 }
 
 TEST(Means, HaveTheErrorOfTheSample) {

@@ -13,6 +13,7 @@
 #include "colossal/text/chat_template.h"
 #include "colossal/text/end_tokens.h"
 #include "colossal/text/tokenizer.h"
+#include "colossal/text/verifiers/verifier.h"
 
 namespace colossal::header_examples {
 namespace {
@@ -34,6 +35,22 @@ TEST(HeaderExamples, TokenConstraint) {
   request.constraint = std::make_shared<EvenTokens>();
   const at::Tensor logits = infer::constrained(at::tensor({1.0, 3.0, 2.0}), request.constraint.get());
   EXPECT_EQ(logits.argmax().item<int64_t>(), 2);
+}
+
+class Polite final : public text::Verifier {
+ public:
+  void check(const text::PromptLine& line) override { text::required_text(line, "word", "polite"); }
+  text::Verdict verify(const text::PromptLine& line, const text::Completion& completion) override {
+    const std::string word = text::required_text(line, "word", "polite");
+    return {.value = completion.text.find(word) == std::string::npos ? 0.0 : 1.0};
+  }
+};
+
+TEST(HeaderExamples, Verifier) {
+  text::Verifiers verifiers = text::built_in_verifiers();
+  verifiers.add({.name = "polite", .make = [] { return std::make_unique<Polite>(); }});
+  const text::PromptLine line{{{"word", "please"}}, "line 1"};
+  EXPECT_EQ(verifiers.at("polite").make()->verify(line, {.text = "Yes, please."}).value, 1);
 }
 
 }  // namespace

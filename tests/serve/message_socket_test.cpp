@@ -15,7 +15,6 @@
 namespace colossal::serve::message_socket_test {
 namespace {
 
-using comm::Descriptor;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::minutes kPlenty(1);

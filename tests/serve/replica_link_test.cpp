@@ -20,7 +20,6 @@
 namespace colossal::serve::replica_link_test {
 namespace {
 
-using comm::Descriptor;
 using infer::Event;
 using infer::FinishReason;
 using testing::ElementsAre;

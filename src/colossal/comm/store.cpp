@@ -17,9 +17,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "colossal/base/descriptor.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/worker.h"
-#include "colossal/comm/descriptor.h"
 #include "colossal/comm/launch/host.h"
 #include "colossal/comm/seal.h"
 

@@ -10,8 +10,8 @@
 #include "colossal/base/error.h"
 #include "colossal/evaluate/encoding.h"
 #include "colossal/evaluate/metrics.h"
-#include "colossal/evaluate/words.h"
 #include "colossal/text/tokenizers/regex.h"
+#include "colossal/text/verifiers/words.h"
 
 namespace colossal::evaluate {
 namespace {
@@ -93,7 +93,7 @@ class TaskRun {
     for (size_t i = 0; i < items_.size(); ++i) {
       Predicted& predicted = outcomes_[i].predicted;
       for (size_t w = 0; w < windows[i]; ++w) predicted.sum += scores[next++].sum;
-      predicted.words = parts_of(items_[i]->counted);
+      predicted.words = text::parts_of(items_[i]->counted);
       predicted.bytes = static_cast<int64_t>(items_[i]->counted.size());
       outcomes_[i].scores = {predicted.sum};
       outcomes_[i].values = predicted.values();

@@ -5,8 +5,6 @@
 //   evaluate::mean_of({1, 0, 0, 1, 1});                              // 0.6, error 0.2449489742783
 #pragma once
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,28 +23,15 @@ using Values = std::vector<std::pair<std::string, double>>;
 /// first counts. Both lists have one entry per choice.
 Values choice_metrics(const std::vector<double>& sums, const std::vector<std::string>& choices, size_t right);
 
-/// Compares an answer with its target, by the metric of this name:
-/// - exact:    both are equal without white space at their ends.
-/// - number:   the number of both is the same: the last one within the last \boxed{}, else the last one. Commas between
-///             thousands and zeros at the ends do not count, so that 1,250 is 1250.0.
-/// - strict:   GSM8K's strict match: the first number after "#### ".
-/// - flexible: GSM8K's flexible extract: the last number.
-/// - regex:    the first match of `pattern`, or its first group that is not empty, equals the target as exact does.
-/// - f1:       SQuAD's F1 of words (answer_words(); Rajpurkar et al. 2016, arXiv:1606.05250).
-/// - rouge:    ROUGE-L's F1 of words (rouge_words(); Lin 2004): the longest common subsequence.
-///
-/// strict, flexible and regex give 0 without a match. Errors ("evaluate"): another name, regex without a pattern.
-/// Errors ("tokenizer"): a pattern that backtracks without end.
+/// Compares an answer with its target, by the metric of this name: a text::Comparison, or regex, which is
+/// text::first_match_is() of `pattern`. Errors ("evaluate"): another name, regex without a pattern. Errors
+/// ("tokenizer"): a pattern that backtracks without end.
 double answer_metric(const std::string& name, const std::string& answer, const std::string& target,
                      const text::Regex* pattern = nullptr);
 /// Returns the names of the metrics of answers and of choices.
 const std::vector<std::string>& answer_metric_names();
 const std::vector<std::string>& choice_metric_names();
 const std::vector<std::string>& perplexity_metric_names();
-
-/// Returns the number that a text ends in, as answer_metric() takes it, in a form that is equal for equal numbers:
-/// digits and a power of ten. Returns nothing if there is none.
-std::optional<std::string> number_of(const std::string& text);
 
 struct Mean {
   double mean;

@@ -27,8 +27,7 @@ struct LimitedRun {
 /// Runs `command` (a path and its arguments) to its end. Kills it if it has more than `max_resident` bytes of resident
 /// memory or takes longer than `seconds`, whether or not it closes its output. It is killed too if this process dies.
 /// Does not wait for processes that the command started. If the system runs out of memory, it is the first process that
-/// the kernel kills. A command that cannot be executed has status 127. Errors ("bench"): no process or pipe can be
-/// made.
-LimitedRun run_limited(std::vector<std::string> command, int64_t max_resident, double seconds);
+/// the kernel kills. Errors: those of ChildProcess.
+LimitedRun run_limited(const std::vector<std::string>& command, int64_t max_resident, double seconds);
 
 }  // namespace colossal::cli

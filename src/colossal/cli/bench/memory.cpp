@@ -92,7 +92,7 @@ class Tries {
     Arguments command{this_program(), "bench", "memory"};
     for (const Arguments& words : {bench_.words, more_, more, {concat("--try=", size)}})
       command.insert(command.end(), words.begin(), words.end());
-    return run_limited(std::move(command), bench_.limit, seconds);
+    return run_limited(command, bench_.limit, seconds);
   }
 
   bool has_device() const { return bench_.config.memory.device > 0; }

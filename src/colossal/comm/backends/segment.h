@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "colossal/comm/descriptor.h"
+#include "colossal/base/descriptor.h"
 
 namespace colossal::comm {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "colossal/comm/descriptor.h"
+#include "colossal/base/descriptor.h"
 
 namespace colossal::comm {
 

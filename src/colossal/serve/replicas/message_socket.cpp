@@ -21,7 +21,7 @@ bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 }  // namespace
 
-MessageSocket::MessageSocket(comm::Descriptor socket)
+MessageSocket::MessageSocket(Descriptor socket)
     : socket_(std::move(socket)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   require(socket_.is_open() && wake_.is_open(), "serve", "cannot connect two replicas: ", std::strerror(errno),
           "; raise the limit of open files (ulimit -n)");

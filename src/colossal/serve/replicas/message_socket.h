@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "colossal/comm/descriptor.h"
+#include "colossal/base/descriptor.h"
 
 namespace colossal::serve {
 
@@ -25,7 +25,7 @@ class MessageSocket {
   static constexpr uint64_t kMaxMessage = uint64_t{1} << 32;
 
   /// `socket` is a connected stream socket (socketpair). Errors: Error("serve", ...) without one.
-  explicit MessageSocket(comm::Descriptor socket);
+  explicit MessageSocket(Descriptor socket);
   /// Starts a thread that calls `on_message` with each message and, if the other end closes or breaks the stream,
   /// `on_end` once, as its last call. The functions must not throw and must not call close(). Called at most once.
   void start(std::function<void(const std::string&)> on_message, std::function<void()> on_end);
@@ -45,7 +45,7 @@ class MessageSocket {
   bool read_some();
   bool write_some();
 
-  const comm::Descriptor socket_, wake_;
+  const Descriptor socket_, wake_;
   std::function<void(const std::string&)> on_message_;
   std::function<void()> on_end_;
   std::string arrived_;  // bytes of messages that are not whole; only the thread uses it

@@ -19,7 +19,7 @@ void fail_work(const infer::OnEvent& on_event, const std::string& message) {
 
 }  // namespace
 
-RemoteReplica::RemoteReplica(comm::Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting)
+RemoteReplica::RemoteReplica(Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting)
     : name_(std::move(name)), max_waiting_(max_waiting), socket_(std::move(socket)) {
   socket_.start([this](const std::string& bytes) { receive(bytes); },
                 [this, message = concat(name_, " ended: ", loss)] { fail(message); });
@@ -143,7 +143,7 @@ void RemoteReplica::fail(const std::string& message) {
 
 /// The state that the functions of the work share with the link. They may outlive the link.
 struct ReplicaLink::Answers {
-  explicit Answers(comm::Descriptor descriptor) : socket(std::move(descriptor)) {}
+  explicit Answers(Descriptor descriptor) : socket(std::move(descriptor)) {}
 
   void send(const ReplicaMessage& message) { socket.send(message_bytes(message)); }
   void send_last(Ticket ticket, const ReplicaMessage& message) {
@@ -158,7 +158,7 @@ struct ReplicaLink::Answers {
   MessageSocket socket;
 };
 
-ReplicaLink::ReplicaLink(comm::Descriptor socket, Replica& replica, std::function<void()> on_end)
+ReplicaLink::ReplicaLink(Descriptor socket, Replica& replica, std::function<void()> on_end)
     : replica_(replica), on_end_(std::move(on_end)), answers_(std::make_shared<Answers>(std::move(socket))) {
   report_load();
   answers_->socket.start([this](const std::string& bytes) { receive(bytes); }, [this] { on_end_(); });

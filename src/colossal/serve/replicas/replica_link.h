@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/comm/descriptor.h"
+#include "colossal/base/descriptor.h"
 #include "colossal/serve/replica.h"
 #include "colossal/serve/replicas/message_socket.h"
 #include "colossal/serve/replicas/replica_messages.h"
@@ -34,7 +34,7 @@ namespace colossal::serve {
 class RemoteReplica final : public Replica {
  public:
   /// `loss` is the reason in the error if the connection breaks: "the process of rank 2 has died".
-  RemoteReplica(comm::Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting);
+  RemoteReplica(Descriptor socket, std::string name, const std::string& loss, int64_t max_waiting);
   /// Breaks the connection. Calls no function of unfinished work.
   ~RemoteReplica() override = default;
 
@@ -77,7 +77,7 @@ class ReplicaLink {
  public:
   /// `replica` must outlive the link. `on_end` is called on a thread of this object, once, when rank 0 of the server
   /// stops or the connection breaks.
-  ReplicaLink(comm::Descriptor socket, Replica& replica, std::function<void()> on_end);
+  ReplicaLink(Descriptor socket, Replica& replica, std::function<void()> on_end);
   /// Breaks the connection. Events of the replica that come later are dropped.
   ~ReplicaLink();
 

@@ -31,11 +31,11 @@ std::string name_of_replica(const comm::PartOfWorld& part, int index) {
 
 /// Connects rank 0 of the first part with rank 0 of every other part. Returns, on the former, a socket for each other
 /// part in order; on the others, the other end of their socket. Collective among these ranks.
-std::vector<comm::Descriptor> connect_first_ranks(comm::PartOfWorld& part) {
+std::vector<Descriptor> connect_first_ranks(comm::PartOfWorld& part) {
   std::vector<int> ranks;
   for (int k = 0; k < part.parts(); ++k) ranks.push_back(part.first_rank_of(k));
   const auto first_ranks = part.whole().make_group("replicas", ranks);
-  std::vector<comm::Descriptor> sockets;
+  std::vector<Descriptor> sockets;
   std::vector<std::unique_ptr<comm::Handover>> handovers;  // kept until all ranks have their sockets
   std::string tickets;                                     // a line for each other part
   comm::agree(*first_ranks, at::kCPU, [&] {
@@ -44,7 +44,7 @@ std::vector<comm::Descriptor> connect_first_ranks(comm::PartOfWorld& part) {
       require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "serve",
               "cannot connect two replicas: ", std::strerror(errno), "; raise the limit of open files (ulimit -n)");
       sockets.emplace_back(pair[0]);
-      handovers.push_back(std::make_unique<comm::Handover>(comm::Descriptor(pair[1])));
+      handovers.push_back(std::make_unique<comm::Handover>(Descriptor(pair[1])));
       tickets += handovers.back()->ticket() + "\n";
     }
   });
@@ -126,7 +126,7 @@ struct ServedReplicas::State {
 ServedReplicas::ServedReplicas(comm::PartOfWorld& part, EngineLoop& loop, int64_t max_waiting)
     : state_(std::make_unique<State>(part, loop)) {
   if (part.parts() == 1 || part.rank() != 0) return;
-  std::vector<comm::Descriptor> sockets = connect_first_ranks(part);
+  std::vector<Descriptor> sockets = connect_first_ranks(part);
   if (part.index() > 0) {
     state_->link = std::make_unique<ReplicaLink>(std::move(sockets[0]), loop, [&loop] { loop.end(); });
     return;

@@ -49,7 +49,7 @@ void fuse(Tokens& tokens) {
 }
 
 /// Removes `character` at most `start` times from the front of the text and at most `stop` times from its end.
-std::string stripped(const std::string& text, const std::string& character, int64_t start, int64_t stop) {
+std::string without_character(const std::string& text, const std::string& character, int64_t start, int64_t stop) {
   std::string_view rest = text;
   for (int64_t i = 0; i < start && rest.starts_with(character); ++i) rest.remove_prefix(character.size());
   for (int64_t i = 0; i < stop && rest.ends_with(character); ++i) rest.remove_suffix(character.size());
@@ -99,7 +99,7 @@ TokenChange strip(const json& section) {
   require(start >= 0 && stop >= 0, "tokenizer", "start and stop of the decoder Strip must not be negative: got ", start,
           " and ", stop);
   return [character, start, stop](std::string& token, bool, bool is_inner) {
-    token = stripped(token, character, is_inner ? 0 : start, is_inner ? 0 : stop);
+    token = without_character(token, character, is_inner ? 0 : start, is_inner ? 0 : stop);
   };
 }
 

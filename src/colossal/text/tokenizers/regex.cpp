@@ -291,7 +291,7 @@ class Regex::Search {
       found = match(text, at, options);
     }
     if (found == PCRE2_ERROR_NOMATCH) return nullptr;
-    require(found > 0, "tokenizer", "the regular expression of the tokenizer failed: ", reason_of(found));
+    require(found > 0, "tokenizer", "the regular expression failed: ", reason_of(found));
     return pcre2_get_ovector_pointer(data_.get());
   }
 

@@ -1,11 +1,11 @@
-// The words of texts, as metrics count them.
+// Words of texts, as metrics and verifiers count them.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace colossal::evaluate {
+namespace colossal::text {
 
 /// Returns the text without white space at both ends.
 std::string stripped(std::string_view text);
@@ -22,4 +22,4 @@ std::vector<std::string> answer_words(std::string_view text);
 /// Returns ROUGE's words: runs of letters, marks and numbers in lower case. Each Chinese character is a word.
 std::vector<std::string> rouge_words(std::string_view text);
 
-}  // namespace colossal::evaluate
+}  // namespace colossal::text

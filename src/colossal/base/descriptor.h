@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace colossal::comm {
+namespace colossal {
 
 class Descriptor {
  public:
@@ -26,4 +26,4 @@ class Descriptor {
   int value_;
 };
 
-}  // namespace colossal::comm
+}  // namespace colossal
