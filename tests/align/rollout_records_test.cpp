@@ -124,7 +124,9 @@ TEST_F(RolloutFolder, KeepsAllBits) {
   EXPECT_EQ(bytes_of(AnswerRecord{"", *again.answer(0, 0)}), bytes_of(AnswerRecord{"", answer}));
   EXPECT_EQ(std::bit_cast<uint64_t>(again.answer(0, 0)->log_probabilities[1]), 0xfff8dead'beef1234u);
   EXPECT_EQ(std::bit_cast<uint32_t>(static_cast<float>(again.answer(0, 0)->log_probabilities[2])), 0x7fc12345u);
+  ASSERT_NE(again.score(0, 0), nullptr);
   EXPECT_EQ(bytes_of(ScoreRecord{"", "", *again.score(0, 0)}), bytes_of(ScoreRecord{"", "", score}));
+  ASSERT_NE(again.score(0, 1), nullptr);
   EXPECT_TRUE(again.score(0, 1)->is_fault);
   EXPECT_EQ(again.score(0, 1)->value, std::nullopt);
   EXPECT_EQ(again.answer(0, 1), nullptr);
@@ -222,7 +224,7 @@ TEST_F(RolloutFolder, RefusesDamageBeforeAnIntactRecord) {
 
 TEST_F(RolloutFolder, WarnsOfAFullDiskAndGoesOn) {
   RolloutStep step = open();
-  draw(step, 1, 2);
+  draw(step, 1, 2, 1000);  // the limit below applies to the log as well, which is much smaller
   const auto bytes = static_cast<rlim_t>(fs::file_size(step.path()));
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -284,6 +286,7 @@ TEST_F(RolloutFolder, IgnoresRecordsOfOtherDigests) {
   {
     RolloutStep step = open();
     EXPECT_EQ(draw(step, 3, 2), 0) << "the answers of the first digest are still there";
+    ASSERT_NE(step.score(0, 0), nullptr);
     EXPECT_EQ(step.score(0, 0)->value, 1);
   }
   EXPECT_EQ(seen(folder), before) << "a reader sees the digest of the last start";
@@ -341,6 +344,7 @@ TEST_F(RolloutFolder, JoinsTheFilesOfSeveralRanks) {
   // One rank continues the run of two.
   RolloutStep step = open(0);
   EXPECT_EQ(draw(step, 4, 2), 0);
+  ASSERT_NE(step.score(3, 1), nullptr);
   EXPECT_EQ(step.score(3, 1)->value, 3);
 }
 
