@@ -374,12 +374,13 @@ TEST_F(RolloutFolder, RemovesOldSteps) {
     RolloutStep step = open(0, kDigests, number);
     draw(step, 1, 1);
   }
-  fs::create_directories(folder + "/.step-000002");  // left by a kill
+  temporary.write("rollouts/.step-000003/left by a kill", "");  // and the step was drawn again
+  fs::create_directories(folder + "/step-5");
   fs::create_directories(folder + "/step-of-a-user");
   EXPECT_THAT(rollout_steps(folder), ElementsAre(3, 4, 12, 1'000'000));
   records.remove_before(12);
   EXPECT_THAT(rollout_steps(folder), ElementsAre(12, 1'000'000));
-  EXPECT_FALSE(fs::exists(folder + "/.step-000002"));
+  EXPECT_FALSE(fs::exists(folder + "/.step-000003"));
   EXPECT_TRUE(fs::exists(folder + "/step-of-a-user"));
   EXPECT_THAT(answers_in(folder, 12), ElementsAre("0/0"));
   EXPECT_THAT(read_rollouts(folder, 3), IsEmpty());

@@ -16,6 +16,7 @@
 namespace colossal::align {
 namespace {
 
+constexpr char kDamageRemedy[] = "; delete the file, and a resumed run draws its answers again";
 constexpr std::string_view kRecordsMagic = "colossal rollouts 1\n";
 
 /// The header of a record. The complement tells a length from other bytes, so that a search for records behind damage
@@ -43,11 +44,7 @@ std::optional<std::string_view> record_at(std::string_view bytes, size_t byte) {
 void require_end(const std::string& path, std::string_view bytes, size_t byte) {
   for (size_t next = byte + 1; next < bytes.size(); ++next)
     require(!record_at(bytes, next), "rollouts", path, " is damaged at byte ", byte,
-            ": the record there must have its "
-            "checksum, and an intact record follows at byte ",
-            next,
-            "; delete the file, and a resumed run draws its "
-            "answers again");
+            ": the record there must have its checksum, and an intact record follows at byte ", next, kDamageRemedy);
 }
 
 }  // namespace
@@ -71,9 +68,9 @@ void AppendedRecords::append(std::string_view record) {
         ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done, end_ + static_cast<int64_t>(done));
     if (taken < 0 && errno == EINTR) continue;
     const int error = errno;
-    if (taken < 0 && ::ftruncate(descriptor_, end_) != 0) {
-      // The next record overwrites what was written of this one, and readers ignore the rest.
-    }
+    // If the file cannot be cut, the next record overwrites what was written of this one, and readers ignore the rest.
+    const bool is_cut = taken < 0 && ::ftruncate(descriptor_, end_) == 0;
+    (void)is_cut;
     require(taken >= 0, "rollouts", "cannot write to ", path_, ": ", std::strerror(error));
     done += static_cast<size_t>(taken);
   }
@@ -83,9 +80,8 @@ void AppendedRecords::append(std::string_view record) {
 void read_appended(const std::string& path, const std::function<void(std::string_view record, int64_t byte)>& take) {
   const std::string bytes = read_file(path, std::numeric_limits<int64_t>::max());
   if (kRecordsMagic.starts_with(bytes)) return;  // a kill or a full disk left no record
-  require(bytes.starts_with(kRecordsMagic), "rollouts", path,
-          " must begin with the line \"colossal rollouts 1\": got "
-          "another file, or one of another version; delete it, and a resumed run draws its answers again");
+  require(bytes.starts_with(kRecordsMagic), "rollouts", path, " must begin with the line \"colossal rollouts 1\": got ",
+          "another file, or one of another version", kDamageRemedy);
   for (size_t byte = kRecordsMagic.size(); byte < bytes.size();) {
     const auto record = record_at(bytes, byte);
     if (!record) return require_end(path, bytes, byte);

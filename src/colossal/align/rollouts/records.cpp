@@ -93,21 +93,26 @@ StoredRollouts read_step(const std::string& folder) {
     read_appended(file.path, [&](std::string_view bytes, int64_t byte) {
       auto record = record_of(bytes);
       require(record.has_value(), "rollouts", file.path,
-              " must have prompts, answers and scores: got another record at "
-              "byte ",
-              byte, "; delete the file, and a resumed run draws its answers again");
+              " must have prompts, answers and scores: got another record at byte ", byte,
+              "; delete the file, and a resumed run draws its answers again");
       take(std::move(*record));
     });
   }
   return stored;
 }
 
-/// Removes folders that remove_before() had renamed before it was killed, and then `folders` of `parent`.
-void remove_folders(const std::string& parent, const std::vector<int64_t>& steps) {
+/// Removes the folders of steps, and those that a killed call has left. A folder is renamed before it is emptied, so
+/// readers never see a part of a step.
+void remove_steps(const std::string& folder, const std::vector<int64_t>& steps) {
+  const auto remove_renamed = [&] {
+    for (const std::string& name : names_in(folder))
+      if (name.starts_with(kRemovedStart)) fs::remove_all(folder + "/" + name);
+  };
+  remove_renamed();
+  if (steps.empty()) return;
   for (const int64_t step : steps)
-    fs::rename(step_folder(parent, step), concat(parent, "/", kRemovedStart, padded(step, 6)));
-  for (const std::string& name : names_in(parent))
-    if (name.starts_with(kRemovedStart)) fs::remove_all(parent + "/" + name);
+    fs::rename(step_folder(folder, step), concat(folder, "/", kRemovedStart, padded(step, 6)));
+  remove_renamed();
 }
 
 /// Returns the range of the answers to a prompt.
@@ -219,7 +224,7 @@ void RolloutRecords::remove_before(int64_t step) const {
   try {
     std::vector<int64_t> steps = rollout_steps(folder_);
     steps.erase(std::lower_bound(steps.begin(), steps.end(), step), steps.end());
-    remove_folders(folder_, steps);
+    remove_steps(folder_, steps);
   } catch (const std::exception& error) {
     log_->warning("rollouts before step ", step, " cannot be removed: ", plain_message(error),
                   "; the next step tries again");
@@ -231,7 +236,7 @@ std::vector<int64_t> rollout_steps(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
     std::string_view rest = name;
     int64_t step = 0;
-    if (take_number(rest, kStepStart, step) && rest.empty()) steps.push_back(step);
+    if (take_number(rest, kStepStart, step) && folder + "/" + name == step_folder(folder, step)) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
