@@ -72,7 +72,8 @@ endfunction()
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives. A
 # unit is taken whole, so those of a layer form a unit of their own.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/schedule
+  align/rollouts/appended_records align/rollouts/records align/rollouts/rollout_record
+  cli/arguments cli/become cli/commands cli/help cli/main cli/plan cli/plan_graph cli/report cli/rollouts cli/schedule
   cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
   data/chats/chat_encoder data/chats/chat_line
   comm/compression comm/launch/environment comm/launch/host comm/launch/process_settings distributed/config

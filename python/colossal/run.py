@@ -29,6 +29,18 @@ class Run:
         """The records of all steps, as they are in metrics.jsonl now."""
         return _parsed((self.folder / "metrics.jsonl").read_bytes())
 
+    def rollouts(self, step: int) -> list[Record]:
+        """The answers that the model drew in a step of a run that learns from them, as `colossal rollouts` prints them.
+
+        There is a dict for each answer, in the order of prompts (`group`) and answers (`number`). Its keys include
+        `prompt` and `completion` as texts, `score` and `scores` (`score` is None without one), the `text` of verifiers,
+        `ids`, `log_probabilities` and `line`, the line of the data.
+
+        Errors: `colossal.Error` with the command's message, such as for a step that was not kept.
+        """
+        words = ["rollouts", os.fspath(self.folder), f"--step={step}", "--json"]
+        return _parsed(program.run(words).encode())
+
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 

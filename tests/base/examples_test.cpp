@@ -72,6 +72,8 @@ std::string first_other_line(const std::vector<CodeBlock>& blocks, const std::st
 
 /// The headers that programs and new layers start from. Add the header of each new extension point.
 const std::vector<std::string> kHeaders{
+    "align/rollouts/appended_records.h",
+    "align/rollouts/records.h",
     "auto_parallel/apply.h",
     "auto_parallel/blocks.h",
     "auto_parallel/heard_call.h",

@@ -37,7 +37,8 @@ TEST(Program, RunsCommandsWithoutLibTorchAlone) {
                                                        {"help"},
                                                        {"help", "config"},
                                                        {"schedule", "--name", "1f1b"},
-                                                       {"schedule-lr", "--training.steps=30"}};
+                                                       {"schedule-lr", "--training.steps=30"},
+                                                       {"rollouts", "--help"}};
   for (const auto& words : answered) {
     std::vector<std::string> command{alone};
     command.insert(command.end(), words.begin(), words.end());

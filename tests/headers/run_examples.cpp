@@ -1,4 +1,4 @@
-// The examples at the beginning of headers of run, train and infer. All of them are compiled, and some are run.
+// The examples at the beginning of headers of run, train, align and infer. All of them are compiled, and some are run.
 // tests/base/examples_test.cpp compares them with the headers. The example of run/program.h is in
 // examples/own_objective.
 #include <ATen/ATen.h>
@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "colossal/align/rollouts/appended_records.h"
+#include "colossal/align/rollouts/records.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/log.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/base/step_events.h"
 #include "colossal/base/step_memory.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
@@ -172,6 +175,37 @@ TEST(HeaderExamples, PromptLines) {
   EXPECT_EQ(lines.at(0).options.max_tokens, 20);
   EXPECT_EQ(lines.at(0).options.stop, std::vector<std::string>{"\n"});
   EXPECT_EQ(lines.at(0).id, "hamlet");
+}
+
+TEST(HeaderExamples, RolloutRecords) {
+  const test::TemporaryFolder folder;
+  const RunFolder run(folder.path());
+  const Log log = Log::silent();
+  const std::string digest_of_draws = "seed 7", digest_of_scores = "exact";
+  const align::RolloutPrompt prompt{.index = 3, .ids = {1, 2}, .line = "{}"};
+  const auto draw = [](const align::RolloutPrompt& of, int64_t number) {
+    return align::RolloutAnswer{.prompt = of.index, .number = number, .finish_reason = "stop"};
+  };
+  const auto rate = [](const align::RolloutPrompt&, const align::RolloutAnswer& answer) {
+    return align::RolloutScore{.prompt = answer.prompt, .number = answer.number, .value = 1};
+  };
+  const align::RolloutRecords records(run.rollouts(), /*rank=*/0, log);
+  align::RolloutStep step = records.open(12, {.draws = digest_of_draws, .scores = digest_of_scores});
+  step.begin(prompt);
+  for (int64_t number = 0; number < 8; ++number) {
+    if (!step.answer(3, number)) step.add(draw(prompt, number));
+    const align::RolloutAnswer& answer = *step.answer(3, number);
+    if (!step.score(3, number)) step.add(rate(prompt, answer));
+  }
+  records.remove_before(8);
+  EXPECT_EQ(align::read_rollouts(run.rollouts(), 12).at(0).answers.size(), 8u);
+}
+
+[[maybe_unused]] void append_records() {
+  using align::AppendedRecords, align::read_appended;
+  AppendedRecords file("runs/a/rollouts/step-000012/start-0001-rank-00000.records");
+  file.append("any bytes");
+  read_appended(file.path(), [&](std::string_view record, int64_t byte) { std::puts(std::string(record).c_str()); });
 }
 
 }  // namespace

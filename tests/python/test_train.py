@@ -52,6 +52,12 @@ def test_runs_return_their_records(config, capfd, caplog):
     assert Run(run.folder.parent)._repr_html_() is None
 
 
+def test_runs_without_rollouts_say_so(tmp_path):
+    with pytest.raises(Error, match="must be a run that learns from its own answers") as raised:
+        Run(tmp_path).rollouts(12)
+    assert raised.value.component == "rollouts"
+
+
 def test_output_goes_to_streams_of_python(config, capsys):
     train(config)
     captured = capsys.readouterr()

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/report/metrics.h"
@@ -95,13 +96,17 @@ TEST_F(Run, KeepsAnOverwrittenRunUntilACheckpoint) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
   const auto old = report::read_metrics(c.run.folder + "/metrics.jsonl");
+  const std::string rollouts = RunFolder(c.run.folder).rollouts();
+  std::filesystem::create_directories(rollouts + "/step-000001");
   train_and_die(c, Start::Overwrite, 3);
+  EXPECT_FALSE(std::filesystem::exists(rollouts));
   EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
   EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("already holds"), std::string::npos);
   c.training.steps = 22;  // --resume continues the earlier run, without any file of the dead one
   train(c, Start::Resume);
   EXPECT_EQ(steps_in(c), (Steps{20, 22}));
   EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
+  EXPECT_TRUE(std::filesystem::exists(rollouts + "/step-000001"));
   const auto metrics = report::read_metrics(c.run.folder + "/metrics.jsonl");
   ASSERT_EQ(metrics.size(), 22u);
   for (size_t i = 0; i < old.size(); ++i)

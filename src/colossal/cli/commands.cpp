@@ -19,6 +19,8 @@ std::vector<Command> commands(const run::Program* program) {
       {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},
       {"expand", "add the tokens of a new tokenizer to the vocabulary of a model", with_program(expand)},
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
+      {"rollouts", "show the answers that a run drew in training, with prompts, scores and verifier messages",
+       rollouts},
       {"run", "start several ranks of a command or of any program on this host", run},
       {"plan", "predict memory and time of a run, or find the fastest way to share a traced module over ranks",
        with_program(plan)},

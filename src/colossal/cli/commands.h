@@ -77,6 +77,9 @@ int expand(const Arguments& arguments, const run::Program* program);
 /// report::read_run(); the page cannot be written.
 int report(const Arguments& arguments);
 
+/// `colossal rollouts RUN [--step N] [--json]`: prints the answers that a run drew in training.
+int rollouts(const Arguments& arguments);
+
 /// `colossal run --ranks N COMMAND ...`: starts N copies of `colossal COMMAND ...` on this host as the ranks of one
 /// world. `colossal run --ranks N -- PROGRAM ...`: the same with copies of any program, which is searched in PATH.
 int run(const Arguments& arguments);

@@ -23,7 +23,7 @@ std::vector<std::string> companions(const RunFolder& folder) {
   std::vector<std::string> paths{folder.config(),         folder.metrics(),     folder.metric_names(),
                                  folder.history(),        folder.ranks(),       folder.report(),
                                  folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text(),
-                                 folder.prediction(),     folder.reference()};
+                                 folder.prediction(),     folder.reference(),   folder.rollouts()};
   for (const std::string& name : model_file_names()) paths.push_back(folder.path() + "/" + name);
   return paths;
 }
