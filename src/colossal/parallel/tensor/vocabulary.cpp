@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/loss_head.h"
@@ -213,7 +214,8 @@ ops::TokenScores VocabularyLossHead::scores(const at::Tensor& hidden, const at::
     return joined(*layout_, layout_->inside, order_.by_sequence(by_rank.reshape(sizes), step), step);
   };
   ops::TokenScores found;
-  if (scores_product_.get() == &nn::serial_product()) {
+  const std::shared_ptr<const nn::Product>& product = nn::is_canonical(step) ? logits_product_ : scores_product_;
+  if (product.get() == &nn::serial_product()) {
     found = ops::linear_token_scores(tokens, weight_.value, bias(), own.reshape({-1}), options, soft_cap_);
   } else {
     const std::optional<ops::CountedRows> rows = counted_rows(labels, own, step);
@@ -224,8 +226,7 @@ ops::TokenScores VocabularyLossHead::scores(const at::Tensor& hidden, const at::
         rows ? rows->of(tokens) : tokens, weight(), bias(), counted, options, soft_cap_,
         {.range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]),
          .reduction = group.size() > 1 ? &words : nullptr,
-         .products = [product = scores_product_,
-                      room = room_] { return std::make_unique<LayoutProjection>(product, room); },
+         .products = [product, room = room_] { return std::make_unique<LayoutProjection>(product, room); },
          .slice = slice_of(counted, room_)});
     if (rows) found.log_probabilities = rows->put_back(found.log_probabilities);
     if (rows && options.entropy) found.entropies = rows->put_back(found.entropies);
