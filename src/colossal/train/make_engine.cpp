@@ -11,6 +11,7 @@
 #include "colossal/nn/frozen_product.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/engine_panels.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/step_reports.h"
@@ -75,6 +76,7 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
     Member off{.name = model.name,
                .mesh = mesh_,
                .model = main().model,
+               .panels = main().panels,
                .reports = {},
                .trains = false,
                .without_adapters = true};
@@ -88,8 +90,20 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
   NamedModel placed = model;
   if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, run.models);
   const std::shared_ptr<nn::FrozenCodes> codes = codes_for(run, model);  // the products keep it
-  std::shared_ptr<distributed::DistributedModel> made = place_model(
-      run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters(), codes);
+  std::shared_ptr<Panels> panels;
+  if (model.panels) {
+    require(model.panels->keeps_values, "prepacked",
+            "weights of a model that trains must keep their values: set WeightPacking::keeps_values in the panels of ",
+            model.name.empty() ? "the main model" : model.name);
+    require(
+        !model.panels->in_training || !fp8_, "prepacked",
+        "panels in training need products in the dtype of the model: got precision.mode = \"fp8\"; set another one, "
+        "or leave out WeightPacking::in_training");
+    panels = std::make_shared<Panels>(*model.panels);
+  }
+  std::shared_ptr<distributed::DistributedModel> made =
+      place_model(run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters(),
+                  codes, panels ? std::shared_ptr<nn::PackedWeights>(panels, &panels->weights) : nullptr);
   if (codes) {
     const auto busy = mesh_->world().busy("reading " + config_.model.from);
     comm::agree(mesh_->all(), at::kCPU, [&] { read_codes_of(run, model, made->parameters(), codes.get()); });
@@ -105,7 +119,7 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
     if (mesh->size(axis.name) < axis.size &&
         (axis.name == "pipeline" || axis.batch_split == tensor::BatchSplit::Tokens))
       copies *= axis.size;
-  return {model.name, mesh, std::move(made), std::move(reports), trains, copies};
+  return {model.name, mesh, std::move(made), std::move(panels), std::move(reports), trains, copies};
 }
 
 /// Returns the wrapper of an adapter. It can be switched off if a model of the run needs that.

@@ -20,6 +20,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape.h"
 #include "colossal/nn/frozen_codes.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
@@ -38,13 +39,15 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
 
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
 /// `shared`: the parameters of the models before it; null for the main model. `codes`: wraps the products with frozen
-/// weights inside the adapter, for read_codes_of(); null = the model has values alone. Communication and errors: as
+/// weights inside the adapter, for read_codes_of(); null = the model has values alone. `panels`: packs weights inside
+/// the adapter, and must outlive the model; null = off. Communication and errors: as
 /// distributed::DistributedModel.
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
                                                            std::shared_ptr<nn::Parameters> shared,
-                                                           const std::shared_ptr<nn::FrozenCodes>& codes = nullptr);
+                                                           const std::shared_ptr<nn::FrozenCodes>& codes = nullptr,
+                                                           const std::shared_ptr<nn::PackedWeights>& panels = nullptr);
 
 /// Declares, as the model `name`, a frozen original of each parameter of the main model that trains and belongs to no
 /// adapter. It has the same part, stages and initial values, and checkpoints leave it out. `main` and `parameters` may
