@@ -35,12 +35,23 @@ models::ModelShape with_positions(models::ModelShape shape, int64_t positions = 
   return shape;
 }
 
-models::ModelShape gpt2() { return with_positions(test::tiny_gpt2()); }
-models::ModelShape llama() { return with_positions(test::tiny_llama()); }
+models::ModelShape small_gpt2() { return with_positions(test::tiny_gpt2()); }
+models::ModelShape small_llama() { return with_positions(test::tiny_llama()); }
+/// Sums of products so long that libraries and panels add them in different orders.
+models::ModelShape gpt2() {
+  models::ModelShape shape = with_positions(test::tiny_gpt2());
+  shape.hidden = 480, shape.head_dim = 120;
+  return shape;
+}
+models::ModelShape llama(int64_t positions = 64) {
+  models::ModelShape shape = with_positions(test::tiny_llama(), positions);
+  shape.hidden = 96, shape.head_dim = 24, shape.ffn = 900;
+  return shape;
+}
 
 run::Config run_config(const Layout& layout) {
   run::Config config = train::config_of(layout);
-  config.optimizer.learning_rate = 0.05;
+  config.optimizer.learning_rate = 0.01;
   config.training.clip = 0;
   if (layout.pipeline > 1) config.parallel.pipeline.micro_batches = 2;
   return config;
@@ -53,7 +64,7 @@ SamplerOptions options() {
           .answers = 3,
           .temperature = kTemperature,
           .end_ids = {kEnd},
-          .cache_bytes = 1 << 20,
+          .cache_bytes = 1 << 23,
           .block_tokens = 16,
           .seed = 3};
 }
@@ -155,21 +166,22 @@ TEST_P(SamplerLayouts, DrawsWithTheCurrentWeights) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, SamplerLayouts,
-    testing::Values(Case{{.name = "One"}, {"Gpt2", gpt2()}},
-                    Case{{.name = "OneBf16", .precision = "bf16"}, {"Llama", llama()}},
-                    Case{{.name = "Data", .data = 2}, {"Llama", llama()}},
-                    Case{{.name = "Zero1", .zero = 1, .data = 2}, {"Gpt2", gpt2()}},
-                    Case{{.name = "Zero2", .zero = 2, .data = 2}, {"Llama", llama()}},
-                    Case{{.name = "Zero3", .zero = 3, .data = 2}, {"Gpt2", gpt2()}},
-                    Case{{.name = "Tensor", .tensor = 2}, {"Llama", llama()}},
-                    Case{{.name = "Pipeline", .pipeline = 2}, {"Gpt2", gpt2()}},
-                    Case{{.name = "PipelineZero3", .zero = 3, .data = 2, .pipeline = 2}, {"Llama", llama()}},
-                    Case{{.name = "Values", .zero = 3, .data = 2}, {"Gpt2", gpt2()}, Panels::None},
-                    Case{{.name = "Canonical"}, {"Llama", llama()}, Panels::Training},
-                    Case{{.name = "CanonicalZero3", .zero = 3, .data = 2}, with_low_rank(gpt2()), Panels::Training},
-                    Case{{.name = "Adapter"}, with_low_rank(llama())},
-                    Case{{.name = "AdapterZero3", .zero = 3, .data = 2}, with_low_rank(gpt2())},
-                    Case{{.name = "AdapterTensor", .tensor = 2}, with_low_rank(llama(), "nf4")}),
+    testing::Values(
+        Case{{.name = "One"}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "OneBf16", .precision = "bf16"}, {"Llama", small_llama()}},
+        Case{{.name = "Data", .data = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Zero1", .zero = 1, .data = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "Zero2", .zero = 2, .data = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Zero3", .zero = 3, .data = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "Tensor", .tensor = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Pipeline", .pipeline = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "PipelineZero3", .zero = 3, .data = 2, .pipeline = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Values", .zero = 3, .data = 2}, {"Gpt2", small_gpt2()}, Panels::None},
+        Case{{.name = "Canonical"}, {"Llama", small_llama()}, Panels::Training},
+        Case{{.name = "CanonicalZero3", .zero = 3, .data = 2}, with_low_rank(small_gpt2()), Panels::Training},
+        Case{{.name = "Adapter"}, with_low_rank(small_llama())},
+        Case{{.name = "AdapterZero3", .zero = 3, .data = 2}, with_low_rank(small_gpt2())},
+        Case{{.name = "AdapterTensor", .tensor = 2}, with_low_rank(small_llama(), "nf4")}),
     [](const auto& info) { return info.param.layout.name + info.param.model.name; });
 
 // The cache of the second sampler holds few sequences, so requests wait and are preempted.
@@ -185,8 +197,9 @@ TEST(Sampler, DrawsEachAnswerAsAlone) {
         const std::vector<Prompt> prompts = prompts_of(0, 2);
         const std::vector<Answer> together = Sampler(*engine, options()).draw(7, prompts);
         SamplerOptions scarce = options();
-        scarce.cache_bytes = 36000;  // three blocks of the GPT-2 in fp32
+        scarce.cache_bytes = 400000;  // three blocks of the GPT-2 in fp32
         EXPECT_EQ(of(together), of(Sampler(*engine, scarce).draw(7, prompts)));
+        EXPECT_NE(together[0].ids, together[1].ids) << "answers to a prompt differ";
         std::vector<Answer> alone;
         for (const Prompt& prompt : prompts)
           for (const Answer& answer : Sampler(*engine, options()).draw(7, {prompt})) alone.push_back(answer);
@@ -332,12 +345,12 @@ TEST_P(CanonicalLayouts, TrainsWithTheDrawnLogProbabilities) {
     const std::vector<Prompt> prompts = prompts_of(mesh.coordinates().index("data"), 2);
     Sampler sampler(*engine, options());
     std::set<std::vector<Drawn>> seen;
-    for (int64_t round = 0; round < 4; ++round) {
+    for (int64_t round = 0; round < 3; ++round) {
       const std::vector<Answer> answers = sampler.draw(0, prompts);
       seen.insert(of(answers));
       expect_drawn(*engine, update_of(prompts, answers, round % 2 == 1), concat("round ", round));
     }
-    EXPECT_EQ(seen.size(), 4u);
+    EXPECT_EQ(seen.size(), 3u);
   });
 }
 
@@ -370,8 +383,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Canonical, MergesPartsOfLongSequencesInOneOrder) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto engine =
-        train::initialize(world, run_config({}),
-                          train::NamedModel{.shape = with_positions(test::tiny_llama(), 1200), .panels = panels(true)});
+        train::initialize(world, run_config({}), train::NamedModel{.shape = llama(1200), .panels = panels(true)});
     Prompt prompt{.number = 0};
     for (int64_t i = 0; i < 1100; ++i) prompt.ids.push_back((i * i + 3) % kWords);
     SamplerOptions long_answers = options();
