@@ -40,7 +40,7 @@ models::ModelShape small_llama() { return with_positions(test::tiny_llama()); }
 /// Sums of products so long that libraries and panels add them in different orders.
 models::ModelShape gpt2() {
   models::ModelShape shape = with_positions(test::tiny_gpt2());
-  shape.hidden = 480, shape.head_dim = 120;
+  shape.hidden = 800, shape.head_dim = 200;
   return shape;
 }
 models::ModelShape llama(int64_t positions = 64) {
@@ -197,7 +197,7 @@ TEST(Sampler, DrawsEachAnswerAsAlone) {
         const std::vector<Prompt> prompts = prompts_of(0, 2);
         const std::vector<Answer> together = Sampler(*engine, options()).draw(7, prompts);
         SamplerOptions scarce = options();
-        scarce.cache_bytes = 400000;  // three blocks of the GPT-2 in fp32
+        scarce.cache_bytes = 800000;  // three blocks of the GPT-2 in fp32
         EXPECT_EQ(of(together), of(Sampler(*engine, scarce).draw(7, prompts)));
         EXPECT_NE(together[0].ids, together[1].ids) << "answers to a prompt differ";
         std::vector<Answer> alone;
