@@ -116,6 +116,12 @@ models::ModelShape mixture() {
   return shape;
 }
 
+models::ModelShape preset(const std::string& name) {
+  models::ModelShape shape = models::built_in().resolve({.name = name});
+  shape.vocabulary = kWords;
+  return shape;
+}
+
 models::ModelShape of_family(const std::string& name) {
   models::ModelShape shape = llama();
   shape.architecture = models::built_in().at(name);
@@ -375,6 +381,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"Mixture", mixture()}, "block"},
                     CanonicalCase{{.name = "Experts"}, {"Mixture", mixture()}, "none", 2},
                     CanonicalCase{{.name = "Experts"}, with_low_rank(mixture(), "nf4"), "none", 2},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"BiasedHead", preset("gptj-tiny")}},
                     CanonicalCase{{.name = "TensorPipeline", .tensor = 2, .pipeline = 2},
                                   {"Qwen3", of_family("qwen3")}}),
     [](const auto& info) { return info.param.layout.name + info.param.model.name + std::to_string(info.index); });

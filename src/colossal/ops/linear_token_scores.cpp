@@ -95,7 +95,7 @@ class ScorePass {
         const int64_t tokens = std::min(shared.slice, all - from);
         Projection& of = products ? *products : *local;
         const at::Tensor logits = of.logits(hidden_.narrow(0, from, tokens), weight).to(type_);
-        if (bias.defined()) logits.add_(bias);
+        if (bias.defined() && !shared.products_add_bias) logits.add_(bias);
         cap.bend_(logits);
         const ScoreSlice scores(logits, labels_.narrow(1, from, tokens).reshape(-1), range_of(part),
                                 1 / problem_.options.temperature);

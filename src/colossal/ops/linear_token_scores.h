@@ -26,6 +26,8 @@ struct SharedProjection {
   std::function<std::unique_ptr<Projection>()> products{};
   int64_t slice = 0;  ///< tokens whose logits exist at a time; 0 = chosen by the size of the logits
   int64_t words = 0;  ///< words of them; 0 = chosen. With `products` all of this rank's words
+  /// true = logits of `products` include the bias, of which the operator only computes the gradient
+  bool products_add_bias = false;
 };
 
 /// Returns log softmax(cap(hidden weightT + bias) / temperature)[label] of each token, and the entropies if wanted. The
