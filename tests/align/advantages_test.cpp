@@ -33,7 +33,7 @@ at::Tensor column(const std::vector<double>& numbers) { return at::tensor(number
 class Advantages : public testing::Test {
  protected:
   Advantages() {
-    rewards = token_rewards(std::vector<Score>{1, -0.5, 0.25, 0}, kl, answers.counts, 0.05);
+    rewards = token_rewards(std::vector<OptionalScore>{1, -0.5, 0.25, 0}, kl, answers.counts, 0.05);
     estimates = token_advantages(rewards, answers.old_values, answers.counts, {.gamma = 1, .lambda = 0.95});
     white = whitened(estimates.advantages, answers.counts, whitening_sums(estimates.advantages, answers.counts));
   }
@@ -108,11 +108,11 @@ TEST_F(Advantages, GetTheScoreAtTheLastTokenAlone) {
   };
   EXPECT_THAT(first(rewards), digits(0.547040491798));
   EXPECT_THAT(first(column({1, -0.5, 0.25, 0}) - 0.05 * kl), digits(5.5470404918));  // upstream's
-  const at::Tensor of_score = token_rewards(std::vector<Score>{2, 3, -1, 4}, kl, answers.counts, 0);
+  const at::Tensor of_score = token_rewards(std::vector<OptionalScore>{2, 3, -1, 4}, kl, answers.counts, 0);
   EXPECT_THAT(values(of_score.sum(1)), ElementsAre(2, 3, -1, 4));
   EXPECT_THAT(values((of_score != 0).sum(1)), Each(1));
   const at::Tensor counts = mask({0, 1, 1, 0, 1, 0});
-  EXPECT_THAT(values(token_rewards(std::vector<Score>{1}, at::ones({1, 6}), counts, 0.5)),
+  EXPECT_THAT(values(token_rewards(std::vector<OptionalScore>{1}, at::ones({1, 6}), counts, 0.5)),
               ElementsAre(0, -0.5, -0.5, 0, 0.5, 0));
 }
 
@@ -168,21 +168,22 @@ TEST_F(Advantages, WhitenWithoutSpread) {
 TEST_F(Advantages, RefuseWhatDoesNotFit) {
   const auto error = [](const auto& f) { return test::thrown_message([&] { f(); }); };
   const at::Tensor counts = mask({1, 1, 0});
-  EXPECT_THAT(error([&] { token_rewards(std::vector<Score>{1}, row({1, 2}), counts, 1); }),
+  EXPECT_THAT(error([&] { token_rewards(std::vector<OptionalScore>{1}, row({1, 2}), counts, 1); }),
               HasSubstr("kl must be [B, T] as counts: got [1, 2] and [1, 3]"));
-  EXPECT_THAT(error([&] { token_rewards(std::vector<Score>{1, 2}, row({1, 2, 3}), counts, 1); }),
+  EXPECT_THAT(error([&] { token_rewards(std::vector<OptionalScore>{1, 2}, row({1, 2, 3}), counts, 1); }),
               HasSubstr("got 2 scores and 1 rows"));
-  EXPECT_THAT(error([&] { token_rewards(std::vector<Score>{std::nullopt}, row({1, 2, 3}), counts, 1); }),
+  EXPECT_THAT(error([&] { token_rewards(std::vector<OptionalScore>{std::nullopt}, row({1, 2, 3}), counts, 1); }),
               HasSubstr("got none in row 0; leave its tokens out of counts"));
   EXPECT_THAT(error([&] { whitening_sums(row({1, 2, 3}).to(at::kMeta), counts); }), HasSubstr("must be on the host"));
   EXPECT_THAT(error([&] { whitened(row({1, 2, 3}), counts, row({1, 2})); }), HasSubstr("sums must be the three"));
-  EXPECT_THAT(error([&] { group_advantages(std::vector<Score>{1, 2, 3}, 2, GroupAdvantage::Mean); }),
+  EXPECT_THAT(error([&] { group_advantages(std::vector<OptionalScore>{1, 2, 3}, 2, GroupAdvantage::Mean); }),
               HasSubstr("whole groups of 2 answers: got 3"));
-  EXPECT_THAT(values(token_rewards(std::vector<Score>{std::nullopt}, row({1, 2, 3}), mask({0, 0, 0}), 1)), Each(0));
+  EXPECT_THAT(values(token_rewards(std::vector<OptionalScore>{std::nullopt}, row({1, 2, 3}), mask({0, 0, 0}), 1)),
+              Each(0));
 }
 
 TEST_F(Advantages, HaveGoldenReturnsOfReinforce) {
-  const std::vector<Score> scores{2, -1, 0, 0.5};
+  const std::vector<OptionalScore> scores{2, -1, 0, 0.5};
   const at::Tensor returns = token_returns(token_rewards(scores, kl, answers.counts, 0.01), answers.counts, 1);
   const at::Tensor got = whitened(returns, answers.counts, whitening_sums(returns, answers.counts));
   EXPECT_THAT(at(got, 0, 0), digits(1.24554198633));
@@ -195,7 +196,7 @@ TEST_F(Advantages, HaveGoldenReturnsOfReinforce) {
 }
 
 TEST(GroupAdvantages, HaveGoldenValues) {
-  const std::vector<Score> scores{2, -1, 0, 0.5};
+  const std::vector<OptionalScore> scores{2, -1, 0, 0.5};
   EXPECT_THAT(
       group_advantages(scores, 4, GroupAdvantage::Spread),
       ElementsAre(digits(1.29989600832), digits(-1.09991200704), digits(-0.29997600192), digits(0.0999920006399)));
@@ -203,19 +204,20 @@ TEST(GroupAdvantages, HaveGoldenValues) {
   EXPECT_THAT(group_advantages(scores, 4, GroupAdvantage::LeaveOneOut),
               ElementsAre(digits(2.16666666667), digits(-1.83333333333), -0.5, digits(0.166666666667)));
   const double a = 0.865875429761;
-  EXPECT_THAT(group_advantages(std::vector<Score>{1, 0, 0, 1}, 4, GroupAdvantage::Spread),
+  EXPECT_THAT(group_advantages(std::vector<OptionalScore>{1, 0, 0, 1}, 4, GroupAdvantage::Spread),
               ElementsAre(digits(a), digits(-a), digits(-a), digits(a)));
 }
 
 // ColossalChat multiplies by the spread in one of its methods.
 TEST(GroupAdvantages, DoNotDependOnTheScaleOfScores) {
-  const std::vector<double> small = group_advantages(std::vector<Score>{1, 0, 0, 1}, 4, GroupAdvantage::Spread);
-  const std::vector<double> large = group_advantages(std::vector<Score>{1e3, 0, 0, 1e3}, 4, GroupAdvantage::Spread);
+  const std::vector<double> small = group_advantages(std::vector<OptionalScore>{1, 0, 0, 1}, 4, GroupAdvantage::Spread);
+  const std::vector<double> large =
+      group_advantages(std::vector<OptionalScore>{1e3, 0, 0, 1e3}, 4, GroupAdvantage::Spread);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(large[i], small[i], 1e-4 / 0.57);  // what 1e-4 adds to the spread
 }
 
 TEST(GroupAdvantages, CompareAnswersOfOneGroup) {
-  const std::vector<Score> scores{1, 0, 5, 5, 7, 9};
+  const std::vector<OptionalScore> scores{1, 0, 5, 5, 7, 9};
   EXPECT_THAT(group_advantages(scores, 2, GroupAdvantage::Mean), ElementsAre(0.5, -0.5, 0, 0, -1, 1));
   EXPECT_THAT(group_advantages(scores, 2, GroupAdvantage::LeaveOneOut), ElementsAre(1, -1, 0, 0, -2, 2));
 }
@@ -223,30 +225,33 @@ TEST(GroupAdvantages, CompareAnswersOfOneGroup) {
 TEST(GroupAdvantages, VanishWithoutSpread) {
   // The mean of three times 0.1 is not 0.1.
   for (const GroupAdvantage kind : {GroupAdvantage::Spread, GroupAdvantage::Mean, GroupAdvantage::LeaveOneOut}) {
-    EXPECT_THAT(group_advantages(std::vector<Score>{0.1, 0.1, 0.1}, 3, kind), ElementsAre(0, 0, 0));
-    EXPECT_THAT(group_advantages(std::vector<Score>{0.1}, 1, kind), ElementsAre(0));
+    EXPECT_THAT(group_advantages(std::vector<OptionalScore>{0.1, 0.1, 0.1}, 3, kind), ElementsAre(0, 0, 0));
+    EXPECT_THAT(group_advantages(std::vector<OptionalScore>{0.1}, 1, kind), ElementsAre(0));
   }
-  EXPECT_FALSE(has_spread(std::vector<Score>{0.1, 0.1, 0.1}));
-  EXPECT_TRUE(has_spread(std::vector<Score>{0.1, std::nullopt, 0.2}));
+  EXPECT_FALSE(has_spread(std::vector<OptionalScore>{0.1, 0.1, 0.1}));
+  EXPECT_TRUE(has_spread(std::vector<OptionalScore>{0.1, std::nullopt, 0.2}));
 }
 
 TEST(GroupAdvantages, LeaveOutAnswersWithoutAScore) {
-  const std::vector<Score> scores{2, std::nullopt, -1, 0, 0.5, std::nullopt}, scored{2, -1, 0, 0.5};
+  const std::vector<OptionalScore> scores{2, std::nullopt, -1, 0, 0.5, std::nullopt}, scored{2, -1, 0, 0.5};
   for (const GroupAdvantage kind : {GroupAdvantage::Spread, GroupAdvantage::Mean, GroupAdvantage::LeaveOneOut}) {
     const std::vector<double> want = group_advantages(scored, 4, kind);
     EXPECT_THAT(group_advantages(scores, 6, kind), ElementsAre(want[0], 0, want[1], want[2], want[3], 0));
-    EXPECT_THAT(group_advantages(std::vector<Score>{std::nullopt, 3, std::nullopt, std::nullopt}, 2, kind), Each(0));
+    EXPECT_THAT(group_advantages(std::vector<OptionalScore>{std::nullopt, 3, std::nullopt, std::nullopt}, 2, kind),
+                Each(0));
   }
-  EXPECT_FALSE(has_spread(std::vector<Score>{std::nullopt, std::nullopt, 1}));
-  EXPECT_FALSE(has_spread(std::vector<Score>{std::nullopt}));
+  EXPECT_FALSE(has_spread(std::vector<OptionalScore>{std::nullopt, std::nullopt, 1}));
+  EXPECT_FALSE(has_spread(std::vector<OptionalScore>{std::nullopt}));
   EXPECT_FALSE(has_spread({}));
 }
 
 TEST(PenalizedScores, LoseTheDivergenceOfTheirTokens) {
   const at::Tensor kl = at::cat({row({1, 2, 4}), row({8, 16, 32})}),
                    counts = at::cat({mask({1, 0, 1}), mask({1, 1, 0})});
-  EXPECT_THAT(penalized_scores(std::vector<Score>{3, std::nullopt}, kl, counts, 0.5), ElementsAre(Score(0.5), Score()));
-  EXPECT_THAT(penalized_scores(std::vector<Score>{3, -1}, kl, counts, 0.5), ElementsAre(Score(0.5), Score(-13)));
+  EXPECT_THAT(penalized_scores(std::vector<OptionalScore>{3, std::nullopt}, kl, counts, 0.5),
+              ElementsAre(OptionalScore(0.5), OptionalScore()));
+  EXPECT_THAT(penalized_scores(std::vector<OptionalScore>{3, -1}, kl, counts, 0.5),
+              ElementsAre(OptionalScore(0.5), OptionalScore(-13)));
 }
 
 TEST(OverlongPenalty, HasGoldenValues) {

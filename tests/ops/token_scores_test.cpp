@@ -319,5 +319,76 @@ TEST(CountedRows, CountAllLabelsOnMeta) {
   EXPECT_FALSE(rows.chooses());
 }
 
+/// Returns the product, whose rows do not depend on each other.
+at::Tensor product_by_row(const at::Tensor& x, const at::Tensor& weight) {
+  return (x.unsqueeze(1) * weight).to(at::kDouble).sum(-1).to(x.scalar_type());
+}
+
+/// A product with a weight, of which this rank has some rows.
+struct RowsOfWeight : Projection {
+  explicit RowsOfWeight(at::Tensor weight) : weight(std::move(weight)) {}
+  at::Tensor logits(const at::Tensor& hidden, const at::Tensor&) override { return product_by_row(hidden, weight); }
+  void gradients(const at::Tensor&, at::Tensor*, at::Tensor*) override {}
+  at::Tensor weight;
+};
+
+/// The other of two ranks of which each has a part of the words.
+struct OtherRank : RankReduction {
+  std::function<void(at::Tensor&)> max_with, sum_with;
+  void max(at::Tensor& x) override { max_with(x); }
+  void sum(at::Tensor& x) override { sum_with(x); }
+};
+
+// Generated tokens are scored from whole logits, trained ones by this operator over the words of each rank.
+TEST(TokenScores, OfLogitsHaveTheBitsOfProjectedOnes) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble})
+    for (const double temperature : {1.0, 0.7}) {
+      const ScoreOptions options{.temperature = temperature, .entropy = true};
+      constexpr int64_t kAll = 61, kRoom = 31, kManyTokens = 75;
+      const at::Tensor hidden = normal({kManyTokens, kHidden}, 1).to(type),
+                       weight = normal({kAll, kHidden}, 2).to(type),
+                       labels = (at::arange(kManyTokens, at::kLong) * 7 + 3).remainder(kAll),
+                       logits = product_by_row(hidden, weight);
+      const TokenScores whole =
+          linear_token_scores(hidden, weight, {}, labels, options, 0,
+                              {.products = [&] { return std::make_unique<RowsOfWeight>(weight); }, .slice = 16});
+      const auto expect_bits = [&](const TokenScores& want, int64_t room, const std::string& what) {
+        for (int64_t token = 0; token < kManyTokens; token += 1 + token % 5) {  // one row, and all rows
+          const TokenScores one = logit_scores(logits.narrow(0, token, 1), labels.narrow(0, token, 1), options, room);
+          EXPECT_TRUE(at::equal(one.log_probabilities[0], want.log_probabilities[token])) << what << token;
+          EXPECT_TRUE(at::equal(one.entropies[0], want.entropies[token])) << what << token;
+        }
+        EXPECT_TRUE(at::equal(logit_scores(logits, labels, options, room).log_probabilities, want.log_probabilities));
+      };
+      expect_bits(whole, 0, "one rank, token ");
+
+      // Two ranks, one after the other: they send maxima in the first pass, and sums relative to these in the second.
+      std::vector<at::Tensor> largest(2), sums(2);
+      std::vector<TokenScores> of_rank(2);
+      for (int pass = 0; pass < 3; ++pass)
+        for (int64_t rank = 0; rank < 2; ++rank) {
+          const int64_t first = rank * kRoom, valid = rank == 0 ? kRoom : kAll - kRoom;
+          OtherRank other;
+          other.max_with = [&](at::Tensor& x) {
+            if (pass == 0) largest[rank] = x.clone();
+            if (pass > 0) x.copy_(at::maximum(x, largest[1 - rank]));
+          };
+          other.sum_with = [&](at::Tensor& x) {
+            if (pass == 1) sums[rank] = x.clone();
+            if (pass == 2) x.add_(sums[1 - rank]);
+          };
+          const at::Tensor own = weight.narrow(0, first, valid);
+          of_rank[rank] = linear_token_scores(hidden, own, {}, labels, options, 0,
+                                              {.range = {first, valid},
+                                               .reduction = &other,
+                                               .products = [&] { return std::make_unique<RowsOfWeight>(own); },
+                                               .slice = 16});
+        }
+      for (const TokenScores& scores : of_rank)
+        EXPECT_TRUE(
+            at::equal(logit_scores(logits, labels, options, kRoom).log_probabilities, scores.log_probabilities));
+    }
+}
+
 }  // namespace
 }  // namespace colossal::ops::token_scores_test

@@ -56,17 +56,17 @@ class TokenResults {
   double* data_;
 };
 
-void check_scores(std::span<const Score> scores, int64_t rows) {
+void check_scores(std::span<const OptionalScore> scores, int64_t rows) {
   require(static_cast<int64_t>(scores.size()) == rows, "alignment", "each row must have a score or none: got ",
           scores.size(), " scores and ", rows, " rows");
 }
 
 /// The scores of a group that exist.
 struct GroupScores {
-  explicit GroupScores(std::span<const Score> group) {
-    for (const Score& score : group)
+  explicit GroupScores(std::span<const OptionalScore> group) {
+    for (const OptionalScore& score : group)
       if (score) sum += *score, ++count;
-    for (const Score& score : group)
+    for (const OptionalScore& score : group)
       if (score) squares += (*score - mean()) * (*score - mean());
   }
   double mean() const { return sum / count; }
@@ -76,7 +76,8 @@ struct GroupScores {
 
 }  // namespace
 
-at::Tensor token_rewards(std::span<const Score> scores, const at::Tensor& kl, const at::Tensor& counts, double beta) {
+at::Tensor token_rewards(std::span<const OptionalScore> scores, const at::Tensor& kl, const at::Tensor& counts,
+                         double beta) {
   const TokenValues of("kl", kl, counts);
   check_scores(scores, of.rows());
   TokenResults rewards(of);
@@ -84,7 +85,7 @@ at::Tensor token_rewards(std::span<const Score> scores, const at::Tensor& kl, co
   for (int64_t row = 0; row < of.rows(); ++row) {
     const int64_t last = of.last(row);
     if (last < 0) continue;
-    const Score& score = scores[static_cast<size_t>(row)];
+    const OptionalScore& score = scores[static_cast<size_t>(row)];
     require(score.has_value(), "alignment", "an answer whose tokens count must have a score: got none in row ", row,
             "; leave its tokens out of counts");
     rewards.at(row, last) += *score;
@@ -92,13 +93,13 @@ at::Tensor token_rewards(std::span<const Score> scores, const at::Tensor& kl, co
   return rewards.tensor();
 }
 
-std::vector<Score> penalized_scores(std::span<const Score> scores, const at::Tensor& kl, const at::Tensor& counts,
-                                    double beta) {
+std::vector<OptionalScore> penalized_scores(std::span<const OptionalScore> scores, const at::Tensor& kl,
+                                            const at::Tensor& counts, double beta) {
   const TokenValues of("kl", kl, counts);
   check_scores(scores, of.rows());
   std::vector<double> sums(scores.size());
   of.backwards([&](int64_t row, int64_t, double x) { sums[static_cast<size_t>(row)] += x; });
-  std::vector<Score> penalized(scores.begin(), scores.end());
+  std::vector<OptionalScore> penalized(scores.begin(), scores.end());
   for (size_t row = 0; row < penalized.size(); ++row)
     if (penalized[row]) *penalized[row] -= beta * sums[row];
   return penalized;
@@ -150,18 +151,19 @@ at::Tensor whitened(const at::Tensor& values, const at::Tensor& counts, const at
   return results.tensor();
 }
 
-bool has_spread(std::span<const Score> group) {
-  const auto first = std::find_if(group.begin(), group.end(), [](const Score& score) { return score.has_value(); });
-  return std::any_of(first, group.end(), [&](const Score& score) { return score && *score != **first; });
+bool has_spread(std::span<const OptionalScore> group) {
+  const auto first =
+      std::find_if(group.begin(), group.end(), [](const OptionalScore& score) { return score.has_value(); });
+  return std::any_of(first, group.end(), [&](const OptionalScore& score) { return score && *score != **first; });
 }
 
-std::vector<double> group_advantages(std::span<const Score> scores, int64_t answers, GroupAdvantage kind) {
+std::vector<double> group_advantages(std::span<const OptionalScore> scores, int64_t answers, GroupAdvantage kind) {
   require(answers > 0 && static_cast<int64_t>(scores.size()) % answers == 0, "alignment",
           "scores must be whole groups of ", answers, " answers: got ", scores.size());
   const auto size = static_cast<size_t>(answers);
   std::vector<double> advantages(scores.size());
   for (size_t begin = 0; begin < scores.size(); begin += size) {
-    const std::span<const Score> group = scores.subspan(begin, size);
+    const std::span<const OptionalScore> group = scores.subspan(begin, size);
     // The mean of equal scores may differ from them by rounding, which a division by the spread would enlarge.
     if (!has_spread(group)) continue;
     const GroupScores of(group);

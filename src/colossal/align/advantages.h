@@ -26,16 +26,17 @@
 namespace colossal::align {
 
 /// The score of an answer; empty = an answer without a score.
-using Score = std::optional<double>;
+using OptionalScore = std::optional<double>;
 
 /// Returns the reward of each token, [B, T]: -beta kl, plus the score of the row at its last counted token alone.
 /// Errors ("alignment"): a row without a score that has tokens that count; the caller leaves them out of `counts`.
-at::Tensor token_rewards(std::span<const Score> scores, const at::Tensor& kl, const at::Tensor& counts, double beta);
+at::Tensor token_rewards(std::span<const OptionalScore> scores, const at::Tensor& kl, const at::Tensor& counts,
+                         double beta);
 
 /// Returns the scores less beta times the sum of kl over the counted tokens of their rows. An answer without a score
 /// has none afterwards.
-std::vector<Score> penalized_scores(std::span<const Score> scores, const at::Tensor& kl, const at::Tensor& counts,
-                                    double beta);
+std::vector<OptionalScore> penalized_scores(std::span<const OptionalScore> scores, const at::Tensor& kl,
+                                            const at::Tensor& counts, double beta);
 
 /// Options of token_advantages().
 struct AdvantageOptions {
@@ -77,10 +78,10 @@ enum class GroupAdvantage {
 /// Returns the advantage of each answer. Each `answers` scores in succession are those of one prompt. The advantage is
 /// exactly 0 for an answer without a score, and for each answer of a group without spread.
 /// Errors ("alignment"): scores that are no whole groups.
-std::vector<double> group_advantages(std::span<const Score> scores, int64_t answers, GroupAdvantage kind);
+std::vector<double> group_advantages(std::span<const OptionalScore> scores, int64_t answers, GroupAdvantage kind);
 
 /// Returns true if two answers of a group have different scores. All advantages of other groups are 0.
-bool has_spread(std::span<const Score> group);
+bool has_spread(std::span<const OptionalScore> group);
 
 /// Returns the penalty of DAPO (2503.14476) for an answer of that many tokens: 0 up to max_tokens - overlong, then
 /// (max_tokens - overlong - tokens) / overlong, and -1 above max_tokens. overlong = 0: 0.

@@ -137,6 +137,11 @@ tensor::Batch DistributedModel::on_device(const tensor::Batch& batch) const {
       [&](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : on_device(field.tensor); });
 }
 
+int64_t DistributedModel::words_of_rank() const {
+  const std::vector<int64_t> words{decoding_model().shape.vocabulary};
+  return tensor::ShardSpec::split(words, 0, decoding().layout.inside.columns).room(0, mesh_.coordinates());
+}
+
 bool DistributedModel::divides_states() const {
   const parallel::Split& split = decoding().layout.outside;
   const auto is_split = [&](const std::vector<std::string>& axes) { return mesh_.coordinates().size(axes) > 1; };

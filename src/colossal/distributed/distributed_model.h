@@ -139,6 +139,8 @@ class DistributedModel {
   /// cache, and parallel.expert only the experts and their work.
   const models::Model& decoding_model() const { return decoding().model; }
   models::Model& decoding_model() { return decoding_ ? decoding_->model : training_.model; }
+  /// Returns the number of words of the vocabulary of which one rank computes the logits (VocabularyLossHead).
+  int64_t words_of_rank() const;
   /// Returns the number of ranks that share the keys and values of a sequence's cache.
   int64_t cache_ranks() const { return sequence_.size; }
   /// Returns true if each rank computes only a part of the hidden states of decoding_model(): with a mode of tensor

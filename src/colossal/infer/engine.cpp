@@ -16,6 +16,7 @@
 #include "colossal/infer/decoding/model_runner.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/ops/attention/paged.h"
+#include "colossal/ops/linear_token_scores.h"
 
 namespace colossal::infer {
 namespace {
@@ -74,7 +75,10 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
 }  // namespace
 
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
-    : options_(options), runner_(make_runner(model, options)), scheduler_(scheduler_options(model, options)) {
+    : options_(options),
+      runner_(make_runner(model, options)),
+      scheduler_(scheduler_options(model, options)),
+      words_of_rank_(model.words_of_rank()) {
   require(options.draft_tokens >= 0, "engine", "draft_tokens must not be negative: got ", options.draft_tokens);
   require(options.max_waiting >= 0 && options.max_length >= 0, "engine",
           "limits must not be negative: got max_waiting ", options.max_waiting, ", max_length ", options.max_length);
@@ -227,10 +231,31 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
   else if (running.made == running.max_new_tokens)
     event.finish_reason = running.made == asked.max_tokens ? FinishReason::AtLength : FinishReason::AtPositions;
   if (asked.logprobs >= 0) event.log_probabilities = log_probabilities(logits, token, asked.logprobs);
+  if (running.request.scores_draws)
+    drawn_.push_back({logits, token, asked.sampling.temperature, ready_.size()});  // the caller appends the event
   scheduler_.append(id, token);  // the last token, too: it counts for turns
   if (running.lookup) running.lookup->push(token);
   if (event.finish_reason != FinishReason::None) end(id);
   return event;
+}
+
+// All tokens of a step together, because an operator takes longer to start than to score a token.
+void Engine::score_draws() {
+  std::map<double, std::vector<const Drawn*>> by_temperature;
+  for (const Drawn& one : drawn_) by_temperature[one.temperature == 0 ? 1 : one.temperature].push_back(&one);
+  for (const auto& [temperature, all] : by_temperature) {
+    std::vector<at::Tensor> rows;
+    std::vector<int64_t> labels;
+    for (const Drawn* one : all) rows.push_back(one->logits), labels.push_back(one->token);
+    const at::Tensor logits = at::stack(rows);
+    const at::Tensor scores = ops::logit_scores(logits, at::tensor(labels, at::kLong).to(logits.device()),
+                                                {.temperature = temperature}, words_of_rank_)
+                                  .log_probabilities.to(at::kDouble)
+                                  .cpu();
+    for (size_t i = 0; i < all.size(); ++i)
+      ready_[all[i]->event].drawn_log_probability = scores.const_data_ptr<double>()[i];
+  }
+  drawn_.clear();
 }
 
 void Engine::score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
@@ -379,6 +404,7 @@ void Engine::run_step() {
   if (step.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor logits = runner_->logits(scheduler_, step);
+  drawn_.clear();
   pool(step);
   int64_t row = 0, place = 0;
   std::vector<MultiTokenDrafts::Sequence> read;
@@ -407,6 +433,7 @@ void Engine::run_step() {
     }
     ready_[first].prompt_log_probabilities = std::move(scores);
   }
+  score_draws();
   if (drafts_) write_drafts();
   if (own_drafts_ && !read.empty()) write_own_drafts(std::move(read));
 }

@@ -171,6 +171,13 @@ class Engine {
     std::deque<DraftedToken> expected{};
     std::vector<LogProbabilities> scores{};  // log-probabilities of the prompt tokens computed so far
   };
+  /// A token whose log-probability is wanted; `event` is its index in ready_.
+  struct Drawn {
+    at::Tensor logits;
+    int64_t token;
+    double temperature;
+    size_t event;
+  };
   Admission admitted(const Request& request) const;
   void begin(int64_t id, Running running, const Admission& admission);
   int64_t adapter_of(const Request& request) const;
@@ -179,6 +186,7 @@ class Engine {
   void forget(int64_t id);
   int64_t draw(Running& running, const at::Tensor& logits);
   Event advance(int64_t id, const at::Tensor& logits);
+  void score_draws();
   Event fail(int64_t id, const std::exception& error);
   void end(int64_t id);
   std::optional<int64_t> advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
@@ -198,6 +206,8 @@ class Engine {
   Scheduler scheduler_;
   std::optional<DraftModel> drafts_;
   DraftCounts draft_counts_;
+  int64_t words_of_rank_;
+  std::vector<Drawn> drawn_;  // of the step that runs
   std::map<int64_t, Running> running_;
   std::map<int64_t, std::shared_ptr<const OnEvent>> callers_;  // by id, of requests whose last event was not delivered
   std::deque<Event> ready_;                                    // events of completed steps, in order of delivery

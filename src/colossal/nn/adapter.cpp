@@ -43,6 +43,9 @@ class SwitchedProduct final : public Product {
   std::vector<int64_t> first_outputs() const override { return adapted_->first_outputs(); }
   at::Tensor sum_over_inputs(at::Tensor part) const override { return adapted_->sum_over_inputs(std::move(part)); }
   bool has_backward() const override { return adapted_->has_backward(); }
+  bool reads_weight(bool has_gradients) const override {
+    return (*off_ ? plain_ : adapted_)->reads_weight(has_gradients);
+  }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     require_on(*off_, saved != nullptr);

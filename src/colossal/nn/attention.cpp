@@ -10,11 +10,13 @@
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/ordered.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/rotary.h"
 
@@ -44,7 +46,7 @@ class WholeAttention final : public Attention {
     require(!cache || !step.documents.defined(), "model",
             "a step must not have both documents and a cache: documents describe the tokens of the step, not those in "
             "the cache; pass separate texts as sequences (nn::ForwardContext::sequences)");
-    Documents documents{heads.tokens.of(step.documents), nullptr};
+    Documents documents{heads.tokens.of(step.documents), nullptr, is_canonical(step)};
     if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
     if (cache) held = cache->append(layer_, heads.k, heads.v, step);
@@ -61,6 +63,7 @@ class WholeAttention final : public Attention {
   struct Documents {
     at::Tensor ids;                                 // undefined = no documents
     std::shared_ptr<const ops::DocumentRuns> runs;  // runs of the documents; null = not computed so far
+    bool in_order = false;                          // true = sums are those of generation (nn/canonical.h)
   };
 
   // Returns the attention of q to keys in pages: q [T, N, D] -> [T, N, D].
@@ -77,7 +80,8 @@ class WholeAttention final : public Attention {
     mask.documents = documents.ids, mask.runs = documents.runs;
     mask.grows = grows;
     if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
-    return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
+    const auto attention = documents.in_order && !grows ? ops::ordered_attention : ops::attention;
+    return attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
   }
 
   // Computes `count` sequences of equal length per row as that many rows.
@@ -85,7 +89,7 @@ class WholeAttention final : public Attention {
     const auto cut = [&](const at::Tensor& x) {
       return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
     };
-    const Documents own = count == 1 ? documents : Documents{cut(documents.ids), nullptr};
+    const Documents own = count == 1 ? documents : Documents{cut(documents.ids), nullptr, documents.in_order};
     const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, own, held.lengths, true)
                                             : attend(cut(heads.q), cut(heads.k), cut(heads.v), own, {}, false);
     return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
@@ -106,7 +110,7 @@ class WholeAttention final : public Attention {
       const auto own = [&](const at::Tensor& all) {
         return all.unflatten(0, {-1, count}).select(1, i).narrow(1, 0, held.lengths[i]);
       };
-      const Documents none_known{ids[i], nullptr};
+      const Documents none_known{ids[i], nullptr, documents.in_order};
       out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), none_known, {}, true)
                                      : attend(q[i], k[i], v[i], none_known, {}, false));
     }

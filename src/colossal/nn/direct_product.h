@@ -51,6 +51,9 @@ class DirectProduct : public Product {
   /// Begins to turn this rank's dy W into dx, in place. `dx` is ready after the caller has called the returned
   /// function. Collective.
   virtual std::function<void()> complete_dx(at::Tensor& dx) const;
+  /// Returns true if local_y() gives a row of x the same bits beside any other rows. `has_gradients`: whether `saved`
+  /// will be given. Wrappers then do so with their own products (nn/canonical.h).
+  virtual bool multiplies_by_row([[maybe_unused]] bool has_gradients) const { return false; }
   /// Returns the values of rows [first, first + count) of this rank's block of the weight, [count, in] in the dtype of
   /// `weight`: a view of it, or what its codes stand for. Call it for a few rows at a time.
   virtual at::Tensor local_rows(const at::Tensor& weight, int64_t first, int64_t count) const;
@@ -77,6 +80,8 @@ class DirectWrapper : public DirectProduct {
   std::vector<int64_t> first_outputs() const override { return inner_->first_outputs(); }
   at::Tensor sum_over_inputs(at::Tensor part) const final { return inner_->sum_over_inputs(std::move(part)); }
   bool has_backward() const override { return inner_->has_backward(); }
+  bool reads_weight(bool has_gradients) const override { return inner_->reads_weight(has_gradients); }
+  bool multiplies_by_row(bool has_gradients) const override { return inner_->multiplies_by_row(has_gradients); }
   at::Tensor local_rows(const at::Tensor& weight, int64_t first, int64_t count) const override {
     return inner_->local_rows(weight, first, count);
   }

@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/features.h"
 #include "colossal/nn/layers.h"
 #include "colossal/ops/random.h"
@@ -20,7 +21,7 @@ class FeatureDropout final : public Dropout {
         probability_(probability) {}
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& step) override {
-    if (!step.training || probability_ == 0) return x;
+    if (!step.training || probability_ == 0 || is_canonical(step)) return x;
     return dropped(x, probability_, derive_seed(step.dropout_seed, site_),
                    TokenPlaces(step, tokens_(step), x.size(0), x.size(1)), features_->here(), features_->size());
   }

@@ -156,7 +156,9 @@ at::Tensor chosen_experts(const at::Tensor& scores, const at::Tensor& bias, cons
 at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options) {
   at::Tensor weights = scores.gather(1, experts);
   if (options.normalize) {
-    const at::Tensor sum = weights.sum(-1, true);
+    // added in the order of experts, as for generated tokens (LocalRoute); sum() may take another one
+    at::Tensor sum = weights.narrow(1, 0, 1);
+    for (int64_t j = 1; j < experts.size(1); ++j) sum = sum + weights.narrow(1, j, 1);
     weights = weights / (options.score == ExpertOptions::Score::Sigmoid ? sum + kSmallestScoreSum : sum);
   }
   return options.scale == 1 ? weights : weights * options.scale;

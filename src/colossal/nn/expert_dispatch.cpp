@@ -74,6 +74,43 @@ at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& place, int64_t j) {
 
 at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
+constexpr int64_t kElementsPerChunk = int64_t{1} << 15;
+
+/// Returns the number of tokens, of `elements` elements each, that are worth a thread.
+int64_t tokens_per_chunk(int64_t elements) {
+  return std::max<int64_t>(1, kElementsPerChunk / std::max<int64_t>(1, elements));
+}
+
+/// Returns the weighted sums [tokens, H] of rows [A, H] on the CPU, in their dtype: assignment i of a token has the row
+/// place[i] and the weight weights[i]; A = dropped. Sums are added in this order in fp32, in fp64 in fp64. Each token is
+/// computed by itself: LibTorch's operators compute the last elements of a tensor in another way.
+template <class Weight>
+at::Tensor sums_of_rows(const at::Tensor& given, const int64_t* place, const Weight* weights, int64_t tokens,
+                        int64_t used) {
+  const at::Tensor from = given.contiguous();
+  const int64_t size = given.size(1), assignments = given.size(0);
+  at::Tensor y = at::empty({tokens, size}, given.options());
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, given.scalar_type(), "sums_of_rows", [&] {
+    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    const auto* rows = from.const_data_ptr<scalar_t>();
+    auto* out = y.mutable_data_ptr<scalar_t>();
+    ops::parallel_for(0, tokens, tokens_per_chunk(used * size), [&](int64_t begin, int64_t end) {
+      std::vector<Sum> sums(static_cast<size_t>(size));
+      for (int64_t t = begin; t < end; ++t) {
+        std::fill(sums.begin(), sums.end(), Sum{0});
+        for (int64_t i = t * used; i < (t + 1) * used; ++i) {
+          if (place[i] == assignments) continue;
+          const auto weight = static_cast<Sum>(weights[i]);
+          const scalar_t* row = rows + place[i] * size;
+          for (int64_t k = 0; k < size; ++k) sums[k] += static_cast<Sum>(row[k]) * weight;
+        }
+        std::copy(sums.begin(), sums.end(), out + t * size);
+      }
+    });
+  });
+  return y;
+}
+
 /// x [T, H] -> rows [R, H] of this rank's experts, which have arrived.
 struct ToExperts : torch::autograd::Function<ToExperts> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor&, const std::shared_ptr<const Route>& route,
@@ -108,6 +145,10 @@ struct FromRows : torch::autograd::Function<FromRows> {
                             const at::Tensor& token_of, const at::Tensor& place) {
     context->save_for_backward({rows, weights, token_of, place});
     const auto type = sum_type(rows);
+    if (rows.is_cpu()) {
+      const at::Tensor exact = weights.to(at::kDouble).contiguous(), at = place.contiguous();
+      return sums_of_rows(rows, at.const_data_ptr<int64_t>(), exact.const_data_ptr<double>(), at.size(0), at.size(1));
+    }
     at::Tensor y = at::zeros({place.size(0), rows.size(1)}, rows.options().dtype(type));
     for (int64_t j = 0; j < place.size(1); ++j)
       y.addcmul_(rows_at(rows, place, j).to(type), weights.narrow(1, j, 1).to(type));
@@ -208,21 +249,15 @@ at::Tensor ExpertDispatch::combine(const at::Tensor& results, const at::Tensor& 
 
 namespace {
 
-constexpr int64_t kElementsPerChunk = int64_t{1} << 15;
-
-/// Returns the number of tokens, of `elements` elements each, that are worth a thread.
-int64_t tokens_per_chunk(int64_t elements) {
-  return std::max<int64_t>(1, kElementsPerChunk / std::max<int64_t>(1, elements));
-}
-
 template <class T>
 std::vector<double> weights_from(const at::Tensor& scores, const int64_t* experts, int64_t tokens,
                                  const ExpertOptions& options) {
   const T* of_token = scores.const_data_ptr<T>();
   std::vector<double> weights(static_cast<size_t>(tokens * options.used));
   for (int64_t t = 0; t < tokens; ++t, of_token += scores.size(1)) {
-    T sum = options.score == ExpertOptions::Score::Sigmoid ? static_cast<T>(kSmallestScoreSum) : T{0};
+    T sum{0};
     for (int64_t j = 0; j < options.used; ++j) sum += of_token[experts[t * options.used + j]];
+    if (options.score == ExpertOptions::Score::Sigmoid) sum += static_cast<T>(kSmallestScoreSum);
     const T divisor = options.normalize ? sum : T{1}, scale = static_cast<T>(options.scale);
     for (int64_t i = t * options.used; i < (t + 1) * options.used; ++i)
       weights[i] = of_token[experts[i]] / divisor * scale;
@@ -259,27 +294,7 @@ at::Tensor LocalRoute::dispatch(const at::Tensor& x) const {
 }
 
 at::Tensor LocalRoute::combine(const at::Tensor& results) const {
-  const at::Tensor from = results.contiguous();
-  const int64_t size = results.size(1);
-  at::Tensor y = at::empty({tokens_, size}, results.options());
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, results.scalar_type(), "LocalRoute::combine", [&] {
-    using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
-    const auto* rows = from.const_data_ptr<scalar_t>();
-    auto* out = y.mutable_data_ptr<scalar_t>();
-    ops::parallel_for(0, tokens_, tokens_per_chunk(used_ * size), [&](int64_t begin, int64_t end) {
-      std::vector<Sum> sums(static_cast<size_t>(size));
-      for (int64_t t = begin; t < end; ++t) {
-        std::fill(sums.begin(), sums.end(), Sum{0});
-        for (int64_t i = t * used_; i < (t + 1) * used_; ++i) {
-          const auto weight = static_cast<Sum>(weights_[i]);
-          const scalar_t* row = rows + place_[i] * size;
-          for (int64_t k = 0; k < size; ++k) sums[k] += static_cast<Sum>(row[k]) * weight;
-        }
-        std::copy(sums.begin(), sums.end(), out + t * size);
-      }
-    });
-  });
-  return y;
+  return sums_of_rows(results, place_.data(), weights_.data(), tokens_, used_);
 }
 
 }  // namespace colossal::nn

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "colossal/base/known_metrics.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/expert_choice.h"
 #include "colossal/nn/expert_dispatch.h"
 #include "colossal/nn/expert_ranks.h"
@@ -106,7 +107,7 @@ class Mixture final : public Experts {
   at::Tensor forward(const at::Tensor& x, const ForwardContext& step,
                      const std::function<at::Tensor()>& beside) override {
     const at::Tensor own = ranks_->enter(x);
-    const Product& product = router_product(step.training);
+    const Product& product = router_product(step.training && !is_canonical(step));
     const at::Tensor logits = linear(product, own, router_->value, {}, options_.count, &deferred_);
     const at::Tensor scores = scores_of(logits, options_);
     if (is_local(own, step)) {

@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 namespace colossal::nn {
 namespace {
@@ -39,9 +40,11 @@ class DirectFrozen final : public DirectWrapper, public ReadsFrozen {
   at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     if (!is_stored(weight)) return inner().local_y(x, weight, bias, out, saved);
+    const bool by_row = inner().multiplies_by_row(saved != nullptr);
     if (saved) *saved = {x, weight, out};
-    return form().multiply(weight, x, bias);
+    return by_row ? ops::PrepackedMatrix::product(x, values_of(weight), bias) : form().multiply(weight, x, bias);
   }
+  bool reads_weight(bool) const override { return true; }
   at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override {
     return is_stored(saved.weight) ? form().input_gradient(saved.weight, dy) : inner().local_dx(dy, saved);
   }

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
+#include "colossal/nn/direct_product.h"
 #include "colossal/nn/packed_weights.h"
 
 namespace colossal::nn {
@@ -39,9 +42,15 @@ class ExpertProducts final : public GroupedProduct {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const ops::GroupEnds& ends,
                      Saved* saved) const override {
-    if (!saved && !bias.defined())
-      if (const auto panels = panels_of(ends); !panels.empty())
+    if (!bias.defined())
+      if (const auto panels = panels_of(ends, saved != nullptr); !panels.empty()) {
+        // Backward multiplies with the values, which these products would have kept.
+        if (saved) {
+          *saved = {x, weight, std::vector<Product::Saved>(ends.size())};
+          for (Product::Saved& kept : saved->of_expert) kept.out = weight.size(1);
+        }
         return ops::PrepackedMatrix::multiply_groups(panels, x, ends);
+      }
     if (saved) *saved = {{}, weight, std::vector<Product::Saved>(ends.size())};
     at::Tensor y = at::empty({x.size(0), out_}, x.options());
     for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
@@ -57,6 +66,12 @@ class ExpertProducts final : public GroupedProduct {
       if (kept && kept->weight.is_same(own)) kept->weight = at::Tensor();
     });
     return y;
+  }
+  bool multiplies_by_row(bool has_gradients) const override {
+    return std::all_of(products_.begin(), products_.end(), [&](const auto& product) {
+      const auto* direct = dynamic_cast<const DirectProduct*>(product.get());
+      return direct && direct->multiplies_by_row(has_gradients);
+    });
   }
   at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const override {
     at::Tensor dx = at::empty({dy.size(0), in_}, dy.options());
@@ -89,12 +104,12 @@ class ExpertProducts final : public GroupedProduct {
   }
 
   /// Returns the packed matrix of each group; nothing if there are no rows, or a group with rows has no such matrix.
-  std::vector<const ops::PrepackedMatrix*> panels_of(const ops::GroupEnds& ends) const {
+  std::vector<const ops::PrepackedMatrix*> panels_of(const ops::GroupEnds& ends, bool has_gradients) const {
     if (ends.empty() || ends.back() == 0) return {};
     std::vector<const ops::PrepackedMatrix*> panels(ends.size());
     bool all = true;
     for_groups(ends, [&](int64_t e, int64_t, int64_t) {
-      panels[e] = packed_[e] ? packed_[e]->panels() : nullptr;
+      panels[e] = packed_[e] ? packed_[e]->panels(has_gradients) : nullptr;
       all = all && panels[e];
     });
     return all ? panels : std::vector<const ops::PrepackedMatrix*>();

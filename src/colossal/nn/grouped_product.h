@@ -35,6 +35,8 @@ class GroupedProduct {
   /// result.
   virtual at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
                                      at::Tensor sum) const;
+  /// Returns true if forward() gives a row of x the same bits beside any other rows (DirectProduct).
+  virtual bool multiplies_by_row([[maybe_unused]] bool has_gradients) const { return false; }
   /// The product's own parameters, stacks with a matrix for each expert of this rank. nn::grouped_linear makes their
   /// gradients in the same backward pass as dx. They outlive the product.
   virtual std::vector<Parameter*> parameters() const { return {}; }

@@ -70,11 +70,11 @@ struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, at::TensorList own, int64_t product, int64_t out,
                             int64_t deferred, const std::optional<c10::IValue>& before, bool keeps) {
-    const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
+    const auto& multiply = *reinterpret_cast<const Product*>(product);
+    const tensor::ReadScope read({multiply.reads_weight(keeps) ? weight : at::Tensor(), bias.value_or(at::Tensor())});
     Product::Saved saved;
     // Contiguous, because a kept view would keep the larger tensor alive that it is a part of.
     const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
-    const auto& multiply = *reinterpret_cast<const Product*>(product);
     const at::Tensor y = multiply.forward(rows, weight, bias.value_or(at::Tensor()), out, keeps ? &saved : nullptr);
     if (!keeps) return with_leading_sizes_of(input, y);
     // The output of `before` is computed again from x, unless the product keeps another tensor, such as gathered rows.

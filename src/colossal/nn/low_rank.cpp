@@ -54,7 +54,8 @@ class DirectLowRank final : public DirectWrapper {
     // dA and dB are computed from x itself, so a product inside need not keep x in another form as well.
     if (saved && saved->takes_given_x) saved->x = x;
     const at::Tensor places = m_.places(x);
-    m_.add_widened(y, m_.narrowed(m_.dropped(x, places)));
+    const bool by_row = inner().multiplies_by_row(saved != nullptr);
+    m_.add_widened(y, m_.narrowed(m_.dropped(x, places), by_row), by_row);
     Kept kept{places};
     if (m_.has_magnitudes()) {
       const RowScales scales = scales_of(weight, y, out);
@@ -65,6 +66,10 @@ class DirectLowRank final : public DirectWrapper {
     }
     if (saved && keeps()) saved->own.insert(saved->own.end(), kept.begin(), kept.end());
     return y;
+  }
+  /// The norms of magnitudes are those of the weight.
+  bool reads_weight(bool has_gradients) const override {
+    return m_.has_magnitudes() || inner().reads_weight(has_gradients);
   }
   at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override {
     const Kept kept = kept_of(saved);
@@ -78,7 +83,7 @@ class DirectLowRank final : public DirectWrapper {
     const at::Tensor scaled = scaled_dy(dy, kept);
     inner().local_gradients(scaled, inside(saved), wanted, d);
     if (!wanted.own) return;
-    const at::Tensor x = m_.dropped(saved.x, kept[kPlaces]), narrow_x = m_.narrowed(x),
+    const at::Tensor x = m_.dropped(saved.x, kept[kPlaces]), narrow_x = m_.narrowed(x, false),
                      of_a = ops::matmul_tn(m_.narrowed_gradient(scaled), x);
     m_.append(d.own, [&](const LowRankPiece& piece, int64_t first) {
       LowRankMatrices::OfPiece own{

@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/grouped_product.h"
 #include "colossal/ops/products/grouped_matmul.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 namespace colossal::nn {
 namespace {
@@ -31,6 +32,10 @@ class GroupedLowRank final : public GroupedProduct {
     const at::Tensor y = inner_->forward(x, weight, bias, ends, saved);
     // dA and dB are computed from x itself, also if a product inside keeps x in another form.
     if (saved) saved->x = x;
+    if (inner_->multiplies_by_row(saved != nullptr)) {
+      const at::Tensor narrow = product_by_row(x, a(), ends).mul_(m_.scale);
+      return at::Tensor(y).add_(product_by_row(narrow, b(), ends));
+    }
     return at::Tensor(y).add_(ops::grouped_nt(narrowed(x, ends), b(), ends));
   }
   at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const override {
@@ -60,6 +65,16 @@ class GroupedLowRank final : public GroupedProduct {
   /// Returns s x(e) A(e)t: [R, r].
   at::Tensor narrowed(const at::Tensor& x, const ops::GroupEnds& ends) const {
     return ops::grouped_nt(x, a(), ends).mul_(m_.scale);
+  }
+  /// Returns x(e) M(e)t, each row by itself.
+  static at::Tensor product_by_row(const at::Tensor& x, const at::Tensor& stack, const ops::GroupEnds& ends) {
+    at::Tensor y = at::empty({x.size(0), stack.size(1)}, x.options().requires_grad(false));
+    int64_t first = 0;
+    for (size_t e = 0; e < ends.size(); first = ends[e++])
+      if (ends[e] > first)
+        y.narrow(0, first, ends[e] - first)
+            .copy_(ops::PrepackedMatrix::product(x.narrow(0, first, ends[e] - first), stack[static_cast<int64_t>(e)]));
+    return y;
   }
   /// Returns s dy(e) B(e): [R, r].
   at::Tensor narrowed_gradient(const at::Tensor& dy, const ops::GroupEnds& ends) const {

@@ -4,8 +4,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/running_step.h"
 #include "colossal/ops/products/matmul.h"
+#include "colossal/ops/products/prepacked_matrix.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
 namespace {
@@ -18,6 +21,12 @@ at::Tensor padded_rows(const at::Tensor& part, int64_t first, int64_t rows) {
   at::Tensor whole = at::zeros(sizes, part.options());
   whole.narrow(0, first, part.size(0)).copy_(part);
   return whole;
+}
+
+/// Returns x mt, each row by itself.
+at::Tensor product_by_row(const at::Tensor& x, const at::Tensor& matrix) {
+  const tensor::ReadScope read({matrix});
+  return ops::PrepackedMatrix::product(x, matrix);
 }
 
 /// TokenPlaces and the seed of the mask as integers: seed, first row, sequence, then each run.
@@ -73,8 +82,8 @@ at::Tensor LowRankMatrices::b_of(const LowRankPiece& piece) const {
   return piece.b.value.detach().narrow(0, piece.own, piece.count);
 }
 
-at::Tensor LowRankMatrices::narrowed(const at::Tensor& x) const {
-  at::Tensor narrow = ops::matmul_nt(x, a());
+at::Tensor LowRankMatrices::narrowed(const at::Tensor& x, bool by_row) const {
+  at::Tensor narrow = by_row ? product_by_row(x, a()) : ops::matmul_nt(x, a());
   int64_t first = 0;
   for (const LowRankPiece& piece : pieces_) {
     narrow.narrow(1, first, piece.rank()).mul_(piece.scale);
@@ -83,11 +92,15 @@ at::Tensor LowRankMatrices::narrowed(const at::Tensor& x) const {
   return narrow;
 }
 
-void LowRankMatrices::add_widened(at::Tensor& y, const at::Tensor& narrow) const {
+void LowRankMatrices::add_widened(at::Tensor& y, const at::Tensor& narrow, bool by_row) const {
   int64_t first = 0;
   for (const LowRankPiece& piece : pieces_) {
     at::Tensor outputs = y.narrow(1, piece.row, piece.count);
-    ops::matmul_nt_(outputs, narrow.narrow(1, first, piece.rank()), b_of(piece), 1);
+    const at::Tensor own = narrow.narrow(1, first, piece.rank());
+    if (by_row)
+      outputs.add_(product_by_row(own, b_of(piece)));
+    else
+      ops::matmul_nt_(outputs, own, b_of(piece), 1);
     first += piece.rank();
   }
 }
@@ -155,7 +168,7 @@ at::Tensor LowRankMatrices::places(const at::Tensor& x) const {
   require(running != nullptr && (!running->step.training || running->step.batch), "adapter", "dropout before ",
           pieces_.front().a.name, " must know the tokens of x: got ", running ? "a step without a batch" : "no step",
           "; call the block of a model (models::make_model), or set adapter.dropout = 0");
-  if (!running->step.training) return {};
+  if (!running->step.training || is_canonical(running->step)) return {};
   const Tokens tokens = running->tokens(running->step);
   const int64_t rows = running->step.batch->rows() / tokens.batch.runs * static_cast<int64_t>(tokens.batch.held.size());
   require(rows > 0 && x.size(0) % rows == 0, "adapter", "x before ", pieces_.front().a.name,

@@ -40,10 +40,11 @@ class LowRankMatrices {
 
   /// Returns all A, one below the other: [ranks, in], where `ranks` is the sum of the ranks of all pieces.
   at::Tensor a() const;
-  /// Returns s x At: [T, ranks].
-  at::Tensor narrowed(const at::Tensor& x) const;
-  /// Adds narrow Bt to y [T, out].
-  void add_widened(at::Tensor& y, const at::Tensor& narrow) const;
+  /// Returns s x At: [T, ranks]. `by_row`: packs the matrices for the product, so that the result of a row does not
+  /// depend on the other rows (ops/products/prepacked_matrix.h).
+  at::Tensor narrowed(const at::Tensor& x, bool by_row) const;
+  /// Adds narrow Bt to y [T, out]; `by_row` as above.
+  void add_widened(at::Tensor& y, const at::Tensor& narrow, bool by_row) const;
   /// Returns s dy B: [T, ranks].
   at::Tensor narrowed_gradient(const at::Tensor& dy) const;
   /// Returns narrow A: [T, in], added to `sum` if it is defined.

@@ -23,22 +23,37 @@ at::Tensor multiplied(const ops::CodedMatrix& weight, const at::Tensor& x, const
 class PrepackedProduct final : public DirectWrapper, public PackedWeight {
  public:
   PrepackedProduct(std::shared_ptr<const DirectProduct> inner, std::shared_ptr<const PackedWeights::Packed> weight,
-                   bool keeps_values)
-      : DirectWrapper(std::move(inner)), packed_(std::move(weight)), keeps_values_(keeps_values) {}
+                   const WeightPacking& packing)
+      : DirectWrapper(std::move(inner)),
+        packed_(std::move(weight)),
+        keeps_values_(packing.keeps_values),
+        in_training_(packing.in_training) {}
 
   at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     require(!saved || keeps_values_, "prepacked",
             "packed weights without their values support forward only: got a pass that needs gradients; keep the "
             "values (WeightPacking::keeps_values), or run it without gradients");
+    if (uses_values(saved != nullptr)) return inner().local_y(x, weight, bias, out, saved);
     const auto& packed = matrix();
-    if (keeps_values_ && (saved || !packed)) return inner().local_y(x, weight, bias, out, saved);
-    require(packed.has_value(), "prepacked", "a weight must be packed before its first product");
+    require(packed.has_value() || packed_->has_other_form, "prepacked",
+            "a weight must be packed before its first product");
+    if (saved) *saved = {x, weight, out};
+    if (!packed) return product_of_rows(x, weight, bias, out);
     const at::Tensor y = std::visit([&](const auto& one) { return multiplied(one, x, bias); }, *packed);
     return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
   bool has_backward() const override { return keeps_values_ && inner().has_backward(); }
-  const ops::PrepackedMatrix* panels() const override {
+  bool reads_weight(bool has_gradients) const override {
+    return (uses_values(has_gradients) || packed_->has_other_form) && inner().reads_weight(has_gradients);
+  }
+  bool multiplies_by_row(bool has_gradients) const override {
+    if (uses_values(has_gradients)) return false;
+    const auto& packed = matrix();
+    return !packed || std::holds_alternative<ops::PrepackedMatrix>(*packed);
+  }
+  const ops::PrepackedMatrix* panels(bool has_gradients) const override {
+    if (uses_values(has_gradients)) return nullptr;
     const auto& packed = matrix();
     return packed ? std::get_if<ops::PrepackedMatrix>(&*packed) : nullptr;
   }
@@ -48,9 +63,23 @@ class PrepackedProduct final : public DirectWrapper, public PackedWeight {
     if (const std::function<void()> load = packed_->load) load();  // a copy: the call removes the member
     return packed_->matrix;
   }
+  bool uses_values(bool has_gradients) const {
+    return keeps_values_ && ((has_gradients && !in_training_) || !(matrix() || packed_->has_other_form));
+  }
+  /// Packs some rows of the weight at a time, which the product inside decodes.
+  at::Tensor product_of_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out) const {
+    constexpr int64_t kRows = 512;
+    std::vector<at::Tensor> parts;
+    for (int64_t first = 0; first < out; first += kRows) {
+      const int64_t count = std::min(kRows, out - first);
+      parts.push_back(ops::PrepackedMatrix::product(x, inner().local_rows(weight, first, count),
+                                                    bias.defined() ? bias.narrow(0, first, count) : bias));
+    }
+    return parts.size() == 1 ? parts.front() : at::cat(parts, 1);
+  }
 
   std::shared_ptr<const PackedWeights::Packed> packed_;
-  bool keeps_values_;
+  bool keeps_values_, in_training_;
 };
 
 /// Returns true if there are kernels for the weight that read a packed layout.
@@ -72,6 +101,8 @@ PackedWeights::PackedWeights(const WeightPacking& packing) : packing_(packing) {
           "quantized weights in floating point must have 8 bits: got ", packing.bits);
   require(packing.group >= 8 && packing.group % 8 == 0, "quantization", "group must be a multiple of 8 inputs: got ",
           packing.group);
+  require(packing.keeps_values || !packing.in_training, "prepacked",
+          "packed weights in training must keep their values, which backward reads: set WeightPacking::keeps_values");
 }
 
 std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
@@ -83,11 +114,13 @@ std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product
   auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
   require(direct || packing_.bits == 0, "quantization", weight.name,
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
-  if (!direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
+  // Another set of layers may wrap a frozen weight again, after it got another form.
+  const bool is_known = packed_.contains(weight.name);
+  if (!direct || (packing_.bits == 0 && !is_known && !has_panels(weight.value))) return product;
   Layer& layer = packed_[weight.name];
   if (!layer.packed)
     layer = {std::make_shared<Packed>(), weight.stack ? weight.stack : &weight, weight.stack ? weight.stack_index : -1};
-  return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_.keeps_values);
+  return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_);
 }
 
 tensor::Stored PackedWeights::loaded(Parameter& parameter) {
@@ -193,7 +226,7 @@ void PackedWeights::require_values() const {
 
 void PackedWeights::release() {
   require_values();
-  for (const auto& [name, layer] : packed_) layer.packed->matrix.reset();
+  for (const auto& [name, layer] : packed_) layer.packed->matrix.reset(), layer.packed->has_other_form = false;
 }
 
 void PackedWeights::repack() {
@@ -203,6 +236,10 @@ void PackedWeights::repack() {
   // the stack, and all ranks open the same ones, however many of its matrices they hold.
   for (auto next = packed_.begin(); next != packed_.end();) {
     const Parameter* parameter = next->second.parameter;
+    if (packing_.bits == 0 && !has_panels(parameter->value)) {
+      next++->second.packed->has_other_form = true;  // a frozen weight that got it after wrap()
+      continue;
+    }
     const tensor::ReadScope read({parameter->value});
     for (; next != packed_.end() && next->second.parameter == parameter; ++next) pack(next->second);
   }
@@ -229,7 +266,11 @@ void PackedWeights::pack(Layer& layer, const std::vector<at::Tensor>& rows) cons
   const at::Tensor& model = parameter.value;  // for its dtype and device
   auto& packed = layer.packed->matrix;
   if (packing_.bits == 0) {
-    packed = ops::PrepackedMatrix::of(rows, is_bf16(model) ? ops::PackedType::Bf16 : ops::PackedType::Float);
+    auto* held = packed ? std::get_if<ops::PrepackedMatrix>(&*packed) : nullptr;
+    if (held)
+      held->put(rows);  // in place, because products may have announced the memory that they read next
+    else
+      packed = ops::PrepackedMatrix::of(rows, is_bf16(model) ? ops::PackedType::Bf16 : ops::PackedType::Float);
     return;
   }
   const at::Tensor value = (rows.size() == 1 ? rows.front() : at::cat(rows)).to(model.scalar_type());

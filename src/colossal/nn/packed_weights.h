@@ -30,29 +30,20 @@
 
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/product.h"
+#include "colossal/nn/weight_packing.h"
 #include "colossal/ops/products/coded_matrix.h"
 #include "colossal/ops/products/prepacked_matrix.h"
 #include "colossal/tensor/stored.h"
 
 namespace colossal::nn {
 
-/// How weights are packed.
-struct WeightPacking {
-  /// Bits of quantized values, 8 or 4, each group rounded to nearest (ops::round_to_codes); 0 = the model's dtype
-  int64_t bits = 0;
-  int64_t group = 128;    ///< number of inputs that share a scale
-  bool floating = false;  ///< for 8 bits: floating point (e4m3) with one scale per output, for any group
-  /// True = the weight keeps its value in addition to its packed form. Passes that need gradients then use the product
-  /// inside, and repack() works. False = only the packed form remains
-  bool keeps_values = false;
-};
-
 /// A product with one packed weight, which callers may multiply together with others.
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
-  /// Returns the weight if it is packed in panels and stays so until the next repack() or release(); else null.
-  virtual const ops::PrepackedMatrix* panels() const = 0;
+  /// Returns the panels with which a pass multiplies, which stay until the next repack() or release(); null = it
+  /// multiplies with something else. `has_gradients`: whether a backward pass follows.
+  virtual const ops::PrepackedMatrix* panels(bool has_gradients) const = 0;
 };
 
 /// A wrapper of products that multiplies with packed weights.
@@ -63,9 +54,11 @@ class PackedWeight {
 ///                affect every word at once.
 /// Memory:        a weight exists once, in packed form, unless rows of it are looked up, too (a tied embedding), or
 ///                keeps_values is set. While weights are loaded one of them exists in full.
-/// Gradients:     with keeps_values a pass that needs gradients multiplies with the values, by the product inside.
-///                Until finish() or repack() has packed the weight, every pass does so. Without keeps_values such
-///                passes are refused.
+/// Gradients:     with keeps_values a pass that needs gradients multiplies with the values, by the product inside,
+///                unless in_training is set. Until finish() or repack() has packed the weight, every pass does so.
+///                Without keeps_values such passes are refused. Backward always uses the values.
+/// Reads:         a pass that multiplies with the packed form does not read the value (Product::reads_weight()), so
+///                under ZeRO 3 it gathers nothing for that product.
 /// Communication: only the products inside communicate.
 /// Errors ("prepacked"): a pass that needs gradients, without keeps_values; an adapter inside.
 /// Errors ("quantization"): quantized values for a weight whose product gathers blocks (2D, 2.5D, 3D, Megatron's
@@ -74,6 +67,7 @@ class PackedWeight {
 class PackedWeights {
  public:
   /// Errors ("quantization"): bits or groups that GroupCodes does not support.
+  /// Errors ("prepacked"): in_training without keeps_values.
   explicit PackedWeights(const WeightPacking& packing);
 
   /// A wrapper for Parameters::Options::products. Returns a product that multiplies with the packed weight. Returns
@@ -113,20 +107,25 @@ class PackedWeights {
   bool load_next();
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
-  /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an
-  /// update, before generation. Passes without gradients use these packed forms until the next call. Collective if
-  /// reads of the parameters are (under ZeRO 3 they are gathered, one chunk at a time). Cost: a pass over the weights.
-  /// Errors ("prepacked"): without keeps_values.
+  /// Packs every weight again, in the memory of its packed form, from the current values of the parameters. Call it
+  /// after an update, before generation. Frozen weights that are stored in another form (FrozenForm) get no panels: their
+  /// products decode and pack some rows at a time, so a row of x has the same result beside any others. Passes without
+  /// gradients use these packed forms until the next call. Collective if reads of the parameters are (under ZeRO 3 they
+  /// are gathered, one chunk at a time). Cost: a pass over the weights. Errors ("prepacked"): without keeps_values.
   void repack();
-  /// Frees the packed forms; all passes use the values until the next repack(). Call it before training continues,
-  /// because recomputed blocks run forward without gradients. Errors: as repack().
+  /// Frees the packed forms; all passes use the values until the next repack(). Without in_training, call it before
+  /// training continues, because recomputed blocks run forward without gradients. Errors: as repack().
   void release();
   /// Returns the bytes of all packed weights, without postponed ones.
   int64_t bytes() const;
+  const WeightPacking& packing() const { return packing_; }
 
   /// The packed form of one weight.
   struct Packed {
     std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>> matrix{};  ///< empty until it is packed
+    /// True after repack() = a frozen weight of another form (FrozenForm), whose rows are decoded and packed
+    /// for each product. It then has no matrix
+    bool has_other_form = false;
     std::function<void()> load{};  ///< packs a weight that is postponed; empty = it is not
   };
 

@@ -73,6 +73,9 @@ class Product {
   /// Returns for each of parameters() the first output of this rank for which its dimension 0 has a row; -1 = its
   /// dimension 0 has no outputs. Outputs are counted before tensor::DimSplit::shards cut them.
   virtual std::vector<int64_t> first_outputs() const { return {}; }
+  /// Returns false if forward() does not read the weight that it is given, because the product has another form of it.
+  /// Callers then need not announce the read. `has_gradients`: whether `saved` will be given.
+  virtual bool reads_weight([[maybe_unused]] bool has_gradients) const { return true; }
 };
 
 /// Returns the product of one process: all blocks are local and it does not communicate. The tensor-parallel products

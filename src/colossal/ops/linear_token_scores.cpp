@@ -5,10 +5,12 @@
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/ops/counted_rows.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
@@ -93,7 +95,7 @@ class ScorePass {
         const int64_t tokens = std::min(shared.slice, all - from);
         Projection& of = products ? *products : *local;
         const at::Tensor logits = of.logits(hidden_.narrow(0, from, tokens), weight).to(type_);
-        if (bias.defined()) logits.add_(bias);
+        if (bias.defined() && !shared.products_add_bias) logits.add_(bias);
         cap.bend_(logits);
         const ScoreSlice scores(logits, labels_.narrow(1, from, tokens).reshape(-1), range_of(part),
                                 1 / problem_.options.temperature);
@@ -120,14 +122,44 @@ class ScorePass {
 enum KnownOfToken : int64_t { kLargest, kSums, kTargets, kMoments };
 enum SavedOfToken : int64_t { kSavedLargest, kSavedLogSums, kSavedEntropies };
 
+/// Returns e^x or log x of each element. On the CPU elements are computed one by one, because the result of LibTorch's
+/// operators depends on the position of an element: the last ones of a loop take another path than whole vectors.
+at::Tensor each(const at::Tensor& x, float (*narrow)(float), double (*wide)(double)) {
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const at::Tensor from = x.contiguous();
+  const auto fill = [&](auto* out, const auto* in, auto function) {
+    for (int64_t i = 0; i < x.numel(); ++i) out[i] = function(in[i]);
+  };
+  if (x.scalar_type() == at::kDouble)
+    fill(y.mutable_data_ptr<double>(), from.const_data_ptr<double>(), wide);
+  else
+    fill(y.mutable_data_ptr<float>(), from.const_data_ptr<float>(), narrow);
+  return y;
+}
+at::Tensor exp_of_each(const at::Tensor& x) { return x.is_cpu() ? each(x, std::exp, std::exp) : x.exp(); }
+at::Tensor log_of_each(const at::Tensor& x) { return x.is_cpu() ? each(x, std::log, std::log) : x.log(); }
+
+/// Returns statistics of no words, [3 or 4, n, T] as below.
+at::Tensor no_statistics(bool entropy, const at::Tensor& labels, const at::TensorOptions& options) {
+  const at::Tensor known = at::zeros({entropy ? 4 : 3, ranks_of_labels(labels), labels.size(-1)}, options);
+  known[kLargest].fill_(options.dtype() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                                       : static_cast<double>(std::numeric_limits<float>::lowest()));
+  return known;
+}
+
+/// Makes the sums in `known` relative to `largest` instead of their own largest z.
+void rescale(const at::Tensor& known, const at::Tensor& before, const at::Tensor& largest) {
+  const at::Tensor step = before - largest, factor = exp_of_each(step);
+  if (known.size(0) > kMoments) known[kMoments].add_(step * known[kSums]).mul_(factor);
+  known[kSums].mul_(factor);
+}
+
 /// Returns largest z, sum, target and, for entropies, moment of each token over all words: [3 or 4, n, T].
 at::Tensor score_statistics_of(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& bias, const at::Tensor& labels) {
-  const auto options = hidden.options().dtype(wide_type(hidden));
-  const int64_t kinds = problem.options.entropy ? 4 : 3;
-  const at::Tensor known = at::zeros({kinds, ranks_of_labels(labels), labels.size(-1)}, options);
-  known[kLargest].fill_(options.dtype() == at::kDouble ? std::numeric_limits<double>::lowest()
-                                                       : static_cast<double>(std::numeric_limits<float>::lowest()));
+  const at::Tensor known =
+      no_statistics(problem.options.entropy, labels, hidden.options().dtype(wide_type(hidden)).requires_grad(false));
+  const int64_t kinds = known.size(0);
   ScorePass pass(problem, hidden, weight, bias, labels, false);
   const auto nothing = [](const ScorePass::Words&) {};
   pass.run(
@@ -143,9 +175,7 @@ at::Tensor score_statistics_of(const ScoreProblem& problem, const at::Tensor& hi
     const at::Tensor before = known[kLargest].clone();
     at::Tensor largest = known[kLargest], sums = known.narrow(0, kSums, kinds - 1);  // contiguous
     reduction->max(largest);
-    const at::Tensor step = before - largest, factor = step.exp();
-    if (kinds > kMoments) known[kMoments].add_(step * known[kSums]).mul_(factor);
-    known[kSums].mul_(factor);
+    rescale(known, before, largest);
     reduction->sum(sums);
   }
   return known;
@@ -157,20 +187,23 @@ struct Scored {
   at::Tensor saved;
 };
 
-Scored scored(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-              const at::Tensor& labels) {
-  const at::Tensor known = score_statistics_of(problem, hidden, weight, bias, labels),
-                   ignored = labels.eq(kIgnoredLabel);
-  const at::Tensor logs = known[kSums].log();
+/// Makes the results from statistics over all words.
+Scored scored_by(const at::Tensor& known, const at::Tensor& labels) {
+  const at::Tensor ignored = labels.eq(kIgnoredLabel), logs = log_of_each(known[kSums]);
   std::vector<at::Tensor> saved{known[kLargest], logs};
   const auto counted = [&](const at::Tensor& x) { return x.view(labels.sizes()).masked_fill(ignored, 0); };
   Scored result{{counted(known[kTargets] - known[kLargest] - logs), {}}, {}};
-  if (problem.options.entropy) {
+  if (known.size(0) > kMoments) {
     saved.push_back(logs - known[kMoments] / known[kSums]);
     result.scores.entropies = counted(saved.back());
   }
   result.saved = at::stack(saved);
   return result;
+}
+
+Scored scored(const ScoreProblem& problem, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+              const at::Tensor& labels) {
+  return scored_by(score_statistics_of(problem, hidden, weight, bias, labels), labels);
 }
 
 /// Adds up the gradient of a matrix or a vector part by part, in the .grad of a leaf or in a new tensor.
@@ -318,6 +351,36 @@ TokenScores linear_token_scores(const at::Tensor& hidden, const at::Tensor& weig
     if (options.entropy) scores.entropies = rows->put_back(scores.entropies);
   }
   return scores;
+}
+
+TokenScores logit_scores(const at::Tensor& logits, const at::Tensor& labels, const ScoreOptions& options,
+                         int64_t room) {
+  const at::NoGradGuard no_grad;
+  check_scores(options);
+  require(logits.dim() == 2 && labels.dim() == 1 && labels.size(0) == logits.size(0), "token_scores",
+          "there must be a label for each row of logits: got ", labels.sizes(), " for ", logits.sizes());
+  const int64_t words = logits.size(1);
+  const auto wide = logits.options().dtype(wide_type(logits)).requires_grad(false);
+  std::vector<at::Tensor> parts;
+  for (int64_t first = 0; first < words; first += room > 0 ? room : words) {
+    const int64_t valid = std::min(room > 0 ? room : words, words - first);
+    // a copy where the operators of LibTorch overwrite the logits
+    const at::Tensor own = logits.narrow(1, first, valid).to(wide, /*non_blocking=*/false, !logits.is_cpu());
+    const at::Tensor known = no_statistics(options.entropy, labels, wide);
+    ScoreSlice(own, labels, {first, valid}, 1 / options.temperature)
+        .add_to({known[kLargest][0], known[kSums][0], known[kTargets][0],
+                 options.entropy ? known[kMoments][0] : at::Tensor()});
+    parts.push_back(known);
+  }
+  at::Tensor known = parts.front();
+  if (parts.size() > 1) {
+    at::Tensor largest = known[kLargest].clone();
+    for (const at::Tensor& part : parts) largest = at::maximum(largest, part[kLargest]);
+    for (const at::Tensor& part : parts) rescale(part, part[kLargest], largest);
+    for (size_t i = 1; i < parts.size(); ++i) known.add_(parts[i]);  // in the order of the ranks
+    known[kLargest].copy_(largest);
+  }
+  return scored_by(known, labels).scores;
 }
 
 }  // namespace colossal::ops

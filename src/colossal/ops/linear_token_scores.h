@@ -26,6 +26,8 @@ struct SharedProjection {
   std::function<std::unique_ptr<Projection>()> products{};
   int64_t slice = 0;  ///< tokens whose logits exist at a time; 0 = chosen by the size of the logits
   int64_t words = 0;  ///< words of them; 0 = chosen. With `products` all of this rank's words
+  /// true = logits of `products` include the bias, of which the operator only computes the gradient
+  bool products_add_bias = false;
 };
 
 /// Returns log softmax(cap(hidden weightT + bias) / temperature)[label] of each token, and the entropies if wanted. The
@@ -50,5 +52,13 @@ struct SharedProjection {
 TokenScores linear_token_scores(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& labels, const ScoreOptions& options = {}, double soft_cap = 0,
                                 const SharedProjection& shared = {});
+
+/// Returns the scores of labels int64 [T] from whole logits [T, V], without autograd. They have the bits of
+/// linear_token_scores() if its `products` compute these logits, for any tokens beside each other: each row is
+/// computed by itself. `room`: number of words of each rank that shares the vocabulary there; 0 = one rank has all.
+/// Sums over ranks are added in their order, which equals a reduction over two ranks.
+/// Errors ("token_scores"): sizes that do not fit; a temperature that is not above 0. Labels are not checked.
+TokenScores logit_scores(const at::Tensor& logits, const at::Tensor& labels, const ScoreOptions& options = {},
+                         int64_t room = 0);
 
 }  // namespace colossal::ops

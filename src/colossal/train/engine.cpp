@@ -15,6 +15,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/recompute.h"
@@ -26,6 +27,7 @@
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
+#include "colossal/train/engine_panels.h"
 #include "colossal/train/model_optimizers.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/step_reports.h"
@@ -204,7 +206,10 @@ void Engine::zero_grad() {
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }
 
-void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
+void Engine::loaded(const checkpoint::TrainingState& state) {
+  optimization_->loaded(state);
+  weights_changed();
+}
 
 void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
 
@@ -221,7 +226,10 @@ std::vector<checkpoint::NamedTensor> Engine::with_buffers(std::vector<checkpoint
   return weights;
 }
 
-void Engine::weights_loaded() { optimization_->weights_loaded(); }
+void Engine::weights_loaded() {
+  optimization_->weights_loaded();
+  weights_changed();
+}
 
 std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
@@ -255,9 +263,59 @@ tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) cons
   return b.map([](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : field.tensor; });
 }
 
+nn::ForwardContext Engine::as_generated(const Member& member, nn::ForwardContext step) {
+  if (is_canonical(member)) step.parts.set(nn::Canonical{});
+  return step;
+}
+
+bool Engine::is_canonical(const Member& member) {
+  return member.panels && member.panels->weights.packing().in_training;
+}
+
+void Engine::pack(const Member& member) {
+  if (!member.panels || member.panels->is_current) return;
+  member.panels->weights.repack();
+  member.panels->is_current = true;
+}
+
+/// Makes the panels fit for a pass without gradients.
+void Engine::use_panels(const Member& member) {
+  if (member.originals.empty()) {
+    if (is_canonical(member)) pack(member);
+  } else if (member.panels) {  // they have the trained values of modules whose originals the pass uses
+    member.panels->weights.release();
+    member.panels->is_current = false;
+  }
+}
+
+bool Engine::pack(const std::string& model) {
+  const Member& one = member(model);
+  pack(one);
+  return one.panels != nullptr;
+}
+
+void Engine::release_panels(const std::string& model) {
+  const Member& one = member(model);
+  if (!one.panels || is_canonical(one)) return;
+  one.panels->weights.release();
+  one.panels->is_current = false;
+}
+
+int64_t Engine::panel_bytes(const std::string& model) const {
+  const Member& one = member(model);
+  return one.panels ? one.panels->weights.bytes() : 0;
+}
+
+bool Engine::shards_parameters() const { return config_.parallel.zero == 3; }
+
+void Engine::weights_changed() {
+  for (const Member& one : members_)
+    if (one.panels) one.panels->is_current = false;
+}
+
 nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::Batch& micro_batch,
                                             int64_t index) const {
-  nn::ForwardContext step = nn::step_of(micro_batch);
+  nn::ForwardContext step = as_generated(member, nn::step_of(micro_batch));
   step.training = true;
   step.recompute = recompute_of(config_.memory);
   if (recomputation_.is_chosen) {
@@ -316,6 +374,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
           batch.rows());
   const tensor::Batch b = checked(member, batch);
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
+  if (is_canonical(member)) pack(member);
   const double sum = comm::sum(ranks_of_other_rows(*mesh_), weight), whole = sum > 0 ? sum : 1;
   // Ranks that do the same work have equal gradients, whose sum is that of one of them.
   const double scale = optimization_->loss_scale() / static_cast<double>(member.copies), factor = scale / whole;
@@ -396,6 +455,7 @@ StepResult Engine::step() {
   const PhaseScope phase(mesh_->world().traffic(), Phase::Optimizer);
   is_updating_ = true;
   StepResult result = optimization_->step();
+  weights_changed();
   if (fp8_) {  // after the update, because a refused step leaves no trace
     parallel::GroupReduction ranks(holders_of(*mesh_, *fp8_));
     fp8_->end_step(ranks);
@@ -415,7 +475,7 @@ std::vector<nn::ForwardContext> Engine::forward_steps(const Member& member, cons
   const int64_t wanted = member.mesh->size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.rows() % (wanted * member.model->model().batch_parts) == 0 ? wanted : 1;
   std::vector<nn::ForwardContext> steps;
-  for (int64_t i = 0; i < parts; ++i) steps.push_back(nn::step_of(part_of(b, i, parts)));
+  for (int64_t i = 0; i < parts; ++i) steps.push_back(as_generated(member, nn::step_of(part_of(b, i, parts))));
   return steps;
 }
 
@@ -427,6 +487,7 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const auto result_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     return result(one.model->model(), end, step);
   };
+  use_panels(one);
   std::vector<at::Tensor> results;
   {
     const SwitchedOff switched(*without_adapters_, one.without_adapters, one.originals);
@@ -471,6 +532,7 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
     return sums.reshape({-1}).to(at::kDouble);
   };
   at::Tensor mine;
+  if (is_canonical(main())) pack(main());
   for (const at::Tensor& part : distributed().forward(forward_steps(main(), batch), sums_of))
     mine = mine.defined() ? mine + part : part;
   optimization_->end_pass();

@@ -46,7 +46,7 @@ class TieredStore;
 }  // namespace colossal::memory
 namespace colossal::nn {
 class Fp8Products;
-}
+}  // namespace colossal::nn
 
 namespace colossal::train {
 
@@ -208,6 +208,17 @@ class Engine : public Resumable {
   /// two steps. The model ends its passes itself. Errors ("model"): the main model without its adapters, for which only
   /// passes of the engine switch them off.
   distributed::DistributedModel& model(const std::string& name);
+  /// Packs the weights of a model (NamedModel::panels), unless the panels have its current weights: those after the last
+  /// step() or loading. Passes of the engine through a model with in_training do so themselves. Call it before
+  /// generation. Returns false if the model has no panels. Collective: under ZeRO 3 each weight is gathered.
+  bool pack(const std::string& model = "");
+  /// Frees the panels of a model until the next pack(), unless they have WeightPacking::in_training.
+  void release_panels(const std::string& model = "");
+  /// Returns the bytes of a model's panels on this rank, 0 while there are none.
+  int64_t panel_bytes(const std::string& model = "") const;
+  /// Returns true if replicas shard parameters (parallel.zero = 3): every pass through a model is then collective among
+  /// all ranks.
+  bool shards_parameters() const;
   /// Returns the main model.
   distributed::DistributedModel& distributed() { return *members_.front().model; }
   /// Returns this rank's part of the main model.
@@ -219,11 +230,13 @@ class Engine : public Resumable {
   at::Device device() const;
 
  private:
+  struct Panels;
   /// One model and its reports.
   struct Member {
     std::string name;
     std::shared_ptr<comm::Mesh> mesh;  // the mesh of the run, without the axes that do not split the model
     std::shared_ptr<distributed::DistributedModel> model;
+    std::shared_ptr<Panels> panels;  // null = none
     std::unique_ptr<StepReports> reports;
     bool trains;                    // true: at least one of its parameters is trained
     int64_t copies = 1;             // ranks that do the same work for the same rows, and add up its gradients
@@ -239,6 +252,12 @@ class Engine : public Resumable {
   void make_groups();
   const Member& member(const std::string& name) const;
   const Member& main() const { return members_.front(); }
+  static bool is_canonical(const Member& member);
+  static void pack(const Member& member);
+  static void use_panels(const Member& member);
+  void weights_changed();
+  /// Returns the step, canonical if the model's passes are.
+  static nn::ForwardContext as_generated(const Member& member, nn::ForwardContext step);
   nn::ForwardContext training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const;
   /// Implements both overloads of train_step(). `by_graph`: `loss` is the one that captured() records.
   double train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);

@@ -10,6 +10,7 @@
 #include "colossal/nn/frozen_product.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/engine_panels.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/step_reports.h"
@@ -74,6 +75,7 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
     Member off{.name = model.name,
                .mesh = mesh_,
                .model = main().model,
+               .panels = main().panels,
                .reports = {},
                .trains = false,
                .without_adapters = true};
@@ -86,8 +88,20 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
   const std::shared_ptr<comm::Mesh> mesh = mesh_of(model, config_.parallel, mesh_);
   NamedModel placed = model;
   if (placed.adapter.product) placed.adapter.product = switchable(placed.adapter.product, run.models);
+  std::shared_ptr<Panels> panels;
+  if (model.panels) {
+    require(model.panels->keeps_values, "prepacked",
+            "weights of a model that trains must keep their values: set WeightPacking::keeps_values in the panels of ",
+            model.name.empty() ? "the main model" : model.name);
+    require(
+        !model.panels->in_training || !fp8_, "prepacked",
+        "panels in training need products in the dtype of the model: got precision.mode = \"fp8\"; set another one, "
+        "or leave out WeightPacking::in_training");
+    panels = std::make_shared<Panels>(*model.panels);
+  }
   std::shared_ptr<distributed::DistributedModel> made =
-      place_model(run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters());
+      place_model(run, placed, *mesh_, *mesh, options, members_.empty() ? nullptr : distributed().shared_parameters(),
+                  panels ? std::shared_ptr<nn::PackedWeights>(panels, &panels->weights) : nullptr);
   const auto& declared = made->parameters().declared();
   const bool trains = std::any_of(declared.begin(), declared.end(),
                                   [&](const nn::Parameter& p) { return p.treatment.trains && p.model == model.name; });
@@ -99,7 +113,7 @@ Engine::Member Engine::make_member(const ConfiguredRun& run, const NamedModel& m
     if (mesh->size(axis.name) < axis.size &&
         (axis.name == "pipeline" || axis.batch_split == tensor::BatchSplit::Tokens))
       copies *= axis.size;
-  return {model.name, mesh, std::move(made), std::move(reports), trains, copies};
+  return {model.name, mesh, std::move(made), std::move(panels), std::move(reports), trains, copies};
 }
 
 /// Returns the wrapper of an adapter. It can be switched off if a model of the run needs that.

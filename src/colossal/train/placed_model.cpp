@@ -31,9 +31,13 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
-                                                           std::shared_ptr<nn::Parameters> shared) {
+                                                           std::shared_ptr<nn::Parameters> shared,
+                                                           const std::shared_ptr<nn::PackedWeights>& panels) {
   options.model = model.name;
   options.treatment = model.adapter.treatment;
+  if (panels)
+    options.products.push_back([panels](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                        nn::Parameters&) { return panels->wrap(std::move(product), weight); });
   if (model.adapter.product) options.products.push_back(model.adapter.product);
   if (whole.size("pipeline") > own.size("pipeline")) {  // every stage has the whole model
     std::vector<int> all(static_cast<size_t>(whole.size("pipeline")));

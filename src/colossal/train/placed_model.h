@@ -19,6 +19,7 @@
 #include "colossal/distributed/config.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/packed_weights.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/run_models.h"
@@ -36,12 +37,14 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
                                     const std::shared_ptr<comm::Mesh>& whole);
 
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
-/// `shared`: the parameters of the models before it; null for the main model. Communication and errors: as
+/// `shared`: the parameters of the models before it; null for the main model. `panels`: packs weights inside the adapter,
+/// and must outlive the model; null = off. Communication and errors: as
 /// distributed::DistributedModel.
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,
-                                                           std::shared_ptr<nn::Parameters> shared);
+                                                           std::shared_ptr<nn::Parameters> shared,
+                                                           const std::shared_ptr<nn::PackedWeights>& panels = nullptr);
 
 /// Declares, as the model `name`, a frozen original of each parameter of the main model that trains and belongs to no
 /// adapter. It has the same part, stages and initial values, and checkpoints leave it out. `main` and `parameters` may

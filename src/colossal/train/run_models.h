@@ -13,6 +13,7 @@
 
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
+#include "colossal/nn/weight_packing.h"
 #include "colossal/optim/config.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -43,6 +44,10 @@ struct NamedModel {
   bool is_main_without_adapters = false;
   /// The optimizer that updates its trained parameters; none = the optimizer of the run
   std::optional<optim::OptimizerConfig> optimizer{};
+  /// How to pack the weights of linear layers, inside of adapters, for generation by infer::Engine (Engine::pack());
+  /// keeps_values must be set. With in_training the passes of this model are canonical (nn/canonical.h). None =
+  /// generation multiplies with the values
+  std::optional<nn::WeightPacking> panels{};
 
   /// Returns the layout of the model in a run of that config.
   distributed::ParallelConfig layout(const distributed::ParallelConfig& parallel) const;

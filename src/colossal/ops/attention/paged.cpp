@@ -178,7 +178,8 @@ void attend_by_parts(const PagedTask<T>& task, const std::vector<PagedQueries>& 
     kernel.paged_merge(task, *items[i].run, items[i].kv_head, pointer<W>(states) + i * state);
 }
 
-/// Writes the result to `out`. `out` has q's dtype, or is wide like log_sums if that is given.
+/// Writes the result to `out`, which has q's dtype or is wide, and the logarithms of sums to `log_sums`, if it is
+/// defined.
 void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask, const at::Tensor& out,
             const at::Tensor& log_sums) {
   const Pages& pages = batch.pages;
@@ -193,7 +194,7 @@ void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask,
   with_element_type(q, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const bool is_wide = log_sums.defined();
+    const bool is_wide = out.scalar_type() != q.scalar_type();
     const PagedTask<T> task{
         heads,
         kv_heads,
@@ -267,15 +268,21 @@ void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, cons
 }
 
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
-                           const std::vector<int64_t>& lengths, const PagedMask& mask) {
+                           const std::vector<int64_t>& lengths, const PagedMask& mask, at::Tensor* log_sums) {
   check_paged_tokens(pages, sequences, q, lengths);
   for (const PagedSequence& s : sequences)
     require(s.first_page == 0 && s.page_stride == 1, "paged_attention",
             "attention needs all pages of a sequence: got a part of them, from page ", s.first_page, " on, each ",
             s.page_stride, "; use partial_paged_attention");
-  if (!has_kernel_for(q)) return paged_attention_reference(q, pages, sequences, lengths, mask).out.to(q.scalar_type());
-  const at::Tensor out = at::empty({q.size(0), q.size(1), pages.size}, q.options().requires_grad(false));
-  attend(q, {pages, sequences, lengths, reach_of(mask)}, mask, out, {});
+  if (!has_kernel_for(q)) {
+    const PartialAttention whole = paged_attention_reference(q, pages, sequences, lengths, mask);
+    if (log_sums) *log_sums = whole.log_sums;
+    return whole.out.to(q.scalar_type());
+  }
+  const auto options = q.options().requires_grad(false);
+  const at::Tensor out = at::empty({q.size(0), q.size(1), pages.size}, options);
+  if (log_sums) *log_sums = at::empty({q.size(0), q.size(1)}, options.dtype(wide_type(q)));
+  attend(q, {pages, sequences, lengths, reach_of(mask)}, mask, out, log_sums ? *log_sums : at::Tensor());
   return out;
 }
 

@@ -76,10 +76,12 @@ void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, cons
 /// Threads: the work is split by sequence, run of queries and head. If the longest run would keep threads waiting, it
 ///          is also split by keys, kPagedPart keys per piece. The result has the same bits either way.
 /// Cost: the keys and values of a query are read once. kPagedRows / group queries of a sequence share one read.
+/// `log_sums`: if given, set to the logarithms of the sums of exponentials of the scores, [T, N] in fp64 for fp64, else
+///             in fp32.
 /// Errors ("paged_attention"): shapes, dtypes or tables that do not fit together; a sequence of which these pages hold
 /// only a part.
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
-                           const std::vector<int64_t>& lengths, const PagedMask& mask);
+                           const std::vector<int64_t>& lengths, const PagedMask& mask, at::Tensor* log_sums = nullptr);
 
 /// Computes attention over the keys that these pages hold, as ops::partial_attention does. `out` [T, N, D] and log_sums
 /// [T, N] are fp64 for fp64, else fp32. They are zero and minus infinity if a query sees no key. merge() combines the

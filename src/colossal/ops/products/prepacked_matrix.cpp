@@ -122,25 +122,34 @@ PrepackedMatrix PrepackedMatrix::of(const std::vector<at::Tensor>& parts, Packed
     packed.put_fp8(parts.size() == 1 ? parts.front() : at::cat(parts));
     return packed;
   }
+  packed.put(parts);
+  return packed;
+}
+
+void PrepackedMatrix::put(const std::vector<at::Tensor>& parts) {
+  const WeightRows weight(parts);
+  require((type_ == PackedType::Float || type_ == PackedType::Bf16) && weight.outputs() == outputs_ &&
+              weight.inputs() == inputs_,
+          "prepacked", "numbers of a packed weight must have its shape [", outputs_, ", ", inputs_, "]: got [",
+          weight.outputs(), ", ", weight.inputs(), "]");
   const PrepackedKernels& kernels = prepacked_kernels();
-  const auto lay_out = type == PackedType::Float ? kernels.lay_out_float : kernels.lay_out_bf16;
-  for_panels(packed.outputs_, [&](int64_t index) {
-    const int64_t first = index * kOutputs, count = std::min(kOutputs, packed.outputs_ - first);
-    char* panel = packed.panel(index);
-    if (count < kOutputs) std::memset(panel, 0, packed.panel_bytes_);
+  const auto lay_out = type_ == PackedType::Float ? kernels.lay_out_float : kernels.lay_out_bf16;
+  for_panels(outputs_, [&](int64_t index) {
+    const int64_t first = index * kOutputs, count = std::min(kOutputs, outputs_ - first);
+    char* out = panel(index);
+    if (count < kOutputs) std::memset(out, 0, panel_bytes_);
     // A unit is one fp32 or two bf16 elements; the units of all outputs are stored side by side.
     weight.for_rows(first, count, [&](const at::Tensor& rows, int64_t before) {
       lay_out({.x = rows.const_data_ptr(),
                .type = narrow_type(rows),
                .stride = rows.stride(0) * static_cast<int64_t>(rows.itemsize()),
                .rows = rows.size(0),
-               .inputs = packed.inputs_,
-               .padded = packed.padded_,
-               .out = panel + before * 4,
+               .inputs = inputs_,
+               .padded = padded_,
+               .out = out + before * 4,
                .pitch = kOutputs});
     });
   });
-  return packed;
 }
 
 void PrepackedMatrix::put_fp8(const at::Tensor& weight) {
@@ -198,6 +207,12 @@ PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
 
 at::Tensor PrepackedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) const {
   return multiply_by(prepacked_kernels(), x, bias);
+}
+
+at::Tensor PrepackedMatrix::product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const bool is_narrow = weight.scalar_type() == at::kBFloat16;
+  return of(weight, is_narrow ? PackedType::Bf16 : PackedType::Float)
+      .multiply(x, bias.defined() ? bias.to(at::kFloat).contiguous() : bias);
 }
 
 int64_t PrepackedMatrix::panels() const { return rounded_up(outputs_, kOutputs) / kOutputs; }

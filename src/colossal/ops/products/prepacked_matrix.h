@@ -40,6 +40,9 @@ class PrepackedMatrix {
   static PrepackedMatrix of(const at::Tensor& weight, PackedType type);
   /// Packs a weight whose rows several tensors [rows, in] hold, one after the other.
   static PrepackedMatrix of(const std::vector<at::Tensor>& parts, PackedType type);
+  /// Packs other values of the same weight into the same memory, as of() does for Float or Bf16.
+  /// Errors ("prepacked"): those of of(); another shape; another type.
+  void put(const std::vector<at::Tensor>& parts);
   /// Packs quantized values. Errors ("prepacked"): the errors of GroupCodes::check().
   explicit PrepackedMatrix(const GroupCodes& codes);
 
@@ -57,6 +60,10 @@ class PrepackedMatrix {
   /// Errors ("prepacked"): those of multiply(); matrices of several shapes or types; ends that do not fit.
   static at::Tensor multiply_groups(const std::vector<const PrepackedMatrix*>& matrices, const at::Tensor& x,
                                     const std::vector<int64_t>& ends);
+
+  /// Returns x weightT + bias as multiply() of of(weight), packed for this product alone, in the dtype of the weight.
+  /// Cost: a pass over the weight more than multiply(). Errors ("prepacked"): those of both.
+  static at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
   PackedType type() const { return type_; }
   int64_t outputs() const { return outputs_; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/canonical.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/loss_head.h"
@@ -70,10 +71,11 @@ struct Mirror : torch::autograd::Function<Mirror> {
 /// The products of a Layout in the form that linear_cross_entropy and linear_token_scores need.
 class LayoutProjection : public ops::Projection {
  public:
-  LayoutProjection(std::shared_ptr<const nn::Product> product, int64_t columns)
-      : product_(std::move(product)), columns_(columns) {}
+  /// `bias`: what logits() adds; undefined = nothing.
+  LayoutProjection(std::shared_ptr<const nn::Product> product, int64_t columns, at::Tensor bias = {})
+      : product_(std::move(product)), columns_(columns), bias_(std::move(bias)) {}
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
-    return product_->forward(hidden, weight, {}, columns_, product_->has_backward() ? &saved_ : nullptr);
+    return product_->forward(hidden, weight, bias_, columns_, product_->has_backward() ? &saved_ : nullptr);
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
     // Messages between ranks have the dtype of the model, except for fp16, whose range is too small for gradients
@@ -90,6 +92,7 @@ class LayoutProjection : public ops::Projection {
  private:
   std::shared_ptr<const nn::Product> product_;
   int64_t columns_;
+  at::Tensor bias_;
   nn::Product::Saved saved_;
 };
 
@@ -213,20 +216,24 @@ ops::TokenScores VocabularyLossHead::scores(const at::Tensor& hidden, const at::
     return joined(*layout_, layout_->inside, order_.by_sequence(by_rank.reshape(sizes), step), step);
   };
   ops::TokenScores found;
-  if (scores_product_.get() == &nn::serial_product()) {
+  const std::shared_ptr<const nn::Product>& product = nn::is_canonical(step) ? logits_product_ : scores_product_;
+  if (product.get() == &nn::serial_product()) {
     found = ops::linear_token_scores(tokens, weight_.value, bias(), own.reshape({-1}), options, soft_cap_);
   } else {
     const std::optional<ops::CountedRows> rows = counted_rows(labels, own, step);
     const at::Tensor counted = rows ? rows->labels() : own;
     comm::Group& group = layout_->mesh->group(layout_->inside.columns);
     GroupReduction words(group);
+    // logits() has the product add the bias, before it rounds
+    const at::Tensor added = nn::is_canonical(step) && bias_ ? bias().detach() : at::Tensor();
     found = ops::linear_token_scores(
         rows ? rows->of(tokens) : tokens, weight(), bias(), counted, options, soft_cap_,
         {.range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]),
          .reduction = group.size() > 1 ? &words : nullptr,
-         .products = [product = scores_product_,
-                      room = room_] { return std::make_unique<LayoutProjection>(product, room); },
-         .slice = slice_of(counted, room_)});
+         .products = [product, room = room_,
+                      added] { return std::make_unique<LayoutProjection>(product, room, added); },
+         .slice = slice_of(counted, room_),
+         .products_add_bias = added.defined()});
     if (rows) found.log_probabilities = rows->put_back(found.log_probabilities);
     if (rows && options.entropy) found.entropies = rows->put_back(found.entropies);
   }

@@ -1,0 +1,404 @@
+// Answers drawn from a model in training: its current weights, one draw for any other requests, and in canonical passes
+// the log-probabilities of training to the bit.
+#include "colossal/align/rollouts/sampler.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "colossal/base/error.h"
+#include "colossal/data/batch_fields.h"
+#include "colossal/models/families/llama.h"
+#include "colossal/models/shape_parts.h"
+#include "colossal/nn/loss_head.h"
+#include "colossal/run/low_rank_adapter.h"
+#include "support/temporary_folder.h"
+#include "support/thrown_message.h"
+#include "train/zero_runs.h"
+
+namespace colossal::align::sampler_test {
+namespace {
+
+using testing::HasSubstr;
+using train::Layout;
+
+constexpr int64_t kWords = 37, kEnd = 5;
+constexpr double kTemperature = 0.8;
+
+models::ModelShape with_positions(models::ModelShape shape, int64_t positions = 64) {
+  shape.positions = positions;
+  shape.vocabulary = kWords;
+  return shape;
+}
+
+models::ModelShape small_gpt2() { return with_positions(test::tiny_gpt2()); }
+models::ModelShape small_llama() { return with_positions(test::tiny_llama()); }
+/// Sums of products so long that libraries and panels add them in different orders.
+models::ModelShape gpt2() {
+  models::ModelShape shape = with_positions(test::tiny_gpt2());
+  shape.hidden = 800, shape.head_dim = 200;
+  return shape;
+}
+models::ModelShape llama(int64_t positions = 64) {
+  models::ModelShape shape = with_positions(test::tiny_llama(), positions);
+  shape.hidden = 96, shape.head_dim = 24, shape.ffn = 900;
+  return shape;
+}
+
+run::Config run_config(const Layout& layout) {
+  run::Config config = train::config_of(layout);
+  config.optimizer.learning_rate = 0.01;
+  config.training.clip = 0;
+  if (layout.pipeline > 1) config.parallel.pipeline.micro_batches = 2;
+  return config;
+}
+
+nn::WeightPacking panels(bool in_training) { return {.keeps_values = true, .in_training = in_training}; }
+
+SamplerOptions options() {
+  return {.max_tokens = 9,
+          .answers = 3,
+          .temperature = kTemperature,
+          .end_ids = {kEnd},
+          .cache_bytes = 1 << 23,
+          .block_tokens = 16,
+          .seed = 3};
+}
+
+/// Prompts of various lengths, other ones on each replica; `more` = further ones of the first replica.
+std::vector<Prompt> prompts_of(int64_t replica, int64_t more = 0) {
+  std::vector<Prompt> prompts;
+  for (const int64_t length : {1, 4, 11, 18}) {
+    Prompt prompt{.number = replica * 100 + static_cast<int64_t>(prompts.size())};
+    for (int64_t i = 0; i < length; ++i) prompt.ids.push_back((7 * i + 3 * prompt.number + 11) % kWords);
+    prompts.push_back(std::move(prompt));
+    if (replica == 0 && static_cast<int64_t>(prompts.size()) == 2 + more) break;
+  }
+  return prompts;
+}
+
+using Drawn = std::tuple<int64_t, int64_t, std::vector<int64_t>, std::vector<double>, infer::FinishReason>;
+
+Drawn of(const DrawnAnswer& a) { return {a.prompt, a.number, a.ids, a.log_probabilities, a.finish_reason}; }
+
+std::vector<Drawn> of(const std::vector<DrawnAnswer>& answers) {
+  std::vector<Drawn> all;
+  for (const DrawnAnswer& answer : answers) all.push_back(of(answer));
+  return all;
+}
+
+double update(train::Engine& engine, int64_t step) { return test::train_step(engine, step, train::kText); }
+
+/// What differs between the models of a test.
+struct Model {
+  std::string name;
+  models::ModelShape shape;
+  nn::Adapter adapter{};
+};
+
+Model with_low_rank(models::ModelShape shape, const std::string& base = "", const std::string& kind = "lora") {
+  run::LowRankKeys keys{.kind = kind, .rank = 2, .alpha = 8};
+  if (!base.empty()) keys.base = base;
+  if (shape.part<models::MixtureSizes>().experts > 0) keys.targets = {"all-linear", "experts"};
+  return {kind + base, shape, run::low_rank_adapter(keys, shape)};
+}
+
+models::ModelShape mixture() {
+  models::ModelShape shape = llama();
+  models::LlamaSizes own;
+  own.experts = {.count = 4, .used = 2, .ffn = 12, .balance_loss = 0.05};
+  shape.own = own;
+  shape.set(models::MixtureSizes{own.experts.count});
+  return shape;
+}
+
+models::ModelShape preset(const std::string& name) {
+  models::ModelShape shape = models::built_in().resolve({.name = name});
+  shape.vocabulary = kWords;
+  return shape;
+}
+
+models::ModelShape of_family(const std::string& name) {
+  models::ModelShape shape = llama();
+  shape.architecture = models::built_in().at(name);
+  shape.own = shape.architecture->own;
+  return shape;
+}
+
+enum class Panels { None, Drawing, Training };
+
+struct Case {
+  Layout layout;
+  Model model;
+  Panels panels = Panels::Drawing;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.layout.name << c.model.name; }
+
+class SamplerLayouts : public testing::TestWithParam<Case> {};
+
+TEST_P(SamplerLayouts, DrawsWithTheCurrentWeights) {
+  const Case& c = GetParam();
+  run::Config config = run_config(c.layout);
+  config.memory.recompute = "block";  // forward passes of recomputed layers have no gradients
+  const std::string folder = test::empty_folder("sampler_" + c.layout.name + c.model.name);
+  comm::run_ranks(c.layout.ranks(), [&](comm::World& world) {
+    comm::Mesh mesh(world, config.parallel.axes());
+    train::NamedModel model{.shape = c.model.shape, .adapter = c.model.adapter};
+    const auto plain = train::initialize(mesh, config, model);
+    if (c.panels != Panels::None) model.panels = panels(c.panels == Panels::Training);
+    const auto engine = train::initialize(mesh, config, model);
+    const std::vector<Prompt> prompts = prompts_of(mesh.coordinates().index("data"));
+    std::set<std::vector<Drawn>> seen;
+    for (int64_t round = 0; round < 3; ++round) {
+      const std::vector<DrawnAnswer> answers = Sampler(*engine, options()).draw(0, prompts);
+      EXPECT_EQ(engine->panel_bytes() > 0, c.panels == Panels::Training);
+      ASSERT_EQ(answers.size(), prompts.size() * 3);
+      test::save(*engine, folder);
+      const auto fresh = train::initialize(mesh, config, model);
+      test::load(*fresh, folder);
+      EXPECT_EQ(of(answers), of(Sampler(*fresh, options()).draw(0, prompts))) << "round " << round;
+      seen.insert(of(answers));
+      const double loss = update(*engine, round), of_plain = update(*plain, round);
+      if (c.panels != Panels::Training) EXPECT_EQ(loss, of_plain) << "panels for drawing have no effect on training";
+    }
+    EXPECT_EQ(seen.size(), 3u) << "the draws follow from what was learnt";
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, SamplerLayouts,
+    testing::Values(
+        Case{{.name = "One"}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "OneBf16", .precision = "bf16"}, {"Llama", small_llama()}},
+        Case{{.name = "Data", .data = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Zero1", .zero = 1, .data = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "Zero2", .zero = 2, .data = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Zero3", .zero = 3, .data = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "Tensor", .tensor = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Pipeline", .pipeline = 2}, {"Gpt2", small_gpt2()}},
+        Case{{.name = "PipelineZero3", .zero = 3, .data = 2, .pipeline = 2}, {"Llama", small_llama()}},
+        Case{{.name = "Values", .zero = 3, .data = 2}, {"Gpt2", small_gpt2()}, Panels::None},
+        Case{{.name = "Canonical"}, {"Llama", small_llama()}, Panels::Training},
+        Case{{.name = "CanonicalZero3", .zero = 3, .data = 2}, with_low_rank(small_gpt2()), Panels::Training},
+        Case{{.name = "Adapter"}, with_low_rank(small_llama())},
+        Case{{.name = "AdapterZero3", .zero = 3, .data = 2}, with_low_rank(small_gpt2())},
+        Case{{.name = "AdapterTensor", .tensor = 2}, with_low_rank(small_llama(), "nf4")}),
+    [](const auto& info) { return info.param.layout.name + info.param.model.name; });
+
+// The cache of the second sampler holds few sequences, so requests wait and are preempted.
+TEST(Sampler, DrawsEachAnswerAsAlone) {
+  for (const char* precision : {"fp32", "bf16"})
+    for (const Model& model : {Model{"gpt2", gpt2()}, with_low_rank(llama()), with_low_rank(llama(), "int8")}) {
+      SCOPED_TRACE(model.name + precision);
+      comm::run_ranks(1, [&](comm::World& world) {
+        const auto engine = train::initialize(
+            world, run_config({.precision = precision}),
+            train::NamedModel{.shape = model.shape, .adapter = model.adapter, .panels = panels(false)});
+        update(*engine, 0);
+        const std::vector<Prompt> prompts = prompts_of(0, 2);
+        const std::vector<DrawnAnswer> together = Sampler(*engine, options()).draw(7, prompts);
+        SamplerOptions scarce = options();
+        scarce.cache_bytes = 800000;  // three blocks of the GPT-2 in fp32
+        EXPECT_EQ(of(together), of(Sampler(*engine, scarce).draw(7, prompts)));
+        EXPECT_NE(together[0].ids, together[1].ids) << "answers to a prompt differ";
+        std::vector<DrawnAnswer> alone;
+        for (const Prompt& prompt : prompts)
+          for (const DrawnAnswer& answer : Sampler(*engine, options()).draw(7, {prompt})) alone.push_back(answer);
+        EXPECT_EQ(of(together), of(alone));
+        EXPECT_NE(of(together), of(Sampler(*engine, options()).draw(8, prompts)));
+      });
+    }
+}
+
+TEST(Sampler, EndsAnswersWithTheDrawnEndToken) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine = train::initialize(world, run_config({}), gpt2());
+    SamplerOptions many = options();
+    many.answers = 40;
+    int64_t ended = 0;
+    for (const DrawnAnswer& answer : Sampler(*engine, many).draw(0, prompts_of(0, 2))) {
+      const bool is_ended = answer.finish_reason == infer::FinishReason::AtEnd;
+      ended += is_ended;
+      EXPECT_EQ(answer.ids.size(), answer.log_probabilities.size());
+      EXPECT_EQ(std::count(answer.ids.begin(), answer.ids.end(), kEnd), is_ended ? 1 : 0);
+      EXPECT_EQ(answer.ids.back() == kEnd, is_ended);
+      if (!is_ended) EXPECT_EQ(answer.ids.size(), 9u);
+    }
+    EXPECT_GT(ended, 0);
+  });
+}
+
+TEST(Sampler, RefusesOptionsOutOfRange) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine = train::initialize(world, run_config({}), gpt2());
+    EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, {}); }),
+                HasSubstr("max_tokens and answers must be at least 1"));
+    EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, {.max_tokens = 1, .temperature = 0}); }),
+                HasSubstr("the temperature of draws must be above 0: got 0"));
+  });
+}
+
+/// A batch with the answers, whose tokens are the labels, and their log-probabilities [B, S] at the labels.
+struct Update {
+  tensor::Batch batch;
+  at::Tensor drawn;
+};
+
+constexpr int64_t kIgnored = data::kIgnored;
+
+/// The sequence of an answer: ids, labels and positions.
+struct Sequence {
+  std::vector<int64_t> ids, labels, positions;
+  std::vector<float> drawn;
+};
+
+Sequence sequence_of(const Prompt& prompt, const DrawnAnswer& answer) {
+  Sequence s{prompt.ids, {}, {}, {}};
+  s.ids.insert(s.ids.end(), answer.ids.begin(), answer.ids.end());
+  for (size_t t = 0; t < s.ids.size(); ++t) {
+    const bool counts = t + 1 >= prompt.ids.size() && t + 1 < s.ids.size();
+    s.labels.push_back(counts ? s.ids[t + 1] : kIgnored);
+    s.drawn.push_back(counts ? static_cast<float>(answer.log_probabilities[t + 1 - prompt.ids.size()]) : 0);
+    s.positions.push_back(static_cast<int64_t>(t));
+  }
+  return s;
+}
+
+/// `packed`: several sequences per row, as documents; otherwise one padded sequence per row.
+Update update_of(const std::vector<Prompt>& prompts, const std::vector<DrawnAnswer>& answers, bool packed) {
+  const size_t in_row = packed ? 3 : 1;
+  std::vector<std::vector<Sequence>> rows(answers.size() / in_row);
+  size_t longest = 0;
+  for (size_t i = 0; i < rows.size() * in_row; ++i) {
+    const DrawnAnswer& answer = answers[i];
+    const auto prompt =
+        std::find_if(prompts.begin(), prompts.end(), [&](const Prompt& p) { return p.number == answer.prompt; });
+    rows[i / in_row].push_back(sequence_of(*prompt, answer));
+  }
+  for (const auto& row : rows) {
+    size_t length = 0;
+    for (const Sequence& s : row) length += s.ids.size();
+    longest = std::max(longest, length);
+  }
+  const auto whole = [&](int64_t value) {
+    return at::full({static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)}, value, at::kLong);
+  };
+  at::Tensor ids = whole(1), labels = whole(kIgnored), positions = whole(0), documents = whole(99),
+             drawn = whole(0).to(at::kFloat);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    int64_t first = 0, number = 0;
+    for (const Sequence& s : rows[r]) {
+      const auto put = [&](at::Tensor& field, const auto& values) {
+        field[static_cast<int64_t>(r)].narrow(0, first, static_cast<int64_t>(values.size())).copy_(at::tensor(values));
+      };
+      put(ids, s.ids), put(labels, s.labels), put(positions, s.positions), put(drawn, s.drawn);
+      put(documents, std::vector<int64_t>(s.ids.size(), number++));
+      first += static_cast<int64_t>(s.ids.size());
+    }
+  }
+  return {data::text_batch(ids, labels, positions, packed ? documents : at::Tensor()), drawn};
+}
+
+/// Trains on answers. Expects the log-probabilities of their tokens in the forward pass to be the drawn ones.
+void expect_drawn(train::Engine& engine, Update update, const std::string& what) {
+  // Ranks of experts draw the same answers, and each trains on a part of them.
+  const tensor::MeshCoordinates& here = engine.mesh().coordinates();
+  const int64_t parts = here.size("expert"), rows = update.batch.rows() / parts;
+  update = {update.batch.part(here.index("expert") * rows, rows),
+            update.drawn.narrow(0, here.index("expert") * rows, rows)};
+  std::vector<at::Tensor> found;
+  engine.zero_grad();
+  engine.train_step(update.batch, static_cast<double>(update.drawn.numel()),
+                    [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+                      const at::Tensor labels = step.batch->at("labels");
+                      const at::Tensor scores =
+                          model.head->scores(end.at(0), labels, step, {.temperature = kTemperature}).log_probabilities;
+                      found.push_back(scores.detach());
+                      return -scores.sum();
+                    });
+  engine.step();
+  if (found.empty()) return;  // another stage has the head
+  const at::Tensor trained = at::cat(found), error = (trained - update.drawn).abs();
+  EXPECT_LT(trained.min().item<float>(), 0) << what;
+  EXPECT_TRUE(at::equal(trained, update.drawn)) << what << ": off by " << error.max().item<float>();
+}
+
+struct CanonicalCase {
+  Layout layout;
+  Model model;
+  std::string recompute = "none";
+  int64_t experts = 1;
+};
+
+void PrintTo(const CanonicalCase& c, std::ostream* out) { *out << c.layout.name << c.model.name; }
+
+class CanonicalLayouts : public testing::TestWithParam<CanonicalCase> {};
+
+TEST_P(CanonicalLayouts, TrainsWithTheDrawnLogProbabilities) {
+  const CanonicalCase& c = GetParam();
+  run::Config config = run_config(c.layout);
+  config.memory.recompute = c.recompute;
+  config.parallel.expert.size = c.experts;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, config.parallel.axes());
+    const auto engine = train::initialize(
+        mesh, config, train::NamedModel{.shape = c.model.shape, .adapter = c.model.adapter, .panels = panels(true)});
+    const std::vector<Prompt> prompts = prompts_of(mesh.coordinates().index("data"), 2);
+    Sampler sampler(*engine, options());
+    std::set<std::vector<Drawn>> seen;
+    for (int64_t round = 0; round < 3; ++round) {
+      const std::vector<DrawnAnswer> answers = sampler.draw(0, prompts);
+      seen.insert(of(answers));
+      expect_drawn(*engine, update_of(prompts, answers, round % 2 == 1), concat("round ", round));
+    }
+    EXPECT_EQ(seen.size(), 3u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, CanonicalLayouts,
+    testing::Values(CanonicalCase{{.name = "One"}, {"Gpt2", gpt2()}},
+                    CanonicalCase{{.name = "One"}, {"Llama", llama()}},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"Gpt2", gpt2()}, "selective"},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"Llama", llama()}, "block"},
+                    CanonicalCase{{.name = "One"}, {"Biased", with_positions(test::tiny_biased())}},
+                    CanonicalCase{{.name = "Zero3", .zero = 3, .data = 2}, {"Llama", llama()}, "block"},
+                    CanonicalCase{{.name = "Tensor", .tensor = 2}, {"Gpt2", gpt2()}},
+                    CanonicalCase{{.name = "TensorBf16", .tensor = 2, .precision = "bf16"}, {"Llama", llama()}},
+                    CanonicalCase{{.name = "Pipeline", .pipeline = 2}, {"Llama", llama()}},
+                    CanonicalCase{{.name = "One"}, with_low_rank(gpt2())},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, with_low_rank(llama())},
+                    CanonicalCase{{.name = "Tensor", .tensor = 2}, with_low_rank(llama())},
+                    CanonicalCase{{.name = "One"}, with_low_rank(llama(), "nf4")},
+                    CanonicalCase{{.name = "Bf16", .tensor = 2, .precision = "bf16"}, with_low_rank(llama(), "int8")},
+                    CanonicalCase{{.name = "One"}, with_low_rank(gpt2(), "", "dora"), "block"},
+                    CanonicalCase{{.name = "One"}, {"Mixture", mixture()}, "selective"},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"Mixture", mixture()}, "block"},
+                    CanonicalCase{{.name = "Experts"}, {"Mixture", mixture()}, "none", 2},
+                    CanonicalCase{{.name = "Experts"}, with_low_rank(mixture(), "nf4"), "none", 2},
+                    CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"BiasedHead", preset("gptj-tiny")}},
+                    CanonicalCase{{.name = "TensorPipeline", .tensor = 2, .pipeline = 2},
+                                  {"Qwen3", of_family("qwen3")}}),
+    [](const auto& info) { return info.param.layout.name + info.param.model.name + std::to_string(info.index); });
+
+// Longer than a part of keys, and than the pages of both passes.
+TEST(Canonical, MergesPartsOfLongSequencesInOneOrder) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine =
+        train::initialize(world, run_config({}), train::NamedModel{.shape = llama(1200), .panels = panels(true)});
+    Prompt prompt{.number = 0};
+    for (int64_t i = 0; i < 1100; ++i) prompt.ids.push_back((i * i + 3) % kWords);
+    SamplerOptions long_answers = options();
+    long_answers.max_tokens = 40;
+    const std::vector<DrawnAnswer> answers = Sampler(*engine, long_answers).draw(0, {prompt});
+    expect_drawn(*engine, update_of({prompt}, answers, false), "long");
+  });
+}
+
+}  // namespace
+}  // namespace colossal::align::sampler_test
