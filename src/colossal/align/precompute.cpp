@@ -18,6 +18,7 @@
 #include "colossal/align/score_cache.h"
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/join.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_fields.h"
 #include "colossal/base/json_file.h"
@@ -59,12 +60,20 @@ struct Reference {
   std::string base;          ///< ScoreOrigin::base
 };
 
-/// Returns the format in which the reference of a run stores the frozen matrices, as ScoreOrigin::base has it.
+/// Returns the format in which the reference of a run stores the frozen matrices, as ScoreOrigin::base has it. Modules
+/// that train whole keep their values, so they belong to it.
 std::string format_of(const run::Config& config, const run::FurtherModel& reference, bool keeps_codes) {
-  if (keeps_codes) return "codes of the folder";
   const run::LowRankKeys keys = run::adapter_keys(config);
-  if (reference.use != run::ModelUse::Original || keys.base == "model") return ScoreOrigin().base;
-  return keys.base == "nf4" && keys.double_quantized ? "nf4 with double" : keys.base;
+  const bool has_format = reference.use == run::ModelUse::Original && keys.base != "model" &&
+                          (keys.base != "bf16" || config.precision.dtype() != at::kBFloat16);
+  if (!keeps_codes && !has_format) return ScoreOrigin().base;
+  std::string format = keeps_codes                                   ? "codes of the folder"
+                       : keys.base == "nf4" && keys.double_quantized ? "nf4 with double"
+                                                                     : keys.base;
+  if (keys.trained.empty()) return format;
+  std::vector<std::string> trained = keys.trained;
+  std::sort(trained.begin(), trained.end());
+  return format + " without " + join(trained);
 }
 
 /// Finds the reference. It reads no weights and does not communicate.
@@ -114,8 +123,9 @@ class ReferencePasses {
     const run::ModelSource& source = reference.model.source;
     const auto busy = mesh.world().busy("reading " + source.path);
     const distributed::DistributedModel::Workload work{.micro_batches = config.micro_batches()};
-    model_ = std::make_unique<distributed::DistributedModel>(mesh, config.parallel, source.shape,
-                                                             options_of(config, reference, device), work);
+    std::optional<nn::Parameters::Options> options;
+    comm::agree(mesh.all(), at::kCPU, [&] { options = options_of(config, reference, device); });
+    model_ = std::make_unique<distributed::DistributedModel>(mesh, config.parallel, source.shape, *options, work);
     if (config.memory.has_tiers()) weights_ = std::make_unique<run::StreamedWeights>(*model_, mesh, config.memory);
     std::vector<checkpoint::NamedTensor> tensors = weights_ ? weights_->tensors() : tensors_in_memory();
     if (source.is_preset)
@@ -300,7 +310,8 @@ class Precompute {
                                    "; name another folder with reference.cache, restore these, or delete the folder"));
   }
 
-  /// Begins the cache of a run that starts. An earlier run in the folder has its own until it is replaced.
+  /// Begins the cache of a run that starts. An earlier run in the folder has its own until it is replaced. Its scores
+  /// are taken over if they can be read; otherwise they are computed.
   void begin_next(const RunFolder& folder, const ScoreOrigin& now) {
     cache_ = ScoreCache(folder.next_reference());
     const std::optional<ScoreOrigin> before = cache_.origin();
@@ -308,9 +319,13 @@ class Precompute {
     cache_.remove();
     cache_.begin(now);
     ScoreCache earlier(folder.reference());
-    const std::optional<ScoreOrigin> of_earlier = earlier.origin();
-    if (!of_earlier || !now.differences(*of_earlier).empty()) return;
-    earlier.read();
+    try {
+      const std::optional<ScoreOrigin> of_earlier = earlier.origin();
+      if (!of_earlier || !now.differences(*of_earlier).empty()) return;
+      earlier.read();
+    } catch (const Error&) {
+      return;
+    }
     cache_.add(earlier);
     cache_.flush();
   }

@@ -27,7 +27,9 @@ struct ScoreOrigin {
   std::string source;              ///< the model, for people
   std::string checkpoint, blocks;  ///< a run's checkpoint, and its manifest's checksum
   std::string weights, precision;  ///< a checksum, and the mode of the numbers
-  std::string base = "values";     ///< format of the frozen matrices: "values", "nf4", "codes of the folder"
+  /// Format of the frozen matrices: "values", "bf16", "int8", "nf4", "nf4 with double", "codes of the folder"; and
+  /// modules that have none: "nf4 without lm_head"
+  std::string base = "values";
   std::string shape;               ///< checksum of the keys of [model] that change what weights compute
   std::string tokenizer, chat_template, data;  ///< checksums
   void fields(Fields& f);

@@ -7,32 +7,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/infer/engine.h"
+#include "colossal/infer/sent_requests.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::infer {
 namespace {
-
-/// The requests that answer_scores() has sent. Those that have not ended are dropped at the end.
-class SentRequests {
- public:
-  explicit SentRequests(Engine& engine) : engine_(engine) {}
-  ~SentRequests() {
-    for (const int64_t id : ids_) engine_.drop(id);
-  }
-  SentRequests(const SentRequests&) = delete;
-  SentRequests& operator=(const SentRequests&) = delete;
-
-  /// Sends a request. `after` is the number of an earlier one, in the order of the calls; -1 = none.
-  void send(Request request, int64_t after, OnEvent on_event) {
-    if (after >= 0) request.after = ids_[static_cast<size_t>(after)];
-    ids_.push_back(engine_.add(std::move(request), std::move(on_event)));
-  }
-  size_t count() const { return ids_.size(); }
-
- private:
-  Engine& engine_;
-  std::vector<int64_t> ids_;
-};
 
 bool begins_with(const std::vector<int64_t>& ids, const std::vector<int64_t>& first) {
   return ids.size() >= first.size() && std::equal(first.begin(), first.end(), ids.begin());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/infer/sent_requests.h"
 #include "colossal/models/registry.h"
 
 namespace colossal::infer {
@@ -37,8 +38,9 @@ std::vector<float> TextScorer::score(const std::vector<std::vector<int64_t>>& te
   }
   std::vector<float> scores(texts.size());
   size_t ended = 0;
+  SentRequests sent(engine_);
   for (size_t i = 0; i < texts.size(); ++i)
-    engine_.add(request_of(texts[i]), [&scores, &ended, i](const Event& event) {
+    sent.send(request_of(texts[i]), -1, [&scores, &ended, i](const Event& event) {
       require(event.finish_reason == FinishReason::AtLength, "score", "text ", i, " was not scored: ", event.error);
       scores[i] = event.vector.at(0);
       ++ended;

@@ -114,12 +114,13 @@ std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product
   auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
   require(direct || packing_.bits == 0, "quantization", weight.name,
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
-  // Another set of layers may wrap a frozen weight again, after it got another form.
-  const bool is_known = packed_.contains(weight.name);
-  if (!direct || (packing_.bits == 0 && !is_known && !has_panels(weight.value))) return product;
+  const Parameter* const stored = weight.stack ? weight.stack : &weight;
+  // A frozen weight may get another form between two calls: with the first matrix of its stack, or if another set of
+  // layers wraps it again.
+  if (!direct || (packing_.bits == 0 && !known_.contains(stored) && !has_panels(weight.value))) return product;
+  known_.insert(stored);
   Layer& layer = packed_[weight.name];
-  if (!layer.packed)
-    layer = {std::make_shared<Packed>(), weight.stack ? weight.stack : &weight, weight.stack ? weight.stack_index : -1};
+  if (!layer.packed) layer = {std::make_shared<Packed>(), stored, weight.stack ? weight.stack_index : -1};
   return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_);
 }
 

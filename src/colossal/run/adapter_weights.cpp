@@ -295,7 +295,8 @@ void fill_adapters(const AdapterWeights& adapters, const models::ModelShape& sha
 
 namespace {
 
-/// Writes W + s B A. `norms`: those of the rows of W and of the sum, [2, rows], if the layer has magnitudes.
+/// Writes W + s B A. `norms_of`: returns the norms of the rows of W and of the sum, [2, rows]; called if the layer has
+/// magnitudes.
 void merge_rows(const AdaptedRows& rows, const std::function<at::Tensor(const at::Tensor& sum)>& norms_of) {
   at::Tensor sum = rows.sum();
   if (rows.layer.magnitude.defined()) {
