@@ -340,7 +340,7 @@ struct OtherRank : RankReduction {
 };
 
 // Generated tokens are scored from whole logits, trained ones by this operator over the words of each rank.
-TEST(TokenScores, OfLogitsHaveTheBitsOfProjectedOnes) {
+TEST(TokenScores, GiveLogitsTheBitsOfProjections) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble})
     for (const double temperature : {1.0, 0.7}) {
       const ScoreOptions options{.temperature = temperature, .entropy = true};

@@ -95,10 +95,10 @@ struct Event {
   /// Vector of a request with Request::pooling, in its only event, which has FinishReason::AtLength and no token.
   std::vector<float> vector{};
   int64_t found = 0;  ///< number of prompt tokens that were found in cached blocks when the request started
-  /// With Request::scores_draws: log-probability of `token` in softmax(logits / temperature), the distribution from which
-  /// it was drawn if no filter, penalty, bias or constraint changed it; at temperature 0 in softmax(logits). It is
-  /// computed in fp32 (fp64 for fp64 models) by ops::logit_scores(), so a canonical pass of a trainer over the same tokens
-  /// has the same bits (nn/canonical.h).
+  /// With Request::scores_draws: log-probability of `token` in softmax(logits / temperature), the distribution from
+  /// which it was drawn if no filter, penalty, bias or constraint changed it; at temperature 0 in softmax(logits). It
+  /// is computed in fp32 (fp64 for fp64 models) by ops::logit_scores(), so a canonical pass of a trainer over the same
+  /// tokens has the same bits (nn/canonical.h).
   std::optional<double> drawn_log_probability{};
 
   /// Returns true if `token` is part of the completion: there is a token, and it is not an end token.

@@ -24,9 +24,9 @@
 // sums over ranks    | one message of the tokens of a step     | one of a micro-batch               | the same sum, if
 //                    |                                         |                                    | two ranks add
 //
-// These are the same op in both passes, and each row is computed by itself: embeddings, positions, norms (also of heads),
-// residuals, rotary tables, and the activations gelu_new, silu, relu and their gates. Packed documents are sequences of
-// their own, and tokens after the last one of a row have no effect on those before.
+// These are the same op in both passes, and each row is computed by itself: embeddings, positions, norms (also of
+// heads), residuals, rotary tables, and the activations gelu_new, silu, relu and their gates. Packed documents are
+// sequences of their own, and tokens after the last one of a row have no effect on those before.
 //
 // Not canonical, because a part depends on the rows or on the length of the text: activations of LibTorch (the exact
 // gelu, tanh, sigmoid: their last elements take another path), caps of the logits, rotary tables that depend

@@ -82,8 +82,8 @@ int64_t tokens_per_chunk(int64_t elements) {
 }
 
 /// Returns the weighted sums [tokens, H] of rows [A, H] on the CPU, in their dtype: assignment i of a token has the row
-/// place[i] and the weight weights[i]; A = dropped. Sums are added in this order in fp32, in fp64 in fp64. Each token is
-/// computed by itself: LibTorch's operators compute the last elements of a tensor in another way.
+/// place[i] and the weight weights[i]; A = dropped. Sums are added in this order in fp32, in fp64 in fp64. Each token
+/// is computed by itself: LibTorch's operators compute the last elements of a tensor in another way.
 template <class Weight>
 at::Tensor sums_of_rows(const at::Tensor& given, const int64_t* place, const Weight* weights, int64_t tokens,
                         int64_t used) {

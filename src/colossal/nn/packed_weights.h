@@ -109,10 +109,11 @@ class PackedWeights {
   /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
   /// Packs every weight again, in the memory of its packed form, from the current values of the parameters. Call it
-  /// after an update, before generation. Frozen weights that are stored in another form (FrozenForm) get no panels: their
-  /// products decode and pack some rows at a time, so a row of x has the same result beside any others. Passes without
-  /// gradients use these packed forms until the next call. Collective if reads of the parameters are (under ZeRO 3 they
-  /// are gathered, one chunk at a time). Cost: a pass over the weights. Errors ("prepacked"): without keeps_values.
+  /// after an update, before generation. Frozen weights that are stored in another form (FrozenForm) get no panels:
+  /// their products decode and pack some rows at a time, so a row of x has the same result beside any others. Passes
+  /// without gradients use these packed forms until the next call. Collective if reads of the parameters are (under
+  /// ZeRO 3 they are gathered, one chunk at a time). Cost: a pass over the weights. Errors ("prepacked"): without
+  /// keeps_values.
   void repack();
   /// Frees the packed forms; all passes use the values until the next repack(). Without in_training, call it before
   /// training continues, because recomputed blocks run forward without gradients. Errors: as repack().

@@ -15,7 +15,6 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
-#include "colossal/nn/canonical.h"
 #include "colossal/nn/forward_context.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/recompute.h"
@@ -27,10 +26,10 @@
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
-#include "colossal/train/engine_panels.h"
 #include "colossal/train/model_optimizers.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/step_reports.h"
+#include "colossal/train/switched_off.h"
 
 namespace colossal::train {
 namespace {
@@ -83,30 +82,6 @@ std::vector<OwnOptimizer> own_optimizers(const RunModels& models) {
     if (model.optimizer) own.push_back({model.name, *model.optimizer});
   return own;
 }
-
-/// Switches adapters off during its lifetime, if `is_off`, and gives parameters the memory of their originals.
-/// variable_data() and set_data() are no operators, so they are no uses of a chunk: the pass gathers what it reads.
-class SwitchedOff {
- public:
-  using Originals = std::vector<std::pair<nn::Parameter*, const nn::Parameter*>>;
-  SwitchedOff(bool& off, bool is_off, const Originals& originals) : off_(off) {
-    off_ = is_off;
-    for (const auto& [parameter, original] : originals) {
-      trained_.emplace_back(parameter, parameter->value.variable_data());
-      parameter->value.set_data(original->value.variable_data());
-    }
-  }
-  ~SwitchedOff() {
-    off_ = false;
-    for (const auto& [parameter, value] : trained_) parameter->value.set_data(value);
-  }
-  SwitchedOff(const SwitchedOff&) = delete;
-  SwitchedOff& operator=(const SwitchedOff&) = delete;
-
- private:
-  bool& off_;
-  std::vector<std::pair<nn::Parameter*, at::Tensor>> trained_;
-};
 
 }  // namespace
 
@@ -263,55 +238,7 @@ tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) cons
   return b.map([](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : field.tensor; });
 }
 
-nn::ForwardContext Engine::as_generated(const Member& member, nn::ForwardContext step) {
-  if (is_canonical(member)) step.parts.set(nn::Canonical{});
-  return step;
-}
-
-bool Engine::is_canonical(const Member& member) {
-  return member.panels && member.panels->weights.packing().in_training;
-}
-
-void Engine::pack(const Member& member) {
-  if (!member.panels || member.panels->is_current) return;
-  member.panels->weights.repack();
-  member.panels->is_current = true;
-}
-
-/// Makes the panels fit for a pass without gradients.
-void Engine::use_panels(const Member& member) {
-  if (member.originals.empty()) {
-    if (is_canonical(member)) pack(member);
-  } else if (member.panels) {  // they have the trained values of modules whose originals the pass uses
-    member.panels->weights.release();
-    member.panels->is_current = false;
-  }
-}
-
-bool Engine::pack(const std::string& model) {
-  const Member& one = member(model);
-  pack(one);
-  return one.panels != nullptr;
-}
-
-void Engine::release_panels(const std::string& model) {
-  const Member& one = member(model);
-  if (!one.panels || is_canonical(one)) return;
-  one.panels->weights.release();
-  one.panels->is_current = false;
-}
-
-int64_t Engine::panel_bytes(const std::string& model) const {
-  const Member& one = member(model);
-  return one.panels ? one.panels->weights.bytes() : 0;
-}
-
 bool Engine::shards_parameters() const { return config_.parallel.zero == 3; }
-
-void Engine::weights_changed() {
-  for (const Member& one : members_)
-    if (one.panels) one.panels->is_current = false;
-}
 
 nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::Batch& micro_batch,
                                             int64_t index) const {
@@ -374,7 +301,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
           batch.rows());
   const tensor::Batch b = checked(member, batch);
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
-  if (is_canonical(member)) pack(member);
+  is_canonical(member) ? pack(member) : release(member);
   const double sum = comm::sum(ranks_of_other_rows(*mesh_), weight), whole = sum > 0 ? sum : 1;
   // Ranks that do the same work have equal gradients, whose sum is that of one of them.
   const double scale = optimization_->loss_scale() / static_cast<double>(member.copies), factor = scale / whole;

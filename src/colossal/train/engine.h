@@ -208,11 +208,12 @@ class Engine : public Resumable {
   /// two steps. The model ends its passes itself. Errors ("model"): the main model without its adapters, for which only
   /// passes of the engine switch them off.
   distributed::DistributedModel& model(const std::string& name);
-  /// Packs the weights of a model (NamedModel::panels), unless the panels have its current weights: those after the last
-  /// step() or loading. Passes of the engine through a model with in_training do so themselves. Call it before
+  /// Packs the weights of a model (NamedModel::panels), unless the panels have its current weights: those after the
+  /// last step() or loading. Passes of the engine through a model with in_training do so themselves. Call it before
   /// generation. Returns false if the model has no panels. Collective: under ZeRO 3 each weight is gathered.
   bool pack(const std::string& model = "");
-  /// Frees the panels of a model until the next pack(), unless they have WeightPacking::in_training.
+  /// Frees the panels of a model until the next pack(), unless they have WeightPacking::in_training. Training passes do
+  /// so, too.
   void release_panels(const std::string& model = "");
   /// Returns the bytes of a model's panels on this rank, 0 while there are none.
   int64_t panel_bytes(const std::string& model = "") const;
@@ -254,6 +255,7 @@ class Engine : public Resumable {
   const Member& main() const { return members_.front(); }
   static bool is_canonical(const Member& member);
   static void pack(const Member& member);
+  static void release(const Member& member);
   static void use_panels(const Member& member);
   void weights_changed();
   /// Returns the step, canonical if the model's passes are.

@@ -37,9 +37,8 @@ std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::
                                     const std::shared_ptr<comm::Mesh>& whole);
 
 /// Makes a model over `own`, its mesh_of(). `options` has dtype, device and what wraps the products of every model.
-/// `shared`: the parameters of the models before it; null for the main model. `panels`: packs weights inside the adapter,
-/// and must outlive the model; null = off. Communication and errors: as
-/// distributed::DistributedModel.
+/// `shared`: the parameters of the models before it; null for the main model. `panels`: packs weights inside the
+/// adapter, and must outlive the model; null = off. Communication and errors: as distributed::DistributedModel.
 std::unique_ptr<distributed::DistributedModel> place_model(const ConfiguredRun& run, const NamedModel& model,
                                                            const comm::Mesh& whole, comm::Mesh& own,
                                                            nn::Parameters::Options options,

@@ -79,6 +79,14 @@ RankInputs inputs_of(const run::RunData& data, const FurtherEvaluation& evaluati
   return inputs;
 }
 
+/// The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
+/// not measure.
+void use_matmul_of_first(comm::Group& everyone) {
+  at::Tensor choice = at::full({1}, everyone.rank() == 0 ? ops::matmul_choice().encode() : 0, at::kLong);
+  everyone.broadcast(choice, 0).wait();
+  ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
+}
+
 }  // namespace
 
 Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
@@ -115,11 +123,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     make_further_evaluation();
   });
   require_same(*everyone, inputs_of(data_, further_evaluation_));
-  // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
-  // not measure.
-  at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
-  everyone->broadcast(choice, 0).wait();
-  ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
+  use_matmul_of_first(*everyone);
   if (!options_.prediction.empty()) memory_ = std::make_unique<MeasuredMemory>(device);
   std::optional<Error> refused;
   try {

@@ -39,9 +39,9 @@ struct DrawnAnswer {
 
 /// Draws answers from a model of an engine by infer::Engine, over the parameters that train.
 ///
-/// Draws:         a function of (seed, step, Prompt::number, DrawnAnswer::number), the prompt and the weights. With panels
-///                (train::NamedModel::panels) on the CPU in fp32 or bf16 they do not depend on the other prompts, on the
-///                cache or on the order of work; otherwise the last bits of logits may.
+/// Draws:         a function of (seed, step, Prompt::number, DrawnAnswer::number), the prompt and the weights. With
+///                panels (train::NamedModel::panels) on the CPU in fp32 or bf16 they do not depend on the other
+///                prompts, on the cache or on the order of work; otherwise the last bits of logits may.
 /// Probabilities: with WeightPacking::in_training those of a training pass over the same tokens, to the bit, where
 ///                passes are canonical (nn/canonical.h).
 /// Layouts:       those of infer::ModelRunner. Ranks with the same rows of a batch, and ranks of parallel.expert, must

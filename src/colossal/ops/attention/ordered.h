@@ -13,8 +13,8 @@ namespace colossal::ops {
 /// Computes causal attention of whole rows. The result of a token has the bits that paged_attention() gives it in a
 /// sequence of its own, whatever the other tokens are, and for any number of tokens that are computed together.
 ///
-/// Shapes:   q [B,N,S,D], k and v [B,Nkv,S,D], as for attention(). Each document of a row is a sequence, and tokens of a
-///           document must be neighbours.
+/// Shapes:   q [B,N,S,D], k and v [B,Nkv,S,D], as for attention(). Each document of a row is a sequence, and tokens of
+///           a document must be neighbours.
 /// Gradient: that of attention(), computed by its kernel from the values of the batch.
 /// Devices:  tensors on the CPU with has_paged_attention(). Others, and meta, are given to attention().
 /// Memory:   in addition to attention() one copy of k and v during the call.
