@@ -30,7 +30,7 @@ struct ScoreOrigin {
   /// Format of the frozen matrices: "values", "bf16", "int8", "nf4", "nf4 with double", "codes of the folder"; and
   /// modules that have none: "nf4 without lm_head"
   std::string base = "values";
-  std::string shape;               ///< checksum of the keys of [model] that change what weights compute
+  std::string shape;                           ///< checksum of the keys of [model] that change what weights compute
   std::string tokenizer, chat_template, data;  ///< checksums
   void fields(Fields& f);
   /// Returns "weights (1f.. and not 2e..)" and other members that differ, joined; "" if none does. Where a model is
