@@ -202,6 +202,9 @@ TEST_F(PrecomputedReference, SaysWhatDiffers) {
     flags.push_back(coded);
     EXPECT_THAT(refused(flags), HasSubstr(concat("format of the base (int8 and not ", written, ")")));
   }
+  std::vector<std::string> flags = as("int8");
+  flags.insert(flags.end(), {coded, "--adapter.trained=o_proj"});
+  EXPECT_THAT(refused(flags), HasSubstr("format of the base (int8 and not int8 without o_proj)"));
   // Before it has begun, a new run in its own folder replaces what another one that did not begin has left.
   const run::Config own = config("own", with({from}));
   computed(own);
