@@ -380,7 +380,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CanonicalCase{{.name = "One"}, {"Mixture", mixture()}, "selective"},
                     CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"Mixture", mixture()}, "block"},
                     CanonicalCase{{.name = "Experts"}, {"Mixture", mixture()}, "none", 2},
-                    CanonicalCase{{.name = "Experts"}, with_low_rank(mixture(), "nf4"), "none", 2},
+                    CanonicalCase{{.name = "Experts"}, with_low_rank(mixture()), "none", 2},
                     CanonicalCase{{.name = "Bf16", .precision = "bf16"}, {"BiasedHead", preset("gptj-tiny")}},
                     CanonicalCase{{.name = "TensorPipeline", .tensor = 2, .pipeline = 2},
                                   {"Qwen3", of_family("qwen3")}}),
