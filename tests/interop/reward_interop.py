@@ -64,10 +64,12 @@ def run_from(folder, name, *flags):
     run = interop.temp_dir / name
     data = interop.temp_dir / "train.jsonl"
     data.write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
-    interop.colossal("train", interop.source_dir / "examples/reward.toml", f"--model.from={folder}",
-                     f"--run.folder={run}", f"--data.path={data}", "--data.tokenizer=bytes", "--data.held_out=0",
-                     "--data.sequence=64", "--training.steps=6", "--training.evaluate_batches=0",
-                     "--optimizer.learning_rate=0.01", "--run.device=cpu", *flags)
+    config = interop.temp_dir / "reward.toml"
+    config.write_text("[alignment]\nmethod = \"reward\"\n")
+    interop.colossal("train", config, f"--model.from={folder}", f"--run.folder={run}", f"--data.path={data}",
+                     "--data.tokenizer=bytes", "--data.held_out=0", "--data.sequence=64", "--training.steps=6",
+                     "--training.batch_size=4", "--training.evaluate_batches=0", "--optimizer.learning_rate=0.01",
+                     "--run.device=cpu", *flags)
     return run
 
 
