@@ -224,7 +224,7 @@ class ReferencePasses {
       if (found == all.end()) continue;  // a buffer
       const auto form = parameters.form_of(*found);
       nn::Parameter drawn = *found;
-      drawn.spec = tensor.spec;  // of the whole parameter if it is stored as codes
+      drawn.spec = tensor.spec;  // if codes are stored, the tensor is the whole parameter
       const at::ScalarType type =
           form && form->filling() == nn::FrozenFilling::Elements ? form->dtype() : parameters.options().dtype;
       const at::Tensor whole = at::empty(drawn.spec.local_shape(parameters.coordinates()), at::dtype(type));

@@ -39,9 +39,9 @@ std::string last_words(const std::string& said) {
 struct CommandScorer::Worker {
   std::unique_ptr<ChildProcess> process{};
   std::optional<Task> task{};
-  double deadline = 0;                      // of the task, as steady_seconds()
-  std::string unsent{}, arrived{}, said{};  // bytes of the task's line, of its output and of its standard error
-  std::string last_id{};                    // of the answer that it scored last
+  double deadline = 0;                      // time at which the task is late, as steady_seconds()
+  std::string unsent{}, arrived{}, said{};  // the rest of the task's line, its output and its standard error
+  std::string last_id{};                    // id of the answer that it scored last
 
   void read_said() {
     process->read_error(said);

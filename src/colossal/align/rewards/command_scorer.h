@@ -73,7 +73,7 @@ class CommandScorer final : public Scorer {
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
   std::vector<Scored> scored_;
-  std::set<std::string> ids_;   // of all answers that wait
+  std::set<std::string> ids_;   // ids of all answers that wait
   std::optional<Error> fault_;  // thrown by the next take() that has no scores
   size_t lost_ = 0;             // answers forgotten by it
 };

@@ -35,7 +35,7 @@ class VerifierScorer final : public Scorer {
   };
   std::vector<Weighted> verifiers_;
   std::vector<Scored> scored_;
-  std::set<std::string> ids_;  // of scored_
+  std::set<std::string> ids_;  // ids of the answers in scored_
 };
 
 }  // namespace colossal::align

@@ -32,7 +32,7 @@ class AppendedRecords {
  private:
   std::string path_;
   int descriptor_ = -1;
-  int64_t end_ = 0;  // of the last whole record
+  int64_t end_ = 0;  // place after the last whole record
 };
 
 /// Calls `take` with each record of a file and the place of its first byte, in their order. A record at the end that is

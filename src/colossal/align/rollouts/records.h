@@ -36,7 +36,7 @@ struct RolloutDigests {
   std::string scores;  ///< digest of what scores depend on in addition to the answers, such as the keys of [reward]
 };
 
-/// What the files of a step hold, as they were written by any ranks and starts of the run.
+/// The records of one step, which any ranks and starts of the run have written.
 struct StoredRollouts {
   /// Index of a prompt, number of an answer, PromptRecord::digest().
   using Key = std::tuple<int64_t, int64_t, std::string>;

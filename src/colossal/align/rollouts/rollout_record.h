@@ -1,4 +1,4 @@
-// What a run stores of a step's rollouts: prompts, answers and scores, and their bytes in a file.
+// A run stores the prompts, answers and scores of each step. This header has these records and their bytes in a file.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,12 +24,12 @@ struct RolloutAnswer {
   int64_t version = 0;             ///< number of updates that the weights had when they drew it
   std::string finish_reason{};     ///< "stop": an end token was drawn; "length": the limit of tokens was reached
   std::vector<int64_t> ids{};      ///< tokens that were drawn, with the end token
-  std::vector<double> log_probabilities{};  ///< of each token, in the distribution that it was drawn from
+  std::vector<double> log_probabilities{};  ///< one for each token, in the distribution that it was drawn from
 };
 
 /// The score of an answer.
 struct RolloutScore {
-  int64_t prompt = 0, number = 0;                       ///< those of the answer
+  int64_t prompt = 0, number = 0;                       ///< RolloutAnswer::prompt and number
   std::optional<double> value{};                        ///< none = the answer has no score
   std::vector<std::pair<std::string, double>> parts{};  ///< named scores, such as one for each verifier
   std::string text{};                                   ///< the words of verifiers, commands or functions
