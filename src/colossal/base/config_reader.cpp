@@ -210,10 +210,12 @@ class Reader : public Fields {
   }
 
   void read(const Field& field, const std::string& key, const ConfigValue& entry, std::string& target) {
-    const auto* text = std::get_if<std::string>(&entry.value);
-    if (text == nullptr && !entry.raw) return wrong_type(key, entry, "text in quotes");
-    const std::string& value = text != nullptr ? *text : *entry.raw;
     const std::vector<std::string>& known = field.choices;
+    const auto* text = std::get_if<std::string>(&entry.value);
+    const auto* flag = std::get_if<bool>(&entry.value);
+    if (flag != nullptr && std::find(known.begin(), known.end(), "true") == known.end()) flag = nullptr;
+    if (text == nullptr && flag == nullptr && !entry.raw) return wrong_type(key, entry, "text in quotes");
+    const std::string value = flag != nullptr ? FoundText()(*flag) : text != nullptr ? *text : *entry.raw;
     if (!known.empty() && std::find(known.begin(), known.end(), value) == known.end()) {
       const std::string hint = did_you_mean(value, known);
       return complain(entry, concat("`", key, "` must be one of ", join(known), ": got ", FoundText()(value), hint));

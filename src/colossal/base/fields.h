@@ -97,6 +97,8 @@ class Fields {
   void number(const char* name, double& value, const char* unit, const char* help, double low = -kInfinity,
               double high = kInfinity);
   void text(const char* name, std::string& value, const char* help);
+  /// Visits a text that must be one of `choices`. If "true" and "false" are among them, TOML may have these without
+  /// quotes: a flag with a third value, such as "auto".
   void choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help);
   /// Visits a size in bytes, written "70GiB", "1.5MB" or as a plain integer.
   void bytes(const char* name, int64_t& value, const char* help, int64_t min = 0, int64_t max = kMaxInteger);

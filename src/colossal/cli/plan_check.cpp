@@ -130,7 +130,7 @@ int check_as_rank(const PlanWishes& wishes, const run::Config& given, const run:
 }  // namespace
 
 int plan_check(const PlanWishes& wishes, const run::Program* program) {
-  const run::Config config = given_plan(wishes);
+  const run::Config config = given_plan(wishes, program);
   const int64_t ranks = config.parallel.ranks();
   require(ranks <= kCheckedRanks, "plan", "--check trains on at most ", kCheckedRanks, " ranks: got ", ranks,
           "; leave --check out, or check a smaller layout with --ranks");

@@ -43,8 +43,10 @@ void check_given(const run::Config& config, bool searches) {
 
 }  // namespace
 
-run::Config given_plan(const PlanWishes& wishes) {
+run::Config given_plan(const PlanWishes& wishes, const run::Program* program) {
   run::GivenConfig given = run::read_given_config(wishes.config, wishes.flags);
+  const run::Program used = whole_program(program);
+  run::complete_keys(given.config, used.objectives, run::tables_of(used.adapters), &given.notices);
   for (const std::string& notice : given.notices) print_notice_of_plan(notice);
   if (wishes.ranks > 0) predict::set_ranks(given.config, wishes.ranks);
   check_given(given.config, wishes.search);
@@ -70,7 +72,7 @@ PlannedRun resolve_plan(run::Config config, const run::ClusterChoice& cluster, c
 }
 
 PlannedRun resolve_plan(const PlanWishes& wishes, const run::Program* program) {
-  run::Config config = given_plan(wishes);
+  run::Config config = given_plan(wishes, program);
   const run::ClusterChoice cluster = cluster_of_plan(wishes, config.run);
   PlannedRun run = resolve_plan(config, cluster, program);
   if (config.model.vocabulary > 0 || !config.model.from.empty() || config.tokenizer() != "bytes") return run;

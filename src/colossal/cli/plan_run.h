@@ -28,7 +28,7 @@ struct PlannedRun : train::ConfiguredRun {
 /// Reads the config and sets its ranks. Notices go to standard error, once for all ranks. With `wishes.search` the
 /// layout of the config may be illegal. Errors: those of run::read_given_config(), predict::set_ranks() and
 /// run::Config::validate().
-run::Config given_plan(const PlanWishes& wishes);
+run::Config given_plan(const PlanWishes& wishes, const run::Program* program);
 
 /// Returns the hardware that `wishes` name, and prints a notice on standard error if its times are rough. Without a
 /// profile of this machine it measures for two seconds. Errors: those of run::choose_cluster().

@@ -174,6 +174,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   run::GivenConfig given = run::read_given_config(path, config_flags(app));
   run::Config& config = given.config;
   options.notices = given.notices;
+  run::complete_keys(config, options.program.objectives, run::tables_of(options.program.adapters), &options.notices);
   options.command = {"colossal", "train"};
   // Those of the user: train_auto() adds the last two.
   options.command.insert(options.command.end(), arguments.begin(), arguments.end() - (layout.empty() ? 0 : 2));

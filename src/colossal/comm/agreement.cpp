@@ -81,6 +81,23 @@ std::vector<std::string> gather_text(Group& ranks, at::Device device, int root, 
   return texts;
 }
 
+std::vector<std::string> all_gather_text(Group& ranks, at::Device device, const std::string& text) {
+  if (ranks.size() == 1) return {text};
+  at::Tensor lengths = at::empty({ranks.size()}, at::TensorOptions(at::kLong).device(device));
+  ranks.all_gather(lengths, length_of(text, device).reshape({1})).wait();
+  lengths = lengths.cpu();
+  const auto longest = lengths.max().item<int64_t>();
+  if (longest == 0) return std::vector<std::string>(static_cast<size_t>(ranks.size()));
+  const at::Tensor padded = at::zeros({longest}, at::TensorOptions(at::kByte).device(device));
+  if (!text.empty()) padded.narrow(0, 0, static_cast<int64_t>(text.size())).copy_(as_bytes(text, device));
+  at::Tensor all = at::empty({ranks.size() * longest}, padded.options());
+  ranks.all_gather(all, padded).wait();
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    texts.push_back(text_of(all.narrow(0, rank * longest, lengths[rank].item<int64_t>())));
+  return texts;
+}
+
 std::optional<Error> agreed_error(Group& ranks, at::Device device, const std::function<void()>& work) {
   const Failure mine = run(work);
   // The maximum of n - rank over the failing ranks belongs to the lowest of them; 0: none failed.

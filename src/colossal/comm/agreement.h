@@ -40,6 +40,10 @@ std::string broadcast_text(Group& ranks, at::Device device, int root, const std:
 /// every other rank sends 8 bytes and its text to `root`, which receives them rank after rank.
 std::vector<std::string> gather_text(Group& ranks, at::Device device, int root, const std::string& text);
 
+/// Returns every rank's text, in rank order, on every rank. Communication: an all_gather of 8 bytes, and one of the
+/// longest text.
+std::vector<std::string> all_gather_text(Group& ranks, at::Device device, const std::string& text);
+
 /// Describes a rank whose text differs from that of rank 0.
 struct TextDifference {
   int rank = 0;              ///< the lowest rank that differs

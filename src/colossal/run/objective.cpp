@@ -150,6 +150,17 @@ ObjectiveRow choose_row(const Config& config, const Objectives& objectives, cons
   return row;
 }
 
+void complete_keys(Config& config, const Objectives& objectives, const std::vector<OwnTable>& others,
+                   std::vector<std::string>* notices) {
+  const ObjectiveRow* const chosen = selected(config, objectives);
+  if (!chosen || !chosen->complete) return;
+  std::vector<OwnTable> tables = tables_of(objectives);
+  tables.insert(tables.end(), others.begin(), others.end());
+  read_tables(config, tables);
+  std::vector<std::string> unseen;
+  chosen->complete(config, OwnTables(std::move(tables)), notices ? *notices : unseen);
+}
+
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape) {
   return models::with_outputs(std::move(shape), objective.outputs());
 }

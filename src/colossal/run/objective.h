@@ -32,6 +32,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@
 #include "colossal/models/model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/forward_context.h"
+#include "colossal/nn/weight_packing.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data_keys.h"
 #include "colossal/run/further_model.h"
@@ -153,6 +155,9 @@ class Objective {
   /// Returns the most tokens that one text of a row has, so that a model needs as many positions. Default: the tokens
   /// of a row of example().
   virtual int64_t text_tokens() const { return example(1).tokens(); }
+  /// Returns how the run packs the weights of its main model, for generation and for canonical passes
+  /// (train::NamedModel::panels); none = it does not.
+  virtual std::optional<nn::WeightPacking> panels() const { return std::nullopt; }
   /// Returns false if models must train without dropout: the model of the run has none, and model.dropout above 0 is
   /// refused.
   virtual bool has_dropout() const { return true; }
@@ -183,6 +188,9 @@ struct ObjectiveRow {
   /// Lifetime: the objective may outlive config, tables and shape, so it copies what it needs of them.
   /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnTables&, const models::ModelShape&)> make{};
+  /// Sets keys of every run that follow from the tables, such as training.batch_size, before anything reads them. Must
+  /// give the same again for a config that it has completed. `notices` gets lines for the user. Null = nothing
+  std::function<void(Config&, const OwnTables&, std::vector<std::string>& notices)> complete{};
   /// Makes data that open() reads, such as latents of pictures, before the data are opened and the models of the run
   /// exist. Called on every rank, collectively; the ranks must throw alike. Null = nothing.
   std::function<void(comm::World&, const Config&, const OwnTables&, const Preparation&)> prepare{};
@@ -248,6 +256,11 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 /// Errors ("objective"): a name that no objective has.
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                         const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
+
+/// Completes the config by the row of the objective whose table it has (ObjectiveRow::complete). `others` and `notices`:
+/// as choose_row(). Errors: those of read_tables() and of the function.
+void complete_keys(Config& config, const Objectives& objectives, const std::vector<OwnTable>& others = {},
+                   std::vector<std::string>* notices = nullptr);
 
 /// Returns the shape with the head that the objective needs (Objective::outputs).
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape);

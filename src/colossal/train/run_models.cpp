@@ -103,7 +103,8 @@ RunModels models_of(const run::Config& config, const run::ResolvedModel& run) {
   std::vector<NamedModel> models{
       {.shape = run.shape,
        .objective = run.objective.objective,
-       .adapter = keeps_codes ? run::with_base_codes(run.adapter, config.model.from, run.shape) : run.adapter}};
+       .adapter = keeps_codes ? run::with_base_codes(run.adapter, config.model.from, run.shape) : run.adapter,
+       .panels = run.objective.objective->panels()}};
   for (const run::ResolvedFurther& further : run.further)
     models.push_back({.name = further.model.name,
                       .shape = further.source.shape,

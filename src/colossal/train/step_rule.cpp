@@ -5,6 +5,8 @@
 
 namespace colossal::train {
 
+void StepRule::begin(Engine&, const StartedRun&) {}
+
 tensor::Batch StepRule::with_fields(Engine&, const tensor::Batch& batch) { return batch; }
 
 nlohmann::json StepRule::state() const { return nullptr; }

@@ -17,13 +17,26 @@
 #include <optional>
 #include <vector>
 
+#include "colossal/base/log.h"
 #include "colossal/base/metric.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/step_result.h"
 
+namespace colossal::run {
+struct Config;
+struct RunData;
+}  // namespace colossal::run
+
 namespace colossal::train {
 
 class Engine;
+
+/// A run that is kept in a folder. Its members outlive the rule.
+struct StartedRun {
+  const Log& log;
+  const run::Config& config;
+  const run::RunData& data;
+};
 
 /// The results of a step, the same on all ranks.
 struct StepOutcome {
@@ -33,6 +46,8 @@ struct StepOutcome {
   /// Tokens that the step computed, over all ranks, for the metrics; none = those of the batches that it took
   /// (run::Objective::tokens)
   std::optional<int64_t> tokens{};
+  /// Rows that the model trained, over all ranks, for the metric mfu; none = those of the batches that it took
+  std::optional<int64_t> samples{};
 };
 
 /// The rule that performs the steps of a run with one objective. All ranks call the members in the same order.
@@ -42,6 +57,9 @@ class StepRule {
   using NextBatch = std::function<tensor::Batch()>;
 
   virtual ~StepRule() = default;
+  /// Called once on every rank before the first step of a run that is kept in a folder, and not for steps that are
+  /// measured or recorded. Default: nothing. Collective, as the passes of `engine`. Errors: the same on all ranks.
+  virtual void begin(Engine& engine, const StartedRun& run);
   /// Performs one step, with at least one update of `engine`. training.steps, the learning rate and the intervals of
   /// [training] count updates (Engine::steps_done).
   virtual StepOutcome step(Engine& engine, const NextBatch& next) = 0;

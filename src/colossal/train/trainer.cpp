@@ -99,6 +99,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   require_same(*everyone, start_inputs(options_));
   require_same(*everyone, config_inputs(config_));
   comm::agree(*everyone, at::kCPU, [&] {
+    run::complete_keys(config_, options_.program.objectives, run::tables_of(options_.program.adapters));
     config_.validate();
     run::check_sources_stay(config_, options_.start == Start::Overwrite);
     if (is_first()) lock_ = take_folder(folder_, options_.start, options_.notices);  // before other ranks read it
@@ -144,6 +145,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
   stalls_ = std::make_unique<StallRecords>(world_, log_);
+  rule_->begin(*engine_, {log_, config_, data_});
   start();
 }
 
@@ -250,7 +252,7 @@ bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks, StepWork
   }
   // The ranks of a replica take the same rows.
   const int64_t together = world_.size() / config_.parallel.replicas();
-  work.samples = static_cast<int64_t>(samples) / together;
+  work.samples = work.outcome.samples.value_or(static_cast<int64_t>(samples) / together);
   work.tokens = work.outcome.tokens.value_or(static_cast<int64_t>(tokens) / together);
   return stops;
 }

@@ -1,9 +1,14 @@
 // The objectives of the library. Those without tables are the defaults of architectures.
 #include "colossal/run/objectives/built_in.h"
 
+#include "colossal/run/objectives/alignment/further_models.h"
 #include "colossal/run/objectives/alignment/keys.h"
+#include "colossal/run/objectives/alignment/policy_objective.h"
 #include "colossal/run/objectives/alignment/reference.h"
 #include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/objectives/alignment/rollout_keys.h"
+#include "colossal/run/objectives/alignment/scorer_keys.h"
+#include "colossal/run/objectives/alignment/value_keys.h"
 
 namespace colossal::run {
 
@@ -13,9 +18,14 @@ Objectives built_in_objectives() {
                                  {.name = "target", .make = make_target},
                                  {.name = "class", .make = make_class},
                                  {.name = "alignment",
-                                  .tables = {{"alignment", AlignmentKeys{}}, {kReference, ReferenceKeys{}}},
+                                  .tables = {{"alignment", AlignmentKeys{}},
+                                             {kReference, ReferenceKeys{}},
+                                             {kRollout, RolloutKeys{}},
+                                             {kReward, RewardKeys{}},
+                                             {kValue, ValueKeys{}}},
                                   .make = make_alignment,
-                                  .models = reference_models}};
+                                  .complete = complete_alignment,
+                                  .models = alignment_models}};
   const std::vector<DataKeys> keys = built_in_data_keys();
   Objectives objectives;
   for (ObjectiveRow& row : rows) {

@@ -4,6 +4,7 @@
 #include "colossal/base/error.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/methods.h"
+#include "colossal/run/objectives/alignment/policy_objective.h"
 #include "colossal/run/objectives/built_in.h"
 
 namespace colossal::run {
@@ -16,7 +17,11 @@ struct AlignmentMethod {
 
 constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning}, {"dpo", make_dpo},     {"ipo", make_ipo},
                                         {"kto", make_kto},         {"simpo", make_simpo}, {"orpo", make_orpo},
-                                        {"reward", make_reward}};
+                                        {"reward", make_reward},
+                                        {"ppo", make_ppo},
+                                        {"grpo", make_grpo},
+                                        {"rloo", make_rloo},
+                                        {"reinforce++", make_reinforce}};
 
 }  // namespace
 

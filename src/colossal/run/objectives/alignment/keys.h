@@ -1,10 +1,11 @@
-// The keys of the objective alignment, which fine-tunes a language model on chats or preferences. This header needs no
-// LibTorch.
+// The keys of the objective alignment, which fine-tunes a language model on chats, preferences or its own answers. This
+// header needs no LibTorch.
 #pragma once
 #include <cstdint>
 #include <string>
 
 #include "colossal/base/fields.h"
+#include "colossal/run/objectives/alignment/policy_keys.h"
 
 namespace colossal::run {
 
@@ -16,6 +17,7 @@ struct AlignmentKeys {
   double smoothing = 0, nll = 0, margin = 1, desirable_weight = 1, undesirable_weight = 1;
   double centre = 0;
   int64_t answers = 2;  ///< most answers of a ranking
+  PolicyKeys policy{};  ///< keys of this table, too
   void fields(Fields& f);
   bool operator==(const AlignmentKeys&) const = default;
 

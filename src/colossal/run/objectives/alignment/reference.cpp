@@ -6,6 +6,7 @@
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/objectives/alignment/rollout_keys.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
@@ -16,7 +17,9 @@ ReferenceKeys reference_keys(const OwnTables& tables) { return tables.as<Referen
 }  // namespace
 
 bool has_reference(const OwnTables& tables) {
-  const std::string method = tables.as<AlignmentKeys>("alignment").method;
+  const auto keys = tables.as<AlignmentKeys>("alignment");
+  const std::string& method = keys.method;
+  if (draws_answers(method)) return completed(keys, tables.as<RolloutKeys>(kRollout)).policy.kl > 0;
   return method == "dpo" || method == "ipo" || method == "kto";
 }
 
@@ -29,10 +32,10 @@ FurtherModel reference_of(const Config& config, const OwnTables& tables) {
 
 std::vector<FurtherModel> reference_models(const Config& config, const OwnTables& tables, const models::ModelShape&) {
   const ReferenceKeys keys = reference_keys(tables);
-  const bool compares = has_reference(tables);
+  const bool compares = has_reference(tables), draws = draws_answers(tables.as<AlignmentKeys>("alignment").method);
   refuse_unused_keys(kReference, describe_config(keys), describe_config(ReferenceKeys()),
-                     {{"from", compares, "alignment.method dpo, ipo or kto"},
-                      {"precompute", compares, "alignment.method dpo, ipo or kto"},
+                     {{"from", compares, draws ? "alignment.kl above 0" : "alignment.method dpo, ipo or kto"},
+                      {"precompute", compares && !draws, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
   if (!compares || keys.precompute) return {};
   return {reference_of(config, tables)};

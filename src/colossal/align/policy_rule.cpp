@@ -1,0 +1,396 @@
+#include "colossal/align/policy_rule.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/align/policy_advantages.h"
+#include "colossal/align/policy_metrics.h"
+#include "colossal/align/policy_rows.h"
+#include "colossal/align/rollouts/rollout_engine.h"
+#include "colossal/base/base64.h"
+#include "colossal/base/checksum.h"
+#include "colossal/base/clock.h"
+#include "colossal/base/error.h"
+#include "colossal/base/json.h"
+#include "colossal/base/known_metrics.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/data/chats/prompts.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/ops/cpu.h"
+#include "colossal/run/data.h"
+#include "colossal/run/objectives/alignment/methods.h"
+#include "colossal/run/objectives/alignment/reference.h"
+#include "colossal/run/objectives/alignment/scorer_keys.h"
+#include "colossal/run/objectives/alignment/text_scores.h"
+#include "colossal/run/objectives/alignment/token_values.h"
+#include "colossal/run/objectives/alignment/value_keys.h"
+#include "colossal/tensor/host_value.h"
+#include "colossal/text/end_tokens.h"
+
+namespace colossal::align {
+namespace {
+
+// Keys in the state of the rule
+constexpr char kWeights[] = "weights", kKl[] = "kl", kSpare[] = "spare_prompts", kPending[] = "pending";
+
+/// Returns a digest of the weights of all models, the same on every rank. Cost: memory speed over the weights.
+std::string digest_of_weights(train::Engine& engine) {
+  Checksum own;
+  tensor::Held held;
+  for (const checkpoint::NamedTensor& weight : engine.stored_weights()) {
+    weight.value.read_into(held);
+    const at::Tensor here = held.value.cpu().contiguous();
+    own.update(weight.name.data(), weight.name.size());
+    own.update(here.const_data_ptr(), here.nbytes());
+  }
+  std::string all;
+  for (const std::string& digest : comm::all_gather_text(engine.mesh().all(), at::kCPU, own.hex())) all += digest;
+  return checksum(all);
+}
+
+/// A step whose answers were drawn and not trained yet.
+struct Pending {
+  std::vector<RolloutGroup> groups{};
+  std::string draws{};  ///< RolloutDigests::draws
+};
+
+class PolicyRule final : public train::StepRule {
+ public:
+  PolicyRule(const run::PolicyObjective& objective, const run::Config& config, const run::OwnTables& tables,
+             std::function<std::unique_ptr<Scorer>()> make_scorer)
+      : objective_(objective),
+        reward_(tables.as<run::RewardKeys>(run::kReward)),
+        value_(tables.as<run::ValueKeys>(run::kValue)),
+        training_(config.training),
+        kl_(objective.keys().policy.kl),
+        make_scorer_(std::move(make_scorer)) {}
+
+  void begin(train::Engine& engine, const train::StartedRun& run) override {
+    log_ = &run.log;
+    const run::RolloutKeys& keys = objective_.rollout();
+    const text::Tokenizer& tokenizer = *run.data.tokenizer;
+    std::vector<int64_t> ends = run.data.end_ids;
+    RolloutRun parts{.answers = keys.answers,
+                     .folder = RunFolder(run.config.run.folder).rollouts(),
+                     .tokenizer = &tokenizer,
+                     .log = log_,
+                     .model_weight = reward_.from_weight};
+    comm::agree(engine.mesh().all(), at::kCPU, [&] {
+      const std::string folder = text::folder_of_tokenizer(run.config.tokenizer());
+      for (const int64_t id : text::end_ids(folder, tokenizer)) ends.push_back(id);
+      if (engine.mesh().world().rank() == 0) parts.scorer = make_scorer_();
+    });
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    parts.sampler = {.max_tokens = keys.max_tokens,
+                     .temperature = keys.temperature,
+                     .end_ids = std::move(ends),
+                     .cache_bytes = keys.cache,
+                     .seed = training_.seed};
+    sampler_ = parts.sampler;
+    if (!reward_.from.empty() || !reward_.name.empty())
+      parts.model_scores = [this, &engine](const std::vector<RolloutGroup>& groups) {
+        return scores_by_model(engine, groups);
+      };
+    rollouts_ = std::make_unique<RolloutEngine>(engine, std::move(parts));
+  }
+
+  train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
+    const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
+    if (!rollouts_) return learn(engine, imitated_groups(), number);
+    Stopwatch watch;
+    resume_pending(engine);
+    draw_up_to(engine, next, number);
+    const double draw_seconds = watch.restart();
+    std::vector<RolloutGroup> groups = rollouts_->finish(number);
+    const double score_seconds = watch.restart();
+    if (objective_.keys().policy.dynamic == "true") replace_groups(engine, next, number, groups);
+    const double wave_seconds = watch.restart();
+    train::StepOutcome outcome = learn(engine, groups, number);
+    outcome.rows.push_back(known_metric("draw_seconds", draw_seconds + wave_seconds));
+    outcome.rows.push_back(known_metric("score_seconds", score_seconds));
+    rollouts_->close(number);
+    pending_.erase(number);
+    if (const int64_t keep = objective_.rollout().keep_steps; keep > 0)
+      rollouts_->remove_before(number - (keep - 1) * updates);
+    warn(groups, number);
+    return outcome;
+  }
+
+  nlohmann::json state() const override {
+    nlohmann::json spare = nlohmann::json::array(), pending = nlohmann::json::object();
+    for (const data::PromptOfBatch& prompt : spare_) spare.push_back({{"ids", prompt.ids}, {"line", prompt.line}});
+    for (const auto& [step, one] : pending_)
+      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", base64(bytes_of(one.groups))}};
+    return {{kWeights, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
+  }
+
+  void restore(const nlohmann::json& state) override {
+    if (!state.is_object()) return;
+    weights_ = state.value(kWeights, "");
+    kl_ = state.value(kKl, kl_);
+    for (const nlohmann::json& prompt : state.value(kSpare, nlohmann::json::array()))
+      spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
+    for (const auto& [step, one] : state.value(kPending, nlohmann::json::object()).items()) {
+      const std::optional<std::string> bytes = from_base64(one.at("groups").get<std::string>());
+      require(bytes.has_value(), "checkpoint", "the rollouts of the checkpoint must be base64: got other text; resume "
+                                               "from another checkpoint");
+      pending_[std::stoll(step)] = {groups_of(*bytes), one.at("draws").get<std::string>()};
+    }
+    is_resumed_ = !pending_.empty();
+  }
+
+ private:
+  int64_t rows_of_update() const { return training_.batch_size; }
+
+  RolloutDigests digests_of(const std::string& draws) const {
+    return {.draws = draws, .scores = checksum(to_toml(reward_))};
+  }
+
+  /// Returns the digest of all that draws depend on now.
+  std::string draws_now(train::Engine& engine) {
+    if (weights_.empty()) weights_ = digest_of_weights(engine);
+    return checksum(nlohmann::json{{"weights", weights_},
+                                   {"seed", training_.seed},
+                                   {"max_tokens", sampler_.max_tokens},
+                                   {"temperature", sampler_.temperature},
+                                   {"end_ids", sampler_.end_ids},
+                                   {"canonical", objective_.is_canonical()},
+                                   {"instructions", std::string(ops::name(ops::instruction_set()))}}
+                        .dump());
+  }
+
+  std::vector<RolloutPrompt> take_prompts(const NextBatch& next, int64_t first, int64_t count) {
+    std::vector<RolloutPrompt> prompts;
+    while (static_cast<int64_t>(prompts.size()) < count) {
+      if (spare_.empty())
+        for (data::PromptOfBatch& prompt : data::prompts_of(next())) spare_.push_back(std::move(prompt));
+      prompts.push_back({.index = first + static_cast<int64_t>(prompts.size()),
+                         .ids = std::move(spare_.front().ids),
+                         .line = std::move(spare_.front().line)});
+      spare_.pop_front();
+    }
+    return prompts;
+  }
+
+  /// Gives the scorer the answers that an earlier start of the run has drawn ahead.
+  void resume_pending(train::Engine&) {
+    if (!std::exchange(is_resumed_, false)) return;
+    for (const auto& [step, one] : pending_) rollouts_->restore(step, one.groups, digests_of(one.draws));
+  }
+
+  /// Draws the answers of this step and of those ahead with the weights of now, unless they were drawn before.
+  void draw_up_to(train::Engine& engine, const NextBatch& next, int64_t number) {
+    const int64_t updates = objective_.keys().policy.updates(), ahead = objective_.rollout().ahead;
+    const int64_t last = std::min(number + ahead * updates, training_.steps);
+    for (int64_t step = number; step <= last; step += updates) {
+      if (pending_.contains(step)) continue;
+      const std::string draws = draws_now(engine);
+      rollouts_->draw(step, take_prompts(next, 0, objective_.rollout().prompts), digests_of(draws));
+      pending_[step] = {step == number ? std::vector<RolloutGroup>() : rollouts_->drawn(step), draws};
+    }
+  }
+
+  /// Replaces groups whose answers all have one score by those of further prompts (alignment.dynamic).
+  void replace_groups(train::Engine& engine, const NextBatch& next, int64_t number, std::vector<RolloutGroup>& groups) {
+    int64_t index = objective_.rollout().prompts;
+    const std::string draws = draws_now(engine);
+    for (int64_t wave = 0; wave < objective_.keys().policy.max_waves; ++wave) {
+      std::vector<RolloutGroup*> dull;
+      for (RolloutGroup& group : groups)
+        if (!has_spread(values_of(group.scores))) dull.push_back(&group);
+      if (dull.empty()) return;
+      const auto count = static_cast<int64_t>(dull.size());
+      rollouts_->draw(number, take_prompts(next, index, count), digests_of(draws));
+      index += count;
+      size_t at = 0;
+      for (RolloutGroup& group : rollouts_->finish(number))
+        if (group.prompt.index >= index - count && has_spread(values_of(group.scores))) *dull[at++] = std::move(group);
+    }
+  }
+
+  std::vector<double> scores_by_model(train::Engine& engine, const std::vector<RolloutGroup>& groups) const {
+    size_t answers = 0;
+    for (const RolloutGroup& group : groups) answers += group.answers.size();
+    // Further prompts of alignment.dynamic need not fill the rows of an update.
+    std::vector<RolloutGroup> filled = groups;
+    for (size_t rows = answers; rows % static_cast<size_t>(rows_of_update()) != 0; rows += groups.front().answers.size())
+      filled.push_back(groups.front());
+    const PolicyRows rows = policy_rows(filled, objective_, /*masks=*/false);
+    const at::Tensor scores = gathered_results(
+        engine, rows.batch, rows_of_update(), 1,
+        [](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+          return run::text_scores(model, end, step, 1);
+        },
+        run::kReward);
+    return tensor::host_values(scores.narrow(0, 0, static_cast<int64_t>(answers)));
+  }
+
+  /// Returns answers of full length that no model has drawn.
+  std::vector<RolloutGroup> imitated_groups() const {
+    const run::RolloutKeys& keys = objective_.rollout();
+    const auto tokens = static_cast<size_t>(keys.max_tokens), all = static_cast<size_t>(objective_.text_tokens());
+    std::vector<RolloutGroup> groups;
+    for (int64_t prompt = 0; prompt < keys.prompts; ++prompt) {
+      RolloutGroup& group = groups.emplace_back(
+          RolloutGroup{.prompt = {.index = prompt, .ids = std::vector<int64_t>(all - tokens), .line = "{}"}});
+      for (int64_t number = 0; number < keys.answers; ++number) {
+        group.answers.push_back({.prompt = prompt,
+                                 .number = number,
+                                 .finish_reason = "stop",
+                                 .ids = std::vector<int64_t>(tokens),
+                                 .log_probabilities = std::vector<double>(tokens)});
+        group.scores.push_back({.value = static_cast<double>(number % 2)});
+      }
+    }
+    return groups;
+  }
+
+  /// Returns what the models compute of the rows before the first update.
+  PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows) const {
+    const int64_t columns = rows.counts.size(1), batch_size = rows_of_update();
+    const auto scores = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+      return objective_.scores(model, end, step);
+    };
+    PolicyPasses passes{.counts = rows.counts, .old = rows.sampled};
+    if (!objective_.is_canonical() || objective_.rollout().ahead > 0)
+      passes.old = gathered_results(engine, rows.batch, batch_size, columns, scores);
+    if (objective_.has_reference())
+      passes.reference = gathered_results(engine, rows.batch, batch_size, columns, scores, run::kReference);
+    if (objective_.method().has_values)
+      passes.values = gathered_results(engine, rows.batch, batch_size, columns, run::token_values,
+                                       value_.is_on_policy() ? "" : run::kValue);
+    return passes;
+  }
+
+  /// Makes the updates of a step.
+  train::StepOutcome learn(train::Engine& engine, const std::vector<RolloutGroup>& groups, int64_t number) {
+    const PolicyRows rows = policy_rows(groups, objective_);
+    const PolicyPasses passes = passes_of(engine, rows);
+    const PolicyAdvantages advantages = policy_advantages(objective_, groups, passes, kl_);
+    tensor::Batch batch = with_field(engine, rows.batch, run::kOldScores, passes.old);
+    batch = with_field(engine, batch, run::kSampledScores, rows.sampled);
+    batch = with_field(engine, batch, run::kAdvantages, advantages.advantages);
+    if (passes.reference.defined()) batch = with_field(engine, batch, run::kReferenceScores, passes.reference);
+    if (passes.values.defined()) {
+      batch = with_field(engine, batch, run::kOldValues, passes.values);
+      batch = with_field(engine, batch, run::kReturns, advantages.returns);
+    }
+    const run::PolicyKeys& keys = objective_.keys().policy;
+    PolicyMeasures measures(objective_);
+    train::StepOutcome outcome;
+    for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
+      for (int64_t part = 0; part < keys.mini_batches; ++part) {
+        const tensor::Batch own = own_rows(engine, batch, part, rows_of_update());
+        outcome.result = update(engine, own, measures);
+        weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
+                                   std::bit_cast<uint64_t>(outcome.result.gradient_norm)));
+      }
+    outcome.loss = measures.mean_loss();
+    outcome.rows = measures.rows(engine, groups, rows, passes);
+    outcome.tokens = rows.drawn + rows.trained * keys.epochs;
+    outcome.samples = rows.batch.rows() * keys.epochs;
+    adapt_kl(passes, rows, number);
+    return outcome;
+  }
+
+  train::StepResult update(train::Engine& engine, const tensor::Batch& own, PolicyMeasures& measures) {
+    objective_.check_model(engine.model());
+    objective_.check(own);
+    engine.zero_grad();
+    const double loss = engine.train_step(
+        own, objective_.weight(own),
+        [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+          run::PolicyObjective::Measured measured = objective_.measure(model, end, step);
+          const at::Tensor result = measured.loss;
+          measures.add(std::move(measured));
+          return result;
+        });
+    double value_loss = 0;
+    if (objective_.method().has_values && !value_.is_on_policy()) value_loss = train_values(engine, own);
+    measures.end_update(loss, value_loss);
+    return engine.step();
+  }
+
+  /// Adds the gradients of the value model, whose loss is a mean over tokens.
+  double train_values(train::Engine& engine, const tensor::Batch& own) const {
+    const double clip = objective_.keys().policy.value_clip;
+    const double weight = run::loss_weight(own.at(run::kAnswerCounts), run::LossMean::Token, 1);
+    const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+      const at::Tensor values = run::token_values(model, end, step);
+      const auto field = [&](const char* name) { return step.batch->at(name).to(values.options()); };
+      const at::Tensor counts = step.batch->at(run::kAnswerCounts).to(values.device());
+      const at::Tensor terms =
+          run::value_losses(values, field(run::kOldValues), field(run::kReturns), counts, clip).losses;
+      return run::loss_sum(terms, counts, run::LossMean::Token);
+    };
+    return engine.train_step(own, weight, loss, run::kValue);
+  }
+
+  void adapt_kl(const PolicyPasses& passes, const PolicyRows& rows, int64_t) {
+    const run::PolicyKeys& keys = objective_.keys().policy;
+    if (keys.kl_target <= 0 || !passes.reference.defined()) return;
+    const auto answers = rows.batch.rows();
+    const double of_answer =
+        tensor::host_value((passes.old - passes.reference).masked_fill(~rows.counts, 0).sum()) /
+        static_cast<double>(answers);
+    kl_ = adapted_kl_weight(kl_, of_answer, keys.kl_target, answers, keys.kl_horizon);
+  }
+
+  /// Tells users why a loss is 0, which they otherwise take for a fault. Each warning comes once.
+  void warn(const std::vector<RolloutGroup>& groups, int64_t number) {
+    bool all_truncated = true, any_spread = false;
+    for (const RolloutGroup& group : groups) {
+      any_spread = any_spread || has_spread(values_of(group.scores));
+      for (const RolloutAnswer& answer : group.answers) all_truncated = all_truncated && answer.finish_reason != "stop";
+    }
+    const auto say = [&](const char* kind, const std::string& text) {
+      if (warned_.insert(kind).second) log_->warning("step ", number, ": ", text);
+    };
+    if (all_truncated)
+      say("truncated", concat("all answers reached rollout.max_tokens = ", objective_.rollout().max_tokens,
+                              " before an end token; raise it"));
+    const auto kind = objective_.method().advantage;
+    const bool compares = kind == run::AnswerAdvantage::Group || kind == run::AnswerAdvantage::LeaveOneOut;
+    if (compares && !any_spread)
+      say("spread", "the answers to each prompt all have the same score, so there is nothing to learn and the loss is "
+                    "0; change [reward] or the prompts, or raise rollout.answers or rollout.temperature");
+  }
+
+  const run::PolicyObjective& objective_;
+  run::RewardKeys reward_;
+  run::ValueKeys value_;
+  run::TrainingConfig training_;
+  double kl_;  // weight of the KL in rewards
+  std::function<std::unique_ptr<Scorer>()> make_scorer_;
+  const Log* log_ = nullptr;
+  SamplerOptions sampler_;
+  std::unique_ptr<RolloutEngine> rollouts_;      // null = steps are measured or recorded
+  std::string weights_;                          // digest of the history of the weights; empty = not known yet
+  std::deque<data::PromptOfBatch> spare_;        // prompts that were read and not used
+  std::map<int64_t, Pending> pending_;           // steps that were drawn
+  bool is_resumed_ = false;                      // true: pending_ is that of a checkpoint
+  std::set<std::string> warned_;
+};
+
+}  // namespace
+
+std::unique_ptr<train::StepRule> make_policy_rule(train::Engine& engine, const run::Config& config,
+                                                  const run::OwnTables& tables,
+                                                  std::function<std::unique_ptr<Scorer>()> make_scorer) {
+  const auto* policy = dynamic_cast<const run::PolicyObjective*>(&engine.objective());
+  require(policy != nullptr, "alignment", "the rule of rollouts needs an objective that draws answers: got another");
+  return std::make_unique<PolicyRule>(*policy, config, tables, std::move(make_scorer));
+}
+
+}  // namespace colossal::align
