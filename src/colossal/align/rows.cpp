@@ -1,11 +1,18 @@
 #include "colossal/align/rows.h"
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "colossal/align/policy_rule.h"
 #include "colossal/align/precompute.h"
 #include "colossal/align/preference_rule.h"
 #include "colossal/align/rewards/make_scorer.h"
+#include "colossal/align/rewards/verifier_scorer.h"
+#include "colossal/base/descriptor.h"
+#include "colossal/base/error.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/policy_objective.h"
 #include "colossal/run/objectives/alignment/scorer_keys.h"
@@ -15,13 +22,22 @@ namespace {
 
 using Known = std::shared_ptr<const run::Program>;
 
+/// Returns a descriptor of the same socket, which a scorer may close; none if no function scores.
+std::optional<Descriptor> socket_of(const run::Program& program) {
+  if (!program.reward_function) return std::nullopt;
+  Descriptor copy = duplicate_of(*program.reward_function);
+  require(copy.is_open(), "reward", "the socket of the function that scores answers cannot be used: ",
+          std::strerror(errno));
+  return copy;
+}
+
 std::unique_ptr<train::StepRule> make_any_rule(const Known& known, train::Engine& engine, const run::Config& config,
                                                const run::OwnTables& tables) {
   if (dynamic_cast<const run::PolicyObjective*>(&engine.objective()) == nullptr)
     return make_rule(engine, config, tables);
   const auto keys = tables.as<run::RewardKeys>(run::kReward);
   return make_policy_rule(engine, config, tables,
-                          [known, keys] { return make_scorer(keys, known->verifiers, known->reward_function); });
+                          [known, keys] { return make_scorer(keys, known->verifiers, socket_of(*known)); });
 }
 
 /// Makes an objective whose prompts must have what the verifiers of [reward] read.

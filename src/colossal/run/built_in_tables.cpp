@@ -6,13 +6,20 @@
 #include "colossal/run/low_rank_keys.h"
 #include "colossal/run/objectives/alignment/keys.h"
 #include "colossal/run/objectives/alignment/reference_keys.h"
+#include "colossal/run/objectives/alignment/rollout_keys.h"
+#include "colossal/run/objectives/alignment/scorer_keys.h"
+#include "colossal/run/objectives/alignment/value_keys.h"
 
 namespace colossal::run {
 
 std::vector<DescribedTable> built_in_tables() {
   return {{"adapter", LowRankKeys{}, "low-rank adapters"},
-          {"alignment", AlignmentKeys{}, "fine-tuning on chats; a config with this table selects the objective"},
-          {"reference", ReferenceKeys{}, "the model with which methods of preferences compare the trained one"}};
+          {"alignment", AlignmentKeys{},
+           "fine-tuning on chats, preferences or scores; a config with this table selects the objective"},
+          {"reference", ReferenceKeys{}, "the model with which methods of alignment compare the trained one"},
+          {kRollout, RolloutKeys{}, "answers that ppo, grpo, rloo and reinforce++ draw from the trained model"},
+          {kReward, RewardKeys{}, "what scores these answers: verifiers, a command, a model"},
+          {kValue, ValueKeys{}, "ppo: the model of values"}};
 }
 
 std::vector<KeyHelp> describe_tables(const std::vector<DescribedTable>& tables) {

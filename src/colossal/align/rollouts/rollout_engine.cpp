@@ -169,11 +169,12 @@ std::vector<RolloutRecord> RolloutEngine::scored(int64_t number, Step& step, con
   for (const RolloutGroup& group : step.groups)
     for (const RolloutAnswer& answer : group.answers) {
       const size_t index = at++;
-      if (const RolloutScore* stored = step.stored->score(answer.prompt, answer.number)) {
-        records.emplace_back(ScoreRecord{"", "", *stored});
+      RolloutScore score{.prompt = answer.prompt, .number = answer.number};
+      if (const Score* stored = step.stored->score(answer.prompt, answer.number)) {
+        score.score = *stored;
+        records.emplace_back(ScoreRecord{"", "", std::move(score)});
         continue;
       }
-      RolloutScore score{.prompt = answer.prompt, .number = answer.number};
       if (run_.scorer) score.score = step.arrived.at(rollout_id(number, answer.prompt, answer.number));
       if (!by_model.empty()) {
         const double own = by_model.at(index);
