@@ -83,14 +83,24 @@ EncodedChat ChatEncoder::encode(const ChatLine& line) const {
     } catch (const Error& error) {
       throw Error("data", concat(line.place, ": ", error.message()));
     }
-    for (const int64_t id : out.texts.back().ids)
-      require(options_.vocabulary == 0 || id < options_.vocabulary, "data", line.place, ": the tokenizer's id ", id,
-              " (", printable(tokenizer_->spelling(id)), ") must be below the model's vocabulary of ",
-              options_.vocabulary, "; use the tokenizer of the model, or add rows with `colossal expand`");
+    check_ids(out.texts.back().ids, line);
   }
   std::sort(out.turn_ends.begin(), out.turn_ends.end());
   out.turn_ends.erase(std::unique(out.turn_ends.begin(), out.turn_ends.end()), out.turn_ends.end());
   return out;
+}
+
+void ChatEncoder::require_template() const {
+  require(template_.has_value(), "data",
+          "messages need a chat template, and there is none; name a Jinja file with data.chat_template (as a flag of "
+          "commands --chat-template), or give records of prompt and completion");
+}
+
+void ChatEncoder::check_ids(const std::vector<int64_t>& ids, const ChatLine& line) const {
+  for (const int64_t id : ids)
+    require(options_.vocabulary == 0 || id < options_.vocabulary, "data", line.place, ": the tokenizer's id ", id, " (",
+            printable(tokenizer_->spelling(id)), ") must be below the model's vocabulary of ", options_.vocabulary,
+            "; use the tokenizer of the model, or add rows with `colossal expand`");
 }
 
 void ChatEncoder::append_end(LabelledTokens& tokens, EncodedChat& out) const {
@@ -127,6 +137,25 @@ text::RenderedChat ChatEncoder::render(const Dialogue& dialogue, size_t messages
   chat.variables = line.variables;
   chat.add_generation_prompt = prompts;
   return template_->render(chat);
+}
+
+std::vector<int64_t> ChatEncoder::encode_prompt(const ChatLine& line) const {
+  const Dialogue& dialogue = line.dialogues.at(0);
+  std::vector<int64_t> ids;
+  try {
+    if (dialogue.has_messages()) {
+      require_template();
+      ids = tokenizer_->encode_placed(render(dialogue, dialogue.messages.size(), true, line).text).ids;
+    } else {
+      ids = before_;
+      const std::vector<int64_t> own = tokenizer_->encode_placed(dialogue.prompt).ids;
+      ids.insert(ids.end(), own.begin(), own.end());
+    }
+  } catch (const Error& error) {
+    throw Error("data", concat(line.place, ": ", error.message()));
+  }
+  check_ids(ids, line);
+  return ids;
 }
 
 std::vector<int64_t> ChatEncoder::encode_prompt(const std::string& message) const {
@@ -247,9 +276,7 @@ ChatEncoder::Turn ChatEncoder::turn_of(const Rendering& whole, size_t begin, siz
 }
 
 LabelledTokens ChatEncoder::encode_messages(const Dialogue& dialogue, const ChatLine& line, EncodedChat& out) const {
-  require(template_.has_value(), "data",
-          "messages need a chat template, and there is none; name a Jinja file with data.chat_template (as a flag of "
-          "commands --chat-template), or give records of prompt and completion");
+  require_template();
   Rendering whole{dialogue, line, render(dialogue, dialogue.messages.size(), false, line), {}};
   whole.placed = tokenizer_->encode_placed(whole.rendered.text);
   const std::vector<int64_t>& ids = whole.placed.ids;

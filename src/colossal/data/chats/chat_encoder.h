@@ -73,6 +73,11 @@ class ChatEncoder {
   ///         generation blocks); an id outside the vocabulary.
   EncodedChat encode(const ChatLine& line) const;
 
+  /// Returns the ids of a ChatKind::Prompt up to where the answer begins: of messages what the template writes with its
+  /// generation prompt, and of a text the ids that encode() gives to a prompt with a completion, unless a token spans
+  /// their border. Errors: as encode().
+  std::vector<int64_t> encode_prompt(const ChatLine& line) const;
+
   /// Returns the ids of a chat of one message of the user, up to where the answer begins. Without a template, those of
   /// text::Tokenizer::encode_prompt(). Errors: as encode(), without a place.
   std::vector<int64_t> encode_prompt(const std::string& message) const;
@@ -101,6 +106,8 @@ class ChatEncoder {
   bool is_written_special(const Rendering& whole, size_t token) const;
   bool is_white_token(int64_t id) const;
   void append_end(LabelledTokens& tokens, EncodedChat& out) const;
+  void require_template() const;
+  void check_ids(const std::vector<int64_t>& ids, const ChatLine& line) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;

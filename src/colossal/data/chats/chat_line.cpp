@@ -192,13 +192,31 @@ Dialogue message_dialogue(const ordered_json& prompt, const char* name, const Me
   return dialogue;
 }
 
-Dialogue completed_dialogue(const Members& record) {
+bool is_list(const Members& record, const char* name) { return record.find(name)->is_array(); }
+
+/// Returns the messages of a prompt; an empty list if it is a plain text, or an empty list itself.
+ordered_json prompt_messages(const Members& record) {
   ordered_json prompt = record.messages("prompt");
-  const bool is_text = prompt.empty() && !record.find("prompt")->is_array();
-  if (is_text && record.messages("completion").empty())
+  const bool is_text = prompt.empty() && !is_list(record, "prompt");
+  if (is_text && record.has("completion") && !record.messages("completion").empty())
+    prompt.push_back(record.role_message("user", "prompt"));
+  return prompt;
+}
+
+Dialogue completed_dialogue(const Members& record) {
+  const ordered_json prompt = prompt_messages(record);
+  if (prompt.empty() && !is_list(record, "prompt"))
     return text_dialogue(record.text("prompt"), record.text("completion"), "completion", record);
-  if (is_text) prompt.push_back(record.role_message("user", "prompt"));
   return message_dialogue(prompt, "completion", record);
+}
+
+Dialogue prompt_dialogue(const Members& record) {
+  Dialogue dialogue;
+  const ordered_json prompt = prompt_messages(record);
+  record.check(!prompt.empty() || !is_list(record, "prompt"), "prompt must have a message: got an empty list");
+  if (prompt.empty()) dialogue.prompt = record.text("prompt");
+  add_messages(prompt, true, record, dialogue);
+  return dialogue;
 }
 
 Dialogue chat_dialogue(const ordered_json& messages, const Members& record) {
@@ -297,6 +315,22 @@ std::vector<Dialogue> ranking_of(const Members& record) {
   return ranking;
 }
 
+std::string member_names(const Members& record) {
+  std::vector<std::string> names;
+  for (const auto& member : record.all().items()) names.push_back(printable(member.key()));
+  return names.empty() ? "an empty object" : listed(names);
+}
+
+/// Reads the members for the template.
+void take_variables(const Members& record, ChatLine& line) {
+  line.tools = record.list("tools");
+  line.documents = record.list("documents");
+  if (const ordered_json* variables = record.find("chat_template_kwargs")) {
+    record.check(variables->is_object(), "chat_template_kwargs must be an object: got ", variables->type_name());
+    line.variables = *variables;
+  }
+}
+
 void take_dialogues(const Members& record, ChatLine& line) {
   const auto only = [&](ChatKind kind, Dialogue dialogue) {
     line.kind = kind;
@@ -317,9 +351,7 @@ void take_dialogues(const Members& record, ChatLine& line) {
   } else if (record.has("instruction") && record.has("output")) {
     only(ChatKind::Answer, alpaca_dialogue(record));
   } else {
-    std::vector<std::string> names;
-    for (const auto& member : record.all().items()) names.push_back(printable(member.key()));
-    record.check(record.has("text"), kForms, ": got ", names.empty() ? "an empty object" : listed(names));
+    record.check(record.has("text"), kForms, ": got ", member_names(record));
     only(ChatKind::Text, text_dialogue("", record.text("text"), "text", record));
   }
 }
@@ -330,12 +362,7 @@ ChatLine chat_line_of(const ordered_json& members, const std::string& place) {
   const Members record(members, place);
   ChatLine line{.place = place};
   take_dialogues(record, line);
-  line.tools = record.list("tools");
-  line.documents = record.list("documents");
-  if (const ordered_json* variables = record.find("chat_template_kwargs")) {
-    record.check(variables->is_object(), "chat_template_kwargs must be an object: got ", variables->type_name());
-    line.variables = *variables;
-  }
+  take_variables(record, line);
   if (line.kind == ChatKind::Rated) {
     const ordered_json& label = members["label"];
     record.check(label.is_boolean(), "a label must be true or false: got ", printable(label.dump()));
@@ -348,6 +375,19 @@ ChatLine chat_line_of(const ordered_json& members, const std::string& place) {
     record.check(margin->is_number(), "margin must be a number: got ", printable(margin->dump()));
     line.margin = margin->get<double>();
   }
+  return line;
+}
+
+ChatLine prompt_line_of(const ordered_json& members, const std::string& place) {
+  const Members record(members, place);
+  ChatLine line{.kind = ChatKind::Prompt, .place = place};
+  constexpr char kNeeds[] =
+      "a prompt must be an object with the member prompt, a text, a message or a list of messages";
+  constexpr char kRemedy[] = "; put everything before the answer into prompt (docs/reference/data.md)";
+  record.check(members.is_object(), kNeeds, ": got ", members.type_name(), kRemedy);
+  record.check(record.has("prompt"), kNeeds, ": got ", member_names(record), kRemedy);
+  line.dialogues.push_back(prompt_dialogue(record));
+  take_variables(record, line);
   return line;
 }
 

@@ -19,6 +19,7 @@ enum class ChatKind {
   Pair,     ///< a prompt with two completions, of which people prefer the first
   Rated,    ///< a prompt with a completion that is desirable or not (KTO)
   Ranking,  ///< a prompt with two or more completions, the best first
+  Prompt,   ///< a prompt that a model answers (prompt_line_of())
 };
 
 /// The use of a message in training.
@@ -70,5 +71,13 @@ struct ChatLine {
 ///         empty answer; no content, unless there are tool calls; equal answers of a pair or a ranking; a ranking of
 ///         one answer; a margin that is no number, or of a ranking; a label that is no boolean.
 ChatLine chat_line_of(const nlohmann::ordered_json& record, const std::string& place);
+
+/// Returns the record as ChatKind::Prompt: a dialogue without a completion, whose messages are all MessageUse::Context.
+/// `prompt` is a text, a message or a list of messages, as next to `completion`. A text is a message of the user if
+/// the record has a `completion` of messages, as chat_line_of() reads it, else a plain text.
+/// `tools`, `documents` and `chat_template_kwargs` go to the template, and all other members are ignored.
+/// Errors ("data"), beginning with `place`: no object; no `prompt`, or of another form; an empty list; an unknown role;
+///         a message without content and tool calls.
+ChatLine prompt_line_of(const nlohmann::ordered_json& record, const std::string& place);
 
 }  // namespace colossal::data

@@ -9,6 +9,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/data/chats/packing.h"
+#include "colossal/data/chats/prompts.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/samples.h"
 
@@ -112,6 +113,7 @@ ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules
 }
 
 ChatSample chat_sample_of(const Record& record, const ChatEncoder& encoder, const ChatRules& rules) {
+  if (rules.samples == ChatSamples::Prompts) return prompt_sample_of(record, encoder, rules);
   const ChatLine line = chat_line_of(parse_ordered_json_line(record.line, *record.path, record.number), record.place());
   return fitted(encoder.encode(line), line, rules);
 }

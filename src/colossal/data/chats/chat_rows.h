@@ -5,6 +5,7 @@
 //   fill_chat_row({&sample.texts[0]}, padding_id, batch, 0);
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "colossal/data/chats/chat_line.h"
 #include "colossal/data/streams/record_source.h"
 #include "colossal/tensor/batch.h"
+#include "colossal/text/verifiers/verifier.h"
 
 namespace colossal::data {
 
@@ -21,6 +23,7 @@ enum class ChatSamples {
   Pairs,    ///< a chosen and a rejected text each
   Rated,    ///< texts that are desirable or not
   Ranked,   ///< answers to a prompt from the best to the worst: pairs and rankings
+  Prompts,  ///< prompts, which a model answers in the run (data/chats/prompts.h)
 };
 
 /// The treatment of a text that is longer than `sequence`.
@@ -39,7 +42,11 @@ struct ChatRules {
   ChatSamples samples = ChatSamples::Answers;
   int64_t sequence = 0;  ///< most tokens of a text
   TooLong too_long = TooLong::Cut;
-  int64_t answers = 2;  ///< of ChatSamples::Ranked: most answers of a record
+  int64_t answers = 2;     ///< of ChatSamples::Ranked: most answers of a record
+  int64_t max_tokens = 0;  ///< of ChatSamples::Prompts: tokens that `sequence` must leave for an answer
+  /// Of ChatSamples::Prompts: checks a record, such as the members that a verifier reads. It throws an Error about a
+  /// record that cannot be used. Several threads call it. Null = no check
+  std::function<void(const text::PromptLine&)> check_line{};
 
   /// Returns the most texts of a row that is not packed, without mismatched ones.
   int64_t texts() const { return samples == ChatSamples::Pairs ? 2 : samples == ChatSamples::Ranked ? answers : 1; }
@@ -62,18 +69,19 @@ struct ChatSample {
   bool is_desirable = true;
   Loss loss = Loss::None;
   int64_t tokens = 0;  ///< tokens of its longest text before it was cut
+  std::string line{};  ///< of ChatSamples::Prompts: the record, a JSON object
 
   int64_t size() const;  ///< tokens of all texts
 };
 
-/// Returns the sample of a record. A sample without a token that counts is dropped.
+/// Returns the sample of a record that is no prompt. A sample without a token that counts is dropped.
 /// Errors ("data"), beginning with the record's place: a record of another kind; more than ChatRules::answers; a text
 /// that is too long (TooLong::Refuse); a text of a pair or a rated text without a token that counts, because its prompt
 /// leaves no room for the answer.
 ChatSample fitted(const EncodedChat& chat, const ChatLine& line, const ChatRules& rules);
 
 /// Returns the sample of a record of a stream. Errors ("data"): the same as parse_ordered_json_line(), chat_line_of(),
-/// ChatEncoder::encode() and fitted().
+/// ChatEncoder::encode() and fitted(), and of ChatSamples::Prompts those of prompt_sample_of().
 ChatSample chat_sample_of(const Record& record, const ChatEncoder& encoder, const ChatRules& rules);
 
 /// Returns rows of at most `sequence` tokens: the indices of their samples, by best_fit().
@@ -86,7 +94,8 @@ std::vector<const ChatText*> texts_of_row(const std::vector<ChatSample>& samples
 /// sample before it, and for the first sample that of the last. It is KTO's estimate of the divergence (2402.01306).
 void add_mismatched(std::vector<ChatSample>& samples, int64_t sequence);
 
-/// Returns a batch of rows of `length` tokens, all zeros. Its fields are those of text_batch() and
+/// Returns a batch of rows of `length` tokens, all zeros, for samples that are no prompts. Its fields are those of
+/// text_batch() and
 ///   lengths [B, 1]             int64, tokens of the row that are not padding
 ///   answer_lengths [B, K]      int64, of all but ChatSamples::Answers: labels of each text that count, and 0 for texts
 ///                              that a row lacks. K is 2, or `answers` of ChatSamples::Ranked. 0 is its ignored

@@ -10,13 +10,15 @@
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/chats/chat_stream.h"
+#include "colossal/data/chats/prompts.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/streams/source_records.h"
 
 namespace colossal::data {
 namespace {
 
-constexpr int kMaxFirstRecords = 100;  // records of a source that are read until one shows how answers end
+// Records of a source that are read until one shows how answers end; of prompts all of them.
+constexpr int kMaxFirstRecords = 100;
 
 /// Rows in memory.
 class HeldOutChats final : public Samples {
@@ -61,37 +63,71 @@ tensor::Batch rows_of(std::vector<ChatSample> samples, const ChatEncoder& encode
   return batch;
 }
 
+/// Returns a prompt with an answer, so that its encoding shows how answers end; nothing if it cannot be encoded.
+EncodedChat answered(ChatLine line, const ChatEncoder& encoder) {
+  line.kind = ChatKind::Answer;
+  Dialogue& dialogue = line.dialogues.at(0);
+  if (dialogue.has_messages()) {
+    dialogue.messages.push_back({{"role", "assistant"}, {"content", "1"}});
+    dialogue.uses.push_back(MessageUse::Answer);
+  } else {
+    dialogue.completion = "1";
+  }
+  try {
+    return encoder.encode(line);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// Returns one of the first records as tokens, after all its checks.
+EncodedChat first_chat_of(const Record& record, const ChatEncoder& encoder, const ChatRules& rules) {
+  const auto json = parse_ordered_json_line(record.line, *record.path, record.number);
+  EncodedChat chat;
+  if (rules.samples == ChatSamples::Prompts) {
+    prompt_sample_of(record, encoder, rules);
+    const ChatLine line = prompt_line_of(json, record.place());
+    chat = answered(line, encoder);
+    chat.appends_end = chat.appends_end && line.dialogues[0].has_messages();
+    return chat;
+  }
+  const ChatLine line = chat_line_of(json, record.place());
+  chat = encoder.encode(line);
+  fitted(chat, line, rules);
+  chat.appends_end = chat.appends_end && line.kind != ChatKind::Text && line.dialogues[0].has_messages();
+  return chat;
+}
+
 }  // namespace
 
 std::vector<int64_t> check_first_chats(const std::vector<StreamSource>& sources, const ChatEncoder& encoder,
                                        const ChatStreamOptions& options, std::vector<std::string>& notices) {
+  const bool reads_prompts = options.rules.samples == ChatSamples::Prompts;
   std::set<int64_t> turn_ends;
   for (const StreamSource& source : sources) {
     EncodedChat shown;
     int read = 0;
     for_first_lines({source}, options.records, [&](const Record& record) {
       try {
-        const ChatLine line =
-            chat_line_of(parse_ordered_json_line(record.line, *record.path, record.number), record.place());
-        EncodedChat chat = encoder.encode(line);
-        fitted(chat, line, options.rules);
-        if (read == 0 || !chat.turn_ends.empty()) shown = std::move(chat);
-        if (line.kind == ChatKind::Text || !line.dialogues[0].has_messages()) shown.appends_end = false;
+        EncodedChat chat = first_chat_of(record, encoder, options.rules);
+        if (shown.turn_ends.empty()) shown = std::move(chat);
       } catch (const Error& error) {
-        if (options.records.on_error == OnError::Refuse && read == 0)
+        if (options.records.on_error == OnError::Refuse && (read == 0 || reads_prompts))
           throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
       }
-      return ++read < kMaxFirstRecords && shown.turn_ends.empty();
+      return ++read < kMaxFirstRecords && (reads_prompts || shown.turn_ends.empty());
     });
     turn_ends.insert(shown.turn_ends.begin(), shown.turn_ends.end());
     if (shown.appends_end)
       notices.push_back(concat("source ", source.name, ": the chat template writes no end token after an answer, so ",
                                text::description_of(encoder.tokenizer(), encoder.tokenizer().end_id()),
-                               " is appended; other templates are named with data.chat_template"));
+                               reads_prompts ? " ends answers" : " is appended",
+                               "; other templates are named with data.chat_template"));
     if (read > 0 && shown.turn_ends.empty())
-      notices.push_back(concat("source ", source.name,
-                               ": no token ends an answer, so the model does not learn to stop; name a chat template "
-                               "that writes one with data.chat_template, or use a tokenizer with an end token"));
+      notices.push_back(concat(
+          "source ", source.name, ": no token ends an answer, so ",
+          reads_prompts ? "answers end at the maximum of tokens alone" : "the model does not learn to stop",
+          "; name a chat template that writes one with data.chat_template, or use a tokenizer with an end token"));
   }
   return {turn_ends.begin(), turn_ends.end()};
 }

@@ -6,13 +6,14 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/seed.h"
+#include "colossal/data/chats/prompts.h"
 #include "colossal/data/order.h"
 #include "colossal/data/streams/source_records.h"
 
 namespace colossal::data {
 namespace {
 
-constexpr const char* kSampleNames[] = {"answers", "pairs", "rated", "ranked"};
+constexpr const char* kSampleNames[] = {"answers", "pairs", "rated", "ranked", "prompts"};
 constexpr const char* kTooLongTraits[] = {"cut", "drop", "refuse"};
 
 int64_t window_bytes_of(const ChatStreamOptions& options) {
@@ -82,10 +83,14 @@ bool ChatStream::take_sample(ChatSample& sample, int64_t* held_bytes) {
   const int64_t epochs = item.at.epochs();
   losses_.add(item.encoded, item.record.place(), options_.rules);
   if (item.encoded.texts.empty()) {
+    const std::string lost = options_.rules.samples == ChatSamples::Prompts
+                                 ? ""
+                                 : concat(", ", losses_.dropped, " samples were too long, and ", losses_.unlabelled,
+                                          " have no token that is trained");
     require(epochs - first_epochs_ <= static_cast<int64_t>(item.at.sources.size()) + 1, "data",
             "whole epochs of the data held no sample: ", queue_.skipped_records().count(),
-            " lines or files could not be read, ", losses_.dropped, " samples were too long, and ", losses_.unlabelled,
-            " have no token that is trained; the last line was ", item.record.place());
+            " lines or files could not be ", lost.empty() ? "used" : "read", lost, "; the last line was ",
+            item.record.place());
     return false;
   }
   first_epochs_ = epochs;
@@ -168,6 +173,19 @@ tensor::Batch ChatStream::single_batch() {
   while (static_cast<int64_t>(samples.size()) < options_.batch_size)
     if (ChatSample sample; take_sample(sample)) samples.push_back(std::move(sample));
   if (options_.mismatched) add_mismatched(samples, options_.rules.sequence);
+  tensor::Batch batch = options_.rules.samples == ChatSamples::Prompts ? prompt_rows(samples) : labelled_rows(samples);
+  collect_notices(notices_);
+  place_ = place_here();
+  return batch;
+}
+
+tensor::Batch ChatStream::prompt_rows(const std::vector<ChatSample>& samples) const {
+  std::vector<const ChatSample*> own;
+  for (int64_t row = 0; row < own_.count(); ++row) own.push_back(&samples[static_cast<size_t>(own_.global(row))]);
+  return make_prompt_batch(own, encoder_->padding_id());
+}
+
+tensor::Batch ChatStream::labelled_rows(const std::vector<ChatSample>& samples) const {
   int64_t longest = 0;
   for (const ChatSample& sample : samples) longest = std::max(longest, sample.size());
   tensor::Batch batch =
@@ -175,8 +193,6 @@ tensor::Batch ChatStream::single_batch() {
   const double mean = mean_answer_length(samples);
   for (int64_t row = 0; row < own_.count(); ++row)
     fill_chat_row(samples[static_cast<size_t>(own_.global(row))], encoder_->padding_id(), batch, row, mean);
-  collect_notices(notices_);
-  place_ = place_here();
   return batch;
 }
 

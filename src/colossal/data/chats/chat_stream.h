@@ -50,7 +50,8 @@ struct ChatStreamOptions {
   }
 };
 
-/// A stream of rows of the samples of records, in batches of make_chat_batch().
+/// A stream of rows of the samples of records, in batches of make_chat_batch(), and of ChatSamples::Prompts in batches
+/// of make_prompt_batch().
 ///
 /// Packed rows are made of a window of records: those that take RecordOptions::shuffle_bytes of memory (64 MiB if it is
 /// 0). The end of an epoch of the source, or of the slowest of several, also ends a window. Samples are packed by
@@ -105,6 +106,8 @@ class ChatStream final : public BatchReader {
   void begin_window();
   tensor::Batch packed_batch();
   tensor::Batch single_batch();
+  tensor::Batch prompt_rows(const std::vector<ChatSample>& samples) const;
+  tensor::Batch labelled_rows(const std::vector<ChatSample>& samples) const;
 
   std::shared_ptr<const ChatEncoder> encoder_;
   ChatStreamOptions options_;
@@ -119,9 +122,10 @@ class ChatStream final : public BatchReader {
 };
 
 /// Reads and encodes the first records of each source, so that a fault that all of them have is reported before the
-/// first step. Returns the tokens that end answers and are trained, in ascending order. `notices` gets a line if the
-/// template of a source writes no end token, or no token ends an answer.
-/// Errors ("data"), unless records are skipped: those of the first record.
+/// first step. Returns the tokens that end answers and are trained, in ascending order; of prompts, those that would
+/// end an answer of the same template. `notices` gets a line if the template of a source writes no end token, or no
+/// token ends an answer.
+/// Errors ("data"), unless records are skipped: those of the first record, and of prompts those of the first 100.
 std::vector<int64_t> check_first_chats(const std::vector<StreamSource>& sources, const ChatEncoder& encoder,
                                        const ChatStreamOptions& options, std::vector<std::string>& notices);
 
