@@ -46,13 +46,7 @@ data::ChatStreamOptions options_of(const DataRequest& request, const ChatKeys& k
           .row_multiple = std::min(d.sequence, std::lcm(kRowMultiple, parts)),
           .mismatched = samples == data::ChatSamples::Rated,
           .threads = static_cast<int>(d.threads),
-          .records = {.seed = static_cast<uint64_t>(config.training.seed),
-                      .shuffle = keys.stream.shuffle_bytes > 0,
-                      .shuffle_bytes = keys.stream.shuffle_bytes,
-                      .max_line_bytes = d.max_line_bytes,
-                      .held_out = d.held_out,
-                      .part = data::Part::Training,
-                      .on_error = on_error_of(d)}};
+          .records = chat_records(config, keys)};
 }
 
 }  // namespace
@@ -67,21 +61,41 @@ void check_chat_keys(const Config& config, const ChatKeys& keys) {
           d.documents);
 }
 
-OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples, int64_t answers) {
+data::RecordOptions chat_records(const Config& config, const ChatKeys& keys) {
+  return {.seed = static_cast<uint64_t>(config.training.seed),
+          .shuffle = keys.stream.shuffle_bytes > 0,
+          .shuffle_bytes = keys.stream.shuffle_bytes,
+          .max_line_bytes = config.data.max_line_bytes,
+          .held_out = config.data.held_out,
+          .part = data::Part::Training,
+          .on_error = on_error_of(config.data)};
+}
+
+ChatSources open_chat_sources(const DataRequest& request, const ChatKeys& keys, OpenedData& opened) {
   const Config& config = request.config;
   const DataConfig& d = config.data;
   require(!keys.stream.sources.empty() || reads_records(d), "data",
-          "the objective alignment reads chats from JSON lines or Parquet: got data.path = ", d.path,
+          "the objective alignment reads chats and prompts from JSON lines or Parquet: got data.path = ", d.path,
           "; name a .jsonl or .parquet file, or a folder of them, with --data.path=PATH");
-  OpenedData data;
-  std::optional<text::ChatTemplate> chat_template = find_template(config, keys, data.chat_template);
+  std::optional<text::ChatTemplate> chat_template = find_template(config, keys, opened.chat_template);
   const std::string folder = text::folder_of_tokenizer(config.tokenizer());
   const auto encoder = std::make_shared<const data::ChatEncoder>(
       request.tokenizer, std::move(chat_template),
       data::ChatEncoderOptions{.answers = data::answers_of(keys.answers, "data.answers"),
                                .end_ids = text::end_ids(folder, *request.tokenizer),
                                .vocabulary = request.shape.vocabulary});
-  const std::vector<data::StreamSource> sources = sources_of(d, keys.stream);
+  ChatSources chats{sources_of(d, keys.stream), encoder};
+  opened.encode_prompt = [encoder](const std::string& prompt) { return encoder->encode_prompt(prompt); };
+  for (const data::StreamSource& source : chats.sources)
+    if (source.left_out) opened.notices.push_back(*source.left_out);
+  return chats;
+}
+
+OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::ChatSamples samples, int64_t answers) {
+  const Config& config = request.config;
+  const DataConfig& d = config.data;
+  OpenedData data;
+  const auto [sources, encoder] = open_chat_sources(request, keys, data);
   const data::ChatStreamOptions options = options_of(request, keys, samples, answers);
   data.end_ids = data::check_first_chats(sources, *encoder, options, data.notices);
   if (evaluates(config) && d.held_out > 0) {
@@ -92,9 +106,6 @@ OpenedData open_chats(const DataRequest& request, const ChatKeys& keys, data::Ch
             "few for data.held_out = ",
             d.held_out, "; add chats, raise data.held_out, or set data.held_out = 0 or training.evaluate_batches = 0");
   }
-  for (const data::StreamSource& source : sources)
-    if (source.left_out) data.notices.push_back(*source.left_out);
-  data.encode_prompt = [encoder](const std::string& prompt) { return encoder->encode_prompt(prompt); };
   data.stream = std::make_unique<data::ChatStream>(sources, encoder, options);
   return data;
 }
