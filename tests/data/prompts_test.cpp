@@ -147,7 +147,7 @@ TEST(Prompts, LeaveRoomForTheirAnswer) {
   EXPECT_THAT(refusal(R"({"prompt": ""})", rules), HasSubstr("a prompt must have a token: got none"));
 }
 
-TEST(Prompts, AreCheckedByTheirReader) {
+TEST(Prompts, PassTheCheckOfTheirReader) {
   ChatRules rules;
   rules.check_line = [](const text::PromptLine& line) { text::required_text(line, "answer", "exact"); };
   EXPECT_THAT(sample_of(R"({"prompt": "a", "answer": "b"})", rules).texts, SizeIs(1));
