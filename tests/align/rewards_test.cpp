@@ -147,8 +147,18 @@ TEST(VerifierScorer, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal({"exac"}), HasSubstr("did you mean `exact`?"));
   VerifierScorer scorer(verifiers, {"regex"});
   EXPECT_THAT(test::thrown_message([&] { scorer.check(*answer_of("a").line); }), HasSubstr("regex reads `pattern`"));
-  EXPECT_THAT(test::thrown_message([&] { scorer.add(answer_of("a")); }), HasSubstr("prompts.jsonl, line 1"));
+  EXPECT_THAT(test::thrown_message([&] { scores_of(scorer, {answer_of("a")}); }), HasSubstr("prompts.jsonl, line 1"));
   EXPECT_EQ(scorer.waiting(), 0u);
+}
+
+TEST(VerifierScorer, ReturnsScoresBeforeAnError) {
+  VerifierScorer scorer(text::built_in_verifiers(), {"exact"});
+  scorer.add(answer_of("good")), scorer.add(answer_of("bad", "12", {})), scorer.add(answer_of("lost"));
+  EXPECT_EQ(scorer.waiting(), 3u);
+  ASSERT_EQ(scorer.take(0).size(), 1u);
+  EXPECT_EQ(scorer.waiting(), 2u);
+  EXPECT_THAT(test::thrown_message([&] { scorer.take(0); }), HasSubstr("exact reads `answer`"));
+  EXPECT_EQ(scores_of(scorer, {answer_of("lost")})[0].value, 1);
 }
 
 TEST(CommandScorer, ScoresEachAnswerById) {
@@ -223,6 +233,10 @@ TEST(CommandScorer, RefusesAnIdTwice) {
   CommandScorer scorer(command(script(kGood)));
   scorer.add(answer_of("a"));
   EXPECT_THAT(test::thrown_message([&] { scorer.add(answer_of("a")); }), HasSubstr("got a twice"));
+  scorer.forget();
+  EXPECT_THAT(test::thrown_message([&] { scores_of(scorer, {answer_of("b"), answer_of("b")}); }),
+              HasSubstr("got b twice"));
+  EXPECT_EQ(scores_of(scorer, {answer_of("b")})[0].value, 1);
 }
 
 TEST(CommandScorer, ReportsAnExit) {
@@ -237,6 +251,17 @@ TEST(CommandScorer, ReportsAnExit) {
 
 TEST(CommandScorer, ReportsAClosedOutput) {
   EXPECT_THAT(message_of("exec >&-; sleep 1000"), HasSubstr("closed its output"));
+}
+
+// Half a second may pass before the status of such a worker is known.
+TEST(CommandScorer, DoesNotWaitForTheEndOfAWorker) {
+  const test::TemporaryFolder folder;
+  const std::string closed = folder / "closed";
+  CommandScorer scorer(command({"sh", "-c", "read -r line; exec >&-; : >" + closed + "; sleep 1000"}));
+  scorer.add(answer_of("a"));
+  while (!std::filesystem::exists(closed)) usleep(1000);
+  EXPECT_TRUE(scorer.take(0).empty());
+  EXPECT_THAT(test::thrown_message([&] { scorer.take(kForEver); }), HasSubstr("closed its output"));
 }
 
 TEST(CommandScorer, ReportsWrongLines) {
@@ -336,6 +361,14 @@ TEST(CommandScorer, ReturnsScoresBeforeAnError) {
   EXPECT_EQ(scorer.waiting(), 0u);
 }
 
+TEST(CommandScorer, ForgetsAnswers) {
+  CommandScorer scorer(command(script("[ $id = slow ] && sleep 1000; " + kGood), 1));
+  scorer.add(answer_of("slow")), scorer.add(answer_of("next"));
+  scorer.forget();
+  EXPECT_EQ(scorer.waiting(), 0u);
+  EXPECT_EQ(scores_of(scorer, {answer_of("next")})[0].value, 1);
+}
+
 // Both arrive before the caller asks.
 TEST(CommandScorer, ReturnsScoresThatArriveWithAnError) {
   const test::TemporaryFolder folder;
@@ -350,8 +383,11 @@ TEST(CommandScorer, ReturnsScoresThatArriveWithAnError) {
   ASSERT_EQ(scored.size(), 1u);
   EXPECT_EQ(scored[0].id, "good");
   EXPECT_EQ(scorer.waiting(), 1u);
+  scorer.add(answer_of("more"));  // lost, too
+  EXPECT_EQ(scorer.waiting(), 2u);
   EXPECT_THAT(test::thrown_message([&] { scorer.take(kForEver); }), HasSubstr("ended with status 1"));
   EXPECT_EQ(scorer.waiting(), 0u);
+  EXPECT_EQ(scores_of(scorer, {answer_of("more")})[0].value, 1);
 }
 
 TEST(CommandScorer, GoesOnWithoutScoresIfAsked) {

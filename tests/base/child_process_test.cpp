@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 #include <string>
 
 #include "colossal/base/error.h"
@@ -27,6 +29,26 @@ std::string line_of(ChildProcess& child) {
   std::string output, error;
   while (output.find('\n') == std::string::npos && !(child.output() < 0)) child.read(output, error, 1000);
   return output.substr(0, output.find('\n'));
+}
+
+/// Returns what `work` returns in a copy of this process.
+std::string in_copy(const std::function<std::string()>& work) {
+  int ends_of_pipe[2];
+  EXPECT_EQ(pipe(ends_of_pipe), 0);
+  const pid_t copy = fork();
+  if (copy == 0) {
+    const std::string text = work();
+    [[maybe_unused]] const auto written = write(ends_of_pipe[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends_of_pipe[1]);
+  std::string text;
+  char buffer[1000];
+  for (ssize_t count = 0; (count = read(ends_of_pipe[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(count));
+  close(ends_of_pipe[0]);
+  EXPECT_EQ(waitpid(copy, nullptr, 0), copy);
+  return text;
 }
 
 /// Waits until a process that is no child of this one has ended, as a zombie too.
@@ -182,6 +204,32 @@ TEST(ChildProcess, GivesItNoOtherFiles) {
   ChildProcess child(shell("ls /proc/self/fd | tr '\\n' ' '; echo"));
   EXPECT_EQ(line_of(child), "0 1 2 3 ");  // 3 is the folder that ls reads
   close(ends_of_pipe[0]), close(ends_of_pipe[1]);
+}
+
+// The pipes would get their numbers, and be closed in the child or replace each other.
+TEST(ChildProcess, WorksIfTheStandardDescriptorsAreClosed) {
+  EXPECT_EQ(in_copy([] {
+              close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO);
+              ChildProcess child(shell("read -r line; echo \"got $line\"; echo said >&2"), {.reads_input = true});
+              std::string text = "one\n", output, error;
+              child.write_from(text);
+              while (child.output() >= 0 || child.error() >= 0) child.read(output, error, 1000);
+              return output + error;
+            }),
+            "got one\nsaid\n");
+}
+
+// The limit holds for users without rights of root.
+TEST(ChildProcess, NamesTheLimitOfProcesses) {
+  EXPECT_EQ(
+      in_copy([] {
+        const rlimit none{};
+        setrlimit(RLIMIT_NPROC, &none);
+        if (geteuid() == 0 && setuid(65534) != 0) return std::string("no other user");
+        return test::thrown_message([] { ChildProcess child({"true"}); });
+      }),
+      "[process] no process can be made for true: Resource temporarily unavailable; the user or the control group "
+      "has as many processes as it may have: end others, or raise `ulimit -u` or pids.max");
 }
 
 }  // namespace

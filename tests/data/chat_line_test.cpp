@@ -156,6 +156,8 @@ TEST(ChatLine, RefusesRankingsThatCompareNothing) {
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a"]})"), HasSubstr("answers must be a list of two or more"));
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": "a"})"), HasSubstr("the best first: got string"));
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", "b", "a"]})"), HasSubstr("the same for answers 1 and 3"));
+  EXPECT_THAT(refusal(R"({"prompt": [{"role": "user", "content": "q"}], "answers": ["a", "b", "c", "b"]})"),
+              HasSubstr("the same for answers 2 and 4"));
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", ""]})"), HasSubstr("answer 2: completion must not be empty"));
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", 5]})"), HasSubstr("answer 2: completion must be a text"));
   EXPECT_THAT(refusal(R"({"prompt": "q", "answers": ["a", "b"], "margin": 1})"), HasSubstr("margin must be of a pair"));

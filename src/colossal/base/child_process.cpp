@@ -21,6 +21,10 @@ namespace {
 
 constexpr double kCheck = 0.002;  // seconds between two checks whether a process has ended
 
+/// Returns `end` with a number above those of standard input, output and error, which a child replaces. A parent that
+/// has closed one of them gets its number for a pipe.
+Descriptor above_standard(Descriptor end) { return end.value() > STDERR_FILENO ? std::move(end) : duplicate_of(end); }
+
 /// The ends of a pipe. Both are closed in processes that are started.
 struct Pipe {
   Pipe() {
@@ -28,9 +32,21 @@ struct Pipe {
     const int error = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
     require(error == 0, "process", "no pipe can be made: ", std::strerror(error));
     reader = Descriptor(ends[0]), writer = Descriptor(ends[1]);
+    reader = above_standard(std::move(reader)), writer = above_standard(std::move(writer));
+    require(reader.is_open() && writer.is_open(), "process", "no pipe can be made: ", std::strerror(errno));
   }
   Descriptor reader, writer;
 };
+
+/// Returns why no process can be made, with the limit.
+std::string limit_of(int error) {
+  if (error == EAGAIN)
+    return concat(std::strerror(error), "; the user or the control group has as many processes as it may have: end ",
+                  "others, or raise `ulimit -u` or pids.max");
+  if (error == ENOMEM)
+    return concat(std::strerror(error), "; free memory, or raise the memory limit of the control group");
+  return std::strerror(error);
+}
 
 Descriptor without_waiting(Descriptor end) {
   fcntl(end.value(), F_SETFL, fcntl(end.value(), F_GETFL) | O_NONBLOCK);
@@ -115,9 +131,10 @@ pid_t started(Start& start) {
     if (process == 0) become(start);
     failure = process < 0 ? errno : 0;
   }
+  require(process > 0, "process", "no process can be made for ", start.words[0], ": ", limit_of(failure));
   told.writer = Descriptor();
-  if (process > 0 && read(told.reader.value(), &failure, sizeof failure) != sizeof failure) failure = 0;
-  if (process > 0 && failure != 0) collect(process);
+  if (read(told.reader.value(), &failure, sizeof failure) != sizeof failure) failure = 0;
+  if (failure != 0) collect(process);
   require(failure == 0, "process", "cannot start ", start.words[0], ": ", std::strerror(failure),
           "; give the name of a program in PATH, or the path of an executable file");
   return process;

@@ -1,5 +1,6 @@
 // A file descriptor that closes itself.
 #pragma once
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -25,5 +26,11 @@ class Descriptor {
  private:
   int value_;
 };
+
+/// Returns another descriptor of the same open file, above 2 and closed in processes that are started; none if there
+/// can be none (errno).
+inline Descriptor duplicate_of(const Descriptor& one) {
+  return Descriptor(fcntl(one.value(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
 
 }  // namespace colossal

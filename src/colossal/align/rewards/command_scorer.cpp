@@ -19,6 +19,7 @@ namespace {
 constexpr double kGrace = 0.5;       // seconds that idle workers have to end by themselves
 constexpr double kToEnd = 0.5;       // seconds from the end of its output to that of a process, for its status
 constexpr size_t kMaxSaid = 1500;    // bytes of standard error in a message
+constexpr double kCheck = 0.005;     // seconds between two checks whether such a process has ended
 constexpr double kMaxSleep = 1;      // seconds of one poll(), which takes whole milliseconds of an int
 constexpr int kReadsOfMessages = 4;  // reads of standard error for a message, even if the process still writes
 
@@ -40,6 +41,7 @@ struct CommandScorer::Worker {
   std::unique_ptr<ChildProcess> process{};
   std::optional<Task> task{};
   double deadline = 0;                      // time at which the task is late, as steady_seconds()
+  std::optional<double> close_time{};       // time at which its output ended; none = it has not
   std::string unsent{}, arrived{}, said{};  // the rest of the task's line, its output and its standard error
   std::string last_id{};                    // id of the answer that it scored last
 
@@ -83,36 +85,35 @@ size_t CommandScorer::running() const {
       std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.task.has_value(); }));
 }
 
-size_t CommandScorer::waiting() const { return queue_.size() + running() + scored_.size() + lost_; }
-
 void CommandScorer::add(Answer answer) {
-  require(ids_.insert(answer.id).second, "reward", "the ids of answers must differ: got ", answer.id, " twice");
+  if (!waiting_.add(answer.id)) return;
   queue_.push_back({answer.id, line_to_scorer(answer), answer.where});
-  if (!fault_) hand_out();
+  hand_out();
 }
 
 std::vector<Scored> CommandScorer::take(double seconds) {
   const double end = steady_seconds() + seconds;
-  while (scored_.empty() && !fault_) {
+  while (!waiting_.has_news()) {
     hand_out();
-    if (!fault_) wait(running() > 0 ? end : 0);
-    for (size_t i = 0; i < workers_.size() && !fault_; ++i)
+    if (!waiting_.has_fault()) wait(running() > 0 || !queue_.empty() ? end : 0);
+    for (size_t i = 0; i < workers_.size() && !waiting_.has_fault(); ++i)
       if (workers_[i].process) exchange(workers_[i]);
     if (queue_.empty() && running() == 0) break;
     if (steady_seconds() >= end) break;
   }
-  if (scored_.empty() && fault_) {
-    const Error error = *std::exchange(fault_, std::nullopt);
-    lost_ = 0;
-    throw error;
-  }
-  for (const Scored& one : scored_) ids_.erase(one.id);
-  return std::exchange(scored_, {});
+  return waiting_.take();
+}
+
+void CommandScorer::forget() {
+  queue_.clear();
+  for (Worker& worker : workers_)
+    if (worker.task) worker = {};
+  waiting_.clear();
 }
 
 void CommandScorer::hand_out() {
   for (Worker& worker : workers_) {
-    if (queue_.empty() || worker.task) continue;
+    if (queue_.empty() || worker.task || worker.close_time) continue;
     try {
       if (!worker.process) start(worker);
     } catch (const Error& error) {
@@ -136,6 +137,7 @@ void CommandScorer::wait(double end) const {
     ends.push_back({worker.process->error(), POLLIN, 0});
     if (!worker.unsent.empty()) ends.push_back({worker.process->input(), POLLOUT, 0});
     if (worker.task) end = std::min(end, worker.deadline);
+    if (worker.close_time) end = std::min(end, steady_seconds() + kCheck);
   }
   const double seconds = std::clamp(end - steady_seconds(), 0.0, kMaxSleep);
   poll(ends.data(), ends.size(), static_cast<int>(std::ceil(seconds * 1000)));
@@ -156,8 +158,11 @@ void CommandScorer::exchange(Worker& worker) {
   if (worker.arrived.size() > kMaxRewardLine)
     return fail(worker, concat("printed a line above ", kMaxRewardLine, " bytes: ", printable(worker.arrived)));
   if (worker.process->output() < 0) {
-    const bool has_ended = worker.process->wait(kToEnd);
-    return fail(worker, has_ended ? concat("ended with status ", worker.process->status()) : "closed its output");
+    if (!worker.close_time) worker.close_time = steady_seconds();
+    const bool has_ended = worker.process->has_ended();
+    if (has_ended || steady_seconds() >= *worker.close_time + kToEnd)
+      fail(worker, has_ended ? concat("ended with status ", worker.process->status()) : "closed its output");
+    return;
   }
   if (worker.task && steady_seconds() >= worker.deadline) take_timeout(worker);
 }
@@ -168,7 +173,7 @@ void CommandScorer::take_line(Worker& worker, const std::string& line) {
     if (worker.task && scored.id == worker.task->id) {
       worker.last_id = scored.id;
       worker.task.reset();
-      scored_.push_back(std::move(scored));
+      waiting_.set(std::move(scored));
     } else {
       fail(worker,
            concat(scored.id == worker.last_id ? "answered an id again: " : "answered an id that it was not given: ",
@@ -196,18 +201,15 @@ void CommandScorer::fail(Worker& worker, const std::string& what) {
   if (worker.task && !worker.task->where.empty()) message += " (" + worker.task->where + ")";
   message += last_words(worker.said);
   if (!command_.null_on_fault) return fail_all(Error("reward", message));
-  if (worker.task) scored_.push_back({std::move(worker.task->id), {.text = std::move(message), .is_fault = true}});
+  if (worker.task) waiting_.set({std::move(worker.task->id), {.text = std::move(message), .is_fault = true}});
   worker = {};
 }
 
-/// Forgets the answers that have no score, and ends all workers.
+/// Drops the answers that have no score, and ends all workers.
 void CommandScorer::fail_all(Error error) {
-  lost_ = queue_.size() + running();
   queue_.clear();
   for (Worker& worker : workers_) worker = {};
-  ids_.clear();
-  for (const Scored& one : scored_) ids_.insert(one.id);
-  fault_ = std::move(error);
+  waiting_.fail(std::move(error));
 }
 
 }  // namespace colossal::align

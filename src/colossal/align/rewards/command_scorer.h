@@ -9,11 +9,11 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "colossal/align/rewards/scorer.h"
+#include "colossal/align/rewards/waiting_scores.h"
 #include "colossal/base/error.h"
 
 namespace colossal::align {
@@ -49,7 +49,8 @@ class CommandScorer final : public Scorer {
 
   void add(Answer answer) override;
   std::vector<Scored> take(double seconds) override;
-  size_t waiting() const override;
+  void forget() override;
+  size_t waiting() const override { return waiting_.count(); }
 
  private:
   struct Task {
@@ -72,10 +73,7 @@ class CommandScorer final : public Scorer {
   const RewardCommand command_;
   std::vector<Worker> workers_;
   std::deque<Task> queue_;
-  std::vector<Scored> scored_;
-  std::set<std::string> ids_;   // ids of all answers that wait
-  std::optional<Error> fault_;  // thrown by the next take() that has no scores
-  size_t lost_ = 0;             // answers forgotten by it
+  WaitingScores waiting_;
 };
 
 }  // namespace colossal::align

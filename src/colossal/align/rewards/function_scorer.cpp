@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "colossal/align/rewards/reward_lines.h"
@@ -16,100 +17,139 @@
 namespace colossal::align {
 namespace {
 
+using nlohmann::json;
+
 constexpr double kMaxPoll = 1;  // seconds
+constexpr char kFunction[] = "the function that scores answers ";
+
+/// Returns the id in a line; empty = none.
+std::string id_in(const json& line) {
+  const bool has_id = line.is_object() && line.contains("id") && line["id"].is_string();
+  return has_id ? line["id"].get<std::string>() : "";
+}
 
 }  // namespace
 
-FunctionScorer::FunctionScorer(Descriptor socket) : socket_(std::move(socket)) {
+FunctionScorer::FunctionScorer(Descriptor socket, bool null_on_fault)
+    : socket_(std::move(socket)), null_on_fault_(null_on_fault) {
   require(socket_.is_open(), "reward", "a function that scores must have a connected socket: got none");
 }
 
 void FunctionScorer::add(Answer answer) {
-  const bool is_new = !given_.contains(answer.id) &&
-                      std::none_of(scored_.begin(), scored_.end(), [&](const Scored& s) { return s.id == answer.id; });
-  require(is_new, "reward", "the ids of answers must differ: got ", answer.id, " twice");
-  forgotten_.erase(answer.id);
-  Given& given = given_[answer.id];
-  given = {line_to_scorer(answer), answer.where};
-  unsent_ += given.line;
-  if (!fault_) send();
+  if (!waiting_.add(answer.id)) return;
+  given_[answer.id] = {.line = line_to_scorer(answer), .where = answer.where};
+  unsent_.push_back(answer.id);
+  send();
 }
 
 std::vector<Scored> FunctionScorer::take(double seconds) {
   const double end = steady_seconds() + seconds;
-  while (scored_.empty() && !fault_ && !given_.empty()) {
-    if (!socket_.is_open()) {
-      fail("has ended; start the run again");
+  while (!waiting_.has_news() && waiting() > 0) {
+    if (!ended_.empty()) {
+      waiting_.fail(Error("reward", concat(kFunction, ended_, "; start the run again")));
       break;
     }
-    pollfd state{socket_.value(), static_cast<short>(POLLIN | (unsent_.empty() ? 0 : POLLOUT)), 0};
+    const bool has_more = !rest_.empty() || !unsent_.empty();
+    pollfd state{socket_.value(), static_cast<short>(POLLIN | (has_more ? POLLOUT : 0)), 0};
     poll(&state, 1, static_cast<int>(std::ceil(1000 * std::clamp(end - steady_seconds(), 0.0, kMaxPoll))));
     send();
     receive();
     if (steady_seconds() >= end) break;
   }
-  if (scored_.empty() && fault_) {
-    const Error error = *std::exchange(fault_, std::nullopt);
-    lost_ = 0;
-    throw error;
-  }
-  return std::exchange(scored_, {});
+  if (waiting_.has_fault()) forget_given();
+  return waiting_.take();
+}
+
+void FunctionScorer::forget() {
+  forget_given();
+  waiting_.clear();
 }
 
 void FunctionScorer::send() {
-  while (socket_.is_open() && !unsent_.empty()) {
-    const ssize_t count = ::send(socket_.value(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count > 0) unsent_.erase(0, static_cast<size_t>(count));
-    if (count <= 0 && errno != EINTR) return;  // full, or closed, which receive() notices
+  while (socket_.is_open() && (!rest_.empty() || !unsent_.empty())) {
+    const std::string_view text =
+        rest_.empty() ? std::string_view(given_.at(unsent_.front()).line).substr(sent_) : std::string_view(rest_);
+    const ssize_t count = ::send(socket_.value(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count <= 0 && errno == EINTR) continue;
+    if (count <= 0) return;  // full, or closed, which receive() notices
+    if (!rest_.empty()) {
+      rest_.erase(0, static_cast<size_t>(count));
+    } else if (sent_ += static_cast<size_t>(count); static_cast<size_t>(count) == text.size()) {
+      given_.at(unsent_.front()).is_sent = true;
+      unsent_.pop_front();
+      sent_ = 0;
+    }
   }
 }
 
 void FunctionScorer::receive() {
   char buffer[1 << 16];
   const ssize_t count = recv(socket_.value(), buffer, sizeof buffer, MSG_DONTWAIT);
+  const bool is_over = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
   if (count > 0) arrived_.append(buffer, static_cast<size_t>(count));
-  for (size_t end = 0; (end = arrived_.find('\n')) != std::string::npos && end <= kMaxRewardLine;) {
-    const std::string line = arrived_.substr(0, end);
-    arrived_.erase(0, end + 1);
+  for (size_t at = 0; (at = arrived_.find('\n')) != std::string::npos && at <= kMaxRewardLine;) {
+    const std::string line = arrived_.substr(0, at);
+    arrived_.erase(0, at + 1);
     take_line(line);
   }
-  const bool is_over = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-  const bool is_huge = arrived_.size() > kMaxRewardLine;
-  if (is_huge) fail(concat("answered with a line above ", kMaxRewardLine, " bytes: ", printable(arrived_)));
-  if (is_over || is_huge) socket_ = Descriptor();
+  if (arrived_.size() > kMaxRewardLine) end(concat("answered with a line above ", kMaxRewardLine, " bytes"));
+  if (is_over) end("has ended");
 }
 
 void FunctionScorer::take_line(const std::string& line) {
+  std::string id;
   try {
-    const nlohmann::json object = parse_json(line, "the line", "reward");
-    if (object.is_object() && object.contains("error") && object.contains("id"))
-      return fail("failed: " + (object["error"].is_string() ? object["error"].get<std::string>() : line),
-                  object["id"].is_string() ? object["id"].get<std::string>() : "");
+    const json object = parse_json(line, "the line", "reward");
+    id = id_in(object);
+    if (const auto at = late_.find(id); at != late_.end()) {
+      if (--at->second == 0) late_.erase(at);
+      return;
+    }
+    const auto waits = given_.find(id);
+    if (!id.empty() && (waits == given_.end() || !waits->second.is_sent))
+      return fail("", "answered an id that does not wait: " + printable(line));
+    if (!id.empty() && object.contains("error"))
+      return fail(id, "failed: " + (object["error"].is_string() ? object["error"].get<std::string>() : line));
     Scored scored = score_in(line);
-    if (forgotten_.erase(scored.id) > 0) return;
-    if (given_.erase(scored.id) == 0) return fail("answered an id that does not wait: " + printable(line));
-    scored_.push_back(std::move(scored));
+    given_.erase(waits);
+    waiting_.set(std::move(scored));
   } catch (const Error& error) {
-    fail("answered with a wrong line: " + error.message());
+    const std::string what = "answered with a wrong line: " + error.message();
+    if (id.empty()) return end(what);
+    fail(id, what);
   }
 }
 
-/// Forgets the answers that have no score.
-void FunctionScorer::fail(const std::string& what, const std::string& id) {
-  if (fault_) return;
-  if (!id.empty() && forgotten_.erase(id) > 0) return;
-  std::string message = "the function that scores answers " + what;
-  if (const auto at = given_.find(id); at != given_.end()) {
+/// Ends the answer of that id, or all answers. An empty id is that of no answer.
+void FunctionScorer::fail(const std::string& id, const std::string& what) {
+  std::string message = kFunction + what;
+  const auto at = given_.find(id);
+  if (at != given_.end()) {
     message += "; it was given " + printable(at->second.line.substr(0, at->second.line.size() - 1));
     if (!at->second.where.empty()) message += " (" + at->second.where + ")";
     given_.erase(at);
-    ++lost_;
+    if (null_on_fault_) return waiting_.set({id, {.text = std::move(message), .is_fault = true}});
   }
-  for (const auto& [forgotten, given] : given_) forgotten_.insert(forgotten);
-  lost_ += given_.size();
+  waiting_.fail(Error("reward", message));
+}
+
+/// Ends the work with the other process.
+void FunctionScorer::end(const std::string& what) {
+  if (ended_.empty()) ended_ = what;
+  socket_ = Descriptor();
+}
+
+/// Drops the answers that have no score. The other process gets the rest of a line of which it has a part.
+void FunctionScorer::forget_given() {
+  if (!unsent_.empty() && sent_ > 0) {
+    rest_ += given_.at(unsent_.front()).line.substr(sent_);
+    unsent_.pop_front();
+  }
+  sent_ = 0;
+  for (const std::string& id : unsent_) given_.erase(id);
+  unsent_.clear();
+  for (const auto& [id, given] : given_) ++late_[id];
   given_.clear();
-  unsent_.resize(unsent_.empty() ? 0 : unsent_.find('\n') + 1);  // the other end may have a part of the first line
-  fault_ = Error("reward", message);
 }
 
 }  // namespace colossal::align

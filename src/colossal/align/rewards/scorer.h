@@ -47,18 +47,25 @@ struct Scored {
 class Scorer {
  public:
   virtual ~Scorer() = default;
-  /// Adds an answer. Does not wait. Errors ("reward"): an id that waits already.
+  /// Checks that a line of the data has what the scorer reads of it. Default: it reads nothing by name.
+  /// Errors: those of text::Verifier::check(), which name member, verifier and line.
+  virtual void check(const text::PromptLine& line);
+  /// Adds an answer. Does not wait. Errors ("reward"): an id that waits already. take() throws all other errors.
   virtual void add(Answer answer) = 0;
   /// Works, and returns the scores that have arrived since the last call, each answer once. It waits at most `seconds`
   /// for the first score, and not at all if no answer waits.
   /// Errors: those of the implementation. An error comes after all scores that arrived before it, so they are never
-  /// lost. The answers that still waited are forgotten; the scorer can be used again.
+  /// lost. No answer waits after it: the others are forgotten, also those that were added after the fault. The scorer
+  /// can be used again at once.
   virtual std::vector<Scored> take(double seconds) = 0;
+  /// Forgets all answers that wait, and ends the work on them. Their scores are ignored if they arrive later.
+  virtual void forget() = 0;
   /// Returns the number of answers that take() has not returned.
   virtual size_t waiting() const = 0;
 };
 
-/// Adds the answers, and returns their scores in this order. No answer may wait. Errors: those of the scorer.
+/// Adds the answers, and returns their scores in this order. No answer may wait. Errors: those of the scorer; no answer
+/// waits then.
 std::vector<Score> scores_of(Scorer& scorer, const std::vector<Answer>& answers);
 
 }  // namespace colossal::align

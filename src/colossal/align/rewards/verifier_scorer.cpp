@@ -1,6 +1,7 @@
 #include "colossal/align/rewards/verifier_scorer.h"
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -28,21 +29,19 @@ void VerifierScorer::check(const text::PromptLine& line) {
 }
 
 void VerifierScorer::add(Answer answer) {
-  require(!ids_.contains(answer.id), "reward", "the ids of answers must differ: got ", answer.id, " twice");
+  if (!waiting_.add(answer.id)) return;
   Score score{.value = 0};
-  for (const Weighted& one : verifiers_) {
-    const text::Verdict verdict = one.verifier->verify(*answer.line, answer.completion);
-    *score.value += one.weight * verdict.value;
-    score.parts.emplace_back(one.name, verdict.value);
-    if (!verdict.text.empty()) score.text += concat(score.text.empty() ? "" : "; ", one.name, ": ", verdict.text);
+  try {
+    for (const Weighted& one : verifiers_) {
+      const text::Verdict verdict = one.verifier->verify(*answer.line, answer.completion);
+      *score.value += one.weight * verdict.value;
+      score.parts.emplace_back(one.name, verdict.value);
+      if (!verdict.text.empty()) score.text += concat(score.text.empty() ? "" : "; ", one.name, ": ", verdict.text);
+    }
+  } catch (const Error& error) {
+    return waiting_.fail(error);
   }
-  ids_.insert(answer.id);
-  scored_.push_back({std::move(answer.id), std::move(score)});
-}
-
-std::vector<Scored> VerifierScorer::take(double) {
-  ids_.clear();
-  return std::exchange(scored_, {});
+  waiting_.set({std::move(answer.id), std::move(score)});
 }
 
 }  // namespace colossal::align

@@ -2,11 +2,11 @@
 #pragma once
 #include <cstddef>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "colossal/align/rewards/scorer.h"
+#include "colossal/align/rewards/waiting_scores.h"
 #include "colossal/text/verifiers/verifier.h"
 
 namespace colossal::align {
@@ -19,13 +19,13 @@ class VerifierScorer final : public Scorer {
   /// Errors ("reward"): no name, a name twice, another number of weights. Errors ("verifier"): an unknown name.
   VerifierScorer(const text::Verifiers& verifiers, const std::vector<std::string>& names,
                  const std::vector<double>& weights = {});
-  /// Checks that the line has what the verifiers read. Errors: those of text::Verifier::check().
-  void check(const text::PromptLine& line);
 
-  /// Errors: those of Scorer and of text::Verifier::verify().
+  void check(const text::PromptLine& line) override;
   void add(Answer answer) override;
-  std::vector<Scored> take(double seconds) override;
-  size_t waiting() const override { return scored_.size(); }
+  /// Errors: those of text::Verifier::verify().
+  std::vector<Scored> take(double) override { return waiting_.take(); }
+  void forget() override { waiting_.clear(); }
+  size_t waiting() const override { return waiting_.count(); }
 
  private:
   struct Weighted {
@@ -34,8 +34,7 @@ class VerifierScorer final : public Scorer {
     std::unique_ptr<text::Verifier> verifier;
   };
   std::vector<Weighted> verifiers_;
-  std::vector<Scored> scored_;
-  std::set<std::string> ids_;  // ids of the answers in scored_
+  WaitingScores waiting_;
 };
 
 }  // namespace colossal::align

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -304,13 +305,17 @@ std::vector<Dialogue> ranking_of(const Members& record) {
   record.check(answers.is_array() && answers.size() > 1, "answers must be a list of two or more, the best first: got ",
                answers.is_array() ? concat(answers.size()) : answers.type_name());
   std::vector<Dialogue> ranking;
+  const auto is_before = [&](size_t a, size_t b) {
+    const int order = ranking[a].completion.compare(ranking[b].completion);
+    return order != 0 ? order < 0 : ranking[a].messages < ranking[b].messages;
+  };
+  std::set<size_t, decltype(is_before)> different(is_before);
   for (const ordered_json& answer : answers) {
     const std::string place = concat(record.place(), ": answer ", ranking.size() + 1);
     const ordered_json own = {{"prompt", *record.find("prompt")}, {"completion", answer}};
     ranking.push_back(completed_dialogue(Members(own, place)));
-    for (size_t i = 0; i + 1 < ranking.size(); ++i)
-      record.check(ranking[i].completion != ranking.back().completion || ranking[i].messages != ranking.back().messages,
-                   "answers must differ: got the same for answers ", i + 1, " and ", ranking.size());
+    const auto [same, is_new] = different.insert(ranking.size() - 1);
+    record.check(is_new, "answers must differ: got the same for answers ", *same + 1, " and ", ranking.size());
   }
   return ranking;
 }
