@@ -116,7 +116,9 @@ std::vector<Metric> PolicyMeasures::rows(train::Engine& engine, const std::vecto
     all.push_back(known_metric("kl", tensor::host_value(kl_of_tokens(objective_, passes).sum()) /
                                          std::max(1.0, tensor::host_value(rows.counts.sum()))));
   if (objective_.method().has_values)
-    all.push_back(known_metric("value_loss", value_losses_ / static_cast<double>(std::max<int64_t>(updates_, 1))));
+    all.push_back(known_metric("value_loss", objective_.values()
+                                                 ? sum[4] / tokens
+                                                 : value_losses_ / static_cast<double>(std::max<int64_t>(updates_, 1))));
   return all;
 }
 

@@ -26,9 +26,11 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/data/chats/prompts.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/alignment/methods.h"
+#include "colossal/run/objectives/alignment/pretraining_data.h"
 #include "colossal/run/objectives/alignment/reference.h"
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/text_scores.h"
@@ -41,7 +43,8 @@ namespace colossal::align {
 namespace {
 
 // Keys in the state of the rule
-constexpr char kWeights[] = "weights", kKl[] = "kl", kSpare[] = "spare_prompts", kPending[] = "pending";
+constexpr char kHistory[] = "weights", kKl[] = "kl", kSpare[] = "spare_prompts", kPending[] = "pending",
+               kPretraining[] = "pretraining";
 
 /// Returns a digest of the weights of all models, the same on every rank. Cost: memory speed over the weights.
 std::string digest_of_weights(train::Engine& engine) {
@@ -71,6 +74,7 @@ class PolicyRule final : public train::StepRule {
       : objective_(objective),
         reward_(tables.as<run::RewardKeys>(run::kReward)),
         value_(tables.as<run::ValueKeys>(run::kValue)),
+        chats_(tables.data<run::ChatKeys>()),
         training_(config.training),
         kl_(objective.keys().policy.kl),
         make_scorer_(std::move(make_scorer)) {}
@@ -103,11 +107,16 @@ class PolicyRule final : public train::StepRule {
         return scores_by_model(engine, groups);
       };
     rollouts_ = std::make_unique<RolloutEngine>(engine, std::move(parts));
+    if (objective_.keys().policy.ptx <= 0) return;
+    comm::agree(engine.mesh().all(), at::kCPU, [&] {
+      const int replica = static_cast<int>(run.config.parallel.replica_of(engine.mesh().world().rank()));
+      texts_ = run::open_pretraining({run.config, run.data.shape, run.data.tokenizer, "", replica}, chats_);
+    });
   }
 
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
-    if (!rollouts_) return learn(engine, imitated_groups(), number);
+    if (!rollouts_) return learn(engine, imitated_groups());
     Stopwatch watch;
     resume_pending(engine);
     draw_up_to(engine, next, number);
@@ -116,7 +125,7 @@ class PolicyRule final : public train::StepRule {
     const double score_seconds = watch.restart();
     if (objective_.keys().policy.dynamic == "true") replace_groups(engine, next, number, groups);
     const double wave_seconds = watch.restart();
-    train::StepOutcome outcome = learn(engine, groups, number);
+    train::StepOutcome outcome = learn(engine, groups);
     outcome.rows.push_back(known_metric("draw_seconds", draw_seconds + wave_seconds));
     outcome.rows.push_back(known_metric("score_seconds", score_seconds));
     rollouts_->close(number);
@@ -132,22 +141,27 @@ class PolicyRule final : public train::StepRule {
     for (const data::PromptOfBatch& prompt : spare_) spare.push_back({{"ids", prompt.ids}, {"line", prompt.line}});
     for (const auto& [step, one] : pending_)
       pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", base64(bytes_of(one.groups))}};
-    return {{kWeights, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
+    nlohmann::json state{{kHistory, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
+    if (texts_) state[kPretraining] = texts_->position();
+    return state;
   }
 
   void restore(const nlohmann::json& state) override {
     if (!state.is_object()) return;
-    weights_ = state.value(kWeights, "");
+    weights_ = state.value(kHistory, "");
     kl_ = state.value(kKl, kl_);
-    for (const nlohmann::json& prompt : state.value(kSpare, nlohmann::json::array()))
+    const nlohmann::json spare = state.value(kSpare, nlohmann::json::array());
+    for (const nlohmann::json& prompt : spare)
       spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
-    for (const auto& [step, one] : state.value(kPending, nlohmann::json::object()).items()) {
+    const nlohmann::json pending = state.value(kPending, nlohmann::json::object());
+    for (const auto& [step, one] : pending.items()) {
       const std::optional<std::string> bytes = from_base64(one.at("groups").get<std::string>());
       require(bytes.has_value(), "checkpoint", "the rollouts of the checkpoint must be base64: got other text; resume "
                                                "from another checkpoint");
       pending_[std::stoll(step)] = {groups_of(*bytes), one.at("draws").get<std::string>()};
     }
     is_resumed_ = !pending_.empty();
+    if (texts_ && state.contains(kPretraining)) texts_->seek(state.at(kPretraining));
   }
 
  private:
@@ -274,7 +288,7 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Makes the updates of a step.
-  train::StepOutcome learn(train::Engine& engine, const std::vector<RolloutGroup>& groups, int64_t number) {
+  train::StepOutcome learn(train::Engine& engine, const std::vector<RolloutGroup>& groups) {
     const PolicyRows rows = policy_rows(groups, objective_);
     const PolicyPasses passes = passes_of(engine, rows);
     const PolicyAdvantages advantages = policy_advantages(objective_, groups, passes, kl_);
@@ -291,27 +305,32 @@ class PolicyRule final : public train::StepRule {
     train::StepOutcome outcome;
     for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
-        const tensor::Batch own = own_rows(engine, batch, part, rows_of_update());
-        outcome.result = update(engine, own, measures);
+        const at::Tensor counts = rows.counts.narrow(0, part * rows_of_update(), rows_of_update());
+        outcome.result = update(engine, own_rows(engine, batch, part, rows_of_update()), counts, measures);
         weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
                                    std::bit_cast<uint64_t>(outcome.result.gradient_norm)));
       }
     outcome.loss = measures.mean_loss();
     outcome.rows = measures.rows(engine, groups, rows, passes);
+    if (keys.kl_target > 0) outcome.rows.push_back(known_metric("kl_weight", kl_));
     outcome.tokens = rows.drawn + rows.trained * keys.epochs;
     outcome.samples = rows.batch.rows() * keys.epochs;
-    adapt_kl(passes, rows, number);
+    adapt_kl(passes, rows);
     return outcome;
   }
 
-  train::StepResult update(train::Engine& engine, const tensor::Batch& own, PolicyMeasures& measures) {
+  /// Makes an update from this replica's rows. `counts` is that of the rows of all replicas.
+  train::StepResult update(train::Engine& engine, const tensor::Batch& own, const at::Tensor& counts,
+                           PolicyMeasures& measures) {
+    const double tokens = run::loss_weight(counts, run::LossMean::Token, 1),
+                 value_scale = objective_.weight_of(counts) / std::max(tokens, 1.0);
     objective_.check_model(engine.model());
     objective_.check(own);
     engine.zero_grad();
     const double loss = engine.train_step(
         own, objective_.weight(own),
         [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
-          run::PolicyObjective::Measured measured = objective_.measure(model, end, step);
+          run::PolicyObjective::Measured measured = objective_.measure(model, end, step, value_scale);
           const at::Tensor result = measured.loss;
           measures.add(std::move(measured));
           return result;
@@ -319,7 +338,18 @@ class PolicyRule final : public train::StepRule {
     double value_loss = 0;
     if (objective_.method().has_values && !value_.is_on_policy()) value_loss = train_values(engine, own);
     measures.end_update(loss, value_loss);
+    if (texts_) train_texts(engine);
     return engine.step();
+  }
+
+  /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
+  void train_texts(train::Engine& engine) const {
+    const tensor::Batch batch = texts_->next(engine.tokens_read());
+    models::check_batch(engine.model().shape, batch);
+    const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+      return objective_.keys().policy.ptx * models::loss_sum(model, end.at(0), step);
+    };
+    engine.train_step(batch, tensor::host_value(models::counted_labels(batch)), loss);
   }
 
   /// Adds the gradients of the value model, whose loss is a mean over tokens.
@@ -337,7 +367,8 @@ class PolicyRule final : public train::StepRule {
     return engine.train_step(own, weight, loss, run::kValue);
   }
 
-  void adapt_kl(const PolicyPasses& passes, const PolicyRows& rows, int64_t) {
+  /// Sets the weight of the KL for the next step.
+  void adapt_kl(const PolicyPasses& passes, const PolicyRows& rows) {
     const run::PolicyKeys& keys = objective_.keys().policy;
     if (keys.kl_target <= 0 || !passes.reference.defined()) return;
     const auto answers = rows.batch.rows();
@@ -370,6 +401,8 @@ class PolicyRule final : public train::StepRule {
   const run::PolicyObjective& objective_;
   run::RewardKeys reward_;
   run::ValueKeys value_;
+  run::ChatKeys chats_;
+  std::unique_ptr<data::BatchReader> texts_;  // of data.pretraining; null = none
   run::TrainingConfig training_;
   double kl_;  // weight of the KL in rewards
   std::function<std::unique_ptr<Scorer>()> make_scorer_;

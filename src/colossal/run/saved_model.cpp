@@ -163,6 +163,7 @@ ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   if (!loading.adapter) check_purpose(about.shape, folder, loading);
   saved.files = about.files;
+  saved.leaves_out_values = about.leaves_out_values;
   // of a run over bytes: the tokenizer.json of their ids, beside the run's template
   saved.tokenizer_source = !about.files.empty() && text::has_tokenizer(about.files) ? about.files : about.tokenizer;
   saved.source = about.checkpoint.empty() ? folder : about.from;

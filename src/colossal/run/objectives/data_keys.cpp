@@ -53,6 +53,9 @@ void ChatKeys::fields(Fields& f) {
       "with the longest");
   f.choice("too_long", too_long, {"cut", "drop", "refuse"},
            "what happens to a text of more than sequence tokens: it is cut at its end, left out or an error");
+  f.text("pretraining", pretraining,
+         "ppo with alignment.ptx: JSON lines or Parquet of texts that the policy learns in addition to its answers; "
+         "empty = none");
 }
 
 std::vector<DataKeys> built_in_data_keys() {

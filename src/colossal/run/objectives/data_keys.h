@@ -50,6 +50,7 @@ struct ChatKeys {
   std::string answers = "all", chat_template;
   bool packing = true;
   std::string too_long = "cut";
+  std::string pretraining;
   void fields(Fields& f);
   bool operator==(const ChatKeys&) const = default;
 };

@@ -7,6 +7,7 @@
 #include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/objectives/alignment/value.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
+#include "colossal/run/objectives/data_keys.h"
 
 namespace colossal::run {
 
@@ -23,6 +24,8 @@ std::vector<FurtherModel> alignment_models(const Config& config, const OwnTables
   if (!draws) unused(kRollout, tables.as<RolloutKeys>(kRollout) == RolloutKeys(), "ppo, grpo, rloo or reinforce++");
   if (!draws) unused(kReward, reward == RewardKeys(), "ppo, grpo, rloo or reinforce++");
   if (method != "ppo") unused(kValue, tables.as<ValueKeys>(kValue) == ValueKeys(), "ppo");
+  require(method == "ppo" || tables.data<ChatKeys>().pretraining.empty(), "data",
+          "pretraining needs alignment.method = \"ppo\" with alignment.ptx: got it with ", method, "; leave it out");
   if (method == "ppo")
     if (const auto value = value_model(tables)) models.push_back(*value);
   if (draws && (!reward.from.empty() || !reward.name.empty())) models.push_back(reward_model());

@@ -14,6 +14,8 @@
 #include "colossal/run/objectives/alignment/canonical_passes.h"
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/prompt_data.h"
+#include "colossal/run/objectives/alignment/token_values.h"
+#include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/run/unused_keys.h"
 
 namespace colossal::run {
@@ -51,6 +53,7 @@ PolicyObjective::PolicyObjective(const Config& config, const OwnTables& tables, 
   check_head(shape.task().continues(), "alignment", "continues text", shape);
   const auto given = tables.as<AlignmentKeys>("alignment");
   check_policy_keys(given, rollout_);
+  check_prompt_keys(config, chats_);
   keys_ = completed(given, rollout_);
   require(rollout_.max_tokens < config.data.sequence, "rollout",
           "max_tokens must be below data.sequence, which has room for a prompt and its answer: got ",
@@ -58,6 +61,15 @@ PolicyObjective::PolicyObjective(const Config& config, const OwnTables& tables, 
   require(rollout_.prompts % config.parallel.data == 0, "rollout",
           "prompts must be divisible by the replicas, which draw answers to them: got ", rollout_.prompts, " for ",
           config.parallel.data);
+  require(rollout_.ahead == 0 || keys_.policy.dynamic != "true", "rollout",
+          "ahead must be 0 with alignment.dynamic, whose further prompts depend on scores: got ", rollout_.ahead);
+  require((keys_.policy.ptx > 0) == !chats_.pretraining.empty(), "alignment",
+          "ptx weighs the text of data.pretraining, and needs it: got ptx = ", keys_.policy.ptx,
+          " and data.pretraining = \"", chats_.pretraining, "\"; set both or none");
+  const auto value = tables.as<ValueKeys>(kValue);
+  if (method_.has_values) check_value_keys(value);
+  has_value_head_ = method_.has_values && value.is_on_policy();
+  value_weight_ = value.weight;
   std::tie(has_panels_, is_canonical_) = chosen_passes(config, shape, rollout_);
 }
 
@@ -71,7 +83,7 @@ OpenedData PolicyObjective::open(const DataRequest& request) const {
 }
 
 int64_t PolicyObjective::row_length(int64_t longest) const {
-  constexpr int64_t kRowMultiple = 64;  // so that few lengths occur
+  constexpr int64_t kRowMultiple = 8;  // of vector kernels; most answers of a step are about as long
   const auto& parallel = config().parallel;
   const int64_t multiple = std::lcm(kRowMultiple, 2 * parallel.sequence.size * parallel.tensor.size);
   return std::max(longest, std::min((longest + multiple - 1) / multiple * multiple, config().data.sequence));
@@ -110,7 +122,11 @@ int64_t PolicyObjective::tokens(const tensor::Batch& batch, const models::ModelS
 }
 
 double PolicyObjective::weight(const tensor::Batch& batch) const {
-  return loss_weight(batch.at(kAnswerCounts), mean(), rollout_.max_tokens);
+  return weight_of(batch.at(kAnswerCounts));
+}
+
+double PolicyObjective::weight_of(const at::Tensor& counts) const {
+  return loss_weight(counts, mean(), rollout_.max_tokens);
 }
 
 at::Tensor PolicyObjective::scores(const models::Model& model, const models::States& end,
@@ -121,7 +137,7 @@ at::Tensor PolicyObjective::scores(const models::Model& model, const models::Sta
 }
 
 PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, const models::States& end,
-                                                   const nn::ForwardContext& step) const {
+                                                   const nn::ForwardContext& step, double value_scale) const {
   const PolicyKeys& p = keys_.policy;
   const ops::TokenScores scores =
       models::head_of(model).scores(end.at(0), step.batch->at("labels"), step,
@@ -141,13 +157,24 @@ PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, c
   if (p.entropy > 0) terms = terms - p.entropy * scores.entropies;
   if (method_.kl_in_loss && has_reference())
     terms = terms + p.kl * kl_terms(lp, field_like(step, kReferenceScores, lp), estimator_of(p.kl_estimator));
-  const at::Tensor loss = loss_sum(terms, counts, mean());
+  at::Tensor loss = loss_sum(terms, counts, mean()), value_loss;
+  if (has_value_head_) {
+    const at::Tensor values = token_values(model, end, step);
+    const TokenTerms of_values = value_losses(values, field_like(step, kOldValues, values),
+                                              field_like(step, kReturns, values), counts, p.value_clip);
+    value_loss = loss_sum(of_values.losses, counts, LossMean::Token);
+    loss = loss + value_weight_ * value_scale * value_loss;
+  }
   const at::NoGradGuard no_grad;
   const auto sum = [&](const at::Tensor& x) { return x.detach().to(at::kDouble).masked_fill(~counts, 0).sum(); };
-  const at::Tensor difference = (lp.detach() - sampled).abs().to(at::kDouble).masked_fill(~counts, 0).max();
+  // Recorded steps have no values, and LibTorch has no maximum for them.
+  const at::Tensor difference =
+      lp.is_meta() ? at::zeros({}, lp.options().dtype(at::kDouble))
+                   : (lp.detach() - sampled).abs().to(at::kDouble).masked_fill(~counts, 0).max();
   return {loss,
           at::stack({loss.detach().to(at::kDouble), sum(scores.entropies), policy.clipped.sum().to(at::kDouble),
-                     counts.sum().to(at::kDouble)}),
+                     counts.sum().to(at::kDouble),
+                     value_loss.defined() ? value_loss.detach().to(at::kDouble) : at::zeros_like(difference)}),
           difference};
 }
 

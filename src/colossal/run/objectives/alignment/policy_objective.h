@@ -56,18 +56,23 @@ struct PolicyMethod {
 /// The objective. Its loss reads the fields above from a micro-batch of training rows.
 class PolicyObjective final : public HeadObjective {
  public:
-  /// The loss of a micro-batch, and sums over its counted tokens without gradients, [kSums] in fp64.
+  /// The loss of a micro-batch, and sums without gradients, [kSums] in fp64.
   struct Measured {
     at::Tensor loss, sums;
     at::Tensor difference;  ///< largest |log-probability - sampled_scores| of a counted token, fp64 scalar
   };
-  static constexpr int64_t kSums = 4;  ///< loss, entropies, clipped tokens, tokens
+  /// Sums: the loss; over counted tokens entropies, clipped tokens, their number, losses of a head of values.
+  static constexpr int64_t kSums = 5;
 
   /// Errors ("objective"): a model that does not continue text. ("alignment", "rollout", "training", "data"): keys out
   /// of range or without effect.
   PolicyObjective(const Config& config, const OwnTables& tables, const models::ModelShape& shape, PolicyMethod method);
 
-  Measured measure(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
+  /// Returns loss and sums of step.batch. The loss of a head of values on the policy is a mean over tokens:
+  /// `value_scale` is weight() of the rows of the global batch of an update, divided by the number of tokens that count
+  /// in them. It is 1 with alignment.mean = "token". Communication: that of scores() and token_values().
+  Measured measure(const models::Model& model, const models::States& end, const nn::ForwardContext& step,
+                   double value_scale = 1) const;
   /// Returns the log-probability of each label at rollout.temperature, [B, S], 0 where there is none. Communication:
   /// that of nn::LossHead::scores().
   at::Tensor scores(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
@@ -81,8 +86,10 @@ class PolicyObjective final : public HeadObjective {
   /// ones.
   bool is_canonical() const { return is_canonical_; }
   LossMean mean() const;
+  /// Returns true if a method with values has them from a head on the policy ([value] trunk).
+  bool values() const override { return has_value_head_; }
 
-  /// Returns the length of rows of which the longest has `longest` tokens: a multiple of 64 that divides over the ranks
+  /// Returns the length of rows of which the longest has `longest` tokens: a multiple of 8 that divides over the ranks
   /// that split a row, at most data.sequence.
   int64_t row_length(int64_t longest) const;
   /// Has each line of the data checked, as open_prompts() says. Call it before open().
@@ -96,6 +103,8 @@ class PolicyObjective final : public HeadObjective {
   /// Counts the tokens without padding.
   int64_t tokens(const tensor::Batch& batch, const models::ModelShape& shape) const override;
   double weight(const tensor::Batch& batch) const override;
+  /// Returns weight() of rows with these answer_counts.
+  double weight_of(const at::Tensor& counts) const;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
 
  private:
@@ -103,7 +112,8 @@ class PolicyObjective final : public HeadObjective {
   AlignmentKeys keys_;
   RolloutKeys rollout_;
   ChatKeys chats_;
-  bool has_panels_ = false, is_canonical_ = false;
+  bool has_panels_ = false, is_canonical_ = false, has_value_head_ = false;
+  double value_weight_ = 0;
   std::function<void(const text::PromptLine&)> check_line_;
 };
 

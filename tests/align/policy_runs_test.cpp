@@ -1,0 +1,153 @@
+// Runs of methods that draw answers: what they learn, store, repeat and refuse.
+#include "align/policy_runs.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "support/thrown_message.h"
+
+namespace colossal::align::policy_runs_test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+/// The flags of a run that can be compared bit by bit with itself.
+const std::vector<std::string> kShort{"--training.steps=4", "--training.save_every=1"};
+
+TEST_F(PolicyRuns, LearnWhatVerifiersReward) {
+  const run::Config c = policy("learns", {"--reward.verifiers=regex", "--training.steps=30", "--rollout.answers=8",
+                                          "--training.batch_size=32", "--optimizer.learning_rate=0.01"});
+  train(c);
+  const std::vector<double> reward = metric(c, "reward");
+  ASSERT_EQ(reward.size(), 30u);
+  EXPECT_GT((reward[27] + reward[28] + reward[29]) / 3, (reward[0] + reward[1] + reward[2]) / 3 + 0.2);
+  EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << "each update must repack the panels";
+  EXPECT_EQ(metric(c, "reward_regex"), reward);
+}
+
+// With canonical passes the drawn log-probabilities are those of training, so the first ratio is exactly 1: the loss of
+// grpo is a mean of advantages, which is 0 within a group whose answers all have the same weight.
+TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
+  const std::string from = base("base", {"--precision.mode=fp32"});
+  const std::vector<std::vector<std::string>> runs{
+      {"--precision.mode=bf16"},
+      {"--rollout.temperature=0.7", "--alignment.mini_batches=2", "--training.batch_size=8"},
+      {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3"},
+      {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3", "--adapter.base=nf4"},
+      {"--parallel.data=2", "--parallel.zero=3"},
+      {"--parallel.tensor.size=2"},
+      {"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const run::Config c = policy(concat("same", i), runs[i]);
+    train(c);
+    EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << testing::PrintToString(runs[i]);
+  }
+  const run::Config other = policy("other", {"--rollout.canonical=false"});
+  train(other);
+  const std::vector<double> difference = metric(other, "sampler_difference");
+  EXPECT_GT(*std::max_element(difference.begin(), difference.end()), 0);
+  EXPECT_THAT(difference, Each(testing::Lt(1e-4)));
+}
+
+TEST_F(PolicyRuns, ContinueBitForBit) {
+  for (const std::string& method : {"grpo", "rloo", "reinforce++"}) {
+    const run::Config whole = policy("whole-" + method, kShort, method), parts = policy("parts-" + method, kShort, method);
+    const auto want = train(whole);
+    train(parts, train::Start::New, 2);
+    const auto got = train(parts, train::Start::Resume);
+    for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << method << name;
+    EXPECT_EQ(answers(parts), answers(whole)) << method;
+    for (const char* name : {"loss", "reward", "grad_norm"}) EXPECT_EQ(metric(parts, name), metric(whole, name));
+  }
+}
+
+TEST_F(PolicyRuns, ContinueWithAnswersThatWereDrawnAhead) {
+  const std::vector<std::string> flags = test::joined(kShort, {"--rollout.ahead=1"});
+  const run::Config whole = policy("whole", flags), parts = policy("parts", flags);
+  const auto want = train(whole);
+  train(parts, train::Start::New, 2);
+  std::filesystem::remove_all(parts.run.folder + "/rollouts");  // the checkpoint has what waits
+  const auto got = train(parts, train::Start::Resume);
+  for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
+  const std::vector<double> difference = metric(whole, "sampler_difference");
+  EXPECT_EQ(difference[0], 0);
+  EXPECT_GT(difference[1], 0) << "step 2 trains on answers of the starting weights";
+}
+
+// A run without a checkpoint starts again, and finds what it has drawn and scored.
+TEST_F(PolicyRuns, UseTheRecordsOfAnEarlierStart) {
+  const run::Config whole = policy("whole"), again = policy("again");
+  const auto want = train(whole);
+  train(again);
+  std::filesystem::remove_all(again.run.folder + "/checkpoints");
+  const std::string stored = answers(again);
+  const auto got = train(again, train::Start::Resume);
+  for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
+  EXPECT_EQ(answers(again), stored);
+  int files = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(again.run.folder + "/rollouts"))
+    files += file.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, 4) << "no answer was drawn again";
+}
+
+TEST_F(PolicyRuns, StayAtTheReferenceWithALargeWeight) {
+  const std::vector<std::string> flags{"--model.from=" + base("base", {"--precision.mode=fp32"}), "--training.steps=6",
+                                       "--optimizer.learning_rate=0.001"};
+  const run::Config loose = policy("loose", test::joined(flags, {"--alignment.kl=1e-9"})),
+                    held = policy("held", test::joined(flags, {"--alignment.kl=1000"}));
+  train(loose), train(held);
+  EXPECT_LT(metric(held, "kl").back(), 1e-3);
+  EXPECT_LT(metric(held, "kl").back(), metric(loose, "kl").back());
+}
+
+TEST_F(PolicyRuns, ReplaceGroupsWithoutSpread) {
+  const run::Config c = policy("dynamic", {"--alignment.dynamic=true", "--alignment.max_waves=3"}),
+                    plain = policy("plain");
+  train(c), train(plain);
+  const std::vector<double> with = metric(c, "zero_spread_groups"), without = metric(plain, "zero_spread_groups");
+  EXPECT_LE(with[0], without[0]);
+  const std::vector<StoredGroup> first = read_rollouts(c.run.folder + "/rollouts", 1);
+  if (without[0] > 0) EXPECT_GT(first.size(), 4u);
+}
+
+TEST_F(PolicyRuns, ExplainALossOfZero) {
+  write_file(folder_ / "none.jsonl", "{\"prompt\": \"say:\", \"answer\": \"never this text\"}\n");
+  const run::Config c = policy("none", {"--data.path=" + (folder_ / "none.jsonl"), "--reward.verifiers=exact",
+                                        "--rollout.max_tokens=1", "--training.steps=2"});
+  train(c);
+  EXPECT_THAT(metric(c, "loss"), Each(0.0));
+  EXPECT_THAT(metric(c, "zero_spread_groups"), Each(4.0));
+  const std::string log = read_file(c.run.folder + "/log-rank-0.txt", 1 << 24);
+  EXPECT_THAT(log, AllOf(HasSubstr("there is nothing to learn and the loss is 0"), HasSubstr("rollout.answers")));
+}
+
+TEST_F(PolicyRuns, RefuseBadInput) {
+  const auto message = [&](const std::vector<std::string>& flags, const std::string& method = "grpo") {
+    return test::thrown_message([&] { train(policy("refused", flags, method)); });
+  };
+  EXPECT_THAT(message({"--rollout.answers=1", "--rollout.prompts=16"}), HasSubstr("answers must be at least 2"));
+  EXPECT_THAT(message({"--rollout.temperature=0"}), HasSubstr("temperature must be above 0"));
+  EXPECT_THAT(message({"--rollout.max_tokens=0"}), HasSubstr("max_tokens must be given"));
+  EXPECT_THAT(message({"--rollout.top_k=5"}), HasSubstr("unknown key `rollout.top_k`"));
+  EXPECT_THAT(message({"--reward.verifiers=exactly"}), AllOf(HasSubstr("exactly"), HasSubstr("exact")));
+  EXPECT_THAT(message({"--reward.verifiers="}), HasSubstr("[reward]"));
+  EXPECT_THAT(message({"--reward.weights=1,2,3"}), HasSubstr("weights"));
+  EXPECT_THAT(message({"--reward.verifiers=json,length"}), AllOf(HasSubstr("max_tokens"), HasSubstr("prompts.jsonl")));
+  EXPECT_THAT(message({"--training.batch_size=5"}), HasSubstr("batch_size has no effect"));
+  EXPECT_THAT(message({"--alignment.epochs=3"}), HasSubstr("the nearest are 3 and 6"));
+  EXPECT_THAT(message({"--rollout.max_tokens=30"}), AllOf(HasSubstr("prompts.jsonl"), HasSubstr("max_tokens")));
+  EXPECT_THAT(message({"--alignment.lambda=0.5"}), HasSubstr("lambda needs alignment.method ppo"));
+  EXPECT_THAT(message({"--rollout.canonical=true", "--rollout.panels=false"}), HasSubstr("rollout.panels"));
+  EXPECT_THAT(message({"--rollout.prompts=3", "--parallel.data=2", "--rollout.answers=4", "--training.batch_size=12"}),
+              HasSubstr("prompts must be divisible by the replicas"));
+  EXPECT_THAT(message({"--rollout.answers=8"}, "sft"), HasSubstr("[rollout]"));
+}
+
+}  // namespace
+}  // namespace colossal::align::policy_runs_test
