@@ -48,11 +48,11 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
     train(c);
     EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << testing::PrintToString(runs[i]);
   }
-  const run::Config other = policy("other", {"--rollout.canonical=false"});
+  const run::Config other = policy("other", {"--rollout.canonical=false", "--precision.mode=bf16"});
   train(other);
   const std::vector<double> difference = metric(other, "sampler_difference");
   EXPECT_GT(*std::max_element(difference.begin(), difference.end()), 0);
-  EXPECT_THAT(difference, Each(testing::Lt(1e-4)));
+  EXPECT_THAT(difference, Each(testing::Lt(0.1)));
 }
 
 TEST_F(PolicyRuns, ContinueBitForBit) {
