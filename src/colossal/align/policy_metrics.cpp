@@ -22,6 +22,7 @@ class ScoreSums {
   void add(const RolloutGroup& group) {
     const std::vector<OptionalScore> values = values_of(group.scores);
     if (!has_spread(values)) ++zero_spread_;
+    ++groups_;
     for (size_t i = 0; i < group.answers.size(); ++i) {
       tokens_ += static_cast<double>(group.answers[i].ids.size());
       truncated_ += group.answers[i].finish_reason == "stop" ? 0 : 1;
@@ -39,7 +40,7 @@ class ScoreSums {
     const auto all = static_cast<double>(std::max<int64_t>(answers_, 1));
     rows.push_back(known_metric("answer_tokens", tokens_ / all));
     rows.push_back(known_metric("truncated_share", truncated_ / all));
-    rows.push_back(known_metric("zero_spread_groups", zero_spread_));
+    if (answers_ > groups_) rows.push_back(known_metric("zero_spread_groups", zero_spread_));
     const auto unscored = answers_ - static_cast<int64_t>(values_.size());
     if (unscored > 0) rows.push_back(known_metric("unscored_answers", unscored));
     return rows;
@@ -69,7 +70,7 @@ class ScoreSums {
   std::vector<double> values_;
   std::map<std::string, std::vector<double>> parts_;
   double tokens_ = 0, truncated_ = 0;
-  int64_t answers_ = 0, zero_spread_ = 0;
+  int64_t groups_ = 0, answers_ = 0, zero_spread_ = 0;
 };
 
 }  // namespace

@@ -132,7 +132,7 @@ class PolicyRule final : public train::StepRule {
     pending_.erase(number);
     if (const int64_t keep = objective_.rollout().keep_steps; keep > 0)
       rollouts_->remove_before(number - (keep - 1) * updates);
-    warn(groups, number);
+    if (engine.mesh().world().rank() == 0) warn(groups, number);
     return outcome;
   }
 
@@ -314,7 +314,7 @@ class PolicyRule final : public train::StepRule {
     outcome.rows = measures.rows(engine, groups, rows, passes);
     if (keys.kl_target > 0) outcome.rows.push_back(known_metric("kl_weight", kl_));
     outcome.tokens = rows.drawn + rows.trained * keys.epochs;
-    outcome.samples = rows.batch.rows() * keys.epochs;
+    outcome.samples = rows.trained * keys.epochs / objective_.text_tokens();  // rows end before data.sequence
     adapt_kl(passes, rows);
     return outcome;
   }
@@ -423,6 +423,9 @@ std::unique_ptr<train::StepRule> make_policy_rule(train::Engine& engine, const r
                                                   std::function<std::unique_ptr<Scorer>()> make_scorer) {
   const auto* policy = dynamic_cast<const run::PolicyObjective*>(&engine.objective());
   require(policy != nullptr, "alignment", "the rule of rollouts needs an objective that draws answers: got another");
+  const int64_t rows = policy->rollout().rows() / policy->keys().policy.mini_batches;
+  require(config.training.batch_size == rows, "training", "batch_size must be the number of answers of an update, ", rows,
+          ": got ", config.training.batch_size, "; call run::complete_keys() for a config that no command has read");
   return std::make_unique<PolicyRule>(*policy, config, tables, std::move(make_scorer));
 }
 

@@ -49,6 +49,11 @@ const std::map<std::string, KeyEffect>& effects() {
       {"optimizer", KeyEffect::Training},
       {"training", KeyEffect::Training},
       {"adapter.from", KeyEffect::None},  // the checkpoint has its values
+      {"rollout.cache", KeyEffect::None},
+      {"rollout.keep_steps", KeyEffect::None},
+      {"reward.workers", KeyEffect::None},
+      {"reward.timeout", KeyEffect::None},
+      {"reward.retries", KeyEffect::None},
       {"training.accumulate", KeyEffect::None},
       {"training.cuda_graph", KeyEffect::None},
       {"training.save_every", KeyEffect::None},
