@@ -140,6 +140,13 @@ const Activation& activation(const std::string& name) {
               concat("must be one of ", colossal::join(activations(), ", ", &Activation::name), ": got ", name));
 }
 
+bool computes_by_element(const Activation& activation, bool gated) {
+  const auto is_one_of = [](auto function, auto... known) { return ((function == known) || ...); };
+  if (gated && is_one_of(activation.gated, fused_swiglu)) return true;
+  return is_one_of(activation.plain, gelu, anywhere<relu>, anywhere<squared_relu>, anywhere<relu_to_6>,
+                   anywhere<leaky_relu>, identity);
+}
+
 // Gated activations: function(gate) * up.
 namespace {
 

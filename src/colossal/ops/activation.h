@@ -47,6 +47,11 @@ const Activation& activation(const std::string& name);
 /// Returns all functions that activation() knows.
 const std::vector<Activation>& activations();
 
+/// Returns true if on the CPU in fp32 and bf16 each element of the result of `plain`, or of `gated`, does not depend on
+/// its place in the tensor. Vectorised operators of LibTorch may compute the last elements in another way than whole
+/// vectors.
+bool computes_by_element(const Activation& activation, bool gated);
+
 /// Returns the derivative of gelu at x, times `gradient`. There is no autograd.
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& x);
 
