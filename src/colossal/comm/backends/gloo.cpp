@@ -121,12 +121,19 @@ bool reduces_wrongly(at::ScalarType dtype) {
   return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool;
 }
 
+/// Returns true if the sum of an element by Gloo's ring depends on its place in the message: each part is added up from
+/// another rank on. The order of two ranks has no effect.
+bool depends_on_place(at::ScalarType dtype, Reduce op, int ranks) {
+  return ranks > 2 && op == Reduce::Sum && at::isFloatingType(dtype);
+}
+
 class GlooGroup : public Backend {
  public:
   GlooGroup(const GlooOptions& options, c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
       : name_(options.name),
         rank_(options.rank),
         size_(options.size),
+        in_rank_order_(options.in_rank_order),
         gloo_(std::move(gloo)),
         ending_(Ending::make(options.name)),
         worker_(std::make_unique<Worker>()) {}
@@ -180,6 +187,7 @@ class GlooGroup : public Backend {
 
   const std::string name_;
   const int rank_, size_;
+  const bool in_rank_order_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   std::shared_ptr<Ending> ending_;
   std::atomic<bool> aborted_{false};
@@ -189,17 +197,20 @@ class GlooGroup : public Backend {
 /// Reduces by an exchange and an ordered local sum, then gathers the parts.
 void GlooGroup::reduce_everywhere(at::Tensor x, Reduce op) {
   const int64_t part = (x.numel() + size_ - 1) / size_;
-  at::Tensor padded = at::zeros({size_ * part}, x.options()), received = at::empty_like(padded);
-  padded.narrow(0, 0, x.numel()).copy_(x.view(-1));
+  const at::Tensor flat = x.view(-1);
+  const bool is_even = size_ * part == x.numel();
+  at::Tensor padded = is_even ? flat : at::constant_pad_nd(flat, {0, size_ * part - x.numel()});
+  at::Tensor received = at::empty_like(padded);
   exchange(received, padded);
   at::Tensor own = at::empty({part}, x.options());
   reduce_rows(own, received, op);
   complete([&] { return gloo_->_allgather_base(padded, own); });
-  x.view(-1).copy_(padded.narrow(0, 0, x.numel()));
+  if (!is_even) flat.copy_(padded.narrow(0, 0, x.numel()));
 }
 
 void GlooGroup::reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root) {
   if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
+  if (in_rank_order_ && !root && depends_on_place(x.scalar_type(), op, size_)) return reduce_everywhere(x, op);
   std::vector<at::Tensor> tensors{x};
   if (!root) {
     c10d::AllreduceOptions options;
