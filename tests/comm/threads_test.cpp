@@ -60,6 +60,12 @@ TEST_P(Threads, GivesAllRanksTheSameBits) {
   }));
 }
 
+TEST_P(Threads, AddsInRankOrderAtAnySizeAndPlace) {
+  EXPECT_NO_THROW(on_each_rank([](comm::Group& group) {
+    for (int64_t numel : {1, 2, 1000, 150001}) check_sums_in_rank_order(group, numel);
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 8));
 
 TEST(AllReduce, AccumulatesHalfPrecisionInSinglePrecision) {

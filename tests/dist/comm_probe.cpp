@@ -21,10 +21,10 @@ namespace {
 using colossal::comm::Group;
 using colossal::comm::World;
 
-std::shared_ptr<Group> all(World& world) {
+std::shared_ptr<Group> all(World& world, const std::string& name = "all") {
   std::vector<int> ranks(world.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  return world.make_group("all", ranks);
+  return world.make_group(name, ranks);
 }
 
 /// Reduces forever; the test kills a rank in the meantime.
@@ -134,6 +134,9 @@ pid_t start_worker(int rank) {
 void run(const std::string& what, World& world) {
   if (what == "conform") {
     colossal::test::check_transport(*all(world));
+  } else if (what == "sums") {
+    const auto group = all(world, "tensor");
+    for (int64_t numel : {1, 2, 1000, 150001}) colossal::test::check_sums_in_rank_order(*group, numel);
   } else if (what == "pairs") {  // groups of neighbours and the group of all; on two hosts they use different
                                  // transports
     const int first = world.rank() / 2 * 2;

@@ -32,6 +32,16 @@ TEST_P(LocalRanks, EqualsOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, LocalRanks, testing::Combine(testing::Values("shm", "gloo"), testing::Values(2, 4)));
 
+// Tests of threads add over other numbers of ranks.
+TEST(LocalRanksSums, AddInRankOrderInTensorParallelism) {
+  for (const std::string backend : {"shm", "gloo"})
+    for (const int ranks : {2, 3, 4}) {
+      const Finished result = run_process(launched(ranks, {"sums", backend}));
+      EXPECT_EQ(result.status, 0) << result.output;
+      EXPECT_EQ(count(result.output, "ok on " + backend), ranks) << result.output;
+    }
+}
+
 class DeathOfARank : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeathOfARank, EndsAllRanksAndNamesTheDeadOne) {

@@ -1,5 +1,7 @@
 #include "colossal/ops/activation.h"
 
+#include <set>
+
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
@@ -109,6 +111,34 @@ TEST(Activation, AddsOneAutogradNode) {
     // relu2 has two nodes, which save the same tensor: relu its output, square its input.
     EXPECT_EQ(nodes(each.plain(x)), name == "linear" ? 0 : name == "relu2" ? 2 : 1) << name;
   }
+}
+
+// Parts of odd lengths end in elements that whole vectors do not take.
+TEST(Activation, ComputesElementsByThemselvesWhereItSaysSo) {
+  const auto in_parts = [](const auto& function, const at::Tensor& x, int64_t rows) {
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& part : x.split(rows)) parts.push_back(function(part.clone()));
+    return at::cat(parts);
+  };
+  std::set<std::string> plain, gated;
+  for (const Activation& each : activations())
+    for (const auto type : {at::kFloat, at::kBFloat16})
+      for (const int64_t rows : {1, 3, 13}) {
+        SCOPED_TRACE(each.name);
+        const at::Tensor x = (normal({1000, 14}, 1) * 3).to(type);
+        if (computes_by_element(each, /*gated=*/false)) {
+          plain.insert(each.name);
+          EXPECT_TRUE(at::equal(in_parts(each.plain, x, rows), each.plain(x)));
+        }
+        if (computes_by_element(each, /*gated=*/true)) {
+          gated.insert(each.name);
+          EXPECT_TRUE(at::equal(in_parts(each.gated, x, rows), each.gated(x)));
+        }
+      }
+  EXPECT_EQ(plain, (std::set<std::string>{"gelu_accurate", "gelu_fast", "gelu_new", "gelu_python_tanh",
+                                          "gelu_pytorch_tanh", "leaky_relu", "linear", "relu", "relu2", "relu6"}));
+  plain.insert({"silu", "swish"});
+  EXPECT_EQ(gated, plain);
 }
 
 TEST(Activation, RefusesUnknownNames) {

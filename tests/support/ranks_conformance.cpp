@@ -165,11 +165,48 @@ void check_issue_order(Group& group) {
   }
 }
 
+namespace {
+
+constexpr int64_t kPeriod = 1009;  // different values to add
+
+/// Returns values of a rank whose sum over ranks depends on the order of summation.
+at::Tensor values_to_add(int rank, at::ScalarType dtype) {
+  const at::Tensor seeds = at::arange(kPeriod, at::kDouble) * 0.7310585 + rank * 1.6180339;
+  return ((seeds * 43.75).sin() * at::exp(at::fmod(seeds, 5))).to(dtype);
+}
+
+/// Returns their sum, added up from rank 0 on; in fp32, rounded once, for narrower dtypes.
+at::Tensor sum_in_rank_order(int ranks, at::ScalarType dtype) {
+  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor sum = values_to_add(0, dtype).to(wide);
+  for (int r = 1; r < ranks; ++r) sum = sum + values_to_add(r, dtype).to(wide);
+  return sum.to(dtype);
+}
+
+/// Returns `numel` elements that repeat `values`, from element `first` on.
+at::Tensor repeated(const at::Tensor& values, int64_t numel, int64_t first = 0) {
+  return values.repeat({(first + numel) / kPeriod + 1}).narrow(0, first, numel).clone();
+}
+
+}  // namespace
+
+void check_sums_in_rank_order(Group& group, int64_t numel) {
+  const int n = group.size();
+  for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor own = values_to_add(group.rank(), dtype), sum = sum_in_rank_order(n, dtype);
+    at::Tensor x = repeated(own, numel);
+    group.all_reduce(x, Reduce::Sum).wait();
+    expect_bits(x, repeated(sum, numel), label(group, "sum in rank order", numel, dtype));
+    at::Tensor out = at::empty({numel}, x.options());
+    group.reduce_scatter(out, repeated(own, n * numel), Reduce::Sum).wait();
+    expect_bits(out, repeated(sum, numel, group.rank() * numel),
+                label(group, "scattered sum in rank order", numel, dtype));
+  }
+}
+
 void check_equal_bits_on_all_ranks(Group& group, int64_t numel) {
   for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    // The sum of these values depends on the order of summation.
-    const at::Tensor seeds = at::arange(numel, at::kDouble) * 0.7310585 + group.rank() * 1.6180339;
-    at::Tensor x = ((seeds * 43.75).sin() * at::exp(at::fmod(seeds, 5))).to(dtype);
+    at::Tensor x = repeated(values_to_add(group.rank(), dtype), numel);
     at::Tensor out = at::empty({group.size() * numel}, x.options());
     group.all_reduce(x, Reduce::Sum).wait();
     group.all_gather(out, x).wait();

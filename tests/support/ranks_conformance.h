@@ -20,5 +20,8 @@ void check_issue_order(comm::Group& group);
 void check_equal_bits_on_all_ranks(comm::Group& group, int64_t numel);
 /// Runs all checks above, for sizes from zero to several pieces.
 void check_transport(comm::Group& group);
+/// Checks that each element of a sum is added up in the order of the ranks, whatever its place and the size of the
+/// message. Groups of Gloo do so if they are of tensor parallelism.
+void check_sums_in_rank_order(comm::Group& group, int64_t numel);
 
 }  // namespace colossal::test

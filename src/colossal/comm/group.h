@@ -46,7 +46,9 @@ class Work {
 /// Shapes:  tensors are contiguous and of one dtype and device on all ranks. n = size().
 /// Bytes:   "sends" counts the payload a rank puts on the wire with ring algorithms, the contract that counters report.
 /// Sums:    bf16 and fp16 are accumulated in fp32 and rounded once; the order of summation is the same on every rank,
-///          so all ranks get bitwise equal results.
+///          so all ranks get bitwise equal results. reduce_scatter adds in rank order, whatever the size of the message
+///          and the place of an element. all_reduce does so, too, but for fp32 and fp64 over more than two ranks of
+///          Gloo (GlooOptions::in_rank_order) or NCCL.
 /// Errors:  throws Error("comm", ...) naming group and collective when ranks disagree on op, size or dtype (backends
 ///          that can see it), when a peer died, or when the watchdog's limit passed. After that the group is dead.
 class Group {

@@ -21,17 +21,20 @@
 //                    |                                         | of the vocabulary at a time whose  | rounded logits,
 //                    |                                         | size depends on the tokens         | one row at a time
 // dropout            | off                                     | on                                 | off
-// sums over ranks    | one message of the tokens of a step     | one of a micro-batch               | the same sum, if
-//                    |                                         |                                    | two ranks add
+// sums over ranks    | one message of the tokens of a step     | one of a micro-batch               | the same sum, in
+//                    |                                         |                                    | rank order
 //
 // These are the same op in both passes, and each row is computed by itself: embeddings, positions, norms (also of
-// heads), residuals, rotary tables, and the activations gelu_new, silu, relu and their gates. Packed documents are
-// sequences of their own, and tokens after the last one of a row have no effect on those before.
+// heads), residuals, rotary tables, caps of attention scores, and the activations of ops::computes_by_element()
+// (gelu_new, relu, gates of them and of silu). Packed documents are sequences of their own, and tokens after the last
+// one of a row have no effect on those before.
 //
-// Not canonical, because a part depends on the rows or on the length of the text: activations of LibTorch (the exact
-// gelu, tanh, sigmoid: their last elements take another path), caps of the logits, rotary tables that depend on the
-// length (models::LongTexts), attention to latents (decoding absorbs a projection), products that gather blocks (2D,
-// 2.5D, 3D, Megatron's sequence form), sequence parallelism, fp8, fp16, fp64 and accelerators (no panels).
+// Not canonical, because a part depends on the rows or on the length of the text (run::canonical_obstacle() checks a
+// run): activations of LibTorch (the exact gelu, silu without gates, sigmoid, also as the score of experts: their last
+// elements take another path), caps of the logits, rotary tables that depend on the length (models::LongTexts),
+// attention to latents (decoding absorbs a projection), experts with a capacity, stored as codes, or to which hidden
+// states are sent in fp8, products that gather blocks (2D, 2.5D, 3D, Megatron's sequence form), sequence parallelism,
+// fp8, fp16, fp64 and accelerators (no panels).
 #pragma once
 #include "colossal/nn/forward_context.h"
 

@@ -15,6 +15,9 @@ struct GlooOptions {
   int rank = 0, size = 1;
   std::string address;  ///< address of this host's interface that the peers can reach; GLOO_SOCKET_IFNAME overrides it
   std::chrono::milliseconds limit = kBackendTimeout;  ///< limit of Gloo itself: only the watchdog limits waits
+  /// True = an all_reduce adds each element in the order of the ranks, as reduce_scatter does. False = over more than
+  /// two ranks the order in fp32 and fp64 depends on where an element is in the message, which is faster for large ones
+  bool in_rank_order = false;
 };
 
 /// Makes a group of Gloo over TCP; collective among the members. It adds a reduce-scatter that moves only the necessary

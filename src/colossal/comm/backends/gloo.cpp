@@ -121,7 +121,7 @@ bool reduces_wrongly(at::ScalarType dtype) {
   return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool;
 }
 
-/// Returns true if the result of Gloo's ring depends on where an element is in the message: each part is added up from
+/// Returns true if the sum of an element by Gloo's ring depends on its place in the message: each part is added up from
 /// another rank on. The order of two ranks has no effect.
 bool depends_on_place(at::ScalarType dtype, Reduce op, int ranks) {
   return ranks > 2 && op == Reduce::Sum && at::isFloatingType(dtype);
@@ -133,6 +133,7 @@ class GlooGroup : public Backend {
       : name_(options.name),
         rank_(options.rank),
         size_(options.size),
+        in_rank_order_(options.in_rank_order),
         gloo_(std::move(gloo)),
         ending_(Ending::make(options.name)),
         worker_(std::make_unique<Worker>()) {}
@@ -186,6 +187,7 @@ class GlooGroup : public Backend {
 
   const std::string name_;
   const int rank_, size_;
+  const bool in_rank_order_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   std::shared_ptr<Ending> ending_;
   std::atomic<bool> aborted_{false};
@@ -208,7 +210,7 @@ void GlooGroup::reduce_everywhere(at::Tensor x, Reduce op) {
 
 void GlooGroup::reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root) {
   if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
-  if (!root && depends_on_place(x.scalar_type(), op, size_)) return reduce_everywhere(x, op);
+  if (in_rank_order_ && !root && depends_on_place(x.scalar_type(), op, size_)) return reduce_everywhere(x, op);
   std::vector<at::Tensor> tensors{x};
   if (!root) {
     c10d::AllreduceOptions options;

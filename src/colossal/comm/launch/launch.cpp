@@ -202,6 +202,8 @@ class Transports {
     gloo.rank = member.rank;
     gloo.size = member.size();
     gloo.address = around_.address;
+    // Results of a token must not depend on how many others are in the message (nn/canonical.h).
+    gloo.in_rank_order = member.name == "tensor";
     // This gather names the members that do not arrive, because Gloo's own limit is far longer.
     gather_texts({store->with_prefix("come"), concat("group \"", member.name, "\""), member.rank, member.size(),
                   options_.watchdog},

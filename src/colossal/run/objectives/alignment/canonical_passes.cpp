@@ -75,7 +75,7 @@ std::string expert_obstacle(const Config& config, const models::ModelShape& shap
     return concat("model.experts.capacity = ", keys.capacity, ", by which training alone drops tokens");
   if (keys.score == "sigmoid")
     return "model.experts.score = \"sigmoid\", whose last elements LibTorch computes in another way";
-  if (config.parallel.expert.size > 1 && config.parallel.expert.compresses())
+  if (config.parallel.expert.compresses())
     return concat("parallel.expert.compress = \"", config.parallel.expert.compress, "\"");
   const std::string base = config.tables.text("adapter.base").value_or("model");
   const bool is_as_it_is = base == "model" || (base == "bf16" && config.precision.dtype() == at::kBFloat16);

@@ -22,8 +22,9 @@ bool default_panels(const Config& config, std::optional<at::Device> device = std
 
 /// Returns the reason why training and generation of the model `shape` do not give a token the same bits in this run,
 /// even with panels in training (nn::WeightPacking::in_training); empty = they do. The reason completes the sentence
-/// "canonical is impossible with". It names a key where the user can change one. `has_panels`: whether answers are drawn
-/// with panels (default_panels(), unless rollout.panels says otherwise). `device`: as above.
+/// "canonical is impossible with". It names a key where the user can change one. `has_panels`: whether answers are
+/// drawn with panels (default_panels(), unless rollout.panels says otherwise), which may be so with tiers, too.
+/// `device`: as above.
 ///
 /// Families: a family that canonical_passes.cpp does not list, such as one outside the library, is a reason.
 /// Adapters: those of the table [adapter]. A product of another adapter must multiply each row by itself in canonical
