@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <thread>
 
 #include "colossal/align/rollouts/appended_records.h"
 #include "colossal/align/rollouts/records.h"
@@ -45,7 +48,7 @@ RolloutAnswer answer_of(int64_t prompt, int64_t number, int64_t tokens = 3) {
 }
 
 RolloutScore score_of(int64_t prompt, int64_t number, double value) {
-  return {.prompt = prompt, .number = number, .value = value, .parts = {{"exact", value}}, .text = "as wanted"};
+  return {prompt, number, {.value = value, .parts = {{"exact", value}}, .text = "as wanted"}};
 }
 
 /// Returns all that a reader sees of a step, each number by its bits.
@@ -55,7 +58,7 @@ std::string seen(const std::string& folder, int64_t step = 1) {
     text += bytes_of(PromptRecord{"", group.prompt});
     for (const StoredAnswer& one : group.answers) {
       text += bytes_of(AnswerRecord{"", one.answer});
-      if (one.score) text += bytes_of(ScoreRecord{"", "", *one.score});
+      if (one.score) text += bytes_of(ScoreRecord{"", "", {.score = *one.score}});
     }
   }
   return text;
@@ -108,14 +111,13 @@ TEST_F(RolloutFolder, KeepsAllBits) {
                               std::numeric_limits<double>::denorm_min(),
                               -1.0 / 3};
   const RolloutPrompt prompt = prompt_of(0, R"({"prompt": "3 + 4 = ?", "answer": "7", "text": "ü\n"})");
-  RolloutScore score{
-      .prompt = 0, .number = 0, .value = 0.1 + 0.2, .parts = {{"exact", -0.0}, {"style", 0.3}}, .text = "a\nb"};
+  const Score score{.value = 0.1 + 0.2, .parts = {{"exact", -0.0}, {"style", 0.3}}, .text = "a\nb"};
   {
     RolloutStep step = open();
     step.begin(prompt);
     step.add(answer);
-    step.add(score);
-    step.add(RolloutScore{.prompt = 0, .number = 1, .is_fault = true});
+    step.add(RolloutScore{0, 0, score});
+    step.add(RolloutScore{0, 1, {.is_fault = true}});
     EXPECT_EQ(step.path(), folder + "/step-000001/start-0001-rank-00000.records");
   }
   RolloutStep again = open();
@@ -125,7 +127,7 @@ TEST_F(RolloutFolder, KeepsAllBits) {
   EXPECT_EQ(std::bit_cast<uint64_t>(again.answer(0, 0)->log_probabilities[1]), 0xfff8dead'beef1234u);
   EXPECT_EQ(std::bit_cast<uint32_t>(static_cast<float>(again.answer(0, 0)->log_probabilities[2])), 0x7fc12345u);
   ASSERT_NE(again.score(0, 0), nullptr);
-  EXPECT_EQ(bytes_of(ScoreRecord{"", "", *again.score(0, 0)}), bytes_of(ScoreRecord{"", "", score}));
+  EXPECT_EQ(bytes_of(ScoreRecord{"", "", {0, 0, *again.score(0, 0)}}), bytes_of(ScoreRecord{"", "", {0, 0, score}}));
   ASSERT_NE(again.score(0, 1), nullptr);
   EXPECT_TRUE(again.score(0, 1)->is_fault);
   EXPECT_EQ(again.score(0, 1)->value, std::nullopt);
@@ -364,6 +366,52 @@ TEST_F(RolloutFolder, StoresAPromptOncePerStep) {
   EXPECT_NE(first, std::string::npos);
   EXPECT_EQ(all.find("seen once", first + 1), std::string::npos);
   EXPECT_THAT(answers_in(folder), ElementsAre("0/0=1", "0/1=1", "0/2=1"));
+}
+
+// A rank opens a step again before what it has is closed, as a second phase of the step does.
+TEST_F(RolloutFolder, GivesEachOpenStepAFileOfItsOwn) {
+  RolloutStep first = open(), second = open();
+  draw(first, 1, 1);
+  second.begin(prompt_of(0));
+  second.add(answer_of(0, 1));
+  first.add(answer_of(0, 2));
+  EXPECT_EQ(first.path(), folder + "/step-000001/start-0001-rank-00000.records");
+  EXPECT_EQ(second.path(), folder + "/step-000001/start-0002-rank-00000.records");
+  EXPECT_THAT(answers_in(folder), ElementsAre("0/0", "0/1", "0/2"));
+  EXPECT_EQ(logged(), "");
+}
+
+// The reader waits in a pipe until the step was removed: then it meets a missing file, or has read all other files.
+TEST_F(RolloutFolder, ReadsNothingOfAStepThatIsRemovedMeanwhile) {
+  for (const int rank : {0, 2}) {
+    {
+      RolloutStep step = open(1);
+      draw(step, 1, 1);
+    }
+    const std::string pipe = concat(folder, "/step-000001/start-0001-rank-0000", rank, ".records");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::vector<StoredGroup> groups(1);
+    std::string message;
+    std::thread reader([&] { message = test::thrown_message([&] { groups = read_rollouts(folder, 1); }); });
+    const int writer = ::open(pipe.c_str(), O_WRONLY | O_CLOEXEC);  // returns when the reader has opened the pipe
+    RolloutRecords(folder, 0, log).remove_before(2);
+    ::close(writer);
+    reader.join();
+    EXPECT_EQ(message, "") << rank;
+    EXPECT_THAT(groups, IsEmpty()) << rank;
+    EXPECT_THAT(rollout_steps(folder), IsEmpty());
+  }
+}
+
+TEST(RolloutDigests, FollowValuesAlone) {
+  const auto digest = [](const char* text) { return digest_of(nlohmann::json::parse(text)); };
+  EXPECT_EQ(digest(R"({"seed": 7, "keys": {"a": 1.5, "b": "x"}})"), digest(R"({"keys":{"b":"x","a":1.5},"seed":7})"));
+  EXPECT_EQ(digest(R"({"seed": 7})"), "84498cf2c1379270aa9c27c37fdf0536") << "as in the files of earlier versions";
+  std::set<std::string> all;
+  for (const char* text : {"1", "1.0", R"("1")", "[1]", "0.1", "0.10000000000000002", "null", R"({"1":1})"})
+    all.insert(digest(text));
+  EXPECT_EQ(all.size(), 8u);
+  EXPECT_THAT(test::thrown_message([] { digest_of("\xff"); }), HasSubstr("[rollouts] a digest needs texts in UTF-8"));
 }
 
 TEST_F(RolloutFolder, RemovesOldSteps) {

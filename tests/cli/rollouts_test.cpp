@@ -18,7 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int64_t> ids_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<int64_t> ids_of(std::string_view text) {
+  std::vector<int64_t> ids;
+  for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+  return ids;
+}
 
 /// Writes the rollouts of two prompts with two answers each. `is_late` changes the order of all records and the rank
 /// that writes them.
@@ -44,11 +48,9 @@ void write_run(const test::TemporaryFolder& folder, const std::string& name, boo
                                   .ids = ids,
                                   .log_probabilities = std::vector<double>(ids.size(), -0.1)});
     if (prompt == 1 && number == 1) continue;
-    align::RolloutScore score{.prompt = prompt, .number = number, .value = number == 0 ? 1 - prompt : 0.25};
-    score.parts = {{"exact", *score.value}};
-    if (number == 1)
-      score = {.prompt = prompt, .number = number, .text = "exact: the answer must be 13\nnot 9", .is_fault = true};
-    step.add(score);
+    align::Score score{.value = 1 - prompt, .parts = {{"exact", 1 - prompt}}};
+    if (number == 1) score = {.text = "exact: the answer must be 13\nnot 9", .is_fault = true};
+    step.add(align::RolloutScore{prompt, number, score});
   }
   align::RolloutStep other = align::RolloutRecords(rollouts, 0, log).open(3, {"draws", "scores"});
   other.begin({.index = 0, .ids = ids_of("1="), .line = "{}"});
@@ -80,6 +82,41 @@ TEST(RolloutsCommand, PrintsAStep) {
             "  answer 1: not scored yet, 3 tokens, length\n"
             "    ?\n"
             "    9\n");
+}
+
+TEST(RolloutsCommand, KeepsControlCharactersFromTheTerminal) {
+  const test::TemporaryFolder folder;
+  write_run(folder, "a");
+  const Log log = Log::silent();
+  align::RolloutStep step = align::RolloutRecords(RunFolder(folder / "a").rollouts(), 0, log).open(20, {"d", "s"});
+  step.begin({.index = 0, .ids = ids_of("1\x1b="), .line = "{}"});
+  step.add(align::RolloutAnswer{.finish_reason = "st\x1bop",
+                                .ids = ids_of("\xc2\x9b"
+                                              "2J\xc2\xa9\x7f"),
+                                .log_probabilities = {-1, -1, -1, -1, -1, -1, -1}});
+  step.add(align::RolloutScore{
+      0, 0, {.value = 1, .parts = {{"\x1b[2J\na\tb\xc2\x80", 1}}, .text = "\x1b]0;title\x07\ttab\xff\xc2\x9b"}});
+  const auto outcome = run_command("rollouts", {folder / "a", "--step", "20"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "step 20: 1 prompts, 1 answers, 1 scored, mean score 1\n"
+            "\n"
+            "prompt 0\n"
+            "  1?=\n"
+            "  answer 0: score 1 (?[2J?a?b? 1), 7 tokens, st?op\n"
+            "    ?2J\xc2\xa9?\n"
+            "    | ?]0;title?\ttab\xef\xbf\xbd?\n");
+}
+
+TEST(RolloutsCommand, OmitsStepsWithoutRecords) {
+  const test::TemporaryFolder folder;
+  write_run(folder, "a");
+  const std::string shown = run_command("rollouts", {folder / "a"}).out;
+  std::filesystem::create_directories(folder / "a/rollouts/step-000007");  // a kill came before the first record
+  EXPECT_EQ(run_command("rollouts", {folder / "a"}).out, shown);
+  const auto outcome = run_command("rollouts", {folder / "a", "--step=7"});
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("got 7; it has 3, 12 (rollout.keep_steps)"));
 }
 
 TEST(RolloutsCommand, PrintsALineOfJsonPerAnswer) {

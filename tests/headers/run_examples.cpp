@@ -181,21 +181,19 @@ TEST(HeaderExamples, RolloutRecords) {
   const test::TemporaryFolder folder;
   const RunFolder run(folder.path());
   const Log log = Log::silent();
-  const std::string digest_of_draws = "seed 7", digest_of_scores = "exact";
+  const nlohmann::json draws = {{"seed", 7}}, scores = {{"verifiers", {"exact"}}};
   const align::RolloutPrompt prompt{.index = 3, .ids = {1, 2}, .line = "{}"};
   const auto draw = [](const align::RolloutPrompt& of, int64_t number) {
     return align::RolloutAnswer{.prompt = of.index, .number = number, .finish_reason = "stop"};
   };
-  const auto rate = [](const align::RolloutPrompt&, const align::RolloutAnswer& answer) {
-    return align::RolloutScore{.prompt = answer.prompt, .number = answer.number, .value = 1};
-  };
+  const auto rate = [](const align::RolloutPrompt&, const align::RolloutAnswer&) { return align::Score{.value = 1}; };
   const align::RolloutRecords records(run.rollouts(), /*rank=*/0, log);
-  align::RolloutStep step = records.open(12, {.draws = digest_of_draws, .scores = digest_of_scores});
+  align::RolloutStep step = records.open(12, {.draws = align::digest_of(draws), .scores = align::digest_of(scores)});
   step.begin(prompt);
   for (int64_t number = 0; number < 8; ++number) {
     if (!step.answer(3, number)) step.add(draw(prompt, number));
     const align::RolloutAnswer& answer = *step.answer(3, number);
-    if (!step.score(3, number)) step.add(rate(prompt, answer));
+    if (!step.score(3, number)) step.add(align::RolloutScore{3, number, rate(prompt, answer)});
   }
   records.remove_before(8);
   EXPECT_EQ(align::read_rollouts(run.rollouts(), 12).at(0).answers.size(), 8u);

@@ -63,6 +63,7 @@ void list_steps(const std::string& folder, const std::vector<int64_t>& steps, bo
   if (!as_json) put_line("    step  prompts  answers   scored  mean score");
   for (const int64_t step : steps) {
     const StepSummary summary = summary_of(step, align::read_rollouts(folder, step));
+    if (summary.prompts == 0) continue;  // a kill came before the first record, or the run has removed the step
     if (as_json) {
       put_line(json_line({{"step", step},
                           {"prompts", summary.prompts},
@@ -79,7 +80,29 @@ void list_steps(const std::string& folder, const std::vector<int64_t>& steps, bo
   }
 }
 
-/// Prints the rollouts of one step. Bytes of a text that are not UTF-8 become U+FFFD.
+/// Returns a text for people. Control characters but line ends and tabs, which could change the terminal, become `?`:
+/// those of ASCII, and U+0080 to U+009F. Bytes that are not UTF-8 become U+FFFD.
+std::string without_controls(const std::string& text) {
+  std::string shown;
+  for (const char c : text::valid_utf8(text)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_second = !shown.empty() && shown.back() == '\xc2' && byte >= 0x80 && byte <= 0x9f;
+    if (is_second) shown.pop_back();
+    const bool is_control = is_second || (byte < ' ' && c != '\n' && c != '\t') || c == '\x7f';
+    shown += is_control ? '?' : c;
+  }
+  return shown;
+}
+
+/// Returns a name for people, as without_controls() returns texts, in one line.
+std::string shown_name(const std::string& name) {
+  std::string shown = without_controls(name);
+  for (char& c : shown)
+    if (c == '\n' || c == '\t') c = '?';
+  return shown;
+}
+
+/// Prints the rollouts of one step.
 class StepPrinter {
  public:
   StepPrinter(int64_t step, std::unique_ptr<text::Tokenizer> tokenizer)
@@ -94,7 +117,7 @@ class StepPrinter {
       put_text(prompt_of(group), "  ");
       for (const StoredAnswer& one : group.answers) {
         put_line(concat("  answer ", one.answer.number, ": ", score_of(one), ", ", one.answer.ids.size(), " tokens, ",
-                        one.answer.finish_reason));
+                        shown_name(one.answer.finish_reason)));
         put_text(completion_of(one), "    ");
         if (one.score && !one.score->text.empty()) put_text(one.score->text, "    | ");
       }
@@ -114,12 +137,12 @@ class StepPrinter {
   std::string prompt_of(const StoredGroup& group) const { return tokenizer_->decode(group.prompt.ids, true); }
   std::string completion_of(const StoredAnswer& one) const { return tokenizer_->decode(one.answer.ids); }
 
-  /// Puts each line of a text behind `indent`. A control character, which could change the terminal, becomes `?`.
+  /// Prints a text with `indent` before each line.
   static void put_text(const std::string& text, const std::string& indent) {
     std::string lines = indent;
-    for (const char c : text::valid_utf8(text)) {
-      const bool is_control = (c >= 0 && c < ' ' && c != '\t') || c == '\x7f';
-      lines += c == '\n' ? "\n" + indent : std::string(1, is_control ? '?' : c);
+    for (const char c : without_controls(text)) {
+      lines += c;
+      if (c == '\n') lines += indent;
     }
     put_line(lines);
   }
@@ -128,17 +151,14 @@ class StepPrinter {
     if (!one.score) return "not scored yet";
     std::string text = one.score->value ? "score " + print_number(*one.score->value) : "no score";
     if (one.score->is_fault) text += " after a fault";
-    if (!one.score->parts.empty())
-      text += concat(
-          " (",
-          join(one.score->parts, ", ", [](const auto& part) { return part.first + " " + print_number(part.second); }),
-          ")");
+    const auto shown = [](const auto& part) { return shown_name(part.first) + " " + print_number(part.second); };
+    if (!one.score->parts.empty()) text += concat(" (", join(one.score->parts, ", ", shown), ")");
     return text;
   }
 
   nlohmann::ordered_json object_of(const StoredAnswer& one, const std::string& prompt,
                                    const nlohmann::ordered_json& line) const {
-    const align::RolloutScore score = one.score.value_or(align::RolloutScore{});
+    const align::Score score = one.score.value_or(align::Score{});
     nlohmann::ordered_json scores = nlohmann::ordered_json::object();
     for (const auto& [name, value] : score.parts) scores[name] = value;
     return {{"id", align::rollout_id(step_, one.answer.prompt, one.answer.number)},
@@ -180,7 +200,7 @@ int rollouts(const Arguments& arguments) {
                "print one line of JSON per answer, with token ids and log-probabilities; without --step one per step");
   parse(app, arguments);
   const std::string folder = RunFolder(run).rollouts();
-  const std::vector<int64_t> steps = align::rollout_steps(folder);
+  std::vector<int64_t> steps = align::rollout_steps(folder);
   std::error_code ignored;
   require(std::filesystem::is_directory(run, ignored), "rollouts", "there is no folder ", run, "; name a run's folder");
   require(!steps.empty(), "rollouts", run, " must be a run that learns from its own answers: got a folder without ",
@@ -189,9 +209,10 @@ int rollouts(const Arguments& arguments) {
     list_steps(folder, steps, as_json);
     return 0;
   }
-  require(std::binary_search(steps.begin(), steps.end(), step), "rollouts", "--step must be a step whose answers ", run,
-          " has: got ", step, "; it has ", ranges_of(steps), " (rollout.keep_steps)");
   const std::vector<StoredGroup> groups = align::read_rollouts(folder, step);
+  if (groups.empty()) std::erase(steps, step);  // see list_steps()
+  require(!groups.empty(), "rollouts", "--step must be a step whose answers ", run, " has: got ", step, "; it has ",
+          ranges_of(steps), " (rollout.keep_steps)");
   const StepPrinter printer(step, text::make_tokenizer(run));
   as_json ? printer.print_json(groups) : printer.print(groups);
   return 0;

@@ -47,11 +47,21 @@ void require_end(const std::string& path, std::string_view bytes, size_t byte) {
             ": the record there must have its checksum, and an intact record follows at byte ", next, kDamageRemedy);
 }
 
+/// Creates a file. Returns -1, with errno, if that fails.
+int created(const std::string& path) { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
+
 }  // namespace
 
-AppendedRecords::AppendedRecords(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+AppendedRecords::AppendedRecords(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {
   require(descriptor_ >= 0, "rollouts", "cannot create ", path_, ": ", std::strerror(errno));
+}
+
+AppendedRecords::AppendedRecords(std::string path) : AppendedRecords(path, created(path)) {}
+
+std::unique_ptr<AppendedRecords> AppendedRecords::unless_exists(std::string path) {
+  const int descriptor = created(path);
+  if (descriptor < 0 && errno == EEXIST) return nullptr;
+  return std::unique_ptr<AppendedRecords>(new AppendedRecords(std::move(path), descriptor));
 }
 
 AppendedRecords::~AppendedRecords() { ::close(descriptor_); }

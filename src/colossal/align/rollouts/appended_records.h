@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,8 @@ class AppendedRecords {
  public:
   /// Creates the file. Errors ("rollouts"): it exists, or cannot be created.
   explicit AppendedRecords(std::string path);
+  /// Creates the file; returns null if it exists. Errors ("rollouts"): it cannot be created.
+  static std::unique_ptr<AppendedRecords> unless_exists(std::string path);
   ~AppendedRecords();
   AppendedRecords(const AppendedRecords&) = delete;
   AppendedRecords& operator=(const AppendedRecords&) = delete;
@@ -30,8 +33,10 @@ class AppendedRecords {
   const std::string& path() const { return path_; }
 
  private:
+  AppendedRecords(std::string path, int descriptor);
+
   std::string path_;
-  int descriptor_ = -1;
+  int descriptor_;
   int64_t end_ = 0;  // place after the last whole record
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/align/rollouts/appended_records.h"
+#include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
@@ -101,6 +102,22 @@ StoredRollouts read_step(const std::string& folder) {
   return stored;
 }
 
+/// Returns what a step has that a run may remove meanwhile; nothing if it has done so. A reader of such a folder meets
+/// missing files, or an incomplete list of them.
+StoredRollouts read_removable_step(const std::string& folder) {
+  const auto is_removed = [&] {
+    std::error_code ignored;
+    return !fs::is_directory(folder, ignored);
+  };
+  try {
+    StoredRollouts stored = read_step(folder);
+    return is_removed() ? StoredRollouts() : std::move(stored);
+  } catch (const Error&) {
+    if (!is_removed()) throw;
+    return {};
+  }
+}
+
 /// Removes the folders of steps, and those that a killed call has left. A folder is renamed before it is emptied, so
 /// readers never see a part of a step.
 void remove_steps(const std::string& folder, const std::vector<int64_t>& steps) {
@@ -132,6 +149,14 @@ auto& begun_in(auto& prompts, int64_t prompt) {
 
 std::string rollout_id(int64_t step, int64_t prompt, int64_t number) { return concat(step, "/", prompt, "/", number); }
 
+std::string digest_of(const nlohmann::json& value) {
+  try {
+    return checksum(value.dump());
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("rollouts", concat("a digest needs texts in UTF-8: got ", error.what()));
+  }
+}
+
 RolloutStep::RolloutStep(RolloutStep&&) noexcept = default;
 RolloutStep::~RolloutStep() = default;
 
@@ -162,10 +187,10 @@ const RolloutAnswer* RolloutStep::answer(int64_t prompt, int64_t number) const {
   return found == stored_.answers.end() ? nullptr : &found->second;
 }
 
-const RolloutScore* RolloutStep::score(int64_t prompt, int64_t number) const {
+const Score* RolloutStep::score(int64_t prompt, int64_t number) const {
   const auto found = stored_.scores.find({prompt, number, begun_in(begun_, prompt).digest});
   if (found == stored_.scores.end() || found->second.scores != digests_.scores) return nullptr;
-  return &found->second.score;
+  return &found->second.score.score;
 }
 
 void RolloutStep::add(RolloutAnswer answer) {
@@ -201,7 +226,9 @@ bool RolloutStep::store(const RolloutRecord& record) {
   try {
     if (!file_) {
       create_folder(folder_);
-      file_ = std::make_unique<AppendedRecords>(concat(folder_, "/", file_name(stored_.starts + 1, rank_)));
+      // A file of the next number exists if this rank opened the step twice.
+      for (int64_t start = stored_.starts + 1; !file_; ++start)
+        file_ = AppendedRecords::unless_exists(concat(folder_, "/", file_name(start, rank_)));
     }
     file_->append(bytes_of(record));
     return true;
@@ -243,7 +270,7 @@ std::vector<int64_t> rollout_steps(const std::string& folder) {
 }
 
 std::vector<StoredGroup> read_rollouts(const std::string& folder, int64_t step) {
-  StoredRollouts stored = read_step(step_folder(folder, step));
+  StoredRollouts stored = read_removable_step(step_folder(folder, step));
   std::vector<StoredGroup> groups;
   for (auto& [index, record] : stored.prompts) {
     if (record.draws != stored.draws) continue;  // the last start of the run has drawn the step with fewer prompts
@@ -254,7 +281,7 @@ std::vector<StoredGroup> read_rollouts(const std::string& folder, int64_t step) 
       if (std::get<2>(at->first) != digest) continue;
       StoredAnswer& one = group.answers.emplace_back(StoredAnswer{std::move(at->second), std::nullopt});
       const auto score = stored.scores.find(at->first);
-      if (score != stored.scores.end()) one.score = std::move(score->second.score);
+      if (score != stored.scores.end()) one.score = std::move(score->second.score.score);
     }
   }
   return groups;

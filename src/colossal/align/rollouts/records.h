@@ -1,12 +1,12 @@
 // The rollouts of a run, kept in its folder: each answer is stored when it is complete, each score when it is known.
 //
 //   const align::RolloutRecords records(run.rollouts(), /*rank=*/0, log);
-//   align::RolloutStep step = records.open(12, {.draws = digest_of_draws, .scores = digest_of_scores});
+//   align::RolloutStep step = records.open(12, {.draws = align::digest_of(draws), .scores = align::digest_of(scores)});
 //   step.begin(prompt);                                       // prompt.index is 3
 //   for (int64_t number = 0; number < 8; ++number) {
 //     if (!step.answer(3, number)) step.add(draw(prompt, number));    // a run that was killed has drawn some
 //     const align::RolloutAnswer& answer = *step.answer(3, number);
-//     if (!step.score(3, number)) step.add(rate(prompt, answer));
+//     if (!step.score(3, number)) step.add(align::RolloutScore{3, number, rate(prompt, answer)});
 //   }
 //   records.remove_before(8);                                 // keeps the last 5 steps
 #pragma once
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "colossal/align/rollouts/rollout_record.h"
+#include "colossal/base/json.h"
 #include "colossal/base/log.h"
 
 namespace colossal::align {
@@ -35,6 +36,11 @@ struct RolloutDigests {
   std::string draws;
   std::string scores;  ///< digest of what scores depend on in addition to the answers, such as the keys of [reward]
 };
+
+/// Returns the XXH3-128 of a JSON value in hex. The order of the members of objects has no effect. Numbers count with
+/// all their bits, except that those without a spelling in JSON (NaN, infinities) are null. Errors ("rollouts"): a text
+/// that is not UTF-8.
+std::string digest_of(const nlohmann::json& value);
 
 /// The records of one step, which any ranks and starts of the run have written.
 struct StoredRollouts {
@@ -69,7 +75,7 @@ class RolloutStep {
   const RolloutAnswer* answer(int64_t prompt, int64_t number) const;
   /// Returns the score of an answer of a prompt that was begun; null = it has to be computed. It is valid until the
   /// next add() of a score.
-  const RolloutScore* score(int64_t prompt, int64_t number) const;
+  const Score* score(int64_t prompt, int64_t number) const;
   /// Stores an answer or a score of a prompt that was begun; a score may belong to an answer of another rank.
   /// Errors ("rollouts"): a prompt that was not begun, a negative number, another number of log-probabilities than ids.
   void add(RolloutAnswer answer);
@@ -100,7 +106,8 @@ class RolloutStep {
 };
 
 /// The folder of a run's rollouts. Each step has a folder, and in it each rank has a file for each start of the run. So
-/// ranks never share a file, and no start appends to what an earlier one has left.
+/// ranks never share a file, and no start appends to what an earlier one has left. If a rank opens a step several times
+/// in one start, each RolloutStep has a file of its own, too.
 class RolloutRecords {
  public:
   /// `folder` is RunFolder::rollouts(), and is made by the first record. `log` must outlive this object and its steps.
@@ -122,7 +129,7 @@ class RolloutRecords {
 /// An answer with its score.
 struct StoredAnswer {
   RolloutAnswer answer;
-  std::optional<RolloutScore> score;  ///< none = it was not scored yet
+  std::optional<Score> score;  ///< none = it was not scored yet
 };
 
 /// A prompt with the answers to it, in the order of their numbers.
@@ -137,6 +144,7 @@ std::vector<int64_t> rollout_steps(const std::string& folder);
 
 /// Returns the prompts of a step in the order of their indices. If the run drew the step several times with other
 /// digests, these are the prompts of the last time. The result does not depend on which rank stored what, or when.
+/// Returns nothing if there is no such step, also if the run removes it during the call (remove_before()).
 /// Errors: those of RolloutRecords::open().
 std::vector<StoredGroup> read_rollouts(const std::string& folder, int64_t step);
 

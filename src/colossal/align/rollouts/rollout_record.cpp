@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "colossal/base/checksum.h"
 
@@ -110,10 +111,10 @@ void visit_record(Visitor& visitor, auto& record) {
     visitor.visit(record.scores);
     visitor.visit(record.score.prompt);
     visitor.visit(record.score.number);
-    visitor.visit(record.score.value);
-    visitor.visit(record.score.parts);
-    visitor.visit(record.score.text);
-    visitor.visit(record.score.is_fault);
+    visitor.visit(record.score.score.value);
+    visitor.visit(record.score.score.parts);
+    visitor.visit(record.score.score.text);
+    visitor.visit(record.score.score.is_fault);
   }
 }
 

@@ -4,16 +4,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
+
+#include "colossal/align/rewards/scorer.h"
 
 namespace colossal::align {
 
 /// A prompt of a step.
 struct RolloutPrompt {
   int64_t index = 0;           ///< its place among the prompts of the step, the same in every layout
-  std::vector<int64_t> ids{};  ///< tokens that the model reads
+  std::vector<int64_t> ids{};  ///< tokens that the model reads; at least one
   std::string line{};          ///< the line of the data, a JSON object
   bool operator==(const RolloutPrompt&) const = default;
 };
@@ -24,16 +25,14 @@ struct RolloutAnswer {
   int64_t version = 0;             ///< number of updates that the weights had when they drew it
   std::string finish_reason{};     ///< "stop": an end token was drawn; "length": the limit of tokens was reached
   std::vector<int64_t> ids{};      ///< tokens that were drawn, with the end token
-  std::vector<double> log_probabilities{};  ///< one for each token, in the distribution that it was drawn from
+  /// Log-probability of each token in the distribution that it was drawn from: softmax(logits / temperature).
+  std::vector<double> log_probabilities{};
 };
 
 /// The score of an answer.
 struct RolloutScore {
-  int64_t prompt = 0, number = 0;                       ///< RolloutAnswer::prompt and number
-  std::optional<double> value{};                        ///< none = the answer has no score
-  std::vector<std::pair<std::string, double>> parts{};  ///< named scores, such as one for each verifier
-  std::string text{};                                   ///< the words of verifiers, commands or functions
-  bool is_fault = false;                                ///< true = a fault took the place of the score
+  int64_t prompt = 0, number = 0;  ///< RolloutAnswer::prompt and number
+  Score score{};
 };
 
 /// A prompt in a file.
