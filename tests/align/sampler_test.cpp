@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
+#include <stdexcept>
 #include <tuple>
 
 #include "colossal/base/error.h"
@@ -61,7 +64,6 @@ nn::WeightPacking panels(bool in_training) { return {.keeps_values = true, .in_t
 
 SamplerOptions options() {
   return {.max_tokens = 9,
-          .answers = 3,
           .temperature = kTemperature,
           .end_ids = {kEnd},
           .cache_bytes = 1 << 23,
@@ -70,24 +72,49 @@ SamplerOptions options() {
 }
 
 /// Prompts of various lengths, other ones on each replica; `more` = further ones of the first replica.
-std::vector<Prompt> prompts_of(int64_t replica, int64_t more = 0) {
-  std::vector<Prompt> prompts;
+std::vector<RolloutPrompt> prompts_of(int64_t replica, int64_t more = 0) {
+  std::vector<RolloutPrompt> prompts;
   for (const int64_t length : {1, 4, 11, 18}) {
-    Prompt prompt{.number = replica * 100 + static_cast<int64_t>(prompts.size())};
-    for (int64_t i = 0; i < length; ++i) prompt.ids.push_back((7 * i + 3 * prompt.number + 11) % kWords);
+    RolloutPrompt prompt{.index = replica * 100 + static_cast<int64_t>(prompts.size())};
+    for (int64_t i = 0; i < length; ++i) prompt.ids.push_back((7 * i + 3 * prompt.index + 11) % kWords);
     prompts.push_back(std::move(prompt));
     if (replica == 0 && static_cast<int64_t>(prompts.size()) == 2 + more) break;
   }
   return prompts;
 }
 
-using Drawn = std::tuple<int64_t, int64_t, std::vector<int64_t>, std::vector<double>, infer::FinishReason>;
+/// Returns the draws of answers [0, answers) to each prompt.
+std::vector<Draw> draws_of(const std::vector<RolloutPrompt>& prompts, int64_t answers = 3) {
+  std::vector<Draw> draws;
+  for (const RolloutPrompt& prompt : prompts)
+    for (int64_t number = 0; number < answers; ++number) draws.push_back({&prompt, number});
+  return draws;
+}
 
-Drawn of(const DrawnAnswer& a) { return {a.prompt, a.number, a.ids, a.log_probabilities, a.finish_reason}; }
+/// Returns the answers in the order of their draws.
+std::vector<RolloutAnswer> drawn(train::Engine& engine, const SamplerOptions& options, int64_t step,
+                                 const std::vector<Draw>& draws) {
+  std::map<std::pair<int64_t, int64_t>, RolloutAnswer> complete;
+  Sampler(engine, options).draw(step, draws, [&](RolloutAnswer answer) {
+    EXPECT_TRUE(complete.try_emplace({answer.prompt, answer.number}, answer).second) << "an answer is complete once";
+  });
+  EXPECT_EQ(complete.size(), draws.size());
+  std::vector<RolloutAnswer> answers;
+  for (const Draw& draw : draws) answers.push_back(complete.at({draw.prompt->index, draw.number}));
+  return answers;
+}
 
-std::vector<Drawn> of(const std::vector<DrawnAnswer>& answers) {
+std::vector<RolloutAnswer> drawn(train::Engine& engine, int64_t step, const std::vector<RolloutPrompt>& prompts) {
+  return drawn(engine, options(), step, draws_of(prompts));
+}
+
+using Drawn = std::tuple<int64_t, int64_t, std::vector<int64_t>, std::vector<double>, std::string>;
+
+Drawn of(const RolloutAnswer& a) { return {a.prompt, a.number, a.ids, a.log_probabilities, a.finish_reason}; }
+
+std::vector<Drawn> of(const std::vector<RolloutAnswer>& answers) {
   std::vector<Drawn> all;
-  for (const DrawnAnswer& answer : answers) all.push_back(of(answer));
+  for (const RolloutAnswer& answer : answers) all.push_back(of(answer));
   return all;
 }
 
@@ -152,16 +179,16 @@ TEST_P(SamplerLayouts, DrawsWithTheCurrentWeights) {
     const auto plain = train::initialize(mesh, config, model);
     if (c.panels != Panels::None) model.panels = panels(c.panels == Panels::Training);
     const auto engine = train::initialize(mesh, config, model);
-    const std::vector<Prompt> prompts = prompts_of(mesh.coordinates().index("data"));
+    const std::vector<RolloutPrompt> prompts = prompts_of(mesh.coordinates().index("data"));
     std::set<std::vector<Drawn>> seen;
     for (int64_t round = 0; round < 3; ++round) {
-      const std::vector<DrawnAnswer> answers = Sampler(*engine, options()).draw(0, prompts);
+      const std::vector<RolloutAnswer> answers = drawn(*engine, 0, prompts);
       EXPECT_EQ(engine->panel_bytes() > 0, c.panels == Panels::Training);
-      ASSERT_EQ(answers.size(), prompts.size() * 3);
+      for (const RolloutAnswer& answer : answers) EXPECT_EQ(answer.version, round);
       test::save(*engine, folder);
       const auto fresh = train::initialize(mesh, config, model);
       test::load(*fresh, folder);
-      EXPECT_EQ(of(answers), of(Sampler(*fresh, options()).draw(0, prompts))) << "round " << round;
+      EXPECT_EQ(of(answers), of(drawn(*fresh, 0, prompts))) << "round " << round;
       seen.insert(of(answers));
       const double loss = update(*engine, round), of_plain = update(*plain, round);
       if (c.panels != Panels::Training) EXPECT_EQ(loss, of_plain) << "panels for drawing have no effect on training";
@@ -200,17 +227,17 @@ TEST(Sampler, DrawsEachAnswerAsAlone) {
             world, run_config({.precision = precision}),
             train::NamedModel{.shape = model.shape, .adapter = model.adapter, .panels = panels(false)});
         update(*engine, 0);
-        const std::vector<Prompt> prompts = prompts_of(0, 2);
-        const std::vector<DrawnAnswer> together = Sampler(*engine, options()).draw(7, prompts);
+        const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
+        const std::vector<RolloutAnswer> together = drawn(*engine, 7, prompts);
         SamplerOptions scarce = options();
         scarce.cache_bytes = 800000;  // three blocks of the GPT-2 in fp32
-        EXPECT_EQ(of(together), of(Sampler(*engine, scarce).draw(7, prompts)));
+        EXPECT_EQ(of(together), of(drawn(*engine, scarce, 7, draws_of(prompts))));
         EXPECT_NE(together[0].ids, together[1].ids) << "answers to a prompt differ";
-        std::vector<DrawnAnswer> alone;
-        for (const Prompt& prompt : prompts)
-          for (const DrawnAnswer& answer : Sampler(*engine, options()).draw(7, {prompt})) alone.push_back(answer);
+        std::vector<RolloutAnswer> alone;
+        for (const RolloutPrompt& prompt : prompts)
+          for (const RolloutAnswer& answer : drawn(*engine, 7, {prompt})) alone.push_back(answer);
         EXPECT_EQ(of(together), of(alone));
-        EXPECT_NE(of(together), of(Sampler(*engine, options()).draw(8, prompts)));
+        EXPECT_NE(of(together), of(drawn(*engine, 8, prompts)));
       });
     }
 }
@@ -218,11 +245,11 @@ TEST(Sampler, DrawsEachAnswerAsAlone) {
 TEST(Sampler, EndsAnswersWithTheDrawnEndToken) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto engine = train::initialize(world, run_config({}), gpt2());
-    SamplerOptions many = options();
-    many.answers = 40;
+    const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
     int64_t ended = 0;
-    for (const DrawnAnswer& answer : Sampler(*engine, many).draw(0, prompts_of(0, 2))) {
-      const bool is_ended = answer.finish_reason == infer::FinishReason::AtEnd;
+    for (const RolloutAnswer& answer : drawn(*engine, options(), 0, draws_of(prompts, 40))) {
+      const bool is_ended = answer.finish_reason == "stop";
+      if (!is_ended) EXPECT_EQ(answer.finish_reason, "length");
       ended += is_ended;
       EXPECT_EQ(answer.ids.size(), answer.log_probabilities.size());
       EXPECT_EQ(std::count(answer.ids.begin(), answer.ids.end(), kEnd), is_ended ? 1 : 0);
@@ -233,11 +260,145 @@ TEST(Sampler, EndsAnswersWithTheDrawnEndToken) {
   });
 }
 
+// A run that was killed has stored some of the answers.
+TEST(Sampler, DrawsTheGivenNumbersAlone) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine =
+        train::initialize(world, run_config({}), train::NamedModel{.shape = llama(), .panels = panels(false)});
+    const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
+    const std::vector<Draw> all = draws_of(prompts), some{all[10], all[2], all[3], all[11], all[0]};
+    const std::vector<RolloutAnswer> whole = drawn(*engine, 0, prompts), part = drawn(*engine, options(), 0, some);
+    EXPECT_EQ(of(part), of({whole[10], whole[2], whole[3], whole[11], whole[0]}));
+    EXPECT_TRUE(drawn(*engine, options(), 0, {}).empty());
+  });
+}
+
+/// Draws, and returns the number of steps of the engine and the number of answers that were complete after each.
+std::vector<size_t> complete_after_steps(train::Engine& engine, const SamplerOptions& options,
+                                         const std::vector<Draw>& draws) {
+  std::vector<size_t> after;
+  size_t complete = 0;
+  Sampler(engine, options)
+      .draw(0, draws, [&](const RolloutAnswer&) { ++complete; }, [&] { after.push_back(complete); });
+  return after;
+}
+
+TEST(Sampler, ReadsAllPromptsBeforeItWaitsForSharedOnes) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine = train::initialize(world, run_config({}), llama());
+    SamplerOptions endless = options();
+    endless.end_ids.clear();
+    const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
+    ASSERT_EQ(prompts[3].ids.size(), 18u) << "longer than a block";
+    const auto steps = [&](const std::vector<RolloutPrompt>& of) {
+      return complete_after_steps(*engine, endless, draws_of(of));
+    };
+    std::vector<size_t> at_once(9, 0), shared(10, 0);
+    at_once[8] = 9;
+    EXPECT_EQ(steps({prompts[0], prompts[1], prompts[2]}), at_once) << "all answers begin in the first step";
+    shared[8] = 10, shared[9] = 12;
+    EXPECT_EQ(steps({prompts[3], prompts[0], prompts[1], prompts[2]}), shared)
+        << "two answers to the long prompt begin when its block is there";
+    SamplerOptions large_blocks = endless;
+    large_blocks.block_tokens = 32;
+    at_once[8] = 3;
+    EXPECT_EQ(complete_after_steps(*engine, large_blocks, draws_of({prompts[3]})), at_once) << "no block is full";
+  });
+}
+
+TEST(Sampler, PassesAnswersOnWhileOthersAreDrawn) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto engine = train::initialize(world, run_config({}), llama());
+    const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
+    const std::vector<size_t> after = complete_after_steps(*engine, options(), draws_of(prompts, 20));
+    EXPECT_EQ(after.back(), 80u);
+    EXPECT_GT(after[after.size() / 2], 0u);
+  });
+}
+
+/// A prompt that the model cannot read.
+RolloutPrompt too_long() { return {.index = 7, .ids = std::vector<int64_t>(65, 1)}; }
+
+TEST(Sampler, RefusesAPromptOfOneRankOnAllRanks) {
+  for (const int zero : {0, 3})
+    comm::run_ranks(2, [&](comm::World& world) {
+      const auto engine = train::initialize(world, run_config({.zero = zero, .data = 2}),
+                                            train::NamedModel{.shape = small_llama(), .panels = panels(false)});
+      std::vector<RolloutPrompt> prompts = prompts_of(world.rank());
+      const std::vector<Drawn> before = of(drawn(*engine, 0, prompts));
+      if (world.rank() == 1) prompts.push_back(too_long());
+      int64_t calls = 0;
+      const auto count = [&](const RolloutAnswer&) { ++calls; };
+      EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, options()).draw(0, draws_of(prompts), count); }),
+                  HasSubstr("the prompt must fit the model's positions: got 65 tokens, 64 positions (rank 1 of 2)"));
+      EXPECT_EQ(calls, 0);
+      if (world.rank() == 1) prompts.pop_back();
+      EXPECT_EQ(of(drawn(*engine, 0, prompts)), before) << "the engine works on";
+    });
+}
+
+TEST(Sampler, ThrowsErrorsOfOneRankOnAllRanksWhenAllIsDrawn) {
+  for (const int zero : {0, 3})
+    for (const bool is_idle : {false, true})
+      comm::run_ranks(2, [&](comm::World& world) {
+        const auto engine = train::initialize(world, run_config({.zero = zero, .data = 2}), small_llama());
+        const std::vector<RolloutPrompt> prompts = prompts_of(world.rank());
+        size_t complete = 0, idle = 0;
+        const auto done = [&](const RolloutAnswer&) {
+          ++complete;
+          if (!is_idle && world.rank() == 1 && complete == 2) throw std::runtime_error("no room");
+        };
+        const auto work = [&] {
+          ++idle;
+          if (is_idle && world.rank() == 1 && idle == 2) throw Error("reward", "the command hangs");
+        };
+        EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, options()).draw(0, draws_of(prompts), done, work); }),
+                    HasSubstr(is_idle ? "[reward] the command hangs (rank 1 of 2)" : "no room (rank 1 of 2)"));
+        EXPECT_EQ(complete, prompts.size() * 3);
+        if (is_idle && world.rank() == 1) EXPECT_EQ(idle, 2u);
+      });
+}
+
+struct Mode {
+  std::string name;
+  int size;
+};
+
+// Ranks have 38, 39 or 40 rows for 37 tokens. At the high temperature all tokens are about equally likely.
+TEST(Sampler, DrawsTheTokensOfOneRankAndNoPaddingOfTheVocabulary) {
+  models::ModelShape shape = small_llama();
+  shape.hidden = 24, shape.heads = shape.kv_heads = 6, shape.head_dim = 4, shape.ffn = 36;
+  std::vector<std::vector<int64_t>> of_one;
+  for (const Mode& mode : {Mode{"1d", 1}, Mode{"1d", 2}, Mode{"1d", 3}, Mode{"2d", 4}}) {
+    SCOPED_TRACE(concat(mode.name, " ", mode.size));
+    run::Config config = run_config({.tensor = mode.size, .precision = "fp64"});
+    config.parallel.tensor.mode = mode.name;
+    comm::run_ranks(mode.size, [&](comm::World& world) {
+      const auto engine = train::initialize(world, config, train::NamedModel{.shape = shape});
+      const std::vector<RolloutPrompt> prompts = prompts_of(0, 2);
+      std::vector<std::vector<int64_t>> tokens;
+      for (const RolloutAnswer& answer : drawn(*engine, 0, prompts)) tokens.push_back(answer.ids);
+      SamplerOptions uniform = options();
+      uniform.temperature = 1e4;
+      std::map<int64_t, int64_t> counts;
+      for (const RolloutAnswer& answer : drawn(*engine, uniform, 0, draws_of(prompts, 12))) {
+        for (const int64_t id : answer.ids) ++counts[id];
+        for (const double one : answer.log_probabilities) EXPECT_NEAR(one, -std::log(kWords), 1e-3);
+      }
+      EXPECT_EQ(counts.size(), static_cast<size_t>(kWords));
+      EXPECT_EQ(counts.rbegin()->first, kWords - 1);
+      if (mode.size == 1)
+        of_one = tokens;
+      else
+        EXPECT_EQ(tokens, of_one);
+    });
+  }
+}
+
 TEST(Sampler, RefusesOptionsOutOfRange) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto engine = train::initialize(world, run_config({}), gpt2());
-    EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, {}); }),
-                HasSubstr("max_tokens and answers must be at least 1"));
+    const auto engine = train::initialize(world, run_config({}), small_gpt2());
+    EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, {}); }), HasSubstr("max_tokens must be at least 1: got 0"));
     EXPECT_THAT(test::thrown_message([&] { Sampler(*engine, {.max_tokens = 1, .temperature = 0}); }),
                 HasSubstr("the temperature of draws must be above 0: got 0"));
   });
@@ -257,7 +418,7 @@ struct Sequence {
   std::vector<float> drawn;
 };
 
-Sequence sequence_of(const Prompt& prompt, const DrawnAnswer& answer) {
+Sequence sequence_of(const RolloutPrompt& prompt, const RolloutAnswer& answer) {
   Sequence s{prompt.ids, {}, {}, {}};
   s.ids.insert(s.ids.end(), answer.ids.begin(), answer.ids.end());
   for (size_t t = 0; t < s.ids.size(); ++t) {
@@ -270,14 +431,14 @@ Sequence sequence_of(const Prompt& prompt, const DrawnAnswer& answer) {
 }
 
 /// `packed`: several sequences per row, as documents; otherwise one padded sequence per row.
-Update update_of(const std::vector<Prompt>& prompts, const std::vector<DrawnAnswer>& answers, bool packed) {
+Update update_of(const std::vector<RolloutPrompt>& prompts, const std::vector<RolloutAnswer>& answers, bool packed) {
   const size_t in_row = packed ? 3 : 1;
   std::vector<std::vector<Sequence>> rows(answers.size() / in_row);
   size_t longest = 0;
   for (size_t i = 0; i < rows.size() * in_row; ++i) {
-    const DrawnAnswer& answer = answers[i];
+    const RolloutAnswer& answer = answers[i];
     const auto prompt =
-        std::find_if(prompts.begin(), prompts.end(), [&](const Prompt& p) { return p.number == answer.prompt; });
+        std::find_if(prompts.begin(), prompts.end(), [&](const RolloutPrompt& p) { return p.index == answer.prompt; });
     rows[i / in_row].push_back(sequence_of(*prompt, answer));
   }
   for (const auto& row : rows) {
@@ -348,11 +509,10 @@ TEST_P(CanonicalLayouts, TrainsWithTheDrawnLogProbabilities) {
     comm::Mesh mesh(world, config.parallel.axes());
     const auto engine = train::initialize(
         mesh, config, train::NamedModel{.shape = c.model.shape, .adapter = c.model.adapter, .panels = panels(true)});
-    const std::vector<Prompt> prompts = prompts_of(mesh.coordinates().index("data"), 2);
-    Sampler sampler(*engine, options());
+    const std::vector<RolloutPrompt> prompts = prompts_of(mesh.coordinates().index("data"), 2);
     std::set<std::vector<Drawn>> seen;
     for (int64_t round = 0; round < 3; ++round) {
-      const std::vector<DrawnAnswer> answers = sampler.draw(0, prompts);
+      const std::vector<RolloutAnswer> answers = drawn(*engine, 0, prompts);
       seen.insert(of(answers));
       expect_drawn(*engine, update_of(prompts, answers, round % 2 == 1), concat("round ", round));
     }
@@ -391,11 +551,11 @@ TEST(Canonical, MergesPartsOfLongSequencesInOneOrder) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto engine =
         train::initialize(world, run_config({}), train::NamedModel{.shape = llama(1200), .panels = panels(true)});
-    Prompt prompt{.number = 0};
+    RolloutPrompt prompt{.index = 0};
     for (int64_t i = 0; i < 1100; ++i) prompt.ids.push_back((i * i + 3) % kWords);
     SamplerOptions long_answers = options();
     long_answers.max_tokens = 40;
-    const std::vector<DrawnAnswer> answers = Sampler(*engine, long_answers).draw(0, {prompt});
+    const std::vector<RolloutAnswer> answers = drawn(*engine, long_answers, 0, {{&prompt, 0}});
     expect_drawn(*engine, update_of({prompt}, answers, false), "long");
   });
 }
