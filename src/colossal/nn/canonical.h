@@ -30,9 +30,8 @@
 //
 // Not canonical, because a part depends on the rows or on the length of the text: activations of LibTorch (the exact
 // gelu, tanh, sigmoid: their last elements take another path), caps of the logits, rotary tables that depend on the
-// length (models::LongTexts), attention to latents (decoding absorbs a projection), experts stored as codes, products
-// that gather blocks (2D, 2.5D, 3D, Megatron's sequence form), sequence parallelism, fp8, fp16, fp64 and accelerators
-// (no panels).
+// length (models::LongTexts), attention to latents (decoding absorbs a projection), products that gather blocks (2D,
+// 2.5D, 3D, Megatron's sequence form), sequence parallelism, fp8, fp16, fp64 and accelerators (no panels).
 #pragma once
 #include "colossal/nn/forward_context.h"
 

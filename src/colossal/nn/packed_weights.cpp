@@ -84,7 +84,8 @@ class PrepackedProduct final : public DirectWrapper, public PackedWeight {
 
 /// Returns true if there are kernels for the weight that read a packed layout.
 bool has_panels(const at::Tensor& weight) {
-  return weight.is_cpu() && (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
+  return weight.defined() && weight.is_cpu() &&
+         (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
 
 bool is_bf16(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16; }
@@ -106,19 +107,19 @@ PackedWeights::PackedWeights(const WeightPacking& packing) : packing_(packing) {
 }
 
 std::shared_ptr<const Product> PackedWeights::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
-  if (!weight.value.defined()) return product;  // another stage multiplies with it
+  const Parameter* const stored = weight.stack ? weight.stack : &weight;
+  // A frozen weight may get another form between two calls: with the first matrix of its stack, which another rank may
+  // have, or if another set of layers wraps it again.
+  auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
+  if (direct && has_panels(stored->value)) known_.insert(stored);
+  if (!weight.value.defined()) return product;  // another stage or rank multiplies with it
   require(product->parameters().empty(), "prepacked",
           "an adapter must be around the packed product: got one inside it, "
           "for ",
           weight.name, "; put the packing before the adapter in Parameters::Options::products");
-  auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
   require(direct || packing_.bits == 0, "quantization", weight.name,
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
-  const Parameter* const stored = weight.stack ? weight.stack : &weight;
-  // A frozen weight may get another form between two calls: with the first matrix of its stack, or if another set of
-  // layers wraps it again.
-  if (!direct || (packing_.bits == 0 && !known_.contains(stored) && !has_panels(weight.value))) return product;
-  known_.insert(stored);
+  if (!direct || (packing_.bits == 0 && !known_.contains(stored))) return product;
   Layer& layer = packed_[weight.name];
   if (!layer.packed) layer = {std::make_shared<Packed>(), stored, weight.stack ? weight.stack_index : -1};
   return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_);

@@ -147,7 +147,7 @@ class PackedWeights {
 
   WeightPacking packing_;
   std::map<std::string, Layer> packed_;  // packed weights by the names that wrap() was given
-  std::set<const Parameter*> known_;     // parameters of which packed_ has some
+  std::set<const Parameter*> known_;     // parameters that had values to pack when a product was wrapped
   std::vector<Postponed> postponed_;     // in the order of take_later()
   Parameter* pending_ = nullptr;         // filled by loaded(), not packed so far; null = none
 };
