@@ -381,24 +381,26 @@ TEST_F(RolloutFolder, GivesEachOpenStepAFileOfItsOwn) {
   EXPECT_EQ(logged(), "");
 }
 
-// The reader waits in a pipe until the step was removed, so it meets a missing file.
+// The reader waits in a pipe until the step was removed: then it meets a missing file, or has read all other files.
 TEST_F(RolloutFolder, ReadsNothingOfAStepThatIsRemovedMeanwhile) {
-  {
-    RolloutStep step = open(1);
-    draw(step, 1, 1);
+  for (const int rank : {0, 2}) {
+    {
+      RolloutStep step = open(1);
+      draw(step, 1, 1);
+    }
+    const std::string pipe = concat(folder, "/step-000001/start-0001-rank-0000", rank, ".records");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::vector<StoredGroup> groups(1);
+    std::string message;
+    std::thread reader([&] { message = test::thrown_message([&] { groups = read_rollouts(folder, 1); }); });
+    const int writer = ::open(pipe.c_str(), O_WRONLY | O_CLOEXEC);  // returns when the reader has opened the pipe
+    RolloutRecords(folder, 0, log).remove_before(2);
+    ::close(writer);
+    reader.join();
+    EXPECT_EQ(message, "") << rank;
+    EXPECT_THAT(groups, IsEmpty()) << rank;
+    EXPECT_THAT(rollout_steps(folder), IsEmpty());
   }
-  const std::string place = folder + "/step-000001", pipe = place + "/start-0001-rank-00000.records";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  std::vector<StoredGroup> groups(1);
-  std::string message;
-  std::thread reader([&] { message = test::thrown_message([&] { groups = read_rollouts(folder, 1); }); });
-  const int writer = ::open(pipe.c_str(), O_WRONLY | O_CLOEXEC);  // returns when the reader has opened the pipe
-  RolloutRecords(folder, 0, log).remove_before(2);
-  ::close(writer);
-  reader.join();
-  EXPECT_EQ(message, "");
-  EXPECT_THAT(groups, IsEmpty());
-  EXPECT_THAT(rollout_steps(folder), IsEmpty());
 }
 
 TEST(RolloutDigests, FollowValuesAlone) {

@@ -29,12 +29,10 @@
 // (gelu_new, relu, gates of them and of silu). Packed documents are sequences of their own, and tokens after the last
 // one of a row have no effect on those before.
 //
-// Not canonical, because a part depends on the rows or on the length of the text (run::canonical_obstacle() checks a
-// run): activations of LibTorch (the exact gelu, silu without gates, sigmoid, also as the score of experts: their last
-// elements take another path), caps of the logits, rotary tables that depend on the length (models::LongTexts),
-// attention to latents (decoding absorbs a projection), experts with a capacity, stored as codes, or to which hidden
-// states are sent in fp8, products that gather blocks (2D, 2.5D, 3D, Megatron's sequence form), sequence parallelism,
-// fp8, fp16, fp64 and accelerators (no panels).
+// Not canonical, because a part depends on the rows or on the length of the text: activations of LibTorch (the exact
+// gelu, tanh, sigmoid: their last elements take another path), caps of the logits, rotary tables that depend on the
+// length (models::LongTexts), attention to latents (decoding absorbs a projection), products that gather blocks (2D,
+// 2.5D, 3D, Megatron's sequence form), sequence parallelism, fp8, fp16, fp64 and accelerators (no panels).
 #pragma once
 #include "colossal/nn/forward_context.h"
 

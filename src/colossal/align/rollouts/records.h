@@ -143,8 +143,8 @@ struct StoredGroup {
 std::vector<int64_t> rollout_steps(const std::string& folder);
 
 /// Returns the prompts of a step in the order of their indices. If the run drew the step several times with other
-/// digests, these are the prompts of the last time. The result does not depend on which rank stored what, or when. It is
-/// empty if there is no such step, also if the run removes the step meanwhile (RolloutRecords::remove_before()).
+/// digests, these are the prompts of the last time. The result does not depend on which rank stored what, or when.
+/// Returns nothing if there is no such step, also if the run removes it during the call (remove_before()).
 /// Errors: those of RolloutRecords::open().
 std::vector<StoredGroup> read_rollouts(const std::string& folder, int64_t step);
 

@@ -55,12 +55,11 @@ class Sampler {
   Sampler(train::Engine& engine, SamplerOptions options, std::string model = "");
 
   /// Draws answers, and passes each to `done` when it is complete, in any order, on every rank that was given its draw.
-  /// RolloutAnswer::version is train::Engine::steps_done(). Calls `idle`, if there is one, after each step of the infer::Engine, so that the
-  /// caller can work on what is complete. Both functions must not communicate.
-  /// Errors: those of infer::Engine and its add(), such as a prompt that is too long; none is drawn then. Those of
-  ///         `done` and `idle`, and "rollout" for an answer that cannot be drawn, after all others were drawn and passed
-  ///         to `done`: after an error `idle` is not called again. Every rank throws the error of the lowest rank that
-  ///         failed (comm::agree()).
+  /// RolloutAnswer::version is train::Engine::steps_done(). Calls `idle`, if there is one, after each step of the
+  /// infer::Engine, so that the caller can work on what is complete. Neither function may communicate.
+  /// Errors: before any draw those of infer::Engine and its add(), such as a prompt that is too long. After all draws
+  ///         the first one of `done`, of `idle`, which is not called again after an error, or of an answer that cannot
+  ///         be drawn ("rollout"). Every rank throws the error of the lowest rank that failed (comm::agree()).
   void draw(int64_t step, const std::vector<Draw>& draws, const std::function<void(RolloutAnswer)>& done,
             const std::function<void()>& idle = {});
 
