@@ -59,10 +59,9 @@ void expect_canonical(const Described& d, int64_t rounds) {
     const auto engine = train::initialize(
         mesh, d.trained,
         train::NamedModel{.shape = d.shape, .adapter = d.adapter, .panels = drawn::panels(/*in_training=*/true)});
-    const std::vector<Prompt> prompts = drawn::prompts_of(mesh.coordinates().index("data"), 2);
-    Sampler sampler(*engine, drawn::options());
+    const std::vector<RolloutPrompt> prompts = drawn::prompts_of(mesh.coordinates().index("data"), 2);
     for (int64_t round = 0; round < rounds; ++round) {
-      const std::vector<DrawnAnswer> answers = sampler.draw(round, prompts);
+      const std::vector<RolloutAnswer> answers = drawn::drawn_answers(*engine, round, prompts);
       drawn::expect_drawn(*engine, drawn::update_of(prompts, answers, round % 2 == 1), concat("round ", round));
     }
   });

@@ -1,13 +1,15 @@
 // Updates on answers that were drawn from a model in training, and the comparison of both log-probabilities.
 //
-//   const std::vector<DrawnAnswer> answers = Sampler(*engine, options()).draw(0, prompts);
+//   const std::vector<RolloutAnswer> answers = drawn_answers(*engine, 0, prompts);
 //   expect_drawn(*engine, update_of(prompts, answers, /*packed=*/false), "first update");
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/align/rollouts/sampler.h"
@@ -24,7 +26,6 @@ inline nn::WeightPacking panels(bool in_training) { return {.keeps_values = true
 
 inline SamplerOptions options() {
   return {.max_tokens = 9,
-          .answers = 3,
           .temperature = kTemperature,
           .end_ids = {kEnd},
           .cache_bytes = 1 << 23,
@@ -33,15 +34,30 @@ inline SamplerOptions options() {
 }
 
 /// Prompts of various lengths, other ones on each replica; `more` = further ones of the first replica.
-inline std::vector<Prompt> prompts_of(int64_t replica, int64_t more = 0) {
-  std::vector<Prompt> prompts;
+inline std::vector<RolloutPrompt> prompts_of(int64_t replica, int64_t more = 0) {
+  std::vector<RolloutPrompt> prompts;
   for (const int64_t length : {1, 4, 11, 18}) {
-    Prompt prompt{.number = replica * 100 + static_cast<int64_t>(prompts.size())};
-    for (int64_t i = 0; i < length; ++i) prompt.ids.push_back((7 * i + 3 * prompt.number + 11) % kWords);
+    RolloutPrompt prompt{.index = replica * 100 + static_cast<int64_t>(prompts.size())};
+    for (int64_t i = 0; i < length; ++i) prompt.ids.push_back((7 * i + 3 * prompt.index + 11) % kWords);
     prompts.push_back(std::move(prompt));
     if (replica == 0 && static_cast<int64_t>(prompts.size()) == 2 + more) break;
   }
   return prompts;
+}
+
+/// Returns three answers to each prompt, in order.
+inline std::vector<RolloutAnswer> drawn_answers(train::Engine& engine, int64_t step,
+                                                const std::vector<RolloutPrompt>& prompts) {
+  std::vector<Draw> draws;
+  for (const RolloutPrompt& prompt : prompts)
+    for (int64_t number = 0; number < 3; ++number) draws.push_back({&prompt, number});
+  std::map<std::pair<int64_t, int64_t>, RolloutAnswer> complete;
+  Sampler(engine, options()).draw(step, draws, [&](RolloutAnswer answer) {
+    complete.try_emplace({answer.prompt, answer.number}, answer);
+  });
+  std::vector<RolloutAnswer> answers;
+  for (const Draw& draw : draws) answers.push_back(complete.at({draw.prompt->index, draw.number}));
+  return answers;
 }
 
 /// A batch with the answers, whose tokens are the labels, and their log-probabilities [B, S] at the labels.
@@ -56,7 +72,7 @@ struct Sequence {
   std::vector<float> drawn;
 };
 
-inline Sequence sequence_of(const Prompt& prompt, const DrawnAnswer& answer) {
+inline Sequence sequence_of(const RolloutPrompt& prompt, const RolloutAnswer& answer) {
   Sequence s{prompt.ids, {}, {}, {}};
   s.ids.insert(s.ids.end(), answer.ids.begin(), answer.ids.end());
   for (size_t t = 0; t < s.ids.size(); ++t) {
@@ -69,14 +85,14 @@ inline Sequence sequence_of(const Prompt& prompt, const DrawnAnswer& answer) {
 }
 
 /// `packed`: several sequences per row, as documents; otherwise one padded sequence per row.
-inline Update update_of(const std::vector<Prompt>& prompts, const std::vector<DrawnAnswer>& answers, bool packed) {
+inline Update update_of(const std::vector<RolloutPrompt>& prompts, const std::vector<RolloutAnswer>& answers, bool packed) {
   const size_t in_row = packed ? 3 : 1;
   std::vector<std::vector<Sequence>> rows(answers.size() / in_row);
   size_t longest = 0;
   for (size_t i = 0; i < rows.size() * in_row; ++i) {
-    const DrawnAnswer& answer = answers[i];
+    const RolloutAnswer& answer = answers[i];
     const auto prompt =
-        std::find_if(prompts.begin(), prompts.end(), [&](const Prompt& p) { return p.number == answer.prompt; });
+        std::find_if(prompts.begin(), prompts.end(), [&](const RolloutPrompt& p) { return p.index == answer.prompt; });
     rows[i / in_row].push_back(sequence_of(*prompt, answer));
   }
   for (const auto& row : rows) {
