@@ -48,7 +48,8 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
     train(c);
     EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << testing::PrintToString(runs[i]);
   }
-  const run::Config other = policy("other", {"--rollout.canonical=false", "--precision.mode=bf16"});
+  const run::Config other = policy(
+      "other", {"--rollout.canonical=false", "--precision.mode=bf16", "--model.hidden=96", "--model.ffn=900"});
   train(other);
   const std::vector<double> difference = metric(other, "sampler_difference");
   EXPECT_GT(*std::max_element(difference.begin(), difference.end()), 0);
