@@ -1,11 +1,16 @@
+#include <sys/stat.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "colossal/base/descriptor.h"
 #include "colossal/base/error.h"
 #include "colossal/cli/auto_layout.h"
 #include "colossal/cli/builtin_text.h"
@@ -21,6 +26,7 @@
 #include "colossal/plan/prediction.h"
 #include "colossal/report/predicted_step.h"
 #include "colossal/report/recorded_run.h"
+#include "colossal/run/objectives/alignment/scorer_keys.h"
 #include "colossal/run/program.h"
 #include "colossal/run/resolve_shape.h"
 #include "colossal/run/stored_config.h"
@@ -73,6 +79,41 @@ run::Program with_text_samples(run::Program program) {
 
 /// Option that names the file with the layout of a run. Only train_auto() gives it.
 constexpr char kLayoutFlag[] = "--chosen-layout";
+
+/// Option that names the descriptor of an inherited socket, whose other end scores answers (Program::reward_function).
+/// Only the Python package gives it.
+constexpr char kRewardFlag[] = "--reward-socket";
+
+/// Returns the command of the user, without the words that train_auto() and the Python package add.
+std::vector<std::string> command_of_user(const Arguments& arguments, bool has_layout) {
+  std::vector<std::string> words{"colossal", "train"};
+  words.insert(words.end(), arguments.begin(), arguments.end() - (has_layout ? 2 : 0));
+  std::erase_if(words, [](std::string_view word) { return word.starts_with(kRewardFlag); });
+  return words;
+}
+
+/// Returns the program of the command. `socket` is the value of kRewardFlag; it stays open for the ranks that this
+/// process starts.
+run::Program program_with(const run::Program* program, std::optional<int> socket) {
+  run::Program known = program ? *program : run::built_in();
+  struct stat state{};
+  if (socket) {
+    require(*socket > STDERR_FILENO && fstat(*socket, &state) == 0 && S_ISSOCK(state.st_mode), "reward", kRewardFlag,
+            " must be the number of an inherited socket: got ", *socket,
+            "; call colossal.train of Python with a function as `reward`");
+    known.reward_function = std::make_shared<const Descriptor>(*socket);
+  }
+  return with_text_samples(whole_program(&known));
+}
+
+/// Requires that the objective draws answers if a function is to score them.
+void check_reward_function(const run::Program& program, const run::ChosenObjective& objective) {
+  const std::vector<run::OwnTable>& tables = objective.row.tables;
+  const bool scores = std::any_of(tables.begin(), tables.end(), [](const auto& t) { return t.name == run::kReward; });
+  require(!program.reward_function || scores, "reward",
+          "a function that scores answers must be for a method that draws answers: got the objective ", objective.name,
+          "; set alignment.method, or leave the function out");
+}
 
 /// Prints the prediction of the run beside its measurements, if it has one.
 void print_predicted(const std::string& folder) {
@@ -148,10 +189,10 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
                "colossal train");
   std::string path;
   std::string layout;  // of the process that started this rank
+  std::optional<int> reward_socket;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   options.devices = &devices;
-  options.program = with_text_samples(whole_program(program));
   options.further_evaluation = task_evaluation;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
@@ -164,19 +205,19 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   app.add_flag("--accept-changed-model", options.accept_changed_model,
                "with --resume: continue, with a warning, although keys have changed that change what the weights "
                "compute, such as model.rope_theta");
-  app.add_option(kLayoutFlag, layout, "")->group("");  // train_auto() adds it
+  app.add_option(kLayoutFlag, layout, "")->group("");         // train_auto() adds it
+  app.add_option(kRewardFlag, reward_socket, "")->group("");  // the Python package adds it
   app.allow_extras();
   parse(app, arguments);
   if (overwrite && options.resume_step)
     throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
   if (options.accept_changed_model && !resume && !options.resume_step)
     throw UsageError("colossal train: --accept-changed-model needs --resume; see `colossal train --help`");
+  options.program = program_with(program, reward_socket);
   run::GivenConfig given = run::read_given_config(path, config_flags(app));
   run::Config& config = given.config;
   options.notices = given.notices;
-  options.command = {"colossal", "train"};
-  // Those of the user: train_auto() adds the last two.
-  options.command.insert(options.command.end(), arguments.begin(), arguments.end() - (layout.empty() ? 0 : 2));
+  options.command = command_of_user(arguments, !layout.empty());
   config.validate();
   const bool resumes = resume || options.resume_step;
   const run::Config sources = resumes ? run::with_stored_sources(config, config.run.folder) : config;
@@ -187,6 +228,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   models::set_types(config.model, shape.own);
   const run::ChosenObjective objective = run::choose_objective(
       config, options.program.objectives, shape, run::tables_of(options.program.adapters), &options.notices);
+  check_reward_function(options.program, objective);
   shape = run::shape_for(*objective.objective, std::move(shape));
   run::choose_adapter(sources, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);

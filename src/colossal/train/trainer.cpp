@@ -52,7 +52,8 @@ RankInputs start_inputs(const TrainerOptions& options) {
   return {"run",
           {{"the start", start},
            {"--resume-from", options.resume_step ? std::to_string(*options.resume_step) : ""},
-           {"--accept-changed-model", options.accept_changed_model ? "given" : ""}},
+           {"--accept-changed-model", options.accept_changed_model ? "given" : ""},
+           {"a function that scores answers", options.program.reward_function ? "given" : ""}},
           "start all ranks with the same flags"};
 }
 
