@@ -33,6 +33,10 @@
 //
 //   program.adapters.add({.table = "low_rank", .keys = AdapterKeys{}, .make = make_adapter});
 //
+// Verifiers of one's own, which judge what a model has written (text/verifiers/verifier.h):
+//
+//   program.verifiers.add({.name = "polite", .make = [] { return std::make_unique<Polite>(); }});
+//
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h). A main() that uses neither
 // colossal::main() nor run_module() counts memory from its first line on (memory/account.h):
 //

@@ -15,8 +15,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 from .error import Error
+
+if TYPE_CHECKING:
+    from .reward import Scoring
 
 _POLL = 0.1  # seconds between two calls of `poll`
 _LEVELS = {"D": logging.DEBUG, "I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR}
@@ -55,12 +59,16 @@ class Process:
     """A command that runs. At the end of a ``with`` block that raises, it is interrupted and waited for.
 
     Standard output goes to `on_output`. The log goes to ``logging.getLogger("colossal")``, and the rest of standard
-    error to `sys.stderr`. If this process dies, the command is told to stop, as by Ctrl-C.
+    error to `sys.stderr`. If this process dies, the command is told to stop, as by Ctrl-C. `scoring` scores answers of
+    the command until its end, also after an interrupt, because the command first ends its step.
     """
 
-    def __init__(self, words: Sequence[str], on_output: Callable[[str], object]) -> None:
+    def __init__(
+        self, words: Sequence[str], on_output: Callable[[str], object], scoring: Scoring | None = None
+    ) -> None:
         self._words = words
         self._on_output = on_output
+        self._scoring = scoring
         self._messages = _Messages()
 
     def __enter__(self) -> Process:
@@ -95,14 +103,18 @@ class Process:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
-        return subprocess.Popen(
-            [path(), *self._words],
+        process = subprocess.Popen(
+            [path(), *self._words, *(self._scoring.words if self._scoring else [])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=follow_parent,
+            pass_fds=[self._scoring.passed] if self._scoring else [],
         )
+        if self._scoring:
+            self._scoring.has_started()
+        return process
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -126,19 +138,29 @@ class Process:
     def _pass_on(self, poll: Callable[[], object]) -> None:
         assert self._process.stdout is not None and self._process.stderr is not None
         output = codecs.getincrementaldecoder("utf-8")("replace")
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            selector.register(self._process.stderr, selectors.EVENT_READ)
-            while selector.get_map():
-                for key, _ in selector.select(_POLL):
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is self._process.stdout:
-                        self._on_output(output.decode(data))
-                    else:
-                        self._messages.add(data)
-                poll()
+        streams = {self._process.stdout.fileno(), self._process.stderr.fileno()}
+        scoring = self._scoring
+        while streams:
+            with selectors.DefaultSelector() as selector:
+                for stream in streams:
+                    selector.register(stream, selectors.EVENT_READ)
+                if scoring and scoring.is_open:
+                    events = selectors.EVENT_READ | (selectors.EVENT_WRITE if scoring.has_unsent else 0)
+                    selector.register(scoring.fileno(), events)
+                ready = [key.fd for key, _ in selector.select(0 if scoring and scoring.has_answer else _POLL)]
+            for stream in streams.intersection(ready):
+                data = os.read(stream, 1 << 16)
+                if not data:
+                    streams.discard(stream)
+                elif stream == self._process.stdout.fileno():
+                    self._on_output(output.decode(data))
+                else:
+                    self._messages.add(data)
+            if scoring:
+                if scoring.fileno() in ready:
+                    scoring.exchange()
+                scoring.call()
+            poll()
 
     def _stop(self) -> None:
         """Interrupts the command and waits for its end. A second Ctrl-C meanwhile ends the command at once."""
@@ -147,6 +169,7 @@ class Process:
             self._pass_on(lambda: None)
             self._process.wait()
         except KeyboardInterrupt:
+            self._scoring = None  # a function that hangs must not be called again
             self._process.send_signal(signal.SIGINT)
             self._pass_on(lambda: None)
             self._process.wait()

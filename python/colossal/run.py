@@ -13,6 +13,7 @@ from typing import Any
 from . import _binding, program
 from .config import Source, flatten
 from .error import Error
+from .reward import RewardFunction, Scoring
 
 Record = dict[str, Any]
 """A line of metrics.jsonl: `step`, `loss`, `learning_rate` and other metrics by name."""
@@ -60,6 +61,7 @@ def train(
     overwrite: bool = False,
     accept_changed_model: bool = False,
     on_step: Callable[[Record], object] | None = None,
+    reward: RewardFunction | None = None,
 ) -> Run:
     """Trains the model that a config describes, as `colossal train` does, and returns its run.
 
@@ -72,8 +74,17 @@ def train(
     go on. A second Ctrl-C ends the run at once. `accept_changed_model` lets a resumed run change keys that change what
     the weights compute, such as ``model.rope_theta``.
 
+    `reward` scores the answers of a run that learns from them, in this thread while the program draws others; its score
+    joins those of ``[reward]``. It gets a dict with `id`, `prompt`, `completion` and the other members of the line of
+    the data. It returns a number, None for no score, or a dict: `score`, and if wanted `scores` (named numbers, which
+    become metrics) and `text`. Under a launcher the function of rank 0 is called; all ranks must give one.
+    With ``reward.on_fault = "error"`` its exception ends the run and is raised; call train() with `resume` to go on. An
+    interrupted run still ends its step, so the function may be called after Ctrl-C.
+
     Errors: `colossal.Error` with the command's message.
     """
+    if reward is not None and not callable(reward):
+        raise Error("reward", f"reward must be a function of one answer: got {type(reward).__name__}")
     words = command_of(config, changes)
     try:
         run = Run(_binding.run_folder(words[0], words[1:]))
@@ -88,8 +99,21 @@ def train(
             for record in records.take():
                 on_step(record)
 
-    with program.Process(["train", *words], sys.stdout.write) as process:
-        process.wait(poll)
+    scoring = Scoring(reward) if reward is not None else None
+    failure: BaseException | None = None
+    try:
+        with program.Process(["train", *words], sys.stdout.write, scoring) as process:
+            process.wait(poll)
+    except Error as error:
+        failure = scoring.cause_of(error) if scoring else None
+        if failure is None:
+            raise
+        sys.stderr.write(f"colossal: {error}\n")  # it names the answer
+    finally:
+        if scoring:
+            scoring.close()
+    if failure is not None:
+        raise failure
     return run
 
 

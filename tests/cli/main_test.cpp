@@ -237,5 +237,15 @@ TEST(Program, RunsFromAnyFolder) {
   EXPECT_EQ(WEXITSTATUS(status), 2);
 }
 
+// The Python package gives this flag.
+TEST(Cli, RefusesARewardFunctionThatIsNoSocket) {
+  for (const char* number : {"1", "1000000"}) {
+    const auto outcome = colossal({"train", "no.toml", concat("--reward-socket=", number)});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.err, concat("colossal: [reward] --reward-socket must be the number of an inherited socket: got ",
+                                  number, "; call colossal.train of Python with a function as `reward`\n"));
+  }
+}
+
 }  // namespace
 }  // namespace colossal::cli::main_test

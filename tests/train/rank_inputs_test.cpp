@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "colossal/base/descriptor.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/train/module_training.h"
@@ -104,6 +105,9 @@ TEST_F(RankInputs, RefuseOtherFlags) {
                              "with the same flags")));
   EXPECT_THAT(started([](run::Config&, TrainerOptions& o) { o.resume_step = 5; }),
               Each(HasSubstr("--resume-from is nothing on rank 0 and 5 on rank 1")));
+  EXPECT_THAT(
+      started([](run::Config&, TrainerOptions& o) { o.program.reward_function = std::make_shared<Descriptor>(); }),
+      Each(HasSubstr("a function that scores answers is nothing on rank 0 and given on rank 1")));
 }
 
 // Simulates two hosts whose files have the same path.

@@ -27,8 +27,8 @@ struct WeightedScorer {
 /// A scorer that gives each answer to all of its scorers. All of them work at the same time.
 ///
 /// Score::value is the sum of weight * value in the order of the scorers, so it does not depend on the order of
-/// arrival. It is none if one of them has none: a sum without a summand would rank answers by what failed. The answer is
-/// then left out, as without a score. Score::is_fault is true if it is for one of them.
+/// arrival. It is none if one of them has none: a sum without a summand would rank answers by what failed.
+/// Score::is_fault is true if it is for one of them.
 /// Score::parts has for each scorer the value under its name, without the weight and if there is one, and then its own
 /// parts. A part whose name is taken already gets the scorer's name before it: command_exact. Score::text has the texts
 /// that are not empty, a line for each.
