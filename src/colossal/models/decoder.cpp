@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "colossal/base/error.h"
 #include "colossal/nn/dropout.h"
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/forward_context.h"
@@ -67,6 +68,13 @@ void add_multi_token_layers(Model& model, const ModelShape& s, const DecoderVari
   };
 }
 
+/// Makes the head of values, which starts at 0. Folders do not contain it.
+std::shared_ptr<nn::Outputs> make_values(int64_t width, nn::Layers& layers) {
+  std::shared_ptr<nn::Outputs> values = layers.outputs(kValueHead, width, 1, {.bias = false, .deviation = 0});
+  layers.parameters().at(concat(kValueHead, ".weight")).is_added = true;
+  return values;
+}
+
 }  // namespace
 
 ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
@@ -117,6 +125,7 @@ Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layer
                                .tied = s.tied ? tokens.get() : nullptr,
                                .bias = variant.head_bias,
                                .soft_cap = variant.soft_cap});
+  if (s.has_values()) model.values = make_values(width, layers);
   if (variant.multi_token.layers > 0) add_multi_token_layers(model, s, variant, tokens, layers);
   return model;
 }

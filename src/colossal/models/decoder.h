@@ -36,6 +36,8 @@ struct DecoderVariant {
 
 /// Name of the head of a model with outputs (ModelShape::outputs), and of its weight in Hugging Face folders.
 inline constexpr char kScoreHead[] = "head.score", kScoreTensor[] = "score.weight";
+/// Name of the head of values (ModelShape::has_values).
+inline constexpr char kValueHead[] = "head.values";
 
 /// Returns a shape with the usual sizes of the GPT families: as many kv heads as heads, head_dim = hidden / heads, and
 /// ffn = 4 x hidden.

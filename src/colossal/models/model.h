@@ -163,6 +163,9 @@ struct Model {
   /// Number of layers that read the tokens before each token (nn::Neighbours); set by make_model(). A step that
   /// generates then needs nn::RememberedTokens
   int64_t neighbour_layers = 0;
+  /// The head of values, one output of state 0 for each token, in addition to `head`; null without
+  /// ModelShape::has_values(). Losses call it with hidden states of fp32 or fp64
+  std::shared_ptr<nn::Outputs> values{};
 };
 
 /// A range of blocks, with the embedding before it and the norm after it where they belong to the range.

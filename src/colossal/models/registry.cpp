@@ -187,6 +187,9 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
           !model.embed ? "embed"
           : !blocks    ? "function in one of the blocks"
                        : "norm (one that does nothing returns its input)");
+  require(bool(model.values) == shape.has_values(), "model",
+          "a model with a head of values must make it: got none from ", shape.architecture->name,
+          "; name a decoder of the library, or train values as a separate model");
   if (model.states.empty()) model.states = {hidden_state(shape.hidden, shape.positions)};
   check_states(model);
   check_names(shape, layers.parameters());

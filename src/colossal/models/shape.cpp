@@ -16,7 +16,7 @@ bool ModelShape::operator==(const ModelShape& other) const {
   };
   const bool same = architecture && other.architecture ? architecture->name == other.architecture->name
                                                        : architecture == other.architecture;
-  return same && sizes(*this) == sizes(other) && outputs() == other.outputs();
+  return same && sizes(*this) == sizes(other) && outputs() == other.outputs() && has_values() == other.has_values();
 }
 
 Task ModelShape::task() const {
@@ -28,11 +28,21 @@ Task ModelShape::task() const {
 
 int64_t ModelShape::outputs() const { return part<OutputSizes>().outputs; }
 
+bool ModelShape::has_values() const { return part<ValueSizes>().has_values; }
+
 ModelShape with_outputs(ModelShape shape, int64_t outputs) {
   if (outputs == 0) return shape;
   shape.set(OutputSizes{outputs});
+  shape.set(ValueSizes{});
   shape.set(MultiTokenSizes{});
   shape.tied = false;
+  shape.validate();
+  return shape;
+}
+
+ModelShape with_values(ModelShape shape, bool has_values) {
+  if (shape.has_values() == has_values) return shape;
+  shape.set(ValueSizes{has_values});
   shape.validate();
   return shape;
 }
@@ -53,6 +63,9 @@ void ModelShape::validate() const {
           with_article(architecture->name), ", which ", task().purpose(), "; name another model");
   require(outputs() == 0 || !tied, "model",
           "tied must be false with a head of outputs, which scores no tokens: got true");
+  require(!has_values() || task().continues(), "model", "a head of values must stand beside the head of a model that ",
+          "continues text: got ", with_article(architecture->name), ", which ", task().purpose(),
+          "; name another model");
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);
   if (!architecture->settle) return;
   ModelShape settled = *this;

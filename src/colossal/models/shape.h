@@ -26,7 +26,8 @@ struct ModelShape {
   double dropout = 0;  ///< probability of dropout after the embedding and on each residual branch
   bool tied = true;    ///< true = the head shares the embedding's weight
   OwnSizes own{};      ///< keys of this architecture only; empty = its defaults
-  /// Sizes that only some kinds of models have (models/shape_parts.h). All but OutputSizes follow from the others
+  /// Sizes that only some kinds of models have (models/shape_parts.h). All but OutputSizes and ValueSizes follow from
+  /// the others
   TypedParts parts{};
 
   /// Returns a part, or its default if the model has none of that type.
@@ -46,10 +47,12 @@ struct ModelShape {
   nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }
   /// Returns OutputSizes::outputs.
   int64_t outputs() const;
+  /// Returns true if the model has a head of values in addition to its own (with_values()).
+  bool has_values() const;
   /// Returns the inputs of the model, the text it can write and its default objective.
   Task task() const;
-  /// Errors ("model"): no architecture; a size that is not positive (nor 0 and in Architecture::unused); outputs of a
-  ///                   model that does not continue text, or beside a tied head; own sizes
+  /// Errors ("model"): no architecture; a size that is not positive (nor 0 and in Architecture::unused); outputs or
+  ///                   values of a model that does not continue text; outputs beside a tied head; own sizes
   ///                   outside the ranges of their keys; heads that are not a multiple of kv_heads; sizes that
   ///                   Architecture::settle refuses.
   void validate() const;
@@ -59,5 +62,10 @@ struct ModelShape {
 /// without multi-token layers, which need that head; 0 = the shape as it is.
 /// Errors ("model"): a model that does not continue text.
 ModelShape with_outputs(ModelShape shape, int64_t outputs);
+
+/// Returns the shape of the same model with a second head of one value per token, whose weights start at 0
+/// (Model::values), or without one. Folders of other programs do not contain that head.
+/// Errors ("model"): a model that does not continue text.
+ModelShape with_values(ModelShape shape, bool has_values = true);
 
 }  // namespace colossal::models

@@ -1,5 +1,5 @@
-// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes; without them a
-// model has the defaults.
+// Sizes that only some models have. Architecture::settle sets them (ModelShape::set), but OutputSizes and ValueSizes;
+// without them a model has the defaults.
 //
 //   shape.set(models::MixtureSizes{.experts = 8});
 //   if (shape.part<models::MixtureSizes>().experts > 0) ...
@@ -24,6 +24,11 @@ struct SlidingWindow {
 /// (models::with_outputs()).
 struct OutputSizes {
   int64_t outputs = 0;  ///< number of them; 0 = the architecture's own head
+};
+
+/// A model that continues text with a second head, of one value per token (models::with_values()).
+struct ValueSizes {
+  bool has_values = false;
 };
 
 /// A mixture of experts.

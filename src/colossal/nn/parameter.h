@@ -87,8 +87,8 @@ struct Parameter {
   /// gradient
   bool is_shared = false;
   Treatment treatment{};  ///< known on every rank, even where `value` is undefined
-  /// True if a wrapper of a product declared it (Parameters::Options::products), such as a matrix of an adapter.
-  /// Folders of other programs do not contain it
+  /// True if a wrapper of a product declared it (Parameters::Options::products), such as a matrix of an adapter, or if
+  /// it is of a head of values (models::with_values). Folders of other programs do not contain it
   bool is_added = false;
   /// True if `value` has a shape but no memory yet (without_memory()): a chunk store begins with zeros, and its owner
   /// sets the values afterwards
