@@ -136,6 +136,9 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   const run::Program used = program ? *program : run::built_in();
   const run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU, loading_of(r), used);
   if (world->rank() == 0) print_notices(saved);
+  if (world->rank() == 0 && saved.leaves_out_values)
+    std::fprintf(stderr, "colossal: the head of values of %s is left out, because only training uses it\n",
+                 r.from.c_str());
   const auto busy = world->busy("writing " + r.to);
   if (r.adapter_only) return export_adapters_alone(r, saved, mesh);
   const models::ModelShape& shape = saved.model->model().shape;

@@ -95,6 +95,7 @@ ResolvedModel resolve_run(const Config& config, const Program& program) {
   ResolvedModel run = resolve_model(config, program);
   run.adapter = with_trained_parameters(config, std::move(run.adapter), run.shape);
   run.further = resolve_further(config, run.objective.models, run.objective.row.values(), run.shape, program);
+  if (run.tokenizer) check_texts(run.further, config, *run.tokenizer, run.objective.objective->text_tokens());
   return run;
 }
 

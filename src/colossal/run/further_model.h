@@ -8,6 +8,7 @@
 //                           },
 //                           .step_rule = ...});                      // which passes go through them
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/model_source.h"
 #include "colossal/run/own_tables.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 
@@ -39,10 +41,15 @@ enum class ModelUse {
 };
 
 /// A further model, as an objective names it. Its table of the config has its name, and the keys of ModelKeys or other
-/// ones, of which `from` is the source.
+/// ones. Of those, `from` is the source, `name` a preset with random weights, and the table `optimizer` that of
+/// ModelKeys.
 struct FurtherModel {
   std::string name{};  ///< letters, digits and _; the parameters and the rows of the model start with it
   ModelUse use = ModelUse::Frozen;
+  /// Outputs per token of the head that it needs (models::with_outputs), such as 1 for scores or values; 0 = the head
+  /// of its source. It then reads the texts of the main model, and has no dropout. A trained model gets a new head,
+  /// which starts at 0, if its source continues text; a frozen one must have the head
+  int outputs = 0;
   /// Axes that split it, of "pipeline", "sequence" and "tensor"; none = those of the main model (train::NamedModel)
   std::optional<std::vector<std::string>> axes{};
 };
@@ -71,12 +78,19 @@ struct ResolvedFurther {
 
 /// Finds the sources of the models that the objective of a run names, and reads their tables.
 /// `config`: that of the run; the keys of its optimizer are the defaults of theirs. `main`: the shape of the main
-/// model, whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from`; keys that it
-/// does not have; an optimizer for a model that is not trained.
-///        ("objective"): a model without a table. ("model"): quantized weights of a model that is trained. As
-///        find_source().
+/// model, whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from` or `name`, or
+/// with both; keys that it does not have; an optimizer for a model that is not trained.
+///        ("objective"): a model without a table. ("model"): quantized weights of a model that is trained; a source with
+///        another number of outputs. As find_source().
 std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
                                              const OwnTables& tables, const models::ModelShape& main,
                                              const Program& program);
+
+/// Checks that the models with FurtherModel::outputs can read the texts of the main model, of `tokens` tokens at most.
+/// `tokenizer`: that of the run, which `config` names. Each of its ids must be the same token in the tokenizer of the
+/// source, if the source has one. Cost: reads that tokenizer, unless it is the one of the run.
+/// Errors ("model"): a smaller vocabulary; another tokenizer; fewer positions.
+void check_texts(const std::vector<ResolvedFurther>& models, const Config& config, const text::Tokenizer& tokenizer,
+                 int64_t tokens);
 
 }  // namespace colossal::run

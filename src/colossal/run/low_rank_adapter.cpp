@@ -15,23 +15,12 @@
 #include "colossal/run/frozen_base.h"
 
 namespace colossal::run {
-namespace {
-
-/// Returns the keys that train the head of scores whole, which the base does not have.
-LowRankKeys with_new_head(LowRankKeys keys, const models::ModelShape& shape) {
-  if (shape.outputs() == 0 || keys.kind == "none") return keys;
-  const std::set<std::string> trained = AdapterModules(shape).parameters_of("adapter.trained", keys.trained);
-  if (!trained.contains(concat(models::kScoreHead, ".weight"))) keys.trained.emplace_back(kScoreModule);
-  return keys;
-}
-
-}  // namespace
-
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape) {
   if (keys.kind == "none") return {};
   const AdapterModules modules(shape);
-  const auto trained =
-      std::make_shared<const std::set<std::string>>(modules.parameters_of("adapter.trained", keys.trained));
+  std::set<std::string> whole = modules.parameters_of("adapter.trained", keys.trained);
+  if (shape.has_values()) whole.insert(concat(models::kValueHead, ".weight"));
+  const auto trained = std::make_shared<const std::set<std::string>>(std::move(whole));
   const auto parts = std::make_shared<std::map<std::string, std::vector<nn::LowRankPart>>>();
   for (const size_t index : modules.selected("adapter.targets", keys.targets, *trained)) {
     const LinearModule& module = modules.linear()[index];
@@ -71,6 +60,13 @@ nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& 
     return nn::with_low_rank(std::move(product), weight, parameters, own);
   };
   return adapter;
+}
+
+LowRankKeys with_new_head(LowRankKeys keys, const models::ModelShape& shape) {
+  if (shape.outputs() == 0 || keys.kind == "none") return keys;
+  const std::set<std::string> trained = AdapterModules(shape).parameters_of("adapter.trained", keys.trained);
+  if (!trained.contains(concat(models::kScoreHead, ".weight"))) keys.trained.emplace_back(kScoreModule);
+  return keys;
 }
 
 LowRankKeys adapter_keys(const Config& config) {

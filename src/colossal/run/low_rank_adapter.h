@@ -6,7 +6,8 @@
 //   targets = ["q_proj", "v_proj"]        # modules of the Hugging Face folder
 //   trained = ["lm_head"]                 # trained whole
 //
-// The head of a reward model is always trained whole: the keys of its run name it in `trained`.
+// The head of a reward model is always trained whole: the keys of its run name it in `trained`. So is a head of values
+// (models::with_values), which no folder has and no key names.
 #pragma once
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
@@ -22,6 +23,10 @@ namespace colossal::run {
 /// Errors ("adapter"): those of AdapterModules; a rank above the smaller side of a matrix; experts with another kind
 ///        than "lora" or with dropout.
 nn::Adapter low_rank_adapter(const LowRankKeys& keys, const models::ModelShape& shape);
+
+/// Returns the keys that train the head of outputs of a model whole, which its base does not have; for other models and
+/// the kind "none" the keys as they are.
+LowRankKeys with_new_head(LowRankKeys keys, const models::ModelShape& shape);
 
 /// Returns the keys of [adapter] that a config has, with the defaults of the others. They are not completed from
 /// adapter.from (with_source()). Errors: those of ConfigDocument::read().

@@ -21,6 +21,7 @@
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"
+#include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/low_rank.h"
@@ -38,10 +39,6 @@ namespace colossal::run {
 namespace {
 
 using Tensors = std::vector<checkpoint::NamedTensor>;
-
-ModelSource source_of_preset(const std::string& name, const Program& program, int64_t vocabulary) {
-  return {.path = name, .shape = program.models.resolve({.name = name}, vocabulary), .is_preset = true};
-}
 
 /// Splits off the parameters that the checkpoint of a source leaves out.
 Tensors take_unsaved(const ModelSource& source, const nn::Parameters& parameters, Tensors& tensors) {
@@ -114,7 +111,8 @@ StoredNames compare_names(const ModelSource& source, const nn::Parameters& param
     if (buffer.model == model) names.unused.insert(saved_as + buffer.own_name());
   for (const auto& [name, tensor] : stored) {
     if (!name.starts_with(saved_as) || names.unused.contains(name)) continue;
-    if (checkpoint::matches_one(name.substr(saved_as.size()), may_lack))
+    const std::string own = name.substr(saved_as.size());
+    if (checkpoint::matches_one(own, may_lack) || own == concat(models::kValueHead, ".weight"))
       names.unused.insert(name);
     else if (source.adapter.product)
       names.adapters.push_back(name.substr(saved_as.size()));
@@ -281,10 +279,11 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
   const std::string from = base.empty() ? read_config<Config>(RunFolder(folder).config()).model.from : base;
   const ResolvedModel resolved = model.empty() ? resolve_model(config, program) : resolve_run(config, program);
   ModelSource source{.path = folder,
-                     .shape = resolved.shape,
+                     .shape = models::with_values(resolved.shape, false),  // training alone uses them
                      .tokenizer = config.tokenizer(),
                      .checkpoint = newest,
                      .dtype = config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
+                     .leaves_out_values = model.empty() && resolved.shape.has_values(),
                      .adapter = resolved.adapter,
                      .from = from,
                      .seed = static_cast<uint64_t>(config.training.seed),
@@ -313,6 +312,10 @@ ModelSource source_of_run(const std::string& folder, const checkpoint::StepFolde
   }
   throw Error("run", concat("the run ", folder, " has no trained model ", model, " beside its main one: there ",
                             names.empty() ? "is none" : "are " + names));
+}
+
+ModelSource source_of_preset(const std::string& name, const Program& program, int64_t vocabulary) {
+  return {.path = name, .shape = program.models.resolve({.name = name}, vocabulary), .is_preset = true};
 }
 
 ModelSource find_source(const std::string& path, const Program& program, int64_t vocabulary) {

@@ -37,6 +37,11 @@ struct ModelSource {
   std::string model{};       ///< of a run folder: which of its models; empty = the main one
   bool is_preset = false;    ///< true = the weights are drawn at random
   at::ScalarType dtype = at::kFloat;
+  /// True = `shape` has a head of outputs (models::with_outputs) that the source lacks. The head starts at 0
+  bool has_new_head = false;
+  /// Of the main model of a run: true = the run trained a head of values with it (models::with_values), which `shape`
+  /// and readers leave out
+  bool leaves_out_values = false;
   // The members below are of a run whose checkpoints leave parameters out.
   nn::Adapter adapter{};
   std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
@@ -54,6 +59,10 @@ struct ModelSource {
 /// Errors ("run"): a path of another kind that is no preset either; a run without a complete checkpoint, or whose base
 ///                 has moved. Errors of configs.
 ModelSource find_source(const std::string& path, const Program& program, int64_t vocabulary = 0);
+
+/// Returns the source of random weights of a preset. `vocabulary`: as for find_source(). Errors ("model"): an unknown
+/// preset; the message names the nearest.
+ModelSource source_of_preset(const std::string& name, const Program& program, int64_t vocabulary = 0);
 
 /// Checks that a path that is no run folder is a Hugging Face folder or a GGUF file. Errors ("run"): it is not.
 void check_is_model(const std::string& path);

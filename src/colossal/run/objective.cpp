@@ -151,7 +151,7 @@ ObjectiveRow choose_row(const Config& config, const Objectives& objectives, cons
 }
 
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape) {
-  return models::with_outputs(std::move(shape), objective.outputs());
+  return models::with_values(models::with_outputs(std::move(shape), objective.outputs()), objective.values());
 }
 
 void ChosenObjective::write_keys(Config& config) const {

@@ -159,6 +159,9 @@ class Objective {
   /// Returns the number of outputs per token of the head that the run gives its model in place of the one that scores
   /// tokens (models::with_outputs); 0 = the model's own head. It does not depend on the shape.
   virtual int64_t outputs() const { return 0; }
+  /// Returns true if the run gives its model a second head, of one value per token (models::with_values). It does not
+  /// depend on the shape.
+  virtual bool values() const { return false; }
 };
 
 /// Returns sum / weight. If the weight is not positive it returns the sum, because a batch without labels has no loss.
@@ -249,7 +252,7 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                         const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
-/// Returns the shape with the head that the objective needs (Objective::outputs).
+/// Returns the shape with the heads that the objective needs (Objective::outputs, values).
 models::ModelShape shape_for(const Objective& objective, models::ModelShape shape);
 
 /// Makes the objective of choose_row(), and names its models. Errors: those of choose_row() and of ObjectiveRow::make

@@ -163,6 +163,7 @@ ModelSource open_folder(const std::string& folder, const checkpoint::StepFolders
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   if (!loading.adapter) check_purpose(about.shape, folder, loading);
   saved.files = about.files;
+  saved.leaves_out_values = about.leaves_out_values;
   // of a run over bytes: the tokenizer.json of their ids, beside the run's template
   saved.tokenizer_source = !about.files.empty() && text::has_tokenizer(about.files) ? about.files : about.tokenizer;
   saved.source = about.checkpoint.empty() ? folder : about.from;
@@ -268,7 +269,9 @@ void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTens
     tensor.name = saved_as + tensor.name;
     state.tensors.push_back(std::move(tensor));
   }
-  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as);
+  std::set<std::string> unused;
+  if (about.leaves_out_values) unused.insert(concat(saved_as, models::kValueHead, ".weight"));
+  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as, unused);
 }
 
 /// Reads the base into `tensors`, puts the adapters onto it, and packs the weights that they changed.

@@ -74,6 +74,8 @@ struct SavedModel {
   std::string source{};
   /// Lines for the user about parts of the folder that are missing, the same on every rank
   std::vector<std::string> notices{};
+  /// True = the run trained a head of values, which `model` does not have (ModelSource::leaves_out_values)
+  bool leaves_out_values = false;
 };
 
 /// Returns the task of the model of a run folder (Loading::model), Hugging Face folder or GGUF file. It reads no

@@ -73,7 +73,9 @@ nn::Adapter with_trained_parameters(const Config& config, nn::Adapter adapter, c
   require(!tables.empty(), "training", "parameters = \"", parameters,
           "\" needs a model with a table of tokens: got one that reads no text; leave it out");
   const nn::RowRange rows = parameters == "new-rows" ? new_rows(config, shape) : nn::RowRange{};
-  const std::string new_head = shape.outputs() > 0 ? concat(models::kScoreHead, ".weight") : "";
+  const std::string new_head = shape.outputs() > 0  ? concat(models::kScoreHead, ".weight")
+                               : shape.has_values() ? concat(models::kValueHead, ".weight")
+                                                    : "";
   adapter.treatment = [tables, rows, new_head](const std::string& name) {
     if (name == new_head) return nn::Treatment{};
     return nn::Treatment{.trains = std::find(tables.begin(), tables.end(), name) != tables.end(), .rows = rows};

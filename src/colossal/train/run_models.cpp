@@ -93,7 +93,7 @@ std::shared_ptr<const run::Objective> ConfiguredRun::objective_of(const NamedMod
   const std::string name = model.shape.task().objective;
   const auto& rows = objectives.rows();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.name == name; });
-  if (row == rows.end()) return std::make_shared<SamplesAlone>(objective());
+  if (row == rows.end() || model.shape.task().scores()) return std::make_shared<SamplesAlone>(objective());
   // The built-in objective gets default keys, because the tables of the config belong to the run's objective.
   return row->make(config, row->values(), model.shape);
 }

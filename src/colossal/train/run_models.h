@@ -30,8 +30,8 @@ struct NamedModel {
   std::string name{};  ///< letters, digits and _; empty = the main model
   models::ModelShape shape{};
   /// objective; the main model's is the objective of the run. Its example sample gives the costs of pipeline stages.
-  /// Null: the built-in objective that the architecture names; if the library has none of that name, passes without a
-  /// loss over the samples of the main model
+  /// Null: the built-in objective that the architecture names; if the library has none of that name, and for a model
+  /// with outputs, passes without a loss over the samples of the main model
   std::shared_ptr<const run::Objective> objective{};
   nn::Adapter adapter{};  ///< called with parameter names without the model's name; frozen parameters have no gradients
                           ///< and no optimizer states

@@ -139,6 +139,7 @@ class Trainer {
   /// out. All of them are read by run::read_source().
   void import_weights(bool resumed);
   void import_main(bool resumed);
+  void import_further(const run::ResolvedFurther& further);
   /// Returns the source that model.from is. Collective. Errors: those of run::find_source().
   run::ModelSource main_source();
   /// Loads the originals of parameters that train in addition to adapters (NamedModel::is_main_without_adapters).

@@ -23,10 +23,23 @@ void Trainer::import_weights(bool resumed) {
       import_originals(further.model.name);
       continue;
     }
+    if (further.source.is_preset && !resumed && is_first())
+      options_.notices.push_back(concat(further.model.name, " starts from random weights of the preset ",
+                                        further.source.path, "; set ", further.model.name,
+                                        ".from to use trained ones"));
     if (further.source.is_preset) continue;
     if (resumed && further.model.use == run::ModelUse::Trained) continue;
-    import_model(further.source, further.model.name, [](const std::string&) { return true; }, {});
+    import_further(further);
   }
+}
+
+void Trainer::import_further(const run::ResolvedFurther& further) {
+  const std::vector<std::string> may_lack =
+      further.source.has_new_head ? run::head_that_may_lack(further.source.shape) : std::vector<std::string>();
+  const std::vector<std::string> lacking =
+      import_model(further.source, further.model.name, [](const std::string&) { return true; }, may_lack);
+  if (!lacking.empty() && is_first())
+    options_.notices.push_back(concat(further.source.path, " holds no ", lacking.front(), ": that head starts at 0"));
 }
 
 void Trainer::import_main(bool resumed) {

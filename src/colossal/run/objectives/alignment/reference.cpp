@@ -21,7 +21,8 @@ bool has_reference(const OwnTables& tables) {
 }
 
 FurtherModel reference_of(const Config& config, const OwnTables& tables) {
-  if (!reference_keys(tables).from.empty()) return {.name = kReference};
+  const ReferenceKeys keys = reference_keys(tables);
+  if (!keys.from.empty() || !keys.name.empty()) return {.name = kReference};
   const LowRankKeys adapter = adapter_keys(config);
   const bool is_base = adapter.kind != "none" && adapter.from.empty();
   return {.name = kReference, .use = is_base ? ModelUse::WithoutAdapters : ModelUse::Original};
@@ -32,6 +33,7 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
   const bool compares = has_reference(tables);
   refuse_unused_keys(kReference, describe_config(keys), describe_config(ReferenceKeys()),
                      {{"from", compares, "alignment.method dpo, ipo or kto"},
+                      {"name", compares, "alignment.method dpo, ipo or kto"},
                       {"precompute", compares, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
   if (!compares || keys.precompute) return {};
@@ -40,6 +42,7 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
 
 bool starts_at_reference(const Config& config, const OwnTables& tables) {
   const std::string from = reference_keys(tables).from;
+  if (!reference_keys(tables).name.empty()) return false;
   const LowRankKeys adapter = adapter_keys(config);
   const bool is_dropped = !adapter.from.empty() && adapter.dropout > 0;  // trained matrices then compute something else
   const bool is_same = from == config.model.from && adapter.from.empty() && adapter.base == "model";

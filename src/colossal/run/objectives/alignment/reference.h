@@ -18,7 +18,7 @@ inline constexpr char kReference[] = "reference";
 bool has_reference(const OwnTables& tables);
 
 /// Returns the reference of a run, whether or not its log-probabilities are precomputed.
-///   reference.from          that model
+///   reference.from, name    that model, or that preset
 ///   else, new adapters      the main model with its adapters switched off. Modules that are trained whole
 ///                           (adapter.trained) are frozen originals, those of the base
 ///   else                    the weights with which the run starts: those of model.from, with the adapters of

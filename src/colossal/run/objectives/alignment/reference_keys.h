@@ -9,6 +9,7 @@ namespace colossal::run {
 /// The table [reference].
 struct ReferenceKeys {
   std::string from;  ///< empty = the model from which the run starts
+  std::string name;  ///< a preset with random weights in place of `from`, for plans; empty = none
   bool precompute = false;
   std::string cache;  ///< empty = a folder of the run
   void fields(Fields& f);
