@@ -41,11 +41,11 @@ class PreferenceRuns : public testing::Test {
 
   /// Trains a run and returns the parameters of rank 0.
   static std::map<std::string, at::Tensor> train(const run::Config& c, train::Start start = train::Start::Overwrite,
-                                                 int64_t stop_after = 0) {
+                                                 int64_t stop_after = 0, const run::Program& known = program()) {
     std::map<std::string, at::Tensor> parameters;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
       int64_t steps = 0;
-      train::TrainerOptions options{.start = start, .program = program()};
+      train::TrainerOptions options{.start = start, .program = known};
       options.stop_requested = [&] { return stop_after > 0 && ++steps >= stop_after; };
       train::Trainer trainer(world, c, options);
       trainer.run();

@@ -1,4 +1,6 @@
 // Models that continue text with a head of outputs in its place: reward models, as layers and as folders.
+#include "colossal/nn/outputs.h"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -94,6 +96,46 @@ TEST(ModelOutputs, HaveNoMultiTokenLayers) {
   nn::Parameters parameters({}, {.without_memory = true});
   nn::SerialLayers layers(parameters);
   EXPECT_EQ(make_model(scores, layers).tokens_ahead, 0);
+}
+
+// A folder of the model has no head of values, and its other weights are drawn as without one.
+TEST(ModelValues, StandBesideTheHeadOfTokens) {
+  for (const char* name : kPresets) {
+    const ModelShape plain = built_in().resolve({.name = name}), shape = with_values(plain);
+    EXPECT_FALSE(shape == plain) << name;
+    EXPECT_EQ(with_values(shape, false), plain) << name;
+    EXPECT_EQ(with_outputs(shape, 1).has_values(), false) << name;
+    EXPECT_TRUE(shape.task().continues()) << name;
+    EXPECT_EQ(shape.architecture->hugging_face.names(shape).size(),
+              plain.architecture->hugging_face.names(plain).size())
+        << name;
+  }
+  const ModelShape plain = built_in().resolve({.name = "llama-tiny"});
+  nn::Parameters parameters({}, {.dtype = at::kBFloat16}), others({}, {.dtype = at::kBFloat16});
+  nn::SerialLayers layers(parameters), other_layers(others);
+  const Model model = make_model(with_values(plain), layers), other = make_model(plain, other_layers);
+  EXPECT_EQ(other.values, nullptr);
+  for (const nn::Parameter& p : others) EXPECT_TRUE(at::equal(parameters.at(p.name).value, p.value)) << p.name;
+  const at::Tensor hidden = at::randn({2, 6, plain.hidden});
+  const at::Tensor values = model.values->forward(hidden, {});
+  EXPECT_EQ(values.sizes(), (std::vector<int64_t>{2, 6, 1}));
+  EXPECT_EQ(values.scalar_type(), at::kFloat);
+  EXPECT_EQ(values.abs().max().item<float>(), 0);
+}
+
+TEST(ModelValues, NeedAModelThatContinuesTextAndMakesThem) {
+  EXPECT_THAT(test::thrown_message([] { with_values(built_in().resolve({.name = "bert-tiny"})); }),
+              HasSubstr("a head of values must stand beside the head of a model that continues text: got a bert"));
+  const auto without = std::make_shared<Architecture>(*built_in().at("llama"));
+  without->make = [make = without->make](const ModelShape& shape, nn::Layers& layers) {
+    return make(with_values(shape, false), layers);
+  };
+  ModelShape shape = with_values(built_in().resolve({.name = "llama-tiny"}));
+  shape.architecture = without;
+  nn::Parameters parameters({}, {.without_memory = true});
+  nn::SerialLayers layers(parameters);
+  EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }),
+              HasSubstr("a model with a head of values must make it: got none from llama"));
 }
 
 }  // namespace

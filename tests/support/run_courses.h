@@ -27,9 +27,9 @@ inline std::vector<std::string> joined(std::vector<std::string> first, const std
   return first;
 }
 
-/// Returns the config of an example with a model of width 32 in fp64 and 8 samples per step, unless `flags` say
+/// Returns the config of a file with a model of width 32 in fp64 and 8 samples per step, unless `flags` say
 /// otherwise. A model of model.from has sizes of its own.
-inline run::Config tiny_config(const std::string& example, const std::vector<std::string>& flags) {
+inline run::Config tiny_config_of(const std::string& path, const std::vector<std::string>& flags) {
   std::vector<std::string> all{
       "--run.device=cpu",           "--run.matmul=mkl",         "--training.steps=10", "--precision.mode=fp64",
       "--data.held_out=0.3",        "--training.batch_size=8",  "--parallel.data=1",   "--training.evaluate_batches=1",
@@ -37,7 +37,12 @@ inline run::Config tiny_config(const std::string& example, const std::vector<std
   const auto names_source = [](const std::string& flag) { return flag.starts_with("--model.from="); };
   if (std::none_of(flags.begin(), flags.end(), names_source))
     all = joined(all, {"--model.hidden=32", "--model.heads=4", "--model.kv_heads=4", "--model.ffn=32"});
-  return run::read_given_config(source_dir() + "/" + example, joined(all, flags)).config;
+  return run::read_given_config(path, joined(all, flags)).config;
+}
+
+/// Returns tiny_config_of() an example.
+inline run::Config tiny_config(const std::string& example, const std::vector<std::string>& flags) {
+  return tiny_config_of(source_dir() + "/" + example, flags);
 }
 
 /// Makes the first steps of a run on all ranks of its layout, and evaluates a held-out batch if the run has some.

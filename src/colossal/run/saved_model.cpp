@@ -269,7 +269,9 @@ void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTens
     tensor.name = saved_as + tensor.name;
     state.tensors.push_back(std::move(tensor));
   }
-  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as);
+  std::set<std::string> unused;
+  if (about.leaves_out_values) unused.insert(concat(saved_as, models::kValueHead, ".weight"));
+  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as, unused);
 }
 
 /// Reads the base into `tensors`, puts the adapters onto it, and packs the weights that they changed.
