@@ -217,6 +217,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   run::GivenConfig given = run::read_given_config(path, config_flags(app));
   run::Config& config = given.config;
   options.notices = given.notices;
+  run::complete_keys(config, options.program.objectives, run::tables_of(options.program.adapters), &options.notices);
   options.command = command_of_user(arguments, !layout.empty());
   config.validate();
   const bool resumes = resume || options.resume_step;

@@ -35,9 +35,9 @@ std::vector<FurtherModel> reference_models(const Config& config, const OwnTables
   const ReferenceKeys keys = reference_keys(tables);
   const bool compares = has_reference(tables), draws = draws_answers(tables.as<AlignmentKeys>("alignment").method);
   refuse_unused_keys(kReference, describe_config(keys), describe_config(ReferenceKeys()),
-                     {{"from", compares, "alignment.method dpo, ipo or kto"},
-                      {"name", compares, "alignment.method dpo, ipo or kto"},
-                      {"precompute", compares, "alignment.method dpo, ipo or kto"},
+                     {{"from", compares, draws ? "alignment.kl above 0" : "alignment.method dpo, ipo or kto"},
+                      {"name", compares, draws ? "alignment.kl above 0" : "alignment.method dpo, ipo or kto"},
+                      {"precompute", compares && !draws, "alignment.method dpo, ipo or kto"},
                       {"cache", compares && keys.precompute, "reference.precompute"}});
   if (!compares || keys.precompute) return {};
   return {reference_of(config, tables)};
