@@ -85,7 +85,8 @@ inline Sequence sequence_of(const RolloutPrompt& prompt, const RolloutAnswer& an
 }
 
 /// `packed`: several sequences per row, as documents; otherwise one padded sequence per row.
-inline Update update_of(const std::vector<RolloutPrompt>& prompts, const std::vector<RolloutAnswer>& answers, bool packed) {
+inline Update update_of(const std::vector<RolloutPrompt>& prompts, const std::vector<RolloutAnswer>& answers,
+                        bool packed) {
   const size_t in_row = packed ? 3 : 1;
   std::vector<std::vector<Sequence>> rows(answers.size() / in_row);
   size_t longest = 0;

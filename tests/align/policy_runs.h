@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/align/rollouts/records.h"
 #include "align/preference_runs.h"
+#include "colossal/align/rollouts/records.h"
 
 namespace colossal::align {
 
@@ -27,13 +27,21 @@ class PolicyRuns : public PreferenceRuns {
   /// A short run of `method` in the folder `name`, in fp32 on one rank, unless `flags` say otherwise.
   run::Config policy(const std::string& name, const std::vector<std::string>& flags = {},
                      const std::string& method = "grpo") const {
-    const std::vector<std::string> own{
-        "--run.folder=" + (folder_ / name), "--optimizer.warmup_steps=0",      "--optimizer.learning_rate=0.005",
-        "--training.steps=4",               "--training.evaluate_batches=0",   "--training.batch_size=16",
-        "--alignment.method=" + method,     "--data.path=" + (folder_ / "prompts.jsonl"),
-        "--data.sequence=32",               "--data.held_out=0",               "--precision.mode=fp32",
-        "--rollout.prompts=4",              "--rollout.answers=4",             "--rollout.max_tokens=6",
-        "--reward.verifiers=regex,exact"};
+    const std::vector<std::string> own{"--run.folder=" + (folder_ / name),
+                                       "--optimizer.warmup_steps=0",
+                                       "--optimizer.learning_rate=0.005",
+                                       "--training.steps=4",
+                                       "--training.evaluate_batches=0",
+                                       "--training.batch_size=16",
+                                       "--alignment.method=" + method,
+                                       "--data.path=" + (folder_ / "prompts.jsonl"),
+                                       "--data.sequence=32",
+                                       "--data.held_out=0",
+                                       "--precision.mode=fp32",
+                                       "--rollout.prompts=4",
+                                       "--rollout.answers=4",
+                                       "--rollout.max_tokens=6",
+                                       "--reward.verifiers=regex,exact"};
     run::Config c = test::tiny_config("examples/sft.toml", test::joined(own, flags));
     run::complete_keys(c, program().objectives, run::tables_of(program().adapters));
     return c;

@@ -48,8 +48,8 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
     train(c);
     EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0)) << testing::PrintToString(runs[i]);
   }
-  const run::Config other = policy(
-      "other", {"--rollout.canonical=false", "--precision.mode=bf16", "--model.hidden=96", "--model.ffn=900"});
+  const run::Config other =
+      policy("other", {"--rollout.canonical=false", "--precision.mode=bf16", "--model.hidden=96", "--model.ffn=900"});
   train(other);
   const std::vector<double> difference = metric(other, "sampler_difference");
   EXPECT_GT(*std::max_element(difference.begin(), difference.end()), 0);
@@ -58,7 +58,8 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
 
 TEST_F(PolicyRuns, ContinueBitForBit) {
   for (const std::string& method : {"grpo", "rloo", "reinforce++"}) {
-    const run::Config whole = policy("whole-" + method, kShort, method), parts = policy("parts-" + method, kShort, method);
+    const run::Config whole = policy("whole-" + method, kShort, method),
+                      parts = policy("parts-" + method, kShort, method);
     const auto want = train(whole);
     train(parts, train::Start::New, 2);
     const auto got = train(parts, train::Start::Resume);

@@ -9,13 +9,6 @@ namespace {
 
 using run::AnswerAdvantage;
 
-run::KlEstimator estimator(const std::string& name) {
-  using run::KlEstimator;
-  if (name == "k1") return KlEstimator::K1;
-  if (name == "k2") return KlEstimator::K2;
-  return name == "k3" ? KlEstimator::K3 : KlEstimator::K3Plus;
-}
-
 /// Returns one number per answer as the advantage of each of its tokens.
 at::Tensor of_answers(const std::vector<double>& numbers, const at::Tensor& counts) {
   return at::tensor(numbers, at::kDouble).unsqueeze(1).expand_as(counts).masked_fill(~counts, 0);
@@ -49,8 +42,7 @@ std::vector<OptionalScore> scores_with_penalty(const run::PolicyObjective& objec
 
 at::Tensor kl_of_tokens(const run::PolicyObjective& objective, const PolicyPasses& passes) {
   if (!passes.reference.defined()) return at::zeros(passes.counts.sizes(), at::kDouble);
-  return run::kl_terms(passes.old, passes.reference, estimator(objective.keys().policy.kl_estimator))
-      .masked_fill(~passes.counts, 0);
+  return run::kl_terms(passes.old, passes.reference, objective.kl_estimator()).masked_fill(~passes.counts, 0);
 }
 
 PolicyAdvantages policy_advantages(const run::PolicyObjective& objective, const std::vector<RolloutGroup>& groups,

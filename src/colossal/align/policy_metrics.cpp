@@ -35,7 +35,10 @@ class ScoreSums {
   std::vector<Metric> rows() const {
     std::vector<Metric> rows{known_metric("reward", mean(values_)), known_metric("reward_deviation", deviation())};
     for (const auto& [name, values] : parts_)
-      rows.push_back({.name = member(name), .value = mean(values), .plot = "Rewards", .legend = name,
+      rows.push_back({.name = member(name),
+                      .value = mean(values),
+                      .plot = "Rewards",
+                      .legend = name,
                       .tag = "rollouts/" + member(name)});
     const auto all = static_cast<double>(std::max<int64_t>(answers_, 1));
     rows.push_back(known_metric("answer_tokens", tokens_ / all));
@@ -100,8 +103,7 @@ std::vector<Metric> PolicyMeasures::rows(train::Engine& engine, const std::vecto
   std::vector<double> sums(run::PolicyObjective::kSums);
   if (!sums_.empty()) sums = tensor::host_values(at::stack(sums_).sum(0));
   at::Tensor totals = at::tensor(sums, at::kDouble);
-  at::Tensor difference =
-      at::full({1}, difference_.defined() ? tensor::host_value(difference_) : 0, at::kDouble);
+  at::Tensor difference = at::full({1}, difference_.defined() ? tensor::host_value(difference_) : 0, at::kDouble);
   mesh.group(axes).all_reduce(totals, comm::Reduce::Sum).wait();
   mesh.group(axes).all_reduce(difference, comm::Reduce::Max).wait();
   const double* sum = totals.const_data_ptr<double>();
@@ -109,17 +111,17 @@ std::vector<Metric> PolicyMeasures::rows(train::Engine& engine, const std::vecto
   all.push_back(known_metric("entropy", sum[1] / tokens));
   all.push_back(known_metric("clipped_share", sum[2] / tokens));
   const bool is_computed = !objective_.is_canonical() || objective_.rollout().ahead > 0;
-  const double before =
-      is_computed ? tensor::host_value((passes.old - rows.sampled).abs().masked_fill(~rows.counts, 0).max())
-                  : difference.item<double>();
+  const double before = is_computed
+                            ? tensor::host_value((passes.old - rows.sampled).abs().masked_fill(~rows.counts, 0).max())
+                            : difference.item<double>();
   all.push_back(known_metric("sampler_difference", before));
   if (passes.reference.defined())
     all.push_back(known_metric("kl", tensor::host_value(kl_of_tokens(objective_, passes).sum()) /
                                          std::max(1.0, tensor::host_value(rows.counts.sum()))));
   if (objective_.method().has_values)
-    all.push_back(known_metric("value_loss", objective_.values()
-                                                 ? sum[4] / tokens
-                                                 : value_losses_ / static_cast<double>(std::max<int64_t>(updates_, 1))));
+    all.push_back(known_metric(
+        "value_loss",
+        objective_.values() ? sum[4] / tokens : value_losses_ / static_cast<double>(std::max<int64_t>(updates_, 1))));
   return all;
 }
 

@@ -77,7 +77,8 @@ at::Tensor gathered_results(train::Engine& engine, const tensor::Batch& batch, i
   const int64_t updates = batch.rows() / batch_size;
   std::vector<at::Tensor> parts;
   for (int64_t update = 0; update < updates; ++update) {
-    const std::vector<at::Tensor> of_update = engine.forward(own_rows(engine, batch, update, batch_size), result, model);
+    const std::vector<at::Tensor> of_update =
+        engine.forward(own_rows(engine, batch, update, batch_size), result, model);
     const bool is_known = !of_update.empty() && !engine.device().is_meta();
     parts.push_back(is_known ? at::cat(of_update).to(at::kCPU, at::kDouble)
                              : at::zeros({own.count(), columns}, at::kDouble));

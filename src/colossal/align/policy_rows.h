@@ -19,9 +19,9 @@ namespace colossal::align {
 
 /// The R answers of a step as rows of S tokens, prompt by prompt. Tensors are on the host.
 struct PolicyRows {
-  tensor::Batch batch;  ///< the fields of text and run::kAnswerCounts
-  at::Tensor counts;    ///< bool [R, S]: true at each token of an answer that is trained
-  at::Tensor sampled;   ///< fp64 [R, S]: log-probabilities of the draws, 0 elsewhere
+  tensor::Batch batch;             ///< the fields of text and run::kAnswerCounts
+  at::Tensor counts;               ///< bool [R, S]: true at each token of an answer that is trained
+  at::Tensor sampled;              ///< fp64 [R, S]: log-probabilities of the draws, 0 elsewhere
   int64_t drawn = 0, trained = 0;  ///< tokens of all answers; tokens of all rows, prompts included
 };
 

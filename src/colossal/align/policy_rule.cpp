@@ -156,8 +156,9 @@ class PolicyRule final : public train::StepRule {
     const nlohmann::json pending = state.value(kPending, nlohmann::json::object());
     for (const auto& [step, one] : pending.items()) {
       const std::optional<std::string> bytes = from_base64(one.at("groups").get<std::string>());
-      require(bytes.has_value(), "checkpoint", "the rollouts of the checkpoint must be base64: got other text; resume "
-                                               "from another checkpoint");
+      require(bytes.has_value(), "checkpoint",
+              "the rollouts of the checkpoint must be base64: got other text; resume "
+              "from another checkpoint");
       pending_[std::stoll(step)] = {groups_of(*bytes), one.at("draws").get<std::string>()};
     }
     is_resumed_ = !pending_.empty();
@@ -238,7 +239,8 @@ class PolicyRule final : public train::StepRule {
     for (const RolloutGroup& group : groups) answers += group.answers.size();
     // Further prompts of alignment.dynamic need not fill the rows of an update.
     std::vector<RolloutGroup> filled = groups;
-    for (size_t rows = answers; rows % static_cast<size_t>(rows_of_update()) != 0; rows += groups.front().answers.size())
+    for (size_t rows = answers; rows % static_cast<size_t>(rows_of_update()) != 0;
+         rows += groups.front().answers.size())
       filled.push_back(groups.front());
     const PolicyRows rows = policy_rows(filled, objective_, /*masks=*/false);
     const at::Tensor scores = gathered_results(
@@ -327,14 +329,14 @@ class PolicyRule final : public train::StepRule {
     objective_.check_model(engine.model());
     objective_.check(own);
     engine.zero_grad();
-    const double loss = engine.train_step(
-        own, objective_.weight(own),
-        [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
-          run::PolicyObjective::Measured measured = objective_.measure(model, end, step, value_scale);
-          const at::Tensor result = measured.loss;
-          measures.add(std::move(measured));
-          return result;
-        });
+    const double loss =
+        engine.train_step(own, objective_.weight(own),
+                          [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+                            run::PolicyObjective::Measured measured = objective_.measure(model, end, step, value_scale);
+                            const at::Tensor result = measured.loss;
+                            measures.add(std::move(measured));
+                            return result;
+                          });
     double value_loss = 0;
     if (objective_.method().has_values && !value_.is_on_policy()) value_loss = train_values(engine, own);
     measures.end_update(loss, value_loss);
@@ -372,9 +374,8 @@ class PolicyRule final : public train::StepRule {
     const run::PolicyKeys& keys = objective_.keys().policy;
     if (keys.kl_target <= 0 || !passes.reference.defined()) return;
     const auto answers = rows.batch.rows();
-    const double of_answer =
-        tensor::host_value((passes.old - passes.reference).masked_fill(~rows.counts, 0).sum()) /
-        static_cast<double>(answers);
+    const double of_answer = tensor::host_value((passes.old - passes.reference).masked_fill(~rows.counts, 0).sum()) /
+                             static_cast<double>(answers);
     kl_ = adapted_kl_weight(kl_, of_answer, keys.kl_target, answers, keys.kl_horizon);
   }
 
@@ -394,8 +395,9 @@ class PolicyRule final : public train::StepRule {
     const auto kind = objective_.method().advantage;
     const bool compares = kind == run::AnswerAdvantage::Group || kind == run::AnswerAdvantage::LeaveOneOut;
     if (compares && !any_spread)
-      say("spread", "the answers to each prompt all have the same score, so there is nothing to learn and the loss is "
-                    "0; change [reward] or the prompts, or raise rollout.answers or rollout.temperature");
+      say("spread",
+          "the answers to each prompt all have the same score, so there is nothing to learn and the loss is "
+          "0; change [reward] or the prompts, or raise rollout.answers or rollout.temperature");
   }
 
   const run::PolicyObjective& objective_;
@@ -408,11 +410,11 @@ class PolicyRule final : public train::StepRule {
   std::function<std::unique_ptr<Scorer>()> make_scorer_;
   const Log* log_ = nullptr;
   SamplerOptions sampler_;
-  std::unique_ptr<RolloutEngine> rollouts_;      // null = steps are measured or recorded
-  std::string weights_;                          // digest of the history of the weights; empty = not known yet
-  std::deque<data::PromptOfBatch> spare_;        // prompts that were read and not used
-  std::map<int64_t, Pending> pending_;           // steps that were drawn
-  bool is_resumed_ = false;                      // true: pending_ is that of a checkpoint
+  std::unique_ptr<RolloutEngine> rollouts_;  // null = steps are measured or recorded
+  std::string weights_;                      // digest of the history of the weights; empty = not known yet
+  std::deque<data::PromptOfBatch> spare_;    // prompts that were read and not used
+  std::map<int64_t, Pending> pending_;       // steps that were drawn
+  bool is_resumed_ = false;                  // true: pending_ is that of a checkpoint
   std::set<std::string> warned_;
 };
 
@@ -424,8 +426,9 @@ std::unique_ptr<train::StepRule> make_policy_rule(train::Engine& engine, const r
   const auto* policy = dynamic_cast<const run::PolicyObjective*>(&engine.objective());
   require(policy != nullptr, "alignment", "the rule of rollouts needs an objective that draws answers: got another");
   const int64_t rows = policy->rollout().rows() / policy->keys().policy.mini_batches;
-  require(config.training.batch_size == rows, "training", "batch_size must be the number of answers of an update, ", rows,
-          ": got ", config.training.batch_size, "; call run::complete_keys() for a config that no command has read");
+  require(config.training.batch_size == rows, "training", "batch_size must be the number of answers of an update, ",
+          rows, ": got ", config.training.batch_size,
+          "; call run::complete_keys() for a config that no command has read");
   return std::make_unique<PolicyRule>(*policy, config, tables, std::move(make_scorer));
 }
 

@@ -26,8 +26,8 @@ using Known = std::shared_ptr<const run::Program>;
 std::optional<Descriptor> socket_of(const run::Program& program) {
   if (!program.reward_function) return std::nullopt;
   Descriptor copy = duplicate_of(*program.reward_function);
-  require(copy.is_open(), "reward", "the socket of the function that scores answers cannot be used: ",
-          std::strerror(errno));
+  require(copy.is_open(), "reward",
+          "the socket of the function that scores answers cannot be used: ", std::strerror(errno));
   return copy;
 }
 
@@ -41,17 +41,16 @@ std::unique_ptr<train::StepRule> make_any_rule(const Known& known, train::Engine
 }
 
 /// Makes an objective whose prompts must have what the verifiers of [reward] read.
-std::unique_ptr<run::Objective> make_checked(const Known& known,
-                                             const decltype(run::ObjectiveRow::make)& make, const run::Config& config,
-                                             const run::OwnTables& tables, const models::ModelShape& shape) {
+std::unique_ptr<run::Objective> make_checked(const Known& known, const decltype(run::ObjectiveRow::make)& make,
+                                             const run::Config& config, const run::OwnTables& tables,
+                                             const models::ModelShape& shape) {
   std::unique_ptr<run::Objective> objective = make(config, tables, shape);
   auto* const policy = dynamic_cast<run::PolicyObjective*>(objective.get());
   if (policy == nullptr) return objective;
   const auto keys = tables.as<run::RewardKeys>(run::kReward);
   run::check_scorer_keys(keys, known->reward_function != nullptr);
   if (keys.verifiers.empty()) return objective;
-  const auto verifiers =
-      std::make_shared<VerifierScorer>(known->verifiers, keys.verifiers, keys.weights);
+  const auto verifiers = std::make_shared<VerifierScorer>(known->verifiers, keys.verifiers, keys.weights);
   policy->check_lines([verifiers](const text::PromptLine& line) { verifiers->check(line); });
   return objective;
 }

@@ -25,7 +25,7 @@ namespace colossal::align {
 /// The parts of a RolloutEngine that a run makes. All ranks have the same values, but the scorer is on rank 0 alone.
 struct RolloutRun {
   SamplerOptions sampler{};
-  int64_t answers = 1;  ///< number of answers to each prompt
+  int64_t answers = 1;   ///< number of answers to each prompt
   std::string folder{};  ///< RunFolder::rollouts()
   const text::Tokenizer* tokenizer = nullptr;
   const Log* log = nullptr;
@@ -68,9 +68,9 @@ class RolloutEngine {
  private:
   struct Step {
     std::vector<RolloutGroup> groups{};
-    std::optional<RolloutStep> stored{};         // on ranks that store
-    std::map<std::string, Score> arrived{};      // scores of the scorer by rollout_id(); on rank 0
-    std::vector<std::string> asked{};            // ids that the scorer was given; on rank 0
+    std::optional<RolloutStep> stored{};     // on ranks that store
+    std::map<std::string, Score> arrived{};  // scores of the scorer by rollout_id(); on rank 0
+    std::vector<std::string> asked{};        // ids that the scorer was given; on rank 0
   };
 
   bool is_first() const;

@@ -10,8 +10,9 @@ namespace colossal::align {
 namespace {
 
 [[noreturn]] void refuse_bytes() {
-  throw Error("rollouts", "rollouts of another rank or of a checkpoint must be records: got other bytes; the file is "
-                          "damaged, or of another version");
+  throw Error("rollouts",
+              "rollouts of another rank or of a checkpoint must be records: got other bytes; the file is "
+              "damaged, or of another version");
 }
 
 }  // namespace

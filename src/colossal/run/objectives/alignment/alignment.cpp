@@ -15,8 +15,12 @@ struct AlignmentMethod {
   std::unique_ptr<Objective> (*make)(const Config&, const OwnTables&, const models::ModelShape&);
 };
 
-constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning}, {"dpo", make_dpo},     {"ipo", make_ipo},
-                                        {"kto", make_kto},         {"simpo", make_simpo}, {"orpo", make_orpo},
+constexpr AlignmentMethod kMethods[] = {{"sft", make_fine_tuning},
+                                        {"dpo", make_dpo},
+                                        {"ipo", make_ipo},
+                                        {"kto", make_kto},
+                                        {"simpo", make_simpo},
+                                        {"orpo", make_orpo},
                                         {"reward", make_reward},
                                         {"ppo", make_ppo},
                                         {"grpo", make_grpo},

@@ -8,8 +8,7 @@ namespace colossal::run {
 
 void AlignmentKeys::fields(Fields& f) {
   f.choice(
-      "method", method,
-      {"sft", "dpo", "ipo", "kto", "simpo", "orpo", "reward", "ppo", "grpo", "rloo", "reinforce++"},
+      "method", method, {"sft", "dpo", "ipo", "kto", "simpo", "orpo", "reward", "ppo", "grpo", "rloo", "reinforce++"},
       "what the run learns from: sft = the answers of chats (supervised fine-tuning); dpo, ipo, simpo, orpo = which of "
       "two answers is better; kto = which answers are desirable; reward = scores of texts, from pairs and rankings of "
       "answers (a reward model); ppo, grpo, rloo, reinforce++ = scores of the model's own answers to prompts");
@@ -21,9 +20,10 @@ void AlignmentKeys::fields(Fields& f) {
            "methods of preferences: strength with which the reference holds the policy (dpo, ipo, kto), scale of the "
            "rewards (simpo), weight of the odds (orpo); 0 = the method's: 2 for simpo, 0.1 for others",
            0);
-  f.choice("loss", loss, {"auto", "sigmoid", "robust", "hinge", "mean", "sum", "clip", "cispo"},
-           "dpo: sigmoid, robust or hinge; ipo: mean over the tokens of an answer, or sum; methods with rollouts: clip, "
-           "or cispo, whose ratio is capped and has no gradient; auto = the first of these, or that of the preset");
+  f.choice(
+      "loss", loss, {"auto", "sigmoid", "robust", "hinge", "mean", "sum", "clip", "cispo"},
+      "dpo: sigmoid, robust or hinge; ipo: mean over the tokens of an answer, or sum; methods with rollouts: clip, "
+      "or cispo, whose ratio is capped and has no gradient; auto = the first of these, or that of the preset");
   f.number("smoothing", smoothing, "of the pairs",
            "dpo with the losses sigmoid (which becomes cDPO) and robust: share of pairs whose order is wrong", 0,
            0.499);

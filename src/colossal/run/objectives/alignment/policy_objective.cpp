@@ -23,10 +23,6 @@ namespace {
 
 using tensor::Dim;
 
-KlEstimator estimator_of(const std::string& name) {
-  return name == "k1" ? KlEstimator::K1 : name == "k2" ? KlEstimator::K2 : name == "k3" ? KlEstimator::K3 : KlEstimator::K3Plus;
-}
-
 /// Returns a field of a micro-batch on the device and in the dtype of `like`.
 at::Tensor field_like(const nn::ForwardContext& step, const char* name, const at::Tensor& like) {
   return step.batch->at(name).to(like.options(), /*non_blocking=*/true);
@@ -78,6 +74,13 @@ LossMean PolicyObjective::mean() const {
   return mean == "token" ? LossMean::Token : mean == "sequence" ? LossMean::Sequence : LossMean::Constant;
 }
 
+KlEstimator PolicyObjective::kl_estimator() const {
+  const std::string& name = keys_.policy.kl_estimator;
+  if (name == "k1") return KlEstimator::K1;
+  if (name == "k2") return KlEstimator::K2;
+  return name == "k3" ? KlEstimator::K3 : KlEstimator::K3Plus;
+}
+
 OpenedData PolicyObjective::open(const DataRequest& request) const {
   return open_prompts(request, chats_, rollout_.prompts, rollout_.max_tokens, check_line_);
 }
@@ -121,9 +124,7 @@ int64_t PolicyObjective::tokens(const tensor::Batch& batch, const models::ModelS
   return lengths.defined() ? lengths.sum().item<int64_t>() : HeadObjective::tokens(batch, shape);
 }
 
-double PolicyObjective::weight(const tensor::Batch& batch) const {
-  return weight_of(batch.at(kAnswerCounts));
-}
+double PolicyObjective::weight(const tensor::Batch& batch) const { return weight_of(batch.at(kAnswerCounts)); }
 
 double PolicyObjective::weight_of(const at::Tensor& counts) const {
   return loss_weight(counts, mean(), rollout_.max_tokens);
@@ -139,24 +140,23 @@ at::Tensor PolicyObjective::scores(const models::Model& model, const models::Sta
 PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, const models::States& end,
                                                    const nn::ForwardContext& step, double value_scale) const {
   const PolicyKeys& p = keys_.policy;
-  const ops::TokenScores scores =
-      models::head_of(model).scores(end.at(0), step.batch->at("labels"), step,
-                                    {.temperature = rollout_.temperature, .entropy = true});
+  const ops::TokenScores scores = models::head_of(model).scores(end.at(0), step.batch->at("labels"), step,
+                                                                {.temperature = rollout_.temperature, .entropy = true});
   const at::Tensor& lp = scores.log_probabilities;
   const at::Tensor counts = step.batch->at(kAnswerCounts).to(lp.device(), /*non_blocking=*/true);
   const at::Tensor old = field_like(step, kOldScores, lp), sampled = field_like(step, kSampledScores, lp);
   const PolicyTokens tokens{lp, old, field_like(step, kAdvantages, lp), counts};
-  const TokenTerms policy = policy_losses(tokens, {.loss = keys_.loss == "cispo" ? PolicyLoss::Cispo : PolicyLoss::Clip,
-                                                   .ratio = p.ratio == "sequence" ? PolicyRatio::Sequence
-                                                                                  : PolicyRatio::Token,
-                                                   .clip_low = p.clip_low,
-                                                   .clip_high = p.clip_high,
-                                                   .dual_clip = p.dual_clip});
+  const TokenTerms policy =
+      policy_losses(tokens, {.loss = keys_.loss == "cispo" ? PolicyLoss::Cispo : PolicyLoss::Clip,
+                             .ratio = p.ratio == "sequence" ? PolicyRatio::Sequence : PolicyRatio::Token,
+                             .clip_low = p.clip_low,
+                             .clip_high = p.clip_high,
+                             .dual_clip = p.dual_clip});
   // With old = sampled all weights are exactly 1.
   at::Tensor terms = policy.losses * importance_weights(old, sampled, p.weight_cap);
   if (p.entropy > 0) terms = terms - p.entropy * scores.entropies;
   if (method_.kl_in_loss && has_reference())
-    terms = terms + p.kl * kl_terms(lp, field_like(step, kReferenceScores, lp), estimator_of(p.kl_estimator));
+    terms = terms + p.kl * kl_terms(lp, field_like(step, kReferenceScores, lp), kl_estimator());
   at::Tensor loss = loss_sum(terms, counts, mean()), value_loss;
   if (has_value_head_) {
     const at::Tensor values = token_values(model, end, step);
@@ -168,9 +168,9 @@ PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, c
   const at::NoGradGuard no_grad;
   const auto sum = [&](const at::Tensor& x) { return x.detach().to(at::kDouble).masked_fill(~counts, 0).sum(); };
   // Recorded steps have no values, and LibTorch has no maximum for them.
-  const at::Tensor difference =
-      lp.is_meta() ? at::zeros({}, lp.options().dtype(at::kDouble))
-                   : (lp.detach() - sampled).abs().to(at::kDouble).masked_fill(~counts, 0).max();
+  const at::Tensor difference = lp.is_meta()
+                                    ? at::zeros({}, lp.options().dtype(at::kDouble))
+                                    : (lp.detach() - sampled).abs().to(at::kDouble).masked_fill(~counts, 0).max();
   return {loss,
           at::stack({loss.detach().to(at::kDouble), sum(scores.entropies), policy.clipped.sum().to(at::kDouble),
                      counts.sum().to(at::kDouble),
@@ -189,8 +189,8 @@ void complete_alignment(Config& config, const OwnTables& tables, std::vector<std
   const auto rollout = tables.as<RolloutKeys>(kRollout);
   const PolicyKeys policy = completed(given, rollout, &notices).policy;
   require(rollout.rows() % policy.mini_batches == 0, "alignment",
-          "mini_batches must divide the answers of a step, rollout.prompts x answers: got ", policy.mini_batches, " for ",
-          rollout.rows());
+          "mini_batches must divide the answers of a step, rollout.prompts x answers: got ", policy.mini_batches,
+          " for ", rollout.rows());
   const int64_t rows = rollout.rows() / policy.mini_batches, updates = policy.updates();
   int64_t& size = config.training.batch_size;
   require(size == TrainingConfig().batch_size || size == rows, "training",

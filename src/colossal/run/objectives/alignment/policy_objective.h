@@ -86,6 +86,7 @@ class PolicyObjective final : public HeadObjective {
   /// ones.
   bool is_canonical() const { return is_canonical_; }
   LossMean mean() const;
+  KlEstimator kl_estimator() const;
   /// Returns true if a method with values has them from a head on the policy ([value] trunk).
   bool values() const override { return has_value_head_; }
 

@@ -3,7 +3,8 @@
 
 namespace colossal::run {
 
-std::unique_ptr<Objective> make_reinforce(const Config& config, const OwnTables& tables, const models::ModelShape& shape) {
+std::unique_ptr<Objective> make_reinforce(const Config& config, const OwnTables& tables,
+                                          const models::ModelShape& shape) {
   return std::make_unique<PolicyObjective>(
       config, tables, shape,
       PolicyMethod{.advantage = AnswerAdvantage::Returns, .kl_in_loss = false, .has_values = false});

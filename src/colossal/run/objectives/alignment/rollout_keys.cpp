@@ -15,9 +15,10 @@ void RolloutKeys::fields(Fields& f) {
   f.choice("truncated", truncated, {"keep", "mask"},
            "answers that reach max_tokens: keep = they are trained, mask = the loss leaves them out");
   f.bytes("cache", cache, "keys and values of drawing per rank, which exist while answers are drawn", 1);
-  f.choice("panels", panels, {"auto", "true", "false"},
-           "draw with packed copies of the weights, the only second copy; auto = true, but false with tiers of [memory] "
-           "and on accelerators. Without them drawing multiplies with the parameters");
+  f.choice(
+      "panels", panels, {"auto", "true", "false"},
+      "draw with packed copies of the weights, the only second copy; auto = true, but false with tiers of [memory] "
+      "and on accelerators. Without them drawing multiplies with the parameters");
   f.choice("canonical", canonical, {"auto", "true", "false"},
            "compute updates with the operations of drawing, so that both have the same log-probabilities to the bit; "
            "auto = wherever that is possible. Elsewhere a pass computes the log-probabilities before the first update");
