@@ -51,7 +51,8 @@ def write_lines(path: pathlib.Path, kind: str, count: int, seed: int) -> pathlib
 def make_model(options: argparse.Namespace, folder: pathlib.Path) -> pathlib.Path:
     """Trains the first stage and returns its Hugging Face folder."""
     lines = write_lines(folder / "sft.jsonl", "sft", 20000, 0)
-    run([options.colossal, "train", ROOT / "examples/sort_sft.toml", f"--data.path={lines}", "--training.tasks=[]",
+    run([options.colossal, "train", ROOT / "examples/sort_sft.toml", f"--data.path={lines}", "--training.tasks=",
+         "--training.tasks_data=",
          "--training.sample_prompt=", f"--run.folder={folder / 'sft'}"])
     run([options.colossal, "export", "--from", folder / "sft", "--to", folder / "model"])
     return folder / "model"
@@ -109,7 +110,7 @@ def with_colossal(options: argparse.Namespace, folder: pathlib.Path) -> dict[str
     run([options.colossal, "train", ROOT / "examples/sort_grpo.toml", "--overwrite", f"--run.folder={output}",
          f"--model.from={options.model}", f"--data.path={lines}", f"--rollout.prompts={options.prompts}",
          f"--rollout.answers={options.answers}", f"--rollout.max_tokens={options.tokens}",
-         f"--training.steps={options.steps}", f"--optimizer.learning_rate={RATE}", "--training.tasks=[]",
+         f"--training.steps={options.steps}", f"--optimizer.learning_rate={RATE}", "--training.tasks=", "--training.tasks_data=",
          "--training.evaluate_every=0", *options.flag], OMP_NUM_THREADS=str(options.threads))
     steps = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()][options.warmup:]
     clocks = sorted({key for step in steps for key in step if key == "seconds" or key.endswith("_seconds")})

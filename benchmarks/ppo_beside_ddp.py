@@ -27,7 +27,7 @@ from typing import Any
 import python_sides as sides
 
 PEER = sides.ROOT / "benchmarks/ddp_ppo_step.py"
-DRAWING = "drawing_seconds"
+DRAWING = "draw_seconds"
 POSITIONS = 1024
 CONFIG = """
 [alignment]

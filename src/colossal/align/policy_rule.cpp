@@ -28,6 +28,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/ops/cpu.h"
+#include "colossal/parallel/tensor/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/pretraining_data.h"
@@ -76,6 +77,8 @@ class PolicyRule final : public train::StepRule {
         value_(tables.as<run::ValueKeys>(run::kValue)),
         chats_(tables.data<run::ChatKeys>()),
         training_(config.training),
+        rows_together_(config.parallel.replicas() * config.micro_batches() *
+                       parallel::batch_parts(config.parallel.tensor)),
         kl_(objective.keys().policy.kl),
         make_scorer_(std::move(make_scorer)) {}
 
@@ -307,8 +310,7 @@ class PolicyRule final : public train::StepRule {
     train::StepOutcome outcome;
     for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
-        const at::Tensor counts = rows.counts.narrow(0, part * rows_of_update(), rows_of_update());
-        outcome.result = update(engine, own_rows(engine, batch, part, rows_of_update()), counts, measures);
+        outcome.result = update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures);
         weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
                                    std::bit_cast<uint64_t>(outcome.result.gradient_norm)));
       }
@@ -321,11 +323,26 @@ class PolicyRule final : public train::StepRule {
     return outcome;
   }
 
-  /// Makes an update from this replica's rows. `counts` is that of the rows of all replicas.
-  train::StepResult update(train::Engine& engine, const tensor::Batch& own, const at::Tensor& counts,
-                           PolicyMeasures& measures) {
-    const double tokens = run::loss_weight(counts, run::LossMean::Token, 1),
-                 value_scale = objective_.weight_of(counts) / std::max(tokens, 1.0);
+  /// Returns the rows of an update that have gradients, and others where the layout needs more rows.
+  tensor::Batch learning_rows(train::Engine& engine, const tensor::Batch& batch) const {
+    if (!objective_.learns_from_advantages_alone() || !engine.loss_rows().empty()) return batch;
+    const at::Tensor learns = (batch.at(run::kAdvantages) != 0).any(1);
+    const auto rows = learns.sum().item<int64_t>();
+    const int64_t wanted = std::max(rows_together_, (rows + rows_together_ - 1) / rows_together_ * rows_together_);
+    if (wanted >= batch.rows()) return batch;
+    // Stable, so the rows that learn come first and keep their order.
+    const at::Tensor order = at::argsort(learns.logical_not(), /*stable=*/true, 0).narrow(0, 0, wanted);
+    return batch.map([&](const tensor::Field& field) { return field.tensor.index_select(0, order); });
+  }
+
+  /// Makes an update from the rows of all replicas.
+  train::StepResult update(train::Engine& engine, const tensor::Batch& batch, PolicyMeasures& measures) {
+    const at::Tensor& counts = batch.at(run::kAnswerCounts);
+    const double weight = objective_.weight_of(counts),
+                 value_scale = weight / std::max(run::loss_weight(counts, run::LossMean::Token, 1), 1.0);
+    const tensor::Batch learning = learning_rows(engine, batch);
+    const tensor::ReplicaRows own_rows = engine.replica_rows(learning.rows());
+    const tensor::Batch own = own_rows.of(learning);
     objective_.check_model(engine.model());
     objective_.check(own);
     engine.zero_grad();
@@ -406,7 +423,8 @@ class PolicyRule final : public train::StepRule {
   run::ChatKeys chats_;
   std::unique_ptr<data::BatchReader> texts_;  // of data.pretraining; null = none
   run::TrainingConfig training_;
-  double kl_;  // weight of the KL in rewards
+  int64_t rows_together_;  // an update has a multiple of so many rows
+  double kl_;              // weight of the KL in rewards
   std::function<std::unique_ptr<Scorer>()> make_scorer_;
   const Log* log_ = nullptr;
   SamplerOptions sampler_;

@@ -46,7 +46,12 @@ std::unique_ptr<run::Objective> make_checked(const Known& known, const decltype(
                                              const models::ModelShape& shape) {
   std::unique_ptr<run::Objective> objective = make(config, tables, shape);
   auto* const policy = dynamic_cast<run::PolicyObjective*>(objective.get());
-  if (policy == nullptr) return objective;
+  if (policy == nullptr) {
+    require(!known->reward_function, "reward",
+            "a function that scores answers needs a method that draws answers: got alignment.method = \"",
+            tables.as<run::AlignmentKeys>("alignment").method, "\"; set another method, or leave the function out");
+    return objective;
+  }
   const auto keys = tables.as<run::RewardKeys>(run::kReward);
   run::check_scorer_keys(keys, known->reward_function != nullptr);
   if (keys.verifiers.empty()) return objective;

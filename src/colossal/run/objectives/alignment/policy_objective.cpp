@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -86,10 +85,9 @@ OpenedData PolicyObjective::open(const DataRequest& request) const {
 }
 
 int64_t PolicyObjective::row_length(int64_t longest) const {
-  constexpr int64_t kRowMultiple = 8;  // of vector kernels; most answers of a step are about as long
   const auto& parallel = config().parallel;
-  const int64_t multiple = std::lcm(kRowMultiple, 2 * parallel.sequence.size * parallel.tensor.size);
-  return std::max(longest, std::min((longest + multiple - 1) / multiple * multiple, config().data.sequence));
+  const int64_t parts = 2 * parallel.sequence.size * parallel.tensor.size;
+  return std::max(longest, std::min((longest + parts - 1) / parts * parts, config().data.sequence));
 }
 
 std::optional<nn::WeightPacking> PolicyObjective::panels() const {

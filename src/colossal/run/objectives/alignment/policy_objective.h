@@ -82,6 +82,10 @@ class PolicyObjective final : public HeadObjective {
   const AlignmentKeys& keys() const { return keys_; }
   const RolloutKeys& rollout() const { return rollout_; }
   bool has_reference() const { return keys_.policy.kl > 0; }
+  /// Returns true if a row whose advantages are all 0 has no gradient, so that an update may leave it out.
+  bool learns_from_advantages_alone() const {
+    return !method_.has_values && keys_.policy.entropy == 0 && !(method_.kl_in_loss && has_reference());
+  }
   /// Returns true if passes of training and drawing have the same bits, so that the drawn log-probabilities are the old
   /// ones.
   bool is_canonical() const { return is_canonical_; }
@@ -90,8 +94,8 @@ class PolicyObjective final : public HeadObjective {
   /// Returns true if a method with values has them from a head on the policy ([value] trunk).
   bool values() const override { return has_value_head_; }
 
-  /// Returns the length of rows of which the longest has `longest` tokens: a multiple of 8 that divides over the ranks
-  /// that split a row, at most data.sequence.
+  /// Returns the length of rows of which the longest has `longest` tokens: one that divides over the ranks that split a
+  /// row, at most data.sequence.
   int64_t row_length(int64_t longest) const;
   /// Has each line of the data checked, as open_prompts() says. Call it before open().
   void check_lines(std::function<void(const text::PromptLine&)> check) { check_line_ = std::move(check); }
