@@ -127,8 +127,8 @@ TEST(ModelValues, NeedAModelThatContinuesTextAndMakesThem) {
   EXPECT_THAT(test::thrown_message([] { with_values(built_in().resolve({.name = "bert-tiny"})); }),
               HasSubstr("a head of values must stand beside the head of a model that continues text: got a bert"));
   const auto without = std::make_shared<Architecture>(*built_in().at("llama"));
-  without->make = [make = without->make](const ModelShape& shape, nn::Layers& layers) {
-    return make(with_values(shape, false), layers);
+  without->make = [](const ModelShape& shape, nn::Layers& layers) {
+    return built_in().at("llama")->make(with_values(shape, false), layers);
   };
   ModelShape shape = with_values(built_in().resolve({.name = "llama-tiny"}));
   shape.architecture = without;
