@@ -39,6 +39,11 @@ TEST_F(ValueHeads, StartAtZeroAndLearn) {
   EXPECT_NE(metric(c, "first_value").back(), 0);
   EXPECT_EQ(trained.at(kHead).sizes(), (std::vector<int64_t>{1, 32}));
   EXPECT_LT(metric(c, "loss").back(), metric(c, "loss").front()) << "in addition to the head of tokens";
+  const run::Config low = on_policy("low", {"--precision.mode=bf16"});
+  train_values(low);
+  EXPECT_EQ(metric(low, "first_value").front(), 0);
+  EXPECT_NE(metric(low, "first_value").back(), 0);
+  EXPECT_NEAR(metric(low, "first_value").back(), metric(c, "first_value").back(), 0.02);
   const run::Config other = on_policy("other", {"--value.weight=0"});
   EXPECT_EQ(train_values(other).at(kHead).abs().max().item<double>(), 0) << "without weight nothing trains it";
 }

@@ -89,7 +89,7 @@ class ValuedRule final : public train::StepRule {
       outcome.result = engine.step();
     }
     // Rank 0 has the first row in every layout.
-    outcome.rows = {{.name = "value_loss", .value = value_loss},
+    outcome.rows = {{.name = "loss_of_values", .value = value_loss},
                     {.name = "first_value", .value = batch.at(kOldValues)[0][3].item<double>()}};
     if (has_reward_) outcome.rows.push_back({.name = "first_reward", .value = first_reward(engine, batch)});
     return outcome;
