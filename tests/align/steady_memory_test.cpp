@@ -1,8 +1,10 @@
-// Preference training takes no more memory from step to step.
-#include <gtest/gtest.h>
+// Preference training and learning from answers take no more memory from step to step.
+#include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <utility>
 
+#include "align/policy_runs.h"
 #include "align/preference_runs.h"
 #include "colossal/memory/account.h"
 
@@ -36,6 +38,37 @@ TEST_F(PreferenceMemory, DoesNotGrowOverSteps) {
       EXPECT_EQ(account.usage().peak_total, warm.peak_total) << testing::PrintToString(flags);
     });
   }
+}
+
+class PolicyMemory : public PolicyRuns {};
+
+// The answers of a step and their scores are kept until it ends. Of each step the run keeps its metrics, in 1 KiB.
+TEST_F(PolicyMemory, DoesNotGrowOverSteps) {
+  const std::vector<std::string> flags{"--model.layers=1",       "--training.steps=200", "--training.batch_size=8",
+                                       "--rollout.prompts=2",    "--rollout.answers=4",  "--rollout.max_tokens=3",
+                                       "--rollout.keep_steps=2", "--rollout.ahead=1"};
+  const run::Config c = policy("steady", flags);
+  comm::run_ranks(1, [&](comm::World& world) {
+    memory::Account account;
+    memory::Account::Usage warm;
+    size_t bytes = 0;
+    int steps = 0;
+    train::TrainerOptions options{.start = train::Start::New, .program = program()};
+    options.stop_requested = [&] {
+      if (++steps == 9) account.reset_peaks();
+      if (steps == 10) warm = account.usage(), bytes = mallinfo2().uordblks;
+      if (steps == 199) {
+        EXPECT_EQ(account.usage().total, warm.total);
+        EXPECT_EQ(account.usage().peak_total, warm.peak_total);
+        EXPECT_LT(mallinfo2().uordblks, bytes + (189 << 11)) << "a step with its answers has 4 KiB";
+      }
+      return false;
+    };
+    train::Trainer(world, c, options).run();
+    EXPECT_GT(warm.total, 0);
+    EXPECT_EQ(steps, 200);
+  });
+  EXPECT_THAT(rollout_steps(c.run.folder + "/rollouts"), testing::ElementsAre(199, 200));
 }
 
 }  // namespace

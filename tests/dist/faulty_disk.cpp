@@ -1,5 +1,6 @@
 // Loaded into the program before the C library (LD_PRELOAD). Simulates a disk for scratch files that fails as
-// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a working disk, except for "room".
+// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a working disk, except for "room" and
+// "rollouts".
 //
 //   full N      the disk has space for N bytes
 //   write N     every write after the N-th fails with EIO
@@ -8,6 +9,7 @@
 //   corrupt N   every read after the N-th returns one wrong byte
 //   count       the disk works; the last line on stderr is "scratch: R reads, W writes"
 //   room PATH   the disk works; checkpoints find no space on their disk once a file PATH exists
+//   rollouts    the disk works; the records of rollouts find no space on their disk
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -58,11 +60,11 @@ Function of_system(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-bool is_of_checkpoint(int descriptor) {
+bool is_below(const char* folder, int descriptor) {
   char path[4096];
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const ssize_t size = readlink(link.c_str(), path, sizeof(path));
-  return size > 0 && std::string(path, static_cast<size_t>(size)).find("/checkpoints/") != std::string::npos;
+  return size > 0 && std::string(path, static_cast<size_t>(size)).find(folder) != std::string::npos;
 }
 
 int refuse(int error) {
@@ -88,7 +90,7 @@ int fallocate(int descriptor, int mode, off_t offset, off_t bytes) {
 
 ssize_t write(int descriptor, const void* memory, size_t bytes) {
   static const auto system = of_system<ssize_t (*)(int, const void*, size_t)>("write");
-  if (fault().kind == "room" && is_of_checkpoint(descriptor) && access(fault().path.c_str(), F_OK) == 0)
+  if (fault().kind == "room" && is_below("/checkpoints/", descriptor) && access(fault().path.c_str(), F_OK) == 0)
     return refuse(ENOSPC);
   return system(descriptor, memory, bytes);
 }
@@ -106,6 +108,7 @@ ssize_t pread(int descriptor, void* memory, size_t bytes, off_t offset) {
 
 ssize_t pwrite(int descriptor, const void* memory, size_t bytes, off_t offset) {
   static const auto system = of_system<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  if (fault().kind == "rollouts" && is_below("/rollouts/", descriptor)) return refuse(ENOSPC);
   if (is_scratch(descriptor) && ++fault().writes > fault().number && fault().kind == "write") return refuse(EIO);
   return system(descriptor, memory, bytes, offset);
 }

@@ -121,6 +121,51 @@ TEST_F(TrainerOnTrap, LearnsPreferencesLikeTheCpu) {
   }
 }
 
+// Answers are drawn there with the parameters, and updates do not use the operations of drawing: a device has no packed
+// weights. In fp64 both draw the same tokens.
+TEST_F(TrainerOnTrap, LearnsFromItsAnswersLikeTheCpu) {
+  std::ofstream prompts(base_ + "/prompts.jsonl");
+  for (int i = 0; i < 8; ++i) prompts << R"({"prompt": "say )" << i << R"(:", "pattern": "[a-m]"})" << "\n";
+  prompts.close();
+  const std::vector<std::string> words{"--alignment.method=grpo",
+                                       "--alignment.epochs=2",
+                                       "--reward.verifiers=regex",
+                                       concat("--data.path=", base_, "/prompts.jsonl"),
+                                       "--data.held_out=0",
+                                       "--rollout.prompts=2",
+                                       "--rollout.answers=4",
+                                       "--rollout.max_tokens=5",
+                                       "--training.batch_size=8",
+                                       "--training.evaluate_batches=0",
+                                       "--training.evaluate_every=0",
+                                       "--training.save_every=4",
+                                       "--optimizer.learning_rate=0.01",
+                                       "--model.dropout=0",
+                                       "--training.sample_tokens=0",
+                                       "--training.steps=4"};
+  const Metrics host = train("host", false, words).second;
+  ASSERT_EQ(host.size(), 2u) << "steps of two updates";
+  const test::TrapWaits waits(test::trap_device());
+  const Metrics trap = train("trap", true, words).second;
+  EXPECT_GT(waits.counts().waits(), 0) << "nothing ran there";
+  ASSERT_EQ(trap.size(), 2u);
+  for (size_t i = 0; i < trap.size(); ++i) {
+    EXPECT_EQ(trap.value("reward", i), host.value("reward", i)) << "step " << i;
+    EXPECT_GT(trap.value("reward", i).value_or(0), 0) << "step " << i;
+    EXPECT_EQ(trap.value("answer_tokens", i), host.value("answer_tokens", i)) << "step " << i;
+    for (const char* name : {"loss", "grad_norm", "entropy"})
+      EXPECT_NEAR(trap.value(name, i).value_or(9), host.value(name, i).value_or(-9), 1e-8) << name << ", step " << i;
+    EXPECT_GT(trap.value("grad_norm", i).value_or(0), 1e-3) << "step " << i;
+    EXPECT_LT(trap.value("sampler_difference", i).value_or(9), 1e-8) << "step " << i;
+  }
+  std::vector<std::string> canonical = words;
+  canonical.push_back("--rollout.canonical=true");
+  canonical.insert(canonical.begin(), {base_ + "/run.toml", "--run.device=cuda", "--run.folder=" + base_ + "/refused"});
+  testing::internal::CaptureStderr();
+  EXPECT_NE(cli::end_with_message([&] { return cli::train(canonical, nullptr, devices_); }), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("[rollout] canonical must be auto or false"));
+}
+
 // Adapters on a base in NF4, whose codes are made on the host.
 TEST_F(TrainerOnTrap, TrainsAdaptersOnCodesLikeTheCpu) {
   const std::vector<std::string> keys{"--adapter.kind=lora", "--adapter.rank=4", "--adapter.base=nf4"};

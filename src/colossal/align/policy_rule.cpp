@@ -171,8 +171,12 @@ class PolicyRule final : public train::StepRule {
  private:
   int64_t rows_of_update() const { return training_.batch_size; }
 
+  /// What a command may do changes no score: a run that continues with more time for it keeps the scores that it has.
   RolloutDigests digests_of(const std::string& draws) const {
-    return {.draws = draws, .scores = checksum(to_toml(reward_))};
+    run::RewardKeys keys = reward_;
+    const run::RewardKeys any;
+    keys.workers = any.workers, keys.timeout = any.timeout, keys.retries = any.retries, keys.on_fault = any.on_fault;
+    return {.draws = draws, .scores = checksum(to_toml(keys))};
   }
 
   /// Returns the digest of all that draws depend on now.

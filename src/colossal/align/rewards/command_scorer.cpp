@@ -43,7 +43,7 @@ struct CommandScorer::Worker {
   double deadline = 0;                      // time at which the task is late, as steady_seconds()
   std::optional<double> close_time{};       // time at which its output ended; none = it has not
   std::string unsent{}, arrived{}, said{};  // the rest of the task's line, its output and its standard error
-  std::string last_id{};                    // id of the answer that it scored last
+  std::string last_id{}, last_where{};      // of the answer that it scored last
 
   void read_said() {
     process->read_error(said);
@@ -172,6 +172,7 @@ void CommandScorer::take_line(Worker& worker, const std::string& line) {
     Scored scored = score_in(line);
     if (worker.task && scored.id == worker.task->id) {
       worker.last_id = scored.id;
+      worker.last_where = std::move(worker.task->where);
       worker.task.reset();
       waiting_.set(std::move(scored));
     } else {
@@ -198,7 +199,8 @@ void CommandScorer::fail(Worker& worker, const std::string& what) {
   for (int i = 0; i < kReadsOfMessages; ++i) worker.read_said();
   std::string message = concat(name(), " ", what);
   if (worker.task) message += "; it was given " + printable(worker.task->line.substr(0, worker.task->line.size() - 1));
-  if (worker.task && !worker.task->where.empty()) message += " (" + worker.task->where + ")";
+  const std::string& where = worker.task ? worker.task->where : worker.last_where;
+  if (!where.empty()) message += " (" + where + ")";
   message += last_words(worker.said);
   if (!command_.null_on_fault) return fail_all(Error("reward", message));
   if (worker.task) waiting_.set({std::move(worker.task->id), {.text = std::move(message), .is_fault = true}});

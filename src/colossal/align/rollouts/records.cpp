@@ -214,7 +214,7 @@ void RolloutStep::add(RolloutScore score) {
   stored_.scores.insert_or_assign(key, std::move(std::get<ScoreRecord>(record)));
 }
 
-std::string RolloutStep::path() const { return file_ ? file_->path() : ""; }
+std::string RolloutStep::path() const { return file_ ? file_->path() : folder_; }
 
 void RolloutStep::store(Begun& prompt) {
   prompt.is_stored = store(RolloutRecord(prompt.record));

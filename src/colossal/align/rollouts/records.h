@@ -80,7 +80,7 @@ class RolloutStep {
   /// Errors ("rollouts"): a prompt that was not begun, a negative number, another number of log-probabilities than ids.
   void add(RolloutAnswer answer);
   void add(RolloutScore score);
-  /// Returns the file to which this rank writes, for messages; empty before its first record.
+  /// Returns the file to which this rank writes, for messages; before its first record the folder of the step.
   std::string path() const;
 
  private:

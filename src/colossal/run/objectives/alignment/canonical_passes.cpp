@@ -30,7 +30,9 @@ constexpr CanonicalFamily kFamilies[] = {
     {"deepseek", FeedForward::Gated}};
 
 at::Device device_of_run(const Config& config, const std::optional<at::Device>& device) {
-  return device ? *device : comm::choose_device(config.run.device, 0);
+  if (device) return *device;
+  // A plan needs no GPU on this host, and a run may have other devices than those of CUDA.
+  return config.run.device == "cuda" ? at::Device(at::kCUDA) : comm::choose_device(config.run.device, 0);
 }
 
 /// Returns the reason why there are no panels; empty = there can be.
