@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Flags = std::vector<std::string>;
 
-/// A run of one block in fp32, unless its flags say otherwise, and a part of the reason why its passes are not canonical;
-/// empty = they are.
+/// A run of one block in fp32 unless its flags say otherwise, and a part of the reason why its passes are not canonical.
+/// No reason = they are.
 struct Case {
   const char* name;
   Flags flags;
