@@ -1,6 +1,6 @@
 // Updates on answers that were drawn from a model in training, and the comparison of both log-probabilities.
 //
-//   const std::vector<RolloutAnswer> answers = drawn_answers(*engine, 0, prompts);
+//   const std::vector<RolloutAnswer> answers = drawn(*engine, 0, prompts);
 //   expect_drawn(*engine, update_of(prompts, answers, /*packed=*/false), "first update");
 #pragma once
 #include <ATen/ATen.h>
@@ -17,10 +17,10 @@
 #include "colossal/nn/loss_head.h"
 #include "colossal/train/engine.h"
 
-namespace colossal::align::drawn {
+namespace colossal::align::updates {
 
 inline constexpr int64_t kWords = 37, kEnd = 5;  // all ids are below kWords
-inline constexpr double kTemperature = 0.7;
+inline constexpr double kTemperature = 0.8;
 
 inline nn::WeightPacking panels(bool in_training) { return {.keeps_values = true, .in_training = in_training}; }
 
@@ -45,19 +45,31 @@ inline std::vector<RolloutPrompt> prompts_of(int64_t replica, int64_t more = 0) 
   return prompts;
 }
 
-/// Returns three answers to each prompt, in order.
-inline std::vector<RolloutAnswer> drawn_answers(train::Engine& engine, int64_t step,
-                                                const std::vector<RolloutPrompt>& prompts) {
+/// Returns the draws of answers [0, answers) to each prompt.
+inline std::vector<Draw> draws_of(const std::vector<RolloutPrompt>& prompts, int64_t answers = 3) {
   std::vector<Draw> draws;
   for (const RolloutPrompt& prompt : prompts)
-    for (int64_t number = 0; number < 3; ++number) draws.push_back({&prompt, number});
+    for (int64_t number = 0; number < answers; ++number) draws.push_back({&prompt, number});
+  return draws;
+}
+
+/// Returns the answers in the order of their draws.
+inline std::vector<RolloutAnswer> drawn(train::Engine& engine, const SamplerOptions& options, int64_t step,
+                                        const std::vector<Draw>& draws) {
   std::map<std::pair<int64_t, int64_t>, RolloutAnswer> complete;
-  Sampler(engine, options()).draw(step, draws, [&](RolloutAnswer answer) {
-    complete.try_emplace({answer.prompt, answer.number}, answer);
+  Sampler(engine, options).draw(step, draws, [&](RolloutAnswer answer) {
+    EXPECT_TRUE(complete.try_emplace({answer.prompt, answer.number}, answer).second) << "an answer is complete once";
   });
+  EXPECT_EQ(complete.size(), draws.size());
   std::vector<RolloutAnswer> answers;
   for (const Draw& draw : draws) answers.push_back(complete.at({draw.prompt->index, draw.number}));
   return answers;
+}
+
+/// Returns three answers to each prompt.
+inline std::vector<RolloutAnswer> drawn(train::Engine& engine, int64_t step,
+                                        const std::vector<RolloutPrompt>& prompts) {
+  return drawn(engine, options(), step, draws_of(prompts));
 }
 
 /// A batch with the answers, whose tokens are the labels, and their log-probabilities [B, S] at the labels.
@@ -147,4 +159,4 @@ inline void expect_drawn(train::Engine& engine, Update update, const std::string
   EXPECT_TRUE(at::equal(trained, update.drawn)) << what << ": off by " << error.max().item<float>();
 }
 
-}  // namespace colossal::align::drawn
+}  // namespace colossal::align::updates

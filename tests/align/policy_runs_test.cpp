@@ -8,6 +8,11 @@
 #include <cmath>
 #include <filesystem>
 
+#include "colossal/checkpoint/gguf/export.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::policy_runs_test {
@@ -19,6 +24,23 @@ using testing::HasSubstr;
 
 /// The flags of a run that can be compared bit by bit with itself.
 const std::vector<std::string> kShort{"--training.steps=4", "--training.save_every=1"};
+
+const std::vector<std::string> kExperts{"--model.name=mixtral-tiny", "--parallel.expert.size=2"};
+const char* const kAdaptedExperts = "--adapter.targets=[\"all-linear\", \"experts\"]";
+
+/// Writes the model of a run folder as a GGUF file of quantized matrices, and returns its path.
+std::string quantized(const std::string& from) {
+  const std::string to = from + ".gguf";
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    const run::SavedModel saved = run::load_model(from, mesh, {}, at::kCPU, {.tokenizer = "bytes"});
+    const models::ModelShape& shape = saved.model->model().shape;
+    checkpoint::export_gguf(to, saved.model->parameters(), run::external_names(shape),
+                            shape.architecture->hugging_face.to_json(shape),
+                            text::gguf_of_tokenizer("bytes", shape.vocabulary), "q8_0", mesh.all());
+  });
+  return to;
+}
 
 TEST_F(PolicyRuns, LearnWhatVerifiersReward) {
   const run::Config c = policy("learns", {"--reward.verifiers=regex", "--training.steps=30", "--rollout.answers=8",
@@ -34,7 +56,8 @@ TEST_F(PolicyRuns, LearnWhatVerifiersReward) {
 // With canonical passes the drawn log-probabilities are those of training, so the first ratio is exactly 1: the loss of
 // grpo is a mean of advantages, which is 0 within a group whose answers all have the same weight.
 TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
-  const std::string from = base("base", {"--precision.mode=fp32"});
+  const std::string from = base("base", {"--precision.mode=fp32"}),
+                    mixture = base("mixture", {"--precision.mode=fp32", "--model.name=mixtral-tiny"});
   const std::vector<std::vector<std::string>> runs{
       {"--precision.mode=bf16"},
       {"--rollout.temperature=0.7", "--alignment.mini_batches=2", "--training.batch_size=8"},
@@ -42,7 +65,11 @@ TEST_F(PolicyRuns, DrawAndTrainWithTheSameBits) {
       {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3", "--adapter.base=nf4"},
       {"--parallel.data=2", "--parallel.zero=3"},
       {"--parallel.tensor.size=2"},
-      {"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"}};
+      {"--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
+      kExperts,
+      {"--model.from=" + mixture, "--parallel.expert.size=2", "--adapter.kind=lora", kAdaptedExperts,
+       "--adapter.base=nf4"},
+      {"--model.from=" + quantized(mixture), "--adapter.kind=lora", kAdaptedExperts}};
   for (size_t i = 0; i < runs.size(); ++i) {
     const run::Config c = policy(concat("same", i), runs[i]);
     train(c);
@@ -67,6 +94,16 @@ TEST_F(PolicyRuns, ContinueBitForBit) {
     EXPECT_EQ(answers(parts), answers(whole)) << method;
     for (const char* name : {"loss", "reward", "grad_norm"}) EXPECT_EQ(metric(parts, name), metric(whole, name));
   }
+}
+
+// Panels that an update did not rewrite would draw and train alike. A run that continues packs them anew.
+TEST_F(PolicyRuns, RewriteThePanelsOfExpertsAfterUpdates) {
+  const std::vector<std::string> flags = test::joined(kShort, kExperts);
+  const run::Config whole = policy("whole", flags), parts = policy("parts", flags);
+  train(whole);
+  train(parts, train::Start::New, 2);
+  train(parts, train::Start::Resume);
+  EXPECT_EQ(answers(parts), answers(whole));
 }
 
 TEST_F(PolicyRuns, ContinueWithAnswersThatWereDrawnAhead) {

@@ -5,6 +5,7 @@
 #include "colossal/base/file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/further_model.h"
+#include "colossal/text/tokenizers/tokenizer_files.h"
 #include "support/temporary_folder.h"
 #include "support/thrown_message.h"
 
@@ -21,6 +22,12 @@ class FurtherTexts : public testing::Test {
   std::string words(const std::string& name, const std::string& lines) const {
     create_folder(folder_ / name);
     write_file(folder_ / name + "/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + lines);
+    return folder_ / name;
+  }
+  /// Writes a tokenizer.json, as a run of bytes does, and returns its folder.
+  std::string files(const std::string& name, const text::TokenizerFiles& files = text::files_of_bytes()) const {
+    folder_.write(name + "/tokenizer.json", files.tokenizer.dump());
+    folder_.write(name + "/tokenizer_config.json", files.config.dump());
     return folder_ / name;
   }
   /// Returns what check_texts() says about a reward model in a run with the tokenizer `own` and texts of 64 tokens.
@@ -51,6 +58,18 @@ TEST_F(FurtherTexts, NeedTheTokensOfTheRun) {
   EXPECT_THAT(refused(own, fewer), HasSubstr(fewer + ", in which id 6 is missing"));
   EXPECT_THAT(refused(own, "bytes"), HasSubstr("got bytes, in which id 0 is"));
   EXPECT_THAT(refused(own, other, 16, 64, 0), IsEmpty()) << "such a model may read other fields";
+}
+
+TEST_F(FurtherTexts, AreThoseOfBytesInAnySpelling) {
+  const std::string own = files("bytes");
+  EXPECT_THAT(refused("bytes", own, 257), IsEmpty());
+  EXPECT_THAT(refused(own, "bytes", 257), IsEmpty());
+  text::TokenizerFiles swapped = text::files_of_bytes(), other_end = text::files_of_bytes();
+  swapped.tokenizer["model"]["vocab"]["A"] = 66, swapped.tokenizer["model"]["vocab"]["B"] = 65;
+  EXPECT_THAT(refused("bytes", files("swapped", swapped), 257), HasSubstr("id 65 is B (65), and bytes"));
+  other_end.tokenizer["added_tokens"][0]["content"] = "<|other|>";
+  other_end.config["eos_token"] = nullptr;
+  EXPECT_THAT(refused("bytes", files("other", other_end), 257), HasSubstr("id 256 is <|other|> (256), and bytes"));
 }
 
 TEST_F(FurtherTexts, NeedTheVocabularyAndThePositionsOfTheRun) {

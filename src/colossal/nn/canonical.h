@@ -11,6 +11,8 @@
 // linear layers, head| ops::PrepackedMatrix: the order of sums | MKL or oneDNN: it depends on the   | as generation;
 //                    | depends on the inputs alone. bf16: fp32 | rows, on threads and on the        | backward reads
 //                    | sums, bias added before one rounding    | library; bias added in the kernel  | the values
+// weights stored as  | decoded in parts, and each part packed  | decoded for a library's product    | as generation;
+// codes (FrozenForm) | for the product; those of experts, too  |                                    | backward as usual
 // attention          | ops::paged_attention: parts of          | ops::attention: blocks of keys     | ops::
 //                    | kPagedPart keys, merged in order. fp32  | whose borders depend on the other  | ordered_attention
 //                    | softmax for bf16, one rounding at the   | queries; below 8 queries LibTorch  |

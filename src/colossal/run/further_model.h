@@ -87,7 +87,7 @@ std::vector<ResolvedFurther> resolve_further(const Config& config, const std::ve
                                              const Program& program);
 
 /// Checks that the models with FurtherModel::outputs can read the texts of the main model, of `tokens` tokens at most.
-/// `tokenizer`: that of the run, which `config` names. Each of its ids must be the same token in the tokenizer of the
+/// `tokenizer`: that of the run, which `config` names. Each of its ids must stand for the same in the tokenizer of the
 /// source, if the source has one. Cost: reads that tokenizer, unless it is the one of the run.
 /// Errors ("model"): a smaller vocabulary; another tokenizer; fewer positions.
 void check_texts(const std::vector<ResolvedFurther>& models, const Config& config, const text::Tokenizer& tokenizer,

@@ -8,7 +8,6 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/shape_parts.h"
 #include "colossal/ops/activation.h"
-#include "colossal/run/base_codes.h"
 
 namespace colossal::run {
 namespace {
@@ -79,10 +78,6 @@ std::string expert_obstacle(const Config& config, const models::ModelShape& shap
     return "model.experts.score = \"sigmoid\", whose last elements LibTorch computes in another way";
   if (config.parallel.expert.compresses())
     return concat("parallel.expert.compress = \"", config.parallel.expert.compress, "\"");
-  const std::string base = config.tables.text("adapter.base").value_or("model");
-  const bool is_as_it_is = base == "model" || (base == "bf16" && config.precision.dtype() == at::kBFloat16);
-  if (!is_as_it_is) return concat("experts in another form (adapter.base = \"", base, "\")");
-  if (keeps_codes(config)) return "experts stored as codes (model.from is quantized)";
   return "";
 }
 

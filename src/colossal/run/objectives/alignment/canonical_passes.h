@@ -29,8 +29,8 @@ bool default_panels(const Config& config, std::optional<at::Device> device = std
 /// Families: a family that canonical_passes.cpp does not list, such as one outside the library, is a reason.
 /// Adapters: those of the table [adapter]. A product of another adapter must multiply each row by itself in canonical
 ///           passes.
-/// Cost:     microseconds; a run with experts whose model.from is quantized reads headers of its files.
-/// Errors:   those of default_panels() and keeps_codes().
+/// Cost:     microseconds.
+/// Errors:   those of default_panels().
 std::string canonical_obstacle(const Config& config, const models::ModelShape& shape, bool has_panels,
                                std::optional<at::Device> device = std::nullopt);
 
