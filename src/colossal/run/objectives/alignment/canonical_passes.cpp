@@ -29,8 +29,10 @@ constexpr CanonicalFamily kFamilies[] = {
     {"qwen3", FeedForward::Gated},   {"gemma2", FeedForward::Gated},   {"phi3", FeedForward::Gated},
     {"deepseek", FeedForward::Gated}};
 
+/// A plan may name accelerators that this machine does not have.
 at::Device device_of_run(const Config& config, const std::optional<at::Device>& device) {
-  return device ? *device : comm::choose_device(config.run.device, 0);
+  if (device) return *device;
+  return config.run.device == "cuda" ? at::Device(at::kCUDA) : comm::choose_device(config.run.device, 0);
 }
 
 /// Returns the reason why there are no panels; empty = there can be.
