@@ -119,7 +119,10 @@ class PolicyRule final : public train::StepRule {
 
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
     const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
-    if (!rollouts_) return learn(engine, imitated_groups());
+    if (!rollouts_) {
+      hold_memory_of_draws(engine);
+      return learn(engine, imitated_groups());
+    }
     Stopwatch watch;
     resume_pending(engine);
     draw_up_to(engine, next, number);
@@ -138,6 +141,8 @@ class PolicyRule final : public train::StepRule {
     if (engine.mesh().world().rank() == 0) warn(groups, number);
     return outcome;
   }
+
+  int64_t cache_bytes() const override { return objective_.rollout().cache; }
 
   nlohmann::json state() const override {
     nlohmann::json spare = nlohmann::json::array(), pending = nlohmann::json::object();
@@ -257,6 +262,13 @@ class PolicyRule final : public train::StepRule {
         },
         run::kReward);
     return tensor::host_values(scores.narrow(0, 0, static_cast<int64_t>(answers)));
+  }
+
+  /// Holds what Sampler::draw() holds, so that measured and recorded steps have its memory, and draws nothing.
+  void hold_memory_of_draws(train::Engine& engine) const {
+    engine.pack();
+    at::empty({cache_bytes()}, at::TensorOptions(at::kByte).device(engine.device()));
+    engine.release_panels();
   }
 
   /// Returns answers of full length that no model has drawn.

@@ -30,7 +30,8 @@ namespace colossal::align {
 ///                was killed continues with the answers that it had drawn, bit for bit.
 /// Ahead:         with rollout.ahead = k a step trains on answers that were drawn k steps before. A checkpoint has the
 ///                answers that wait.
-/// Measured steps, and those on meta, train answers of full length without drawing or scoring.
+/// Measured steps, and those on meta, train answers of full length without drawing or scoring. They hold the panels and
+/// the cache of drawing first.
 /// Communication: that of RolloutEngine, gathered_results() and train::Engine::train_step(); two all_reduces of metrics.
 /// Errors:        those of RolloutEngine and the scorer. No update of the step was made then.
 std::unique_ptr<train::StepRule> make_policy_rule(train::Engine& engine, const run::Config& config,

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
 #include "colossal/ops/huge_pages.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
@@ -82,10 +83,10 @@ class PrepackedProduct final : public DirectWrapper, public PackedWeight {
   bool keeps_values_, in_training_;
 };
 
-/// Returns true if there are kernels for the weight that read a packed layout.
+/// Returns true if there are kernels for the weight that read a packed layout, or a recorded step has them.
 bool has_panels(const at::Tensor& weight) {
-  return weight.defined() && weight.is_cpu() &&
-         (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
+  const bool is_on_cpu = weight.defined() && (weight.is_cpu() || (weight.is_meta() && tensor::is_for_cpu(weight)));
+  return is_on_cpu && (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
 
 bool is_bf16(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16; }

@@ -28,6 +28,8 @@ void PredictedRole::fields(Fields& f) {
   f.member("resident_bytes", resident_bytes);
   f.member("fullest", fullest);
   f.member("kinds", kinds);
+  f.optional().member("panels", panels);
+  f.optional().member("cache", cache);
   f.member("recompute", recompute);
   f.member("calls", calls);
   f.member("links", links);
@@ -53,6 +55,7 @@ void PredictedModel::fields(Fields& f) {
   f.member("trained", trained);
   f.member("bytes", bytes);
   f.optional().member("needs", needs);
+  f.optional().member("held", held);
 }
 
 void RankLoads::fields(Fields& f) {

@@ -44,6 +44,8 @@ struct PredictedRole {
   int64_t resident_bytes = 0;  ///< memory of the process, with LibTorch itself; on accelerators without device memory
   std::string fullest;      ///< the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]"
   StepMemory::Kinds kinds;  ///< the most bytes of each kind at any moment
+  int64_t panels = 0;       ///< packed weights that draw answers, part of `buffers`; 0 = none
+  int64_t cache = 0;        ///< keys and values that draw answers, part of `buffers`; 0 = the step draws none
   std::string recompute;    ///< what memory.recompute = "auto" chooses; empty for its other values
   std::vector<PredictedCalls> calls;  ///< ordered by group, collective, phase
   std::vector<PredictedLink> links;
@@ -74,13 +76,16 @@ struct PredictedNeed {
   bool operator==(const PredictedNeed&) const = default;
 };
 
-/// A model of the run.
+/// A model of the run, or memory in which the main model draws answers.
 struct PredictedModel {
-  std::string name;                    ///< empty = the main model, which comes first
+  std::string name;                    ///< empty = the main model, which comes first. See `held`
   int64_t parameters = 0;              ///< their number, with those of its adapter; 0 = it has none of its own
   int64_t trained = 0;                 ///< how many of them are trained; 0 = it is frozen
   int64_t bytes = 0;                   ///< parameters, gradients, masters and states, over all ranks
   std::vector<PredictedNeed> needs{};  ///< `bytes` by kind and place
+  /// Empty = a model. Else `name` is "panels" (packed weights) or "cache" (keys and values), and this says when ranks
+  /// have it: "drawing" (while answers are drawn) or "always" (in updates too)
+  std::string held{};
 
   void fields(Fields& f);
   bool operator==(const PredictedModel&) const = default;

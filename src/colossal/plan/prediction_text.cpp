@@ -116,6 +116,9 @@ std::string fit_text(const Prediction& prediction) {
 }
 
 std::string model_text(const PredictedModel& model) {
+  if (!model.held.empty())
+    return concat(model.name, ": ", readable_bytes(model.bytes), " over all ranks, ",
+                  model.held == "always" ? "while answers are drawn and in updates" : "while answers are drawn");
   const std::string name = model.name.empty() ? "main model" : model.name;
   if (model.parameters == 0) return concat(name, ": the main model without its adapters");
   return concat(name, ": ", model.parameters, " parameters, ",

@@ -51,8 +51,16 @@ std::string work_text(const StepEvent& event, const StepEvents& events) {
   return "elementwise work";
 }
 
+/// Returns true if a step that draws answers is at its peak then: drawing comes first, and has no recorded products.
+bool is_fullest_in_drawing(const train::RecordedStep& step) {
+  const auto product = std::find_if(step.list.begin(), step.list.end(),
+                                    [](const StepEvent& event) { return event.kind == Kind::Product; });
+  return step.cache_bytes > 0 && step.memory.peak_event <= product - step.list.begin();
+}
+
 /// Describes the moment of the peak: "backward of micro-batch 3, after product [4096, 1024, 4096]".
 std::string moment_text(const train::RecordedStep& step) {
+  if (is_fullest_in_drawing(step)) return "drawing of answers";
   if (step.list.empty()) return "a step without work";
   const auto after =
       static_cast<size_t>(std::clamp<int64_t>(step.memory.peak_event, 0, static_cast<int64_t>(step.list.size())));
@@ -146,6 +154,8 @@ plan::PredictedRole predicted_role(const RecordedRole& role, const plan::StepPar
           .resident_bytes = resident_bytes_of(bytes_of(memory), profile),
           .fullest = moment_text(role.step),
           .kinds = memory.kinds,
+          .panels = role.step.panel_bytes,
+          .cache = role.step.cache_bytes,
           .recompute = role.step.recompute,
           .calls = call_sums(role.step),
           .links = links_of(role.step, role.ranks.front(), costs),
@@ -317,9 +327,17 @@ void set_mfu(plan::Prediction& prediction, const train::ConfiguredRun& run, cons
   prediction.mfu_formula = text;
 }
 
-std::vector<std::string> assumptions_of(const train::ConfiguredRun& run, const plan::Profile& profile) {
+bool draws_answers(const std::vector<plan::PredictedRole>& roles) {
+  return std::any_of(roles.begin(), roles.end(), [](const plan::PredictedRole& role) { return role.cache > 0; });
+}
+
+std::vector<std::string> assumptions_of(const train::ConfiguredRun& run, const plan::Profile& profile, bool draws) {
   const auto& [config, models] = run;
   std::vector<std::string> list;
+  if (draws)
+    list.emplace_back(
+        "drawing answers and scoring them have no predicted time: the seconds of a step are those of the passes before "
+        "its first update and of all its updates, with answers of full length");
   if (config.precision.mode == "fp16") list.emplace_back("the loss scale never overflows");
   if (models.main().shape.task().reads_text() && config.data.documents != "joined")
     list.emplace_back("one document a row");
@@ -370,7 +388,7 @@ plan::Prediction predict_step(const train::ConfiguredRun& run, const RecordedRol
   prediction.goodput = lost.goodput;
   prediction.checkpoint_seconds = lost.checkpoint;
   prediction.checkpoint_interval = lost.checkpoint_interval;
-  prediction.assumptions = assumptions_of(run, cluster.profile());
+  prediction.assumptions = assumptions_of(run, cluster.profile(), draws_answers(prediction.roles));
   if (const auto work = work_of(run))
     set_mfu(prediction, run, roles, *work, cluster);
   else
@@ -386,6 +404,15 @@ void add_models(plan::Prediction& prediction, const train::ConfiguredRun& run) {
                                  .trained = size.trained,
                                  .bytes = size.bytes,
                                  .needs = size.needs});
+  const auto add = [&](const char* name, int64_t plan::PredictedRole::* of_rank, const char* held) {
+    int64_t bytes = 0;
+    for (const plan::PredictedRole& role : prediction.roles) bytes += role.ranks * role.*of_rank;
+    if (bytes > 0)
+      prediction.models.push_back({.name = name, .bytes = bytes, .needs = {{name, "device", bytes}}, .held = held});
+  };
+  const auto& panels = run.models.main().panels;
+  add("panels", &plan::PredictedRole::panels, panels && panels->in_training ? "always" : "drawing");
+  add("cache", &plan::PredictedRole::cache, "drawing");
 }
 
 plan::Prediction predict_step(const train::ConfiguredRun& run, const plan::Cluster& cluster) {

@@ -25,7 +25,8 @@ plan::Prediction predict_step(const train::ConfiguredRun& run, const RecordedRol
 /// The same with record_roles(run, cluster).
 plan::Prediction predict_step(const train::ConfiguredRun& run, const plan::Cluster& cluster);
 
-/// Sets the sizes of the models in a prediction of that run. Time and errors: as train::model_sizes().
+/// Sets the sizes of the models in a prediction of that run, and of the memory in which its roles draw answers. Time
+/// and errors: as train::model_sizes().
 void add_models(plan::Prediction& prediction, const train::ConfiguredRun& run);
 
 /// Returns the operations a token of a model of which every layer attends to all tokens of a row: `causal`, those with

@@ -88,7 +88,13 @@ RecordedStep second_step(comm::RecordingWorld& world, const ConfiguredRun& run, 
   if (const auto use = engine->device_use()) memory.budget_bytes = use->peak;
   if (engine->tiers()) memory.budget_host_bytes = engine->tiers()->counts().peak_host_bytes;
   const RecomputeChoice& choice = engine->recomputation();
-  return {world.events(), std::move(memory), choice.is_chosen ? describe(choice) : ""};
+  RecordedStep recorded{world.events(), std::move(memory)};
+  if (choice.is_chosen) recorded.recompute = describe(choice);
+  recorded.cache_bytes = rule->cache_bytes();
+  if (recorded.cache_bytes == 0) return recorded;
+  on_shapes(keys, [&] { engine->pack(); });
+  recorded.panel_bytes = engine->panel_bytes();
+  return recorded;
 }
 
 RecordedStep recorded_of(const ConfiguredRun& run, int rank, const tensor::Batch* rows) {

@@ -16,6 +16,8 @@ namespace colossal::train {
 /// The events of a step and the memory of its tensors.
 struct RecordedStep : StepEvents {
   StepMemory memory;
+  int64_t panel_bytes = 0;  ///< packed weights that draw answers; 0 = none
+  int64_t cache_bytes = 0;  ///< keys and values that draw answers (StepRule::cache_bytes()); 0 = steps draw none
   std::string recompute{};  ///< choice of memory.recompute = "auto" (train/recompute_choice.h); empty = another value
 };
 
@@ -34,9 +36,10 @@ struct RecordedStep : StepEvents {
 /// disk takes time, so it may read other tensors ahead. Not recorded: copies of parameters that stay on an accelerator
 /// while the host updates them, and that a collective waits for the copy of its input.
 /// Memory: the bytes that a memory::Account of the real rank counts in its second step, for each kind, with these
-/// differences. Memory that operators and transports take from LibTorch's allocators for themselves is missing, such as
-/// blocks of operands that oneDNN's products copy, up to 2 MiB for each thread. Reads and writes of a disk take no
-/// time.
+/// differences. A rule that draws answers holds their panels and cache when the step begins, and draws nothing. Memory
+/// that operators and transports take from LibTorch's allocators for themselves is missing, such as blocks of operands
+/// that oneDNN's products copy, up to 2 MiB for each thread, and up to 2 MiB around each packed weight. Reads and
+/// writes of a disk take no time.
 ///
 /// Several threads may record at once, each for its own rank: each has its own account.
 /// No communication, and no parameter has memory; no file is made. Time: the bookkeeping of two steps.

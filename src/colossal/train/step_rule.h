@@ -12,6 +12,7 @@
 //     return std::make_unique<TwoUpdates>();
 //   };
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -72,6 +73,9 @@ class StepRule {
   /// Restores the state from a checkpoint; null if the checkpoint has none. Called before the engine has its weights
   /// and steps. It must not communicate, because the ranks compare their errors after it.
   virtual void restore(const nlohmann::json& state);
+  /// Returns the bytes of keys and values that this rank holds while step() draws answers from the main model, beside
+  /// the panels of that model (Engine::pack()); 0 = it draws none. Plans read it.
+  virtual int64_t cache_bytes() const { return 0; }
 };
 
 /// Makes one update from one batch with the objective of the run.

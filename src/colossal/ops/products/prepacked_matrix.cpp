@@ -14,6 +14,7 @@
 #include "colossal/ops/products/prepacked_rows.h"
 #include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/thread_team.h"
+#include "colossal/tensor/device_meant.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -23,6 +24,9 @@ constexpr int64_t kOutputs = kPanelOutputs;
 // Below these sizes a loop takes no longer than it takes to wake a thread.
 constexpr int64_t kShortLayout = int64_t{1} << 14;   // numbers of x
 constexpr int64_t kShortProduct = int64_t{1} << 15;  // bytes of weights times blocks of rows
+
+/// Returns true for a tensor of the host, or of a recorded step that stands for one on the CPU.
+bool is_on_cpu(const at::Tensor& x) { return x.is_cpu() || (x.is_meta() && tensor::is_for_cpu(x)); }
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -50,7 +54,8 @@ class WeightRows {
  public:
   explicit WeightRows(const std::vector<at::Tensor>& parts) : parts_(parts) {
     for (const at::Tensor& part : parts_) {
-      require(part.is_cpu() && part.dim() == 2 && part.size(1) > 0 && part.size(1) == inputs() &&
+      require(is_on_cpu(part) && part.is_meta() == has_no_values() && part.dim() == 2 && part.size(1) > 0 &&
+                  part.size(1) == inputs() &&
                   (part.scalar_type() == at::kFloat || part.scalar_type() == at::kBFloat16 ||
                    part.scalar_type() == at::kHalf),
               "prepacked", "weights must be fp32, bf16 or fp16 [out, in] on the CPU: got ",
@@ -62,6 +67,8 @@ class WeightRows {
 
   int64_t outputs() const { return outputs_; }
   int64_t inputs() const { return parts_.front().size(-1); }
+  /// Returns true if the rows are shapes alone.
+  bool has_no_values() const { return parts_.front().is_meta(); }
 
   /// Calls body(rows of one part with dense elements, number of rows before them) for rows [first, first + count).
   template <class Body>
@@ -84,7 +91,8 @@ class WeightRows {
 
 }  // namespace
 
-PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima)
+PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima,
+                                 bool has_values)
     : type_(type), outputs_(outputs), inputs_(inputs), group_(group), minima_(minima) {
   const int64_t half_bytes = kOutputs * 2 * (minima ? 2 : 1);
   switch (type) {
@@ -102,7 +110,9 @@ PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t input
       panel_bytes_ = padded_ / group * (group * kOutputs / (type == PackedType::Int8 ? 1 : 2) + half_bytes);
   }
   const int64_t panels = rounded_up(outputs, kOutputs) / kOutputs;
-  panels_ = empty_in_huge_pages({panels * panel_bytes_}, at::kByte);
+  const int64_t bytes = panels * panel_bytes_;
+  panels_ = has_values ? empty_in_huge_pages({bytes}, at::kByte)
+                       : at::empty({bytes}, at::TensorOptions(at::kByte).device(at::kMeta));
 }
 
 char* PrepackedMatrix::panel(int64_t index) const {
@@ -117,8 +127,8 @@ PrepackedMatrix PrepackedMatrix::of(const std::vector<at::Tensor>& parts, Packed
   require(type == PackedType::Float || type == PackedType::Bf16 || type == PackedType::Fp8, "prepacked",
           "codes are packed from GroupCodes, numbers as Float, Bf16 or Fp8");
   const WeightRows weight(parts);
-  PrepackedMatrix packed(type, weight.outputs(), weight.inputs(), 0, false);
-  if (type == PackedType::Fp8) {
+  PrepackedMatrix packed(type, weight.outputs(), weight.inputs(), 0, false, !weight.has_no_values());
+  if (type == PackedType::Fp8 && !weight.has_no_values()) {
     packed.put_fp8(parts.size() == 1 ? parts.front() : at::cat(parts));
     return packed;
   }
@@ -132,6 +142,9 @@ void PrepackedMatrix::put(const std::vector<at::Tensor>& parts) {
               weight.inputs() == inputs_,
           "prepacked", "numbers of a packed weight must have its shape [", outputs_, ", ", inputs_, "]: got [",
           weight.outputs(), ", ", weight.inputs(), "]");
+  require(weight.has_no_values() == panels_.is_meta(), "prepacked",
+          "a weight must be packed again from a tensor of the same kind: got shapes for values, or values for shapes");
+  if (panels_.is_meta()) return;
   const PrepackedKernels& kernels = prepacked_kernels();
   const auto lay_out = type_ == PackedType::Float ? kernels.lay_out_float : kernels.lay_out_bf16;
   for_panels(outputs_, [&](int64_t index) {
@@ -170,7 +183,7 @@ void PrepackedMatrix::put_fp8(const at::Tensor& weight) {
 
 PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
     : PrepackedMatrix((codes.check(), codes.bits == 8 ? PackedType::Int8 : PackedType::Int4), codes.outputs(),
-                      codes.inputs(), codes.group, codes.minima.defined()) {
+                      codes.inputs(), codes.group, codes.minima.defined(), /*has_values=*/true) {
   scale_factor_ = std::max(binary16_factor(codes.scales), minima_ ? binary16_factor(codes.minima) : 0);
   const auto stored = [&](const at::Tensor& of_groups) {
     return of_groups.defined() ? (of_groups / static_cast<double>(scale_factor_)).to(at::kHalf).contiguous()
@@ -218,7 +231,7 @@ at::Tensor PrepackedMatrix::product(const at::Tensor& x, const at::Tensor& weigh
 int64_t PrepackedMatrix::panels() const { return rounded_up(outputs_, kOutputs) / kOutputs; }
 
 void PrepackedMatrix::check_rows(const at::Tensor& x) const {
-  require(x.is_cpu() && x.dim() > 0 && x.size(-1) == inputs_ &&
+  require(x.device() == panels_.device() && x.dim() > 0 && x.size(-1) == inputs_ &&
               (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16),
           "prepacked", "x must be fp32 or bf16 [..., ", inputs_, "] on the CPU: got ", toString(x.scalar_type()),
           " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
@@ -242,6 +255,14 @@ struct PrepackedMatrix::Work {
   char* y;              // [count, outputs], in the dtype of x
   bool is_bf16;
 };
+
+/// Returns the memory of the layout of `x`, and announces the product, as a product with values does.
+at::Tensor PrepackedMatrix::lay_out_shapes(const at::Tensor& x, const PrepackedKernels& kernels) const {
+  const int64_t rows = inputs_ == 0 ? 0 : x.numel() / inputs_;
+  const PackedInputs inputs{type_, x.scalar_type() == at::kBFloat16, inputs_, padded_, group_};
+  tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
+  return at::empty({PrepackedRows::bytes_of(rows, inputs, kernels)}, panels_.options());
+}
 
 void PrepackedMatrix::multiply_panel(int64_t index, const PrepackedKernels& kernels, const Work& work) const {
   const auto multiply_block = type_ == PackedType::Float  ? kernels.multiply_float
@@ -285,13 +306,17 @@ void PrepackedMatrix::run(const std::vector<Work>& all, const PrepackedKernels& 
 at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,
                                         const at::Tensor& bias) const {
   check_rows(x);
-  require(!bias.defined() ||
-              (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
+  require(!bias.defined() || (bias.device() == panels_.device() && bias.scalar_type() == at::kFloat &&
+                              bias.numel() == outputs_ && bias.is_contiguous()),
           "prepacked", "the bias must be fp32 [", outputs_, "] on the CPU");
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = outputs_;
   at::Tensor y = at::empty(shape, x.options().requires_grad(false));
   const at::Tensor dense = x.contiguous();
+  if (panels_.is_meta()) {
+    lay_out_shapes(dense, kernels);
+    return y;
+  }
   std::vector<Work> work;
   work.emplace_back(*this, kernels, dense, static_cast<const char*>(dense.const_data_ptr()), x.numel() / inputs_,
                     bias.defined() ? bias.const_data_ptr<float>() : nullptr, static_cast<char*>(y.mutable_data_ptr()));
@@ -310,10 +335,12 @@ at::Tensor PrepackedMatrix::multiply_groups(const std::vector<const PrepackedMat
   const int64_t outputs = some == matrices.end() ? 0 : (*some)->outputs_;
   at::Tensor y = at::empty({x.size(0), outputs}, x.options().requires_grad(false));
   const at::Tensor dense = x.contiguous();
-  const auto* in = static_cast<const char*>(dense.const_data_ptr());
-  auto* out = static_cast<char*>(y.mutable_data_ptr());
+  const bool has_values = !x.is_meta();
+  const auto* in = has_values ? static_cast<const char*>(dense.const_data_ptr()) : nullptr;
+  auto* out = has_values ? static_cast<char*>(y.mutable_data_ptr()) : nullptr;
   const auto item = static_cast<int64_t>(x.itemsize());
   std::vector<Work> work;
+  std::vector<at::Tensor> laid_out;  // of shapes: what `work` takes
   int64_t first = 0;
   for (size_t e = 0; e < ends.size(); first = ends[e++]) {
     if (ends[e] == first) continue;
@@ -321,6 +348,10 @@ at::Tensor PrepackedMatrix::multiply_groups(const std::vector<const PrepackedMat
     require(matrix && matrix->outputs_ == outputs && matrix->inputs_ == x.size(1), "prepacked",
             "matrices of groups with rows must have one shape: group ", e, " differs");
     if (work.empty()) matrix->check_rows(x);
+    if (!has_values) {
+      laid_out.push_back(matrix->lay_out_shapes(dense.narrow(0, first, ends[e] - first), kernels));
+      continue;
+    }
     work.emplace_back(*matrix, kernels, dense, in + first * x.size(1) * item, ends[e] - first, nullptr,
                       out + first * outputs * item);
   }

@@ -30,6 +30,8 @@ enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 /// Memory:        Float takes 4 bytes per element, Bf16 2, Fp8 1 and 4 per output. Codes take bits / 8 per element and
 ///                2 bytes per group and output (4 with minima). Outputs are padded to 32, inputs to whole groups. The
 ///                memory is in huge pages if the system has them.
+/// Shapes:        a weight on meta that stands for the CPU (tensor::MeantDevice) gives a matrix that multiplies x on
+///                meta. It has the memory and announces the products of one with values.
 /// Thread safety: any threads may call multiply().
 class PrepackedMatrix {
  public:
@@ -71,12 +73,13 @@ class PrepackedMatrix {
   int64_t bytes() const { return panels_.numel(); }
 
  private:
-  PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima);
+  PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima, bool has_values);
   void put_fp8(const at::Tensor& weight);
   char* panel(int64_t index) const;
   int64_t panels() const;
   void check_rows(const at::Tensor& x) const;
   struct Work;
+  at::Tensor lay_out_shapes(const at::Tensor& x, const PrepackedKernels& kernels) const;
   void multiply_panel(int64_t index, const PrepackedKernels& kernels, const Work& work) const;
   static void run(const std::vector<Work>& all, const PrepackedKernels& kernels);
 
@@ -87,7 +90,7 @@ class PrepackedMatrix {
   bool minima_ = false;     // codes: the weight has minima
   float scale_factor_ = 1;  // factor of the stored scales and minima, a power of two
   int64_t panel_bytes_;
-  at::Tensor panels_;  // uint8
+  at::Tensor panels_;  // uint8; on meta = shapes alone
 };
 
 }  // namespace colossal::ops

@@ -53,7 +53,18 @@ bool is_fp8_in_fp32(const PackedInputs& inputs, const PrepackedKernels& kernels)
   return inputs.type == PackedType::Fp8 && stored_as(inputs, kernels) == Stored::Float;
 }
 
+int64_t bytes_of_lines(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
 }  // namespace
+
+int64_t PrepackedRows::bytes_of(int64_t rows, const PackedInputs& inputs, const PrepackedKernels& kernels) {
+  constexpr auto kOfGroup = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
+  return bytes_of_lines(rows * inputs.padded * bytes_of_number(stored_as(inputs, kernels))) +
+         rows * inputs.groups() * kOfGroup;
+}
 
 PrepackedRows::PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor,
                              const PrepackedKernels& kernels)
@@ -70,10 +81,8 @@ PrepackedRows::PrepackedRows(const void* x, int64_t rows, const PackedInputs& in
            .by_row = layout_.by_row,
            .group = inputs.group,
            .factor = is_fp8_in_fp32(inputs, kernels) ? kFp8RowFactor : factor} {
-  constexpr int64_t kLine = 64;
-  const int64_t lines = (rows_ * row_bytes_ + kLine - 1) / kLine * kLine, groups = rows_ * inputs_.groups();
-  const auto size_of_group = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
-  memory_ = at::empty({lines + groups * size_of_group}, at::kByte);
+  const int64_t lines = bytes_of_lines(rows_ * row_bytes_), groups = rows_ * inputs_.groups();
+  memory_ = at::empty({bytes_of(rows, inputs, kernels)}, at::kByte);
   numbers_ = static_cast<char*>(memory_.mutable_data_ptr());
   scales_ = reinterpret_cast<float*>(numbers_ + lines);
   sums_ = reinterpret_cast<int32_t*>(scales_ + groups);

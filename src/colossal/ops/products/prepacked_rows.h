@@ -28,6 +28,9 @@ class PrepackedRows {
   /// `factor`, and rows in fp32 for fp8 weights by kFp8RowFactor.
   PrepackedRows(const void* x, int64_t rows, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
+  /// Returns the bytes that `rows` rows take in the layout.
+  static int64_t bytes_of(int64_t rows, const PackedInputs& inputs, const PrepackedKernels& kernels);
+
   int64_t rows() const { return rows_; }
   int64_t blocks() const { return (rows_ + layout_.rows - 1) / layout_.rows; }
   /// Returns the first row of a block.

@@ -16,8 +16,8 @@
 namespace colossal::run {
 
 /// Returns true if answers are drawn with panels unless the config says otherwise: on the CPU in fp32 or bf16, without
-/// tiers of [memory]. `device`: the device of the ranks; none = the one that run.device means here, where "cuda" needs no
-/// GPU.
+/// tiers of [memory]. `device`: the device of the ranks; none = the one that run.device means here, where "cuda" need
+/// not exist. Errors ("run"): a run.device that comm::choose_device() does not know.
 bool default_panels(const Config& config, std::optional<at::Device> device = std::nullopt);
 
 /// Returns the reason why training and generation of the model `shape` do not give a token the same bits in this run,
