@@ -155,6 +155,39 @@ TEST_F(PolicyRuns, ReplaceGroupsWithoutSpread) {
   if (without[0] > 0) EXPECT_GT(first.size(), 4u);
 }
 
+// An update leaves out rows without a gradient. A weight of the entropy keeps them, and one so small changes no bit.
+TEST_F(PolicyRuns, DivideByAllAnswersIfSomeRowsAreLeftOut) {
+  for (const char* mean : {"sequence", "constant"}) {
+    const std::vector<std::string> flags{"--training.steps=1", "--reward.verifiers=regex",
+                                         concat("--alignment.mean=", mean)};
+    const run::Config some = policy("some", flags),
+                      all = policy("all", test::joined(flags, {"--alignment.entropy=1e-30"})),
+                      parts = policy("parts", test::joined(flags, {"--training.accumulate=16"}));
+    train(some), train(all), train(parts);
+    ASSERT_GT(metric(some, "zero_spread_groups")[0], 0);
+    EXPECT_NEAR(metric(some, "grad_norm")[0], metric(all, "grad_norm")[0], 1e-6) << mean;
+    EXPECT_NEAR(metric(some, "loss")[0], metric(all, "loss")[0], 1e-6) << mean;
+    EXPECT_NEAR(metric(some, "entropy")[0], metric(parts, "entropy")[0], 1e-6) << "more rows belong to the layout";
+  }
+}
+
+// The first step after the checkpoint has the same loss and the same gradients, but not the same weights after it.
+TEST_F(PolicyRuns, DrawAgainAfterAnotherLearningRate) {
+  const auto changed = [&](const std::string& name, bool has_records) {
+    const run::Config c = policy(name, kShort),
+                      faster = policy(name, test::joined(kShort, {"--optimizer.learning_rate=0.05"}));
+    train(c, train::Start::New, 1);
+    const std::string checkpoints = c.run.folder + "/checkpoints", kept = folder_ / (name + "-kept");
+    std::filesystem::copy(checkpoints, kept, std::filesystem::copy_options::recursive);
+    if (has_records) train(c, train::Start::Resume);
+    std::filesystem::remove_all(checkpoints);
+    std::filesystem::rename(kept, checkpoints);
+    return train(faster, train::Start::Resume);
+  };
+  const auto want = changed("fresh", false), got = changed("recorded", true);
+  for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
+}
+
 TEST_F(PolicyRuns, ExplainALossOfZero) {
   write_file(folder_ / "none.jsonl", "{\"prompt\": \"say:\", \"answer\": \"never this text\"}\n");
   const run::Config c = policy("none", {"--data.path=" + (folder_ / "none.jsonl"), "--reward.verifiers=exact",
@@ -186,6 +219,8 @@ TEST_F(PolicyRuns, RefuseBadInput) {
   EXPECT_THAT(message({"--rollout.prompts=3", "--parallel.data=2", "--rollout.answers=4", "--training.batch_size=12"}),
               HasSubstr("prompts must be divisible by the replicas"));
   EXPECT_THAT(message({"--rollout.answers=8"}, "sft"), HasSubstr("[rollout]"));
+  EXPECT_THAT(message({"--alignment.weight_cap=0"}), HasSubstr("weight_cap must be above 0"));
+  EXPECT_THAT(message({"--adapter.kind=lora", "--adapter.dropout=0.1"}), HasSubstr("adapter.dropout"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 
 #include "colossal/align/advantages.h"
@@ -34,12 +35,12 @@ class ScoreSums {
 
   std::vector<Metric> rows() const {
     std::vector<Metric> rows{known_metric("reward", mean(values_)), known_metric("reward_deviation", deviation())};
-    for (const auto& [name, values] : parts_)
-      rows.push_back({.name = member(name),
-                      .value = mean(values),
-                      .plot = "Rewards",
-                      .legend = name,
-                      .tag = "rollouts/" + member(name)});
+    std::set<std::string> members;
+    for (const auto& [name, values] : parts_) {
+      std::string own = member(name);
+      while (!members.insert(own).second) own += "_";  // "a.b" and "a b" are both reward_a_b
+      rows.push_back({.name = own, .value = mean(values), .plot = "Rewards", .legend = name, .tag = "rollouts/" + own});
+    }
     const auto all = static_cast<double>(std::max<int64_t>(answers_, 1));
     rows.push_back(known_metric("answer_tokens", tokens_ / all));
     rows.push_back(known_metric("truncated_share", truncated_ / all));

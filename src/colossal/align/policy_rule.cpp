@@ -79,6 +79,9 @@ class PolicyRule final : public train::StepRule {
         training_(config.training),
         rows_together_(config.parallel.replicas() * config.micro_batches() *
                        parallel::batch_parts(config.parallel.tensor)),
+        arithmetic_(concat(config.precision.mode, ", tensor ", config.parallel.tensor.size, ", ",
+                           ops::name(ops::instruction_set()))),
+        optimizer_(checksum(concat(to_toml(config.optimizer), to_toml(value_)))),
         kl_(objective.keys().policy.kl),
         make_scorer_(std::move(make_scorer)) {}
 
@@ -157,7 +160,8 @@ class PolicyRule final : public train::StepRule {
   void restore(const nlohmann::json& state) override {
     if (!state.is_object()) return;
     weights_ = state.value(kHistory, "");
-    kl_ = state.value(kKl, kl_);
+    if (objective_.keys().policy.kl_target > 0)
+      kl_ = state.value(kKl, kl_);  // otherwise the config may have changed it
     const nlohmann::json spare = state.value(kSpare, nlohmann::json::array());
     for (const nlohmann::json& prompt : spare)
       spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
@@ -187,14 +191,15 @@ class PolicyRule final : public train::StepRule {
   /// Returns the digest of all that draws depend on now.
   std::string draws_now(train::Engine& engine) {
     if (weights_.empty()) weights_ = digest_of_weights(engine);
-    return checksum(nlohmann::json{{"weights", weights_},
-                                   {"seed", training_.seed},
-                                   {"max_tokens", sampler_.max_tokens},
-                                   {"temperature", sampler_.temperature},
-                                   {"end_ids", sampler_.end_ids},
-                                   {"canonical", objective_.is_canonical()},
-                                   {"instructions", std::string(ops::name(ops::instruction_set()))}}
-                        .dump());
+    return checksum(nlohmann::json{
+        {"weights", weights_},
+        {"seed", training_.seed},
+        {"max_tokens", sampler_.max_tokens},
+        {"temperature", sampler_.temperature},
+        {"end_ids", sampler_.end_ids},
+        {"canonical", objective_.is_canonical()},
+        {"arithmetic",
+         arithmetic_}}.dump());
   }
 
   std::vector<RolloutPrompt> take_prompts(const NextBatch& next, int64_t first, int64_t count) {
@@ -219,7 +224,8 @@ class PolicyRule final : public train::StepRule {
   /// Draws the answers of this step and of those ahead with the weights of now, unless they were drawn before.
   void draw_up_to(train::Engine& engine, const NextBatch& next, int64_t number) {
     const int64_t updates = objective_.keys().policy.updates(), ahead = objective_.rollout().ahead;
-    const int64_t last = std::min(number + ahead * updates, training_.steps);
+    // A step that a changed number of updates moves past the end is drawn, too.
+    const int64_t last = std::max(number, std::min(number + ahead * updates, training_.steps));
     for (int64_t step = number; step <= last; step += updates) {
       if (pending_.contains(step)) continue;
       const std::string draws = draws_now(engine);
@@ -285,7 +291,7 @@ class PolicyRule final : public train::StepRule {
                                  .finish_reason = "stop",
                                  .ids = std::vector<int64_t>(tokens),
                                  .log_probabilities = std::vector<double>(tokens)});
-        group.scores.push_back({.value = static_cast<double>(number % 2)});
+        group.scores.push_back({.value = static_cast<double>((prompt + number) % 2)});
       }
     }
     return groups;
@@ -328,7 +334,8 @@ class PolicyRule final : public train::StepRule {
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
         outcome.result = update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures);
         weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
-                                   std::bit_cast<uint64_t>(outcome.result.gradient_norm)));
+                                   std::bit_cast<uint64_t>(outcome.result.gradient_norm), " ",
+                                   std::bit_cast<uint64_t>(outcome.result.learning_rate), " ", optimizer_));
       }
     outcome.loss = measures.mean_loss();
     outcome.rows = measures.rows(engine, groups, rows, passes);
@@ -339,16 +346,21 @@ class PolicyRule final : public train::StepRule {
     return outcome;
   }
 
-  /// Returns the rows of an update that have gradients, and others where the layout needs more rows.
+  /// Returns the rows of an update that have gradients, and others where the layout needs more rows. The tokens of the
+  /// others do not count, so what an update measures does not depend on the layout.
   tensor::Batch learning_rows(train::Engine& engine, const tensor::Batch& batch) const {
-    if (!objective_.learns_from_advantages_alone() || !engine.loss_rows().empty()) return batch;
+    if (!objective_.learns_from_advantages_alone() || !engine.loss_rows().empty() || engine.device().is_meta())
+      return batch;
     const at::Tensor learns = (batch.at(run::kAdvantages) != 0).any(1);
     const auto rows = learns.sum().item<int64_t>();
     const int64_t wanted = std::max(rows_together_, (rows + rows_together_ - 1) / rows_together_ * rows_together_);
-    if (wanted >= batch.rows()) return batch;
+    const tensor::Field& counts = batch.field(run::kAnswerCounts);
+    const tensor::Batch counted =
+        batch.with(run::kAnswerCounts, {counts.tensor.logical_and(learns.unsqueeze(1)), counts.dims});
+    if (wanted >= batch.rows()) return counted;
     // Stable, so the rows that learn come first and keep their order.
     const at::Tensor order = at::argsort(learns.logical_not(), /*stable=*/true, 0).narrow(0, 0, wanted);
-    return batch.map([&](const tensor::Field& field) { return field.tensor.index_select(0, order); });
+    return counted.map([&](const tensor::Field& field) { return field.tensor.index_select(0, order); });
   }
 
   /// Makes an update from the rows of all replicas.
@@ -363,7 +375,7 @@ class PolicyRule final : public train::StepRule {
     objective_.check(own);
     engine.zero_grad();
     const double loss =
-        engine.train_step(own, objective_.weight(own),
+        engine.train_step(own, own_rows.replica == 0 ? weight : 0,  // also of rows that were left out
                           [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
                             run::PolicyObjective::Measured measured = objective_.measure(model, end, step, value_scale);
                             const at::Tensor result = measured.loss;
@@ -380,6 +392,8 @@ class PolicyRule final : public train::StepRule {
   /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
   void train_texts(train::Engine& engine) const {
     const tensor::Batch batch = texts_->next(engine.tokens_read());
+    for (const std::string& notice : texts_->take_notices())
+      log_->write(engine.mesh().world().rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo, notice);
     models::check_batch(engine.model().shape, batch);
     const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.keys().policy.ptx * models::loss_sum(model, end.at(0), step);
@@ -439,8 +453,10 @@ class PolicyRule final : public train::StepRule {
   run::ChatKeys chats_;
   std::unique_ptr<data::BatchReader> texts_;  // of data.pretraining; null = none
   run::TrainingConfig training_;
-  int64_t rows_together_;  // an update has a multiple of so many rows
-  double kl_;              // weight of the KL in rewards
+  int64_t rows_together_;   // an update has a multiple of so many rows
+  std::string arithmetic_;  // names what decides on the last bits of draws
+  std::string optimizer_;   // digest of the keys by which updates follow from gradients
+  double kl_;               // weight of the KL in rewards
   std::function<std::unique_ptr<Scorer>()> make_scorer_;
   const Log* log_ = nullptr;
   SamplerOptions sampler_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -178,6 +179,9 @@ std::vector<RolloutRecord> RolloutEngine::scored(int64_t number, Step& step, con
       if (run_.scorer) score.score = step.arrived.at(rollout_id(number, answer.prompt, answer.number));
       if (!by_model.empty()) {
         const double own = by_model.at(index);
+        require(std::isfinite(own), "reward", "the reward model must give finite scores: got ", own, " for answer ",
+                answer.number, " to prompt ", answer.prompt, " of step ", number,
+                "; train it again, or check its folder");
         score.score.parts.emplace_back("model", own);
         if (!run_.scorer || score.score.value)
           score.score.value = score.score.value.value_or(0) + run_.model_weight * own;

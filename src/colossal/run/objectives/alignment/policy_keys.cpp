@@ -108,6 +108,8 @@ void check_ranges(const AlignmentKeys& keys, const RolloutKeys& rollout) {
   check_number("clip_high", p.clip_high);
   require(p.clip_low <= 1, "alignment", "clip_low must be at most 1, because a ratio is above 0: got ",
           print_number(p.clip_low));
+  require(p.weight_cap > 0, "alignment", "weight_cap must be above 0, because a policy whose weights are 0 learns ",
+          "nothing: got ", print_number(p.weight_cap));
   require(p.dual_clip == 0 || p.dual_clip > 1, "alignment", "dual_clip must be above 1, or 0 = off: got ",
           print_number(p.dual_clip));
   require(keys.loss == "auto" || keys.loss == "clip" || keys.loss == "cispo", "alignment",

@@ -10,6 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/objectives/alignment/canonical_passes.h"
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/prompt_data.h"
@@ -61,6 +62,10 @@ PolicyObjective::PolicyObjective(const Config& config, const OwnTables& tables, 
   require((keys_.policy.ptx > 0) == !chats_.pretraining.empty(), "alignment",
           "ptx weighs the text of data.pretraining, and needs it: got ptx = ", keys_.policy.ptx,
           " and data.pretraining = \"", chats_.pretraining, "\"; set both or none");
+  const double dropout = adapter_keys(config).dropout;
+  require(dropout == 0, "adapter",
+          "dropout must be 0 with methods that draw answers, whose passes of training and drawing must agree: got ",
+          dropout, "; leave adapter.dropout out");
   const auto value = tables.as<ValueKeys>(kValue);
   if (method_.has_values) check_value_keys(value);
   has_value_head_ = method_.has_values && value.is_on_policy();
