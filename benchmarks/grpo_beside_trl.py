@@ -110,8 +110,8 @@ def with_colossal(options: argparse.Namespace, folder: pathlib.Path) -> dict[str
     run([options.colossal, "train", ROOT / "examples/sort_grpo.toml", "--overwrite", f"--run.folder={output}",
          f"--model.from={options.model}", f"--data.path={lines}", f"--rollout.prompts={options.prompts}",
          f"--rollout.answers={options.answers}", f"--rollout.max_tokens={options.tokens}",
-         f"--training.steps={options.steps}", f"--optimizer.learning_rate={RATE}", "--training.tasks=", "--training.tasks_data=",
-         "--training.evaluate_every=0", *options.flag], OMP_NUM_THREADS=str(options.threads))
+         f"--training.steps={options.steps}", f"--optimizer.learning_rate={RATE}", "--training.tasks=",
+         "--training.tasks_data=", "--training.evaluate_every=0", *options.flag], OMP_NUM_THREADS=str(options.threads))
     steps = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()][options.warmup:]
     clocks = sorted({key for step in steps for key in step if key == "seconds" or key.endswith("_seconds")})
     return {**{key: statistics.median(step[key] for step in steps if key in step) for key in clocks},

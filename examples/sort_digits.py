@@ -5,7 +5,8 @@
     python3 examples/sort_digits.py --kind prompts --count 300 --seed 2 --output runs/sort-data/held_out.jsonl
 
 sft: {"prompt": "31415926=", "completion": "11234569\\n"}, texts to learn. prompts: {"prompt": "31415926=", "answer":
-"11234569"}, for rollouts, where the verifier `exact` reads the answer, and for the task examples/tasks/sort_digits.toml.
+"11234569"}, for rollouts, where the verifier `exact` reads the answer, and for the task of
+examples/tasks/sort_digits.toml.
 Equal arguments write equal lines. Different seeds share almost no line of 8 digits.
 """
 

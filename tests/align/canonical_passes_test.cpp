@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Flags = std::vector<std::string>;
 
-/// A run of one block in fp32 unless its flags say otherwise, and a part of the reason why its passes are not canonical.
-/// No reason = they are.
+/// A run of one block in fp32 unless its flags say otherwise, and a part of the reason why its passes are not
+/// canonical. No reason = they are.
 struct Case {
   const char* name;
   Flags flags;
@@ -193,7 +193,7 @@ TEST(CanonicalObstacle, NamesPrecisionDeviceAndPanels) {
 }
 
 // A family that is added to the library needs a row in canonical_passes.cpp and cases above, or has a reason.
-TEST(CanonicalObstacle, IsKnownForEveryArchitecture) {
+TEST(CanonicalObstacle, KnowsEveryArchitecture) {
   std::set<std::string> canonical;
   const models::Registry registry = models::built_in();
   for (const auto& architecture : registry.architectures()) {

@@ -1,5 +1,5 @@
-// Runs that learn from scores of their own answers: a tiny model over bytes that starts at random, so about a quarter of
-// its answers have a letter from a to m.
+// Runs that learn from scores of their own answers: a tiny model over bytes that starts at random, so about a quarter
+// of its answers have a letter from a to m.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -72,7 +72,7 @@ TEST_F(ValueHeads, TrainBesideAdaptersAndFrozenParameters) {
   }
 }
 
-TEST_F(ValueHeads, AreSavedAndContinueInAnotherLayout) {
+TEST_F(ValueHeads, ContinueInAnotherLayout) {
   for (const bool adapters : {false, true}) {
     const std::vector<std::string> flags =
         test::joined(adapters ? lora() : std::vector<std::string>(), {"--training.save_every=2"});
@@ -91,7 +91,7 @@ TEST_F(ValueHeads, AreSavedAndContinueInAnotherLayout) {
 }
 
 // Only training uses them, so commands find a model without them in the run folder.
-TEST_F(ValueHeads, AreLeftOutByReaders) {
+TEST_F(ValueHeads, StayOutOfWhatOthersRead) {
   for (const bool adapters : {false, true}) {
     const run::Config c = on_policy(concat("read", adapters), adapters ? lora() : std::vector<std::string>());
     const auto trained = train_values(c);

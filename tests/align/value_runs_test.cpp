@@ -65,7 +65,7 @@ TEST_F(ValueRuns, EqualOneProcessUnderEveryLayout) {
     test::expect_near(course(flags), want, testing::PrintToString(flags), 1);
 }
 
-TEST_F(ValueRuns, AreSavedAndResumed) {
+TEST_F(ValueRuns, ContinueWithTheirWeights) {
   const std::string from = reward();
   const std::vector<std::string> flags{"--value.from=" + from, "--value.optimizer.name=sgd",
                                        "--value.optimizer.learning_rate=0.1", "--training.save_every=2"};

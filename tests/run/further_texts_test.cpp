@@ -60,7 +60,7 @@ TEST_F(FurtherTexts, NeedTheTokensOfTheRun) {
   EXPECT_THAT(refused(own, other, 16, 64, 0), IsEmpty()) << "such a model may read other fields";
 }
 
-TEST_F(FurtherTexts, AreThoseOfBytesInAnySpelling) {
+TEST_F(FurtherTexts, CompareWhatIdsStandFor) {
   const std::string own = files("bytes");
   EXPECT_THAT(refused("bytes", own, 257), IsEmpty());
   EXPECT_THAT(refused(own, "bytes", 257), IsEmpty());

@@ -25,8 +25,8 @@ struct PolicyRows {
   int64_t drawn = 0, trained = 0;  ///< tokens of all answers; tokens of all rows, prompts included
 };
 
-/// Makes the rows. With `masks`, answers that reached rollout.max_tokens do not count if rollout.truncated = "mask", nor
-/// do answers without a score if advantages are those of tokens.
+/// Makes the rows. With `masks`, answers that reached rollout.max_tokens do not count if rollout.truncated = "mask",
+/// nor do answers without a score if advantages are those of tokens.
 PolicyRows policy_rows(const std::vector<RolloutGroup>& groups, const run::PolicyObjective& objective,
                        bool masks = true);
 

@@ -97,8 +97,8 @@ void set_outputs(ResolvedFurther& one) {
   source.adapter = low_rank_adapter(*source.low_rank, source.shape);
 }
 
-/// Returns true if an id stands for the same in two tokenizers: for the same bytes, or for tokens without bytes that end
-/// documents or are spelled alike. A file may spell what its tokenizer does not, such as the end of "bytes".
+/// Returns true if an id stands for the same in two tokenizers: for the same bytes, or for tokens without bytes that
+/// end documents or are spelled alike. A file may spell what its tokenizer does not, such as the end of "bytes".
 bool is_same_token(const text::Tokenizer& one, const text::Tokenizer& other, int64_t id) {
   const std::string bytes = one.piece(id), others = other.piece(id);
   if (!bytes.empty() && !others.empty()) return bytes == others;

@@ -80,8 +80,8 @@ struct ResolvedFurther {
 /// `config`: that of the run; the keys of its optimizer are the defaults of theirs. `main`: the shape of the main
 /// model, whose vocabulary is that of sources that are presets. Errors ("config"): a table without `from` or `name`, or
 /// with both; keys that it does not have; an optimizer for a model that is not trained.
-///        ("objective"): a model without a table. ("model"): quantized weights of a model that is trained; a source with
-///        another number of outputs. As find_source().
+///        ("objective"): a model without a table. ("model"): quantized weights of a model that is trained; a source
+///        with another number of outputs. As find_source().
 std::vector<ResolvedFurther> resolve_further(const Config& config, const std::vector<FurtherModel>& models,
                                              const OwnTables& tables, const models::ModelShape& main,
                                              const Program& program);

@@ -260,8 +260,8 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 ObjectiveRow choose_row(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                         const std::vector<OwnTable>& others = {}, std::vector<std::string>* notices = nullptr);
 
-/// Completes the config by the row of the objective whose table it has (ObjectiveRow::complete). `others` and `notices`:
-/// as choose_row(). Errors: those of read_tables() and of the function.
+/// Completes the config by the row of the objective whose table it has (ObjectiveRow::complete). `others` and
+/// `notices`: as choose_row(). Errors: those of read_tables() and of the function.
 void complete_keys(Config& config, const Objectives& objectives, const std::vector<OwnTable>& others = {},
                    std::vector<std::string>* notices = nullptr);
 

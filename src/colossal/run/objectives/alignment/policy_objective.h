@@ -5,9 +5,9 @@
 //     return policy.measure(model, end, step).loss;
 //   });
 //
-// The samples of a run are prompts (open_prompts()). The step rule draws answers to them, scores them and makes training
-// rows: those of text_batch() with one answer each, and these fields [B, S]. Column t is about token t + 1 of the row,
-// which labels[t] names. All have dimensions Row and Other and are fp32 (fp64 in fp64 models) unless noted.
+// The samples of a run are prompts (open_prompts()). The step rule draws answers to them, scores them and makes
+// training rows: those of text_batch() with one answer each, and these fields [B, S]. Column t is about token t + 1 of
+// the row, which labels[t] names. All have dimensions Row and Other and are fp32 (fp64 in fp64 models) unless noted.
 //   answer_counts      bool: true for each token of the answer that is trained
 //   old_scores         log-probabilities of the policy before the first update of the step
 //   sampled_scores     log-probabilities with which the tokens were drawn
@@ -123,8 +123,8 @@ class PolicyObjective final : public HeadObjective {
 };
 
 /// ObjectiveRow::complete of the objective alignment: training.batch_size of a method that draws answers is the number
-/// of answers of an update. Errors ("training"): another batch_size than the default or this; steps that are no multiple
-/// of the updates of a step; answers that do not divide into mini-batches.
+/// of answers of an update. Errors ("training"): another batch_size than the default or this; steps that are no
+/// multiple of the updates of a step; answers that do not divide into mini-batches.
 void complete_alignment(Config& config, const OwnTables& tables, std::vector<std::string>& notices);
 
 /// Make the objectives of methods.
