@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
+#include "colossal/base/json_file.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/mesh.h"
 
@@ -134,8 +135,9 @@ void RolloutEngine::restore(int64_t number, std::vector<RolloutGroup> groups, co
 void RolloutEngine::ask(int64_t number, Step& step, const RolloutGroup& group, const RolloutAnswer& answer) {
   if (!is_first() || !run_.scorer || step.stored->score(answer.prompt, answer.number)) return;
   const std::string id = rollout_id(number, answer.prompt, answer.number);
-  auto line = std::make_shared<text::PromptLine>(
-      text::PromptLine{parse_json(group.prompt.line), concat("prompt ", answer.prompt, " of step ", number)});
+  const std::string where = concat("prompt ", answer.prompt, " of step ", number);
+  auto line =
+      std::make_shared<text::PromptLine>(text::PromptLine{parse_json(group.prompt.line, where, "rollouts"), where});
   run_.scorer->add({.id = id,
                     .line = std::move(line),
                     .completion = {run_.tokenizer->decode(answer.ids), static_cast<int64_t>(answer.ids.size())},
