@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/comm/mesh.h"
@@ -51,6 +52,45 @@ TEST_F(PolicyRuns, LearnWhatVerifiersReward) {
   EXPECT_GT((reward[27] + reward[28] + reward[29]) / 3, (reward[0] + reward[1] + reward[2]) / 3 + 0.2);
   EXPECT_THAT(metric(c, "sampler_difference"), Each(0.0));
   EXPECT_EQ(metric(c, "reward_regex"), reward);
+}
+
+/// Returns lines that ask for four digits in order; with `is_learned` they have the completion, else the answer.
+std::string sorting_lines(int count, bool is_learned) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    const std::string digits = std::to_string(10000 + (i * 7919 + (is_learned ? 0 : 5)) % 10000).substr(1);
+    std::string sorted = digits;
+    std::sort(sorted.begin(), sorted.end());
+    lines += concat(R"({"prompt": ")", digits, R"(=", ")", is_learned ? "completion" : "answer", R"(": ")", sorted,
+                    is_learned ? "\\n" : "", "\"}\n");
+  }
+  return lines;
+}
+
+// The task of examples/sort_grpo.toml with four digits: a model that sorts some of them improves on its own answers.
+TEST_F(PolicyRuns, LearnToSortFourDigits) {
+  write_file(folder_ / "sft.jsonl", sorting_lines(1500, true));
+  write_file(folder_ / "digits.jsonl", sorting_lines(1500, false));
+  const run::Config first =
+      test::tiny_config("examples/sft.toml",
+                        {"--run.folder=" + (folder_ / "sorts"), "--data.path=" + (folder_ / "sft.jsonl"),
+                         "--data.sequence=64", "--data.held_out=0", "--training.evaluate_batches=0",
+                         "--precision.mode=fp32", "--model.hidden=96", "--model.layers=2", "--model.ffn=192",
+                         "--training.steps=50", "--training.batch_size=16", "--optimizer.learning_rate=0.003",
+                         "--optimizer.schedule=constant", "--optimizer.warmup_steps=10", "--optimizer.weight_decay=0"});
+  train(first);
+  const run::Config c = policy(
+      "sorted", {"--model.from=" + first.run.folder, "--data.path=" + (folder_ / "digits.jsonl"),
+                 "--reward.verifiers=exact", "--rollout.prompts=16", "--rollout.answers=8", "--training.batch_size=128",
+                 "--rollout.max_tokens=8", "--training.steps=30", "--optimizer.learning_rate=4e-4",
+                 "--optimizer.schedule=constant", "--optimizer.weight_decay=0"});
+  train(c);
+  const std::vector<double> reward = metric(c, "reward");
+  ASSERT_EQ(reward.size(), 30u);
+  const double before = reward[0], after = std::accumulate(reward.end() - 10, reward.end(), 0.0) / 10;
+  EXPECT_GT(before, 0.05) << "the first stage must make right answers possible";
+  EXPECT_LT(before, 0.7);
+  EXPECT_GT(after, before + 0.12);
 }
 
 // With canonical passes the drawn log-probabilities are those of training, so the first ratio is exactly 1: the loss of
