@@ -8,6 +8,8 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/products/prepacked_kernels.h"
 #include "colossal/ops/products/row_codes.h"
+#include "colossal/tensor/device_meant.h"
+#include "colossal/tensor/flops.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::prepacked_matrix_test {
@@ -279,6 +281,38 @@ TEST(PrepackedMatrix, KeepsShapes) {
   EXPECT_EQ(matrix.multiply(at::empty({0, 16})).sizes(), at::IntArrayRef({0, 5}));
   EXPECT_EQ(matrix.bytes(), 32 * 16 * 4);
   EXPECT_EQ(PrepackedMatrix(round_to_codes(random({33, 256}, 1), {.bits = 4})).bytes(), 64 * (256 / 2 + 2 * 2));
+}
+
+/// Returns the operations of the products that `work` announces.
+template <class Work>
+double operations_of(const Work& work) {
+  const tensor::FlopCount count;
+  work();
+  return count.total();
+}
+
+TEST(PrepackedMatrix, StandsForItselfInRecordedSteps) {
+  const at::Tensor w = random({75, 131}, 1), x = random({26, 131}, 2), bias = random({75}, 3);
+  const at::Tensor shape = w.to(at::kMeta), rows = x.to(at::kMeta);
+  for (const PackedType type : {PackedType::Float, PackedType::Bf16, PackedType::Fp8}) {
+    const auto real = PrepackedMatrix::of(w, type);
+    auto recorded = PrepackedMatrix::of(shape, type);
+    EXPECT_EQ(recorded.bytes(), real.bytes());
+    EXPECT_EQ(recorded.multiply(rows, bias.to(at::kMeta)).sizes(), at::IntArrayRef({26, 75}));
+    const std::vector<int64_t> ends{1, 1, 26};
+    EXPECT_EQ(PrepackedMatrix::multiply_groups({&recorded, nullptr, &recorded}, rows, ends).sizes(),
+              at::IntArrayRef({26, 75}));
+    EXPECT_EQ(operations_of([&] { recorded.multiply(rows); }), 2.0 * 26 * 75 * 131);
+    EXPECT_EQ(operations_of([&] { PrepackedMatrix::multiply_groups({&recorded, nullptr, &recorded}, rows, ends); }),
+              operations_of([&] { PrepackedMatrix::multiply_groups({&real, nullptr, &real}, x, ends); }));
+    EXPECT_THROW(recorded.multiply(x), Error) << "values for shapes";
+    EXPECT_THROW(real.multiply(rows), Error);
+    if (type == PackedType::Fp8) continue;
+    recorded.put({shape});
+    EXPECT_THROW(recorded.put({w}), Error);
+  }
+  const tensor::MeantDevice meant(at::kCUDA);
+  EXPECT_THROW(PrepackedMatrix::of(shape, PackedType::Float), Error) << "accelerators have no packed weights";
 }
 
 TEST(PrepackedMatrix, RefusesMismatchedInputs) {

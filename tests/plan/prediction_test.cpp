@@ -26,7 +26,9 @@ Prediction example() {
       .peak_bytes = 5'000'000'000'001,
       .resident_bytes = 6'000'000'000'001,
       .fullest = "backward of micro-batch 3",
-      .kinds = {.parameters = 11, .gradients = 12, .states = 13, .activations = 14, .buffers = 15, .host = 16}};
+      .kinds = {.parameters = 11, .gradients = 12, .states = 13, .activations = 14, .buffers = 15, .host = 16},
+      .panels = 31,
+      .cache = 32};
   role.calls = {{"data", "all_reduce", "backward", 17, 497'759'232}, {"pipeline", "send", "forward", 18, 1.5}};
   role.links = {{"inside a node", 19, 20}, {"between nodes", 21, 22}};
   role.seconds = {.compute = 0.1, .communication = 0.2, .bubble = 0.3, .optimizer = 0.4, .input = 0.5};
@@ -59,6 +61,8 @@ TEST(Prediction, ReadsBackItsJson) {
   EXPECT_EQ(after.roles[0].calls, before.roles[0].calls);
   EXPECT_EQ(after.roles[0].links, before.roles[0].links);
   EXPECT_EQ(after.roles[0].seconds.bubble, 0.3);
+  EXPECT_EQ(after.roles[0].panels, 31);
+  EXPECT_EQ(after.roles[0].cache, 32);
   EXPECT_EQ(after.remedies.at(0).table, before.remedies[0].table);
   EXPECT_EQ(after.remedies[0].training, "micro-batches must stay 1");
   EXPECT_EQ(after.rank_load, before.rank_load);
@@ -132,6 +136,13 @@ TEST(Prediction, SaysWhatEachModelNeedsAndWhere) {
             main +
                 "\nreference: the main model without its adapters\n"
                 "teacher: 512 parameters, frozen, 2.0 KiB over all ranks: frozen parameters 2.0 KiB (host or disk)");
+  EXPECT_EQ(parse_prediction(to_json(prediction), "prediction.json").models, prediction.models);
+  prediction.models = {{.parameters = 1200, .trained = 1200, .bytes = 4096},
+                       {.name = "panels", .bytes = 2048, .needs = {{"panels", "device", 2048}}, .held = "always"},
+                       {.name = "cache", .bytes = 1024, .needs = {{"cache", "device", 1024}}, .held = "drawing"}};
+  EXPECT_THAT(model_line(prediction),
+              testing::EndsWith("\npanels: 2.0 KiB over all ranks, while answers are drawn and in updates"
+                                "\ncache: 1.0 KiB over all ranks, while answers are drawn"));
   EXPECT_EQ(parse_prediction(to_json(prediction), "prediction.json").models, prediction.models);
 }
 

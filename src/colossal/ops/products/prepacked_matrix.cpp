@@ -128,7 +128,8 @@ PrepackedMatrix PrepackedMatrix::of(const std::vector<at::Tensor>& parts, Packed
           "codes are packed from GroupCodes, numbers as Float, Bf16 or Fp8");
   const WeightRows weight(parts);
   PrepackedMatrix packed(type, weight.outputs(), weight.inputs(), 0, false, !weight.has_no_values());
-  if (type == PackedType::Fp8 && !weight.has_no_values()) {
+  if (weight.has_no_values()) return packed;
+  if (type == PackedType::Fp8) {
     packed.put_fp8(parts.size() == 1 ? parts.front() : at::cat(parts));
     return packed;
   }
