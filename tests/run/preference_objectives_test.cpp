@@ -236,7 +236,7 @@ TEST_F(PreferenceObjectives, RefuseKeysOfOtherMethods) {
     return test::thrown_message([&] { resolved(flags); });
   };
   const std::string dpo = "--alignment.method=dpo", ipo = "--alignment.method=ipo";
-  EXPECT_THAT(refused({"--alignment.beta=1"}), HasSubstr("beta needs another alignment.method than sft"));
+  EXPECT_THAT(refused({"--alignment.beta=1"}), HasSubstr("beta needs alignment.method dpo, ipo, kto, simpo or orpo"));
   EXPECT_THAT(refused({dpo, "--alignment.noise=5"}), HasSubstr("noise needs alignment.method sft"));
   EXPECT_THAT(refused({dpo, "--alignment.margin=2"}), HasSubstr("margin needs alignment.method simpo"));
   EXPECT_THAT(refused({dpo, "--alignment.desirable_weight=2"}), HasSubstr("desirable_weight needs"));

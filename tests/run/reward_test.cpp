@@ -213,7 +213,7 @@ TEST(RewardObjective, RefusesKeysAndModelsThatDoNotFit) {
   const auto refused = [](const std::vector<std::string>& flags) {
     return test::thrown_message([&] { resolved(flags); });
   };
-  EXPECT_THAT(refused({"--alignment.beta=0.1"}), HasSubstr("beta needs another alignment.method than sft and reward"));
+  EXPECT_THAT(refused({"--alignment.beta=0.1"}), HasSubstr("beta needs alignment.method dpo, ipo, kto, simpo or orpo"));
   EXPECT_THAT(refused({"--alignment.method=dpo", "--alignment.centre=1"}),
               HasSubstr("centre needs alignment.method reward"));
   EXPECT_THAT(refused({"--alignment.method=dpo", "--alignment.answers=4"}),
