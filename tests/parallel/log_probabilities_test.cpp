@@ -293,7 +293,7 @@ thread_local int64_t LargestResult::largest = 0;
 
 /// Number of logits of two rows of tokens for a rank's words, and sizes of the largest tensors recorded.
 struct Large {
-  static constexpr int64_t kTokens = 160, kWords = int64_t{1} << 16, kWidth = 4;
+  static constexpr int64_t kTokens = 160, kWords = int64_t{1} << 17, kWidth = 4;
   int64_t logits = 0, in_log_probabilities = 0, in_whole_logits = 0;
 };
 
@@ -312,7 +312,7 @@ Large largest_of(const TensorConfig& config, int64_t data) {
     parallel::GradientReducer reducer(store, {.sums = at::kFloat});
     const auto longs = at::TensorOptions().dtype(at::kLong);
     const at::Tensor labels =
-        at::arange(2 * Large::kTokens, longs).view({2, Large::kTokens}) * 204 + mesh.index("data");
+        at::arange(2 * Large::kTokens, longs).view({2, Large::kTokens}) * 255 + mesh.index("data");
     const at::Tensor whole = values({2, Large::kTokens, Large::kWidth}, concat("x", mesh.index("data"))).to(at::kFloat);
     const at::Tensor x = parallel::part_of(layout, layout.outside, whole).contiguous();
     Large own{.logits = 2 * Large::kTokens * Large::kWords / mesh.coordinates().size(layout.inside.columns)};

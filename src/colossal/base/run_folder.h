@@ -51,6 +51,9 @@ class RunFolder {
   std::string reference() const { return path_ + "/reference"; }
   /// The same of a run that starts, until its files replace those of an earlier run.
   std::string next_reference() const { return path_ + "/reference.next"; }
+  std::string matmul() const {
+    return path_ + "/matmul";
+  }  ///< the libraries of products that the run chose at its start
   std::string rollouts() const { return path_ + "/rollouts"; }  ///< answers that the model drew in training, by step
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }

@@ -20,10 +20,10 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// Returns the files that belong to a run in addition to its checkpoints; logs are continued from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  std::vector<std::string> paths{folder.config(),         folder.metrics(),     folder.metric_names(),
-                                 folder.history(),        folder.ranks(),       folder.report(),
-                                 folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text(),
-                                 folder.prediction(),     folder.reference(),   folder.rollouts()};
+  std::vector<std::string> paths{
+      folder.config(),    folder.metrics(),        folder.metric_names(), folder.history(),      folder.ranks(),
+      folder.report(),    folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text(), folder.prediction(),
+      folder.reference(), folder.rollouts(),       folder.matmul()};
   for (const std::string& name : model_file_names()) paths.push_back(folder.path() + "/" + name);
   return paths;
 }

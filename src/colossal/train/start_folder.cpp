@@ -1,5 +1,6 @@
 #include "colossal/train/start_folder.h"
 
+#include <charconv>
 #include <ctime>
 #include <filesystem>
 
@@ -60,10 +61,19 @@ void write_start_files(const RunFolder& folder, const StartFiles& files) {
   folder.create();
   if (!files.builtin_text.empty()) data::copy_text_files(files.builtin_text, {folder.path()}, folder.builtin_text());
   write_file(folder.config(), files.config);
+  write_file(folder.matmul(), concat(files.matmul, "\n"));
   if (!files.prediction.empty())
     write_file(folder.prediction(), files.prediction + "\n");
   else
     std::filesystem::remove(folder.prediction());  // of an earlier start with another layout
+}
+
+std::optional<int64_t> stored_matmul(const RunFolder& folder) {
+  if (!file_exists(folder.matmul())) return std::nullopt;
+  const std::string text = read_file(folder.matmul(), 64);
+  int64_t code = 0;
+  const bool is_number = std::from_chars(text.data(), text.data() + text.size(), code).ec == std::errc();
+  return is_number ? std::optional(code) : std::nullopt;
 }
 
 report::StartRecord start_record(comm::Mesh& mesh, const std::string& model, int64_t parameters) {

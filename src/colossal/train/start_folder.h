@@ -37,10 +37,14 @@ void set_aside_steps(const RunFolder& folder, Start start, const checkpoint::Ste
 struct StartFiles {
   std::string config;           ///< config.toml
   std::string prediction = {};  ///< prediction.json, without its line end; empty = none, and an earlier file is removed
+  int64_t matmul = 0;           ///< ops::MatmulChoice::encode()
   std::string builtin_text = {};  ///< path of the text to copy as the run's builtin_text; empty = none
 };
 /// Creates the folder if it was set aside, and writes the files.
 void write_start_files(const RunFolder& folder, const StartFiles& files);
+/// Returns StartFiles::matmul of an earlier start in the folder; nothing if there was none. A run that resumes without a
+/// checkpoint then has the libraries of its first start, because others would round differently.
+std::optional<int64_t> stored_matmul(const RunFolder& folder);
 
 /// Returns the record of a start that has just happened: time, versions, layout, `model`, its number of parameters, and
 /// this machine.

@@ -114,7 +114,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
             " must be the same on all ranks: rank 0 has made it, this rank does not find it; start all ranks in one "
             "directory, or name an absolute path that all hosts share (run.folder)");
     device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
-    if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
+    if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(first_matmul());
     data_ = run::open_data(with_sources(), options_.program, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     data_.model.from = config_.model.from;
@@ -155,6 +155,12 @@ Trainer::~Trainer() = default;
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
 Checkpoints Trainer::checkpoints() { return {folder_.checkpoints(), engine_->mesh(), config_.training.keep_last}; }
+
+ops::MatmulChoice Trainer::first_matmul() const {
+  const bool keeps = config_.run.matmul == "auto" && options_.start == Start::Resume;
+  const std::optional<int64_t> stored = keeps ? stored_matmul(folder_) : std::nullopt;
+  return stored ? ops::MatmulChoice::decode(*stored) : ops::choose_matmul(config_.run.matmul);
+}
 
 std::string Trainer::builtin_text() const {
   const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());

@@ -23,6 +23,9 @@
 #include "colossal/train/engine.h"
 #include "colossal/train/step_rule.h"
 
+namespace colossal::ops {
+struct MatmulChoice;
+}
 namespace colossal::report {
 struct PipelineTimeline;
 struct RankMetrics;
@@ -123,6 +126,9 @@ class Trainer {
   const Log& log() const { return log_; }
 
  private:
+  /// Returns the libraries of products with which this start begins: those of an earlier start of a run that resumes, or
+  /// those that run.matmul chooses.
+  ops::MatmulChoice first_matmul() const;
   /// Returns the path that data.path = "builtin" selects. A resumed run reads the copy that it made at its first start,
   /// because the sources may have changed since.
   std::string builtin_text() const;

@@ -133,6 +133,7 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   const std::string text = builtin_text();
   write_start_files(folder_, {.config = to_toml(config_),
                               .prediction = options_.prediction,
+                              .matmul = ops::matmul_choice().encode(),
                               .builtin_text = data_.is_builtin && text != folder_.builtin_text() ? text : ""});
   const run::StartedModel model{.config = config_.model,
                                 .shape = data_.shape,
