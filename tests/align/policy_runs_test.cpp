@@ -259,6 +259,11 @@ TEST_F(PolicyRuns, RefuseBadInput) {
   EXPECT_THAT(message({"--rollout.prompts=3", "--parallel.data=2", "--rollout.answers=4", "--training.batch_size=12"}),
               HasSubstr("prompts must be divisible by the replicas"));
   EXPECT_THAT(message({"--rollout.answers=8"}, "sft"), HasSubstr("[rollout]"));
+  for (const char* key : {"dual_clip=2", "clip_low=0.1"})
+    EXPECT_THAT(message({"--alignment.loss=cispo", concat("--alignment.", key)}),
+                HasSubstr("needs alignment.loss clip"));
+  EXPECT_THAT(message({"--alignment.baseline=group", "--alignment.gamma=0.9"}, "reinforce++"),
+              HasSubstr("gamma needs alignment.method ppo, or reinforce++ with alignment.baseline batch"));
   EXPECT_THAT(message({"--alignment.weight_cap=0"}), HasSubstr("weight_cap must be above 0"));
   EXPECT_THAT(message({"--adapter.kind=lora", "--adapter.dropout=0.1"}), HasSubstr("adapter.dropout"));
 }
