@@ -76,17 +76,23 @@ at::Tensor gathered_results(train::Engine& engine, const tensor::Batch& batch, i
   const tensor::ReplicaRows own = engine.replica_rows(batch_size);
   const int64_t updates = batch.rows() / batch_size;
   std::vector<at::Tensor> parts;
+  bool has_results = false;
   for (int64_t update = 0; update < updates; ++update) {
     const std::vector<at::Tensor> of_update =
         engine.forward(own_rows(engine, batch, update, batch_size), result, model);
     const bool is_known = !of_update.empty() && !engine.device().is_meta();
+    has_results = has_results || is_known;
     parts.push_back(is_known ? at::cat(of_update).to(at::kCPU, at::kDouble)
                              : at::zeros({own.count(), columns}, at::kDouble));
   }
   comm::Mesh& mesh = engine.mesh();
   at::Tensor mine = at::stack(parts).contiguous();
-  if (comm::Group& stages = mesh.group("pipeline"); stages.size() > 1)
+  if (comm::Group& stages = mesh.group("pipeline"); stages.size() > 1) {
+    at::Tensor first = at::full({1}, has_results ? stages.rank() : stages.size(), at::kLong);
+    stages.all_reduce(first, comm::Reduce::Min).wait();
+    if (first.item<int64_t>() != stages.rank()) mine.zero_();
     stages.all_reduce(mine, comm::Reduce::Sum).wait();
+  }
   comm::Group& replicas = mesh.group(mesh.coordinates().row_axes());
   at::Tensor all = mine;
   if (replicas.size() > 1) {
