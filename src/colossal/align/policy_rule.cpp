@@ -64,8 +64,9 @@ std::string digest_of_weights(train::Engine& engine) {
 
 /// A step whose answers were drawn and not trained yet.
 struct Pending {
-  std::vector<RolloutGroup> groups{};
-  std::string draws{};  ///< RolloutDigests::draws
+  std::string draws{};                 ///< RolloutDigests::draws
+  std::string text{};                  ///< the bytes of its groups in base64; empty for the step that trains now
+  std::vector<RolloutGroup> groups{};  ///< of a checkpoint, until the rollouts go on with them
 };
 
 class PolicyRule final : public train::StepRule {
@@ -127,7 +128,7 @@ class PolicyRule final : public train::StepRule {
       return learn(engine, imitated_groups());
     }
     Stopwatch watch;
-    resume_pending(engine);
+    resume_pending();
     draw_up_to(engine, next, number);
     const double draw_seconds = watch.restart();
     std::vector<RolloutGroup> groups = rollouts_->finish(number);
@@ -151,7 +152,7 @@ class PolicyRule final : public train::StepRule {
     nlohmann::json spare = nlohmann::json::array(), pending = nlohmann::json::object();
     for (const data::PromptOfBatch& prompt : spare_) spare.push_back({{"ids", prompt.ids}, {"line", prompt.line}});
     for (const auto& [step, one] : pending_)
-      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", base64(bytes_of(one.groups))}};
+      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", one.text}};
     nlohmann::json state{{kHistory, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
     if (texts_) state[kPretraining] = texts_->position();
     return state;
@@ -167,11 +168,14 @@ class PolicyRule final : public train::StepRule {
       spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
     const nlohmann::json pending = state.value(kPending, nlohmann::json::object());
     for (const auto& [step, one] : pending.items()) {
-      const std::optional<std::string> bytes = from_base64(one.at("groups").get<std::string>());
+      Pending& drawn = pending_[std::stoll(step)];
+      drawn = {.draws = one.at("draws").get<std::string>(), .text = one.at("groups").get<std::string>()};
+      const std::optional<std::string> bytes = from_base64(drawn.text);
       require(bytes.has_value(), "checkpoint",
               "the rollouts of the checkpoint must be base64: got other text; resume "
               "from another checkpoint");
-      pending_[std::stoll(step)] = {groups_of(*bytes), one.at("draws").get<std::string>()};
+      drawn.groups = groups_of(*bytes);
+      check_sizes(drawn.groups, step);
     }
     is_resumed_ = !pending_.empty();
     if (texts_ && state.contains(kPretraining)) texts_->seek(state.at(kPretraining));
@@ -179,6 +183,16 @@ class PolicyRule final : public train::StepRule {
 
  private:
   int64_t rows_of_update() const { return training_.batch_size; }
+
+  /// Requires the answers that a checkpoint has of a step to fill the rows of its updates.
+  void check_sizes(const std::vector<RolloutGroup>& groups, const std::string& step) const {
+    const run::RolloutKeys& keys = objective_.rollout();
+    const auto prompts = static_cast<int64_t>(groups.size());
+    const auto answers = static_cast<int64_t>(groups.empty() ? 0 : groups.front().answers.size());
+    require(prompts == keys.prompts && answers == keys.answers, "rollout",
+            "prompts and answers must be those with which the checkpoint has drawn step ", step, " ahead, ", prompts,
+            " and ", answers, ": got ", keys.prompts, " and ", keys.answers, "; restore rollout.prompts and answers");
+  }
 
   /// What a command may do changes no score: a run that continues with more time for it keeps the scores that it has.
   RolloutDigests digests_of(const std::string& draws) const {
@@ -216,9 +230,9 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Gives the scorer the answers that an earlier start of the run has drawn ahead.
-  void resume_pending(train::Engine&) {
+  void resume_pending() {
     if (!std::exchange(is_resumed_, false)) return;
-    for (const auto& [step, one] : pending_) rollouts_->restore(step, one.groups, digests_of(one.draws));
+    for (auto& [step, one] : pending_) rollouts_->restore(step, std::exchange(one.groups, {}), digests_of(one.draws));
   }
 
   /// Draws the answers of this step and of those ahead with the weights of now, unless they were drawn before.
@@ -230,7 +244,8 @@ class PolicyRule final : public train::StepRule {
       if (pending_.contains(step)) continue;
       const std::string draws = draws_now(engine);
       rollouts_->draw(step, take_prompts(next, 0, objective_.rollout().prompts), digests_of(draws));
-      pending_[step] = {step == number ? std::vector<RolloutGroup>() : rollouts_->drawn(step), draws};
+      // Encoded once, because every step asks for the state.
+      pending_[step] = {.draws = draws, .text = step == number ? "" : base64(bytes_of(rollouts_->drawn(step)))};
     }
   }
 
