@@ -67,6 +67,33 @@ PolicyRows policy_rows(const std::vector<RolloutGroup>& groups, const run::Polic
   return rows;
 }
 
+std::vector<RolloutGroup> imitated_groups(const run::PolicyObjective& objective, int64_t version) {
+  const run::RolloutKeys& keys = objective.rollout();
+  const auto tokens = static_cast<size_t>(keys.max_tokens), all = static_cast<size_t>(objective.text_tokens());
+  std::vector<RolloutGroup> groups;
+  for (int64_t prompt = 0; prompt < keys.prompts; ++prompt) {
+    RolloutGroup& group = groups.emplace_back(
+        RolloutGroup{.prompt = {.index = prompt, .ids = std::vector<int64_t>(all - tokens), .line = "{}"}});
+    for (int64_t number = 0; number < keys.answers; ++number) {
+      group.answers.push_back({.prompt = prompt,
+                               .number = number,
+                               .version = version,
+                               .finish_reason = "stop",
+                               .ids = std::vector<int64_t>(tokens),
+                               .log_probabilities = std::vector<double>(tokens)});
+      group.scores.push_back({.value = static_cast<double>((prompt + number) % 2)});
+    }
+  }
+  return groups;
+}
+
+bool has_other_version(const std::vector<RolloutGroup>& groups, int64_t version) {
+  return std::any_of(groups.begin(), groups.end(), [&](const RolloutGroup& group) {
+    return std::any_of(group.answers.begin(), group.answers.end(),
+                       [&](const RolloutAnswer& answer) { return answer.version != version; });
+  });
+}
+
 tensor::Batch own_rows(train::Engine& engine, const tensor::Batch& batch, int64_t update, int64_t batch_size) {
   return engine.replica_rows(batch_size).of(batch.part(update * batch_size, batch_size));
 }

@@ -30,6 +30,12 @@ struct PolicyRows {
 PolicyRows policy_rows(const std::vector<RolloutGroup>& groups, const run::PolicyObjective& objective,
                        bool masks = true);
 
+/// Returns answers of full length that no model has drawn, for measured steps. `version`: RolloutAnswer::version.
+std::vector<RolloutGroup> imitated_groups(const run::PolicyObjective& objective, int64_t version);
+
+/// Returns true if an answer was drawn by other weights than those after `version` updates.
+bool has_other_version(const std::vector<RolloutGroup>& groups, int64_t version);
+
 /// Returns this replica's rows of update `update` of the batch: rows [i B, (i + 1) B), B = training.batch_size.
 tensor::Batch own_rows(train::Engine& engine, const tensor::Batch& batch, int64_t update, int64_t batch_size);
 

@@ -125,7 +125,7 @@ class PolicyRule final : public train::StepRule {
     const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
     if (!rollouts_) {
       hold_memory_of_draws(engine);
-      return learn(engine, imitated_groups());
+      return learn(engine, imitated_groups(objective_, engine.steps_done()));
     }
     Stopwatch watch;
     resume_pending();
@@ -142,7 +142,6 @@ class PolicyRule final : public train::StepRule {
     pending_.erase(number);
     if (const int64_t keep = objective_.rollout().keep_steps; keep > 0)
       rollouts_->remove_before(number - (keep - 1) * updates);
-    if (engine.mesh().world().rank() == 0) warn(groups, number);
     return outcome;
   }
 
@@ -292,35 +291,15 @@ class PolicyRule final : public train::StepRule {
     engine.release_panels();
   }
 
-  /// Returns answers of full length that no model has drawn.
-  std::vector<RolloutGroup> imitated_groups() const {
-    const run::RolloutKeys& keys = objective_.rollout();
-    const auto tokens = static_cast<size_t>(keys.max_tokens), all = static_cast<size_t>(objective_.text_tokens());
-    std::vector<RolloutGroup> groups;
-    for (int64_t prompt = 0; prompt < keys.prompts; ++prompt) {
-      RolloutGroup& group = groups.emplace_back(
-          RolloutGroup{.prompt = {.index = prompt, .ids = std::vector<int64_t>(all - tokens), .line = "{}"}});
-      for (int64_t number = 0; number < keys.answers; ++number) {
-        group.answers.push_back({.prompt = prompt,
-                                 .number = number,
-                                 .finish_reason = "stop",
-                                 .ids = std::vector<int64_t>(tokens),
-                                 .log_probabilities = std::vector<double>(tokens)});
-        group.scores.push_back({.value = static_cast<double>((prompt + number) % 2)});
-      }
-    }
-    return groups;
-  }
-
   /// Returns what the models compute of the rows before the first update.
-  PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows) const {
+  PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows, bool is_stale) const {
     const int64_t columns = rows.counts.size(1), batch_size = rows_of_update();
     const auto scores = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.scores(model, end, step);
     };
     PolicyPasses passes{.counts = rows.counts, .old = rows.sampled};
-    if (!objective_.is_canonical() || objective_.rollout().ahead > 0)
-      passes.old = gathered_results(engine, rows.batch, batch_size, columns, scores);
+    passes.is_old_computed = !objective_.is_canonical() || objective_.rollout().ahead > 0 || is_stale;
+    if (passes.is_old_computed) passes.old = gathered_results(engine, rows.batch, batch_size, columns, scores);
     if (objective_.has_reference())
       passes.reference = gathered_results(engine, rows.batch, batch_size, columns, scores, run::kReference);
     if (objective_.method().has_values)
@@ -332,7 +311,7 @@ class PolicyRule final : public train::StepRule {
   /// Makes the updates of a step.
   train::StepOutcome learn(train::Engine& engine, const std::vector<RolloutGroup>& groups) {
     const PolicyRows rows = policy_rows(groups, objective_);
-    const PolicyPasses passes = passes_of(engine, rows);
+    const PolicyPasses passes = passes_of(engine, rows, has_other_version(groups, engine.steps_done()));
     const PolicyAdvantages advantages = policy_advantages(objective_, groups, passes, kl_);
     tensor::Batch batch = with_field(engine, rows.batch, run::kOldScores, passes.old);
     batch = with_field(engine, batch, run::kSampledScores, rows.sampled);
@@ -344,10 +323,10 @@ class PolicyRule final : public train::StepRule {
     }
     const run::PolicyKeys& keys = objective_.keys().policy;
     PolicyMeasures measures(objective_);
-    train::StepOutcome outcome;
+    train::StepOutcome outcome{.tokens = 0};
     for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
-        outcome.result = update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures);
+        update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures, outcome);
         weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
                                    std::bit_cast<uint64_t>(outcome.result.gradient_norm), " ",
                                    std::bit_cast<uint64_t>(outcome.result.learning_rate), " ", optimizer_));
@@ -355,9 +334,10 @@ class PolicyRule final : public train::StepRule {
     outcome.loss = measures.mean_loss();
     outcome.rows = measures.rows(engine, groups, rows, passes);
     if (keys.kl_target > 0) outcome.rows.push_back(known_metric("kl_weight", kl_));
-    outcome.tokens = rows.drawn + rows.trained * keys.epochs;
-    outcome.samples = rows.trained * keys.epochs / objective_.text_tokens();  // rows end before data.sequence
+    outcome.samples = *outcome.tokens / objective_.text_tokens();  // rows end before data.sequence
+    *outcome.tokens += rows.drawn;
     adapt_kl(passes, rows);
+    if (rollouts_ && engine.mesh().world().rank() == 0) warn(groups, advantages.advantages, engine.steps_done());
     return outcome;
   }
 
@@ -379,11 +359,13 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Makes an update from the rows of all replicas.
-  train::StepResult update(train::Engine& engine, const tensor::Batch& batch, PolicyMeasures& measures) {
+  void update(train::Engine& engine, const tensor::Batch& batch, PolicyMeasures& measures,
+              train::StepOutcome& outcome) {
     const at::Tensor& counts = batch.at(run::kAnswerCounts);
     const double weight = objective_.weight_of(counts),
                  value_scale = weight / std::max(run::loss_weight(counts, run::LossMean::Token, 1), 1.0);
     const tensor::Batch learning = learning_rows(engine, batch);
+    *outcome.tokens += learning.at("lengths").sum().item<int64_t>();
     const tensor::ReplicaRows own_rows = engine.replica_rows(learning.rows());
     const tensor::Batch own = own_rows.of(learning);
     objective_.check_model(engine.model());
@@ -401,7 +383,8 @@ class PolicyRule final : public train::StepRule {
     if (objective_.method().has_values && !value_.is_on_policy()) value_loss = train_values(engine, own);
     measures.end_update(loss, value_loss);
     if (texts_) train_texts(engine);
-    return engine.step();
+    outcome.result = engine.step();
+    if (rollouts_) rollouts_->poll();
   }
 
   /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
@@ -442,7 +425,7 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Tells users why a loss is 0, which they otherwise take for a fault. Each warning comes once.
-  void warn(const std::vector<RolloutGroup>& groups, int64_t number) {
+  void warn(const std::vector<RolloutGroup>& groups, const at::Tensor& advantages, int64_t number) {
     bool all_truncated = true, any_spread = false;
     for (const RolloutGroup& group : groups) {
       any_spread = any_spread || has_spread(values_of(group.scores));
@@ -456,7 +439,8 @@ class PolicyRule final : public train::StepRule {
                               " before an end token; raise it"));
     const auto kind = objective_.method().advantage;
     const bool compares = kind == run::AnswerAdvantage::Group || kind == run::AnswerAdvantage::LeaveOneOut;
-    if (compares && !any_spread)
+    const bool is_zero = objective_.learns_from_advantages_alone() && !(advantages != 0).any().item<bool>();
+    if (compares && !any_spread && is_zero)
       say("spread",
           "the answers to each prompt all have the same score, so there is nothing to learn and the loss is "
           "0; change [reward] or the prompts, or raise rollout.answers or rollout.temperature");
