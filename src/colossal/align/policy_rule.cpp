@@ -389,10 +389,13 @@ class PolicyRule final : public train::StepRule {
 
   /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
   void train_texts(train::Engine& engine) const {
-    const tensor::Batch batch = texts_->next(engine.tokens_read());
-    for (const std::string& notice : texts_->take_notices())
-      log_->write(engine.mesh().world().rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo, notice);
-    models::check_batch(engine.model().shape, batch);
+    tensor::Batch batch;
+    comm::agree(engine.mesh().all(), at::kCPU, [&] {
+      batch = texts_->next(engine.tokens_read());
+      for (const std::string& notice : texts_->take_notices())
+        log_->write(engine.mesh().world().rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo, notice);
+      models::check_batch(engine.model().shape, batch);
+    });
     const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.keys().policy.ptx * models::loss_sum(model, end.at(0), step);
     };
