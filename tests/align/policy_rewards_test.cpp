@@ -221,6 +221,15 @@ TEST_F(PolicyRewards, AddACommandToVerifiers) {
   EXPECT_THAT(metric(c, "reward_size"), AllOf(testing::SizeIs(2), Each(2)));
 }
 
+// Its only worker gets the answers of the next step one by one, between the 16 updates of this one.
+TEST_F(PolicyRewards, GiveTheCommandAnswersDuringUpdates) {
+  const run::Config c = scored("busy", {"--rollout.ahead=1", "--alignment.epochs=16", "--training.steps=32"});
+  train(c, train::Start::New, 1);
+  int next = 0;
+  for (const auto& [id, count] : take_calls()) next += id.starts_with("32/") ? 1 : 0;
+  EXPECT_GE(next, 5);
+}
+
 // Rank 0 waits for the command for several times the limit of the watchdog, and the other rank waits for rank 0.
 TEST_F(PolicyRewards, KeepOtherRanksPatient) {
   const run::Config c = scored("patient", {"--parallel.data=2", "--training.steps=1"});
