@@ -156,6 +156,26 @@ TEST_F(PolicyRewards, KeepScoresIfTheCommandGetsMoreTime) {
   for (const auto& [id, count] : take_calls()) EXPECT_EQ(count + (before.contains(id) ? 1 : 0), id == "2/1/2" ? 2 : 1);
 }
 
+// The score of a command is stored when it arrives, although that of a model belongs to the sum. Both name a part
+// "model".
+TEST_F(PolicyRewards, KeepScoresThatAModelJoins) {
+  const auto name_part = [&] {
+    std::string script = test::read_all(script_);
+    script.replace(script.find("size"), 4, "model");
+    write_file(script_, script);
+  };
+  write_fault("exit 3"), name_part();
+  const run::Config c = scored("joined", {"--reward.name=llama-tiny"});
+  EXPECT_THAT(expect_end(c), HasSubstr("ended with status 3"));
+  const std::map<std::string, int> before = take_calls();
+  ASSERT_GT(before.size(), 17u) << "step 2 had scores before the fault";
+  write_command(), name_part();
+  train(c, train::Start::Resume);
+  for (const auto& [id, count] : take_calls()) EXPECT_TRUE(id == "2/1/2" || !before.contains(id)) << id;
+  EXPECT_THAT(metric(c, "reward_other_model"), AllOf(testing::SizeIs(2), Each(2)));
+  EXPECT_THAT(metric(c, "reward_model"), AllOf(testing::SizeIs(2), Each(testing::Ne(2))));
+}
+
 // A second error of a resumed run, which has drawn nothing, still names the records.
 TEST_F(PolicyRewards, NameTheRecordsOfAnEarlierStart) {
   write_fault("exit 3");
@@ -199,6 +219,15 @@ TEST_F(PolicyRewards, AddACommandToVerifiers) {
   for (size_t i = 0; i < reward.size(); ++i) EXPECT_NEAR(reward[i], 2 * regex[i] - 0.5 * exact[i] + 0.25, 1e-12);
   EXPECT_THAT(metric(c, "reward_command"), AllOf(testing::SizeIs(2), Each(0.25)));
   EXPECT_THAT(metric(c, "reward_size"), AllOf(testing::SizeIs(2), Each(2)));
+}
+
+// Its only worker gets the answers of the next step one by one, between the 16 updates of this one.
+TEST_F(PolicyRewards, GiveTheCommandAnswersDuringUpdates) {
+  const run::Config c = scored("busy", {"--rollout.ahead=1", "--alignment.epochs=16", "--training.steps=32"});
+  train(c, train::Start::New, 1);
+  int next = 0;
+  for (const auto& [id, count] : take_calls()) next += id.starts_with("32/") ? 1 : 0;
+  EXPECT_GE(next, 5);
 }
 
 // Rank 0 waits for the command for several times the limit of the watchdog, and the other rank waits for rank 0.

@@ -159,6 +159,28 @@ TEST_F(PolicyRuns, ContinueWithAnswersThatWereDrawnAhead) {
   EXPECT_GT(difference[1], 0) << "step 2 trains on answers of the starting weights";
 }
 
+// The first ratio is 1 for answers of older weights, too, so nothing is clipped.
+TEST_F(PolicyRuns, PassOldAnswersAfterALoweredAhead) {
+  const std::vector<std::string> flags =
+      test::joined(kShort, {"--alignment.clip_low=1e-6", "--alignment.clip_high=1e-6"});
+  train(policy("lowered", test::joined(flags, {"--rollout.ahead=2"})), train::Start::New, 1);
+  const run::Config c = policy("lowered", flags);
+  train(c, train::Start::Resume);
+  const std::vector<double> difference = metric(c, "sampler_difference");
+  ASSERT_EQ(difference.size(), 4u);
+  EXPECT_GT(difference[2], 0) << "step 3 trains on answers of the starting weights";
+  EXPECT_EQ(difference[3], 0);
+  EXPECT_THAT(metric(c, "clipped_share"), AllOf(testing::Not(testing::IsEmpty()), Each(0.0)));
+}
+
+TEST_F(PolicyRuns, RefuseOtherCountsThanThoseDrawnAhead) {
+  train(policy("counts", test::joined(kShort, {"--rollout.ahead=1"})), train::Start::New, 1);
+  const run::Config c =
+      policy("counts", test::joined(kShort, {"--rollout.ahead=1", "--rollout.answers=2", "--training.batch_size=8"}));
+  EXPECT_THAT(test::thrown_message([&] { train(c, train::Start::Resume); }),
+              HasSubstr("step 2 ahead, 4 and 4: got 4 and 2; restore rollout.prompts and answers"));
+}
+
 // A run without a checkpoint starts again, and finds what it has drawn and scored.
 TEST_F(PolicyRuns, UseTheRecordsOfAnEarlierStart) {
   const run::Config whole = policy("whole"), again = policy("again");
@@ -230,9 +252,17 @@ TEST_F(PolicyRuns, DrawAgainAfterAnotherLearningRate) {
 
 TEST_F(PolicyRuns, ExplainALossOfZero) {
   write_file(folder_ / "none.jsonl", "{\"prompt\": \"say:\", \"answer\": \"never this text\"}\n");
-  const run::Config c = policy("none", {"--data.path=" + (folder_ / "none.jsonl"), "--reward.verifiers=exact",
-                                        "--rollout.max_tokens=1", "--training.steps=2"});
-  train(c);
+  const std::vector<std::string> flags{"--data.path=" + (folder_ / "none.jsonl"), "--reward.verifiers=exact",
+                                       "--rollout.max_tokens=1", "--training.steps=2"};
+  const run::Config c = policy("none", flags),
+                    diverse = policy("diverse", test::joined(flags, {"--alignment.entropy=0.1"}));
+  train(c), train(diverse);
+  // Each answer has one token, and the only row of an update without gradients fills the layout.
+  EXPECT_EQ(16 * (metric(c, "tokens")[0] - 16), metric(diverse, "tokens")[0] - 16) << "rows were left out";
+  EXPECT_THAT(metric(c, "entropy"), testing::IsEmpty()) << "no token is trained";
+  EXPECT_THAT(metric(c, "clipped_share"), testing::IsEmpty());
+  EXPECT_THAT(read_file(diverse.run.folder + "/log-rank-0.txt", 1 << 24), testing::Not(HasSubstr("nothing to learn")))
+      << "the loss is that of the entropy";
   EXPECT_THAT(metric(c, "loss"), Each(0.0));
   EXPECT_THAT(metric(c, "zero_spread_groups"), Each(4.0));
   const std::string log = read_file(c.run.folder + "/log-rank-0.txt", 1 << 24);
@@ -259,6 +289,11 @@ TEST_F(PolicyRuns, RefuseBadInput) {
   EXPECT_THAT(message({"--rollout.prompts=3", "--parallel.data=2", "--rollout.answers=4", "--training.batch_size=12"}),
               HasSubstr("prompts must be divisible by the replicas"));
   EXPECT_THAT(message({"--rollout.answers=8"}, "sft"), HasSubstr("[rollout]"));
+  for (const char* key : {"dual_clip=2", "clip_low=0.1"})
+    EXPECT_THAT(message({"--alignment.loss=cispo", concat("--alignment.", key)}),
+                HasSubstr("needs alignment.loss clip"));
+  EXPECT_THAT(message({"--alignment.baseline=group", "--alignment.gamma=0.9"}, "reinforce++"),
+              HasSubstr("gamma needs alignment.method ppo, or reinforce++ with alignment.baseline batch"));
   EXPECT_THAT(message({"--alignment.weight_cap=0"}), HasSubstr("weight_cap must be above 0"));
   EXPECT_THAT(message({"--adapter.kind=lora", "--adapter.dropout=0.1"}), HasSubstr("adapter.dropout"));
 }

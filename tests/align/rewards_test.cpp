@@ -204,6 +204,18 @@ TEST(CommandScorer, WorksWhileTheCallerIsBusy) {
   EXPECT_TRUE(scorer.take(kForEver).empty()) << "nothing waits";
 }
 
+// A pipe has room for a part of the line alone, and nobody reads the rest before the time of the answer has ended.
+TEST(CommandScorer, WaitsForALongLineAfterAPause) {
+  RewardCommand wordy =
+      command(script("x=$(head -c 300000 /dev/zero | tr '\\0' x)\n"
+                     "echo \"{\\\"id\\\": \\\"$id\\\", \\\"score\\\": 1, \\\"text\\\": \\\"$x\\\"}\""));
+  wordy.timeout = 0.4, wordy.retries = 0;
+  CommandScorer scorer(wordy);
+  scorer.add(answer_of("a"));
+  usleep(500000);
+  EXPECT_EQ(scorer.take(5).size(), 1u);
+}
+
 TEST(CommandScorer, TakesAnAnswerWithoutAScore) {
   CommandScorer scorer(command(script("score=null; " + kSay)));
   const Score score = scores_of(scorer, {answer_of("a")})[0];

@@ -13,10 +13,11 @@ namespace colossal::align {
 
 /// What advantages depend on besides scores: of all R rows of a step, [R, S] on the host.
 struct PolicyPasses {
-  at::Tensor counts;       ///< bool: tokens that are trained
-  at::Tensor old{};        ///< fp64: log-probabilities before the first update
-  at::Tensor reference{};  ///< fp64: of the reference; undefined = the run has none
-  at::Tensor values{};     ///< fp64: values before the first update; undefined = the method has none
+  at::Tensor counts;             ///< bool: tokens that are trained
+  at::Tensor old{};              ///< fp64: log-probabilities before the first update
+  at::Tensor reference{};        ///< fp64: of the reference; undefined = the run has none
+  at::Tensor values{};           ///< fp64: values before the first update; undefined = the method has none
+  bool is_old_computed = false;  ///< true: by a pass; false: `old` are the log-probabilities of the draws
 };
 
 /// Both are [R, S] in fp64, and 0 where a token does not count.

@@ -109,10 +109,11 @@ std::vector<Metric> PolicyMeasures::rows(train::Engine& engine, const std::vecto
   mesh.group(axes).all_reduce(difference, comm::Reduce::Max).wait();
   const double* sum = totals.const_data_ptr<double>();
   const double tokens = std::max(sum[3], 1.0);
-  all.push_back(known_metric("entropy", sum[1] / tokens));
-  all.push_back(known_metric("clipped_share", sum[2] / tokens));
-  const bool is_computed = !objective_.is_canonical() || objective_.rollout().ahead > 0;
-  const double before = is_computed
+  if (sum[3] > 0) {
+    all.push_back(known_metric("entropy", sum[1] / tokens));
+    all.push_back(known_metric("clipped_share", sum[2] / tokens));
+  }
+  const double before = passes.is_old_computed
                             ? tensor::host_value((passes.old - rows.sampled).abs().masked_fill(~rows.counts, 0).max())
                             : difference.item<double>();
   all.push_back(known_metric("sampler_difference", before));

@@ -30,10 +30,11 @@ class PolicyMeasures {
   /// Returns the mean of the losses of the updates.
   double mean_loss() const { return updates_ > 0 ? losses_ / static_cast<double>(updates_) : 0; }
   /// Returns the metrics, the same on all ranks: reward and reward_deviation over the answers with a score, a mean for
-  /// each named part of scores, kl (the mean of the tokens' estimates, with a reference), entropy, sampler_difference
-  /// (of the tokens of the first update, or of all if a pass computed their log-probabilities), clipped_share,
-  /// answer_tokens (mean), truncated_share, zero_spread_groups (of several answers), value_loss (with a value model),
-  /// unscored_answers (if there are some). Communication: over "pipeline" and the axes that split rows, an all_reduce
+  /// each named part of scores, kl (the mean of the tokens' estimates, with a reference), entropy and clipped_share (of
+  /// the tokens of rows that learn; left out if none does), sampler_difference (of the tokens of the first update, or
+  /// of all if a pass computed their log-probabilities), answer_tokens (mean), truncated_share, zero_spread_groups
+  /// (of several answers), value_loss (with a value model), unscored_answers (if there are some).
+  /// Communication: over "pipeline" and the axes that split rows, an all_reduce
   /// of [4] and one of [1].
   std::vector<Metric> rows(train::Engine& engine, const std::vector<RolloutGroup>& groups, const PolicyRows& rows,
                            const PolicyPasses& passes) const;

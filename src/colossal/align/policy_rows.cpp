@@ -67,6 +67,33 @@ PolicyRows policy_rows(const std::vector<RolloutGroup>& groups, const run::Polic
   return rows;
 }
 
+std::vector<RolloutGroup> imitated_groups(const run::PolicyObjective& objective, int64_t version) {
+  const run::RolloutKeys& keys = objective.rollout();
+  const auto tokens = static_cast<size_t>(keys.max_tokens), all = static_cast<size_t>(objective.text_tokens());
+  std::vector<RolloutGroup> groups;
+  for (int64_t prompt = 0; prompt < keys.prompts; ++prompt) {
+    RolloutGroup& group = groups.emplace_back(
+        RolloutGroup{.prompt = {.index = prompt, .ids = std::vector<int64_t>(all - tokens), .line = "{}"}});
+    for (int64_t number = 0; number < keys.answers; ++number) {
+      group.answers.push_back({.prompt = prompt,
+                               .number = number,
+                               .version = version,
+                               .finish_reason = "stop",
+                               .ids = std::vector<int64_t>(tokens),
+                               .log_probabilities = std::vector<double>(tokens)});
+      group.scores.push_back({.value = static_cast<double>((prompt + number) % 2)});
+    }
+  }
+  return groups;
+}
+
+bool has_other_version(const std::vector<RolloutGroup>& groups, int64_t version) {
+  return std::any_of(groups.begin(), groups.end(), [&](const RolloutGroup& group) {
+    return std::any_of(group.answers.begin(), group.answers.end(),
+                       [&](const RolloutAnswer& answer) { return answer.version != version; });
+  });
+}
+
 tensor::Batch own_rows(train::Engine& engine, const tensor::Batch& batch, int64_t update, int64_t batch_size) {
   return engine.replica_rows(batch_size).of(batch.part(update * batch_size, batch_size));
 }
@@ -76,17 +103,23 @@ at::Tensor gathered_results(train::Engine& engine, const tensor::Batch& batch, i
   const tensor::ReplicaRows own = engine.replica_rows(batch_size);
   const int64_t updates = batch.rows() / batch_size;
   std::vector<at::Tensor> parts;
+  bool has_results = false;
   for (int64_t update = 0; update < updates; ++update) {
     const std::vector<at::Tensor> of_update =
         engine.forward(own_rows(engine, batch, update, batch_size), result, model);
     const bool is_known = !of_update.empty() && !engine.device().is_meta();
+    has_results = has_results || is_known;
     parts.push_back(is_known ? at::cat(of_update).to(at::kCPU, at::kDouble)
                              : at::zeros({own.count(), columns}, at::kDouble));
   }
   comm::Mesh& mesh = engine.mesh();
   at::Tensor mine = at::stack(parts).contiguous();
-  if (comm::Group& stages = mesh.group("pipeline"); stages.size() > 1)
+  if (comm::Group& stages = mesh.group("pipeline"); stages.size() > 1) {
+    at::Tensor first = at::full({1}, has_results ? stages.rank() : stages.size(), at::kLong);
+    stages.all_reduce(first, comm::Reduce::Min).wait();
+    if (first.item<int64_t>() != stages.rank()) mine.zero_();
     stages.all_reduce(mine, comm::Reduce::Sum).wait();
+  }
   comm::Group& replicas = mesh.group(mesh.coordinates().row_axes());
   at::Tensor all = mine;
   if (replicas.size() > 1) {

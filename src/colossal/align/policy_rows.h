@@ -30,12 +30,20 @@ struct PolicyRows {
 PolicyRows policy_rows(const std::vector<RolloutGroup>& groups, const run::PolicyObjective& objective,
                        bool masks = true);
 
+/// Returns answers of full length that no model has drawn, for measured steps. `version`: RolloutAnswer::version.
+std::vector<RolloutGroup> imitated_groups(const run::PolicyObjective& objective, int64_t version);
+
+/// Returns true if an answer was drawn by other weights than those after `version` updates.
+bool has_other_version(const std::vector<RolloutGroup>& groups, int64_t version);
+
 /// Returns this replica's rows of update `update` of the batch: rows [i B, (i + 1) B), B = training.batch_size.
 tensor::Batch own_rows(train::Engine& engine, const tensor::Batch& batch, int64_t update, int64_t batch_size);
 
 /// Passes the rows through a model without gradients, an update's rows at a time, and returns the results of all R rows
-/// on every rank, in fp64 on the host: [R, K], if `result` returns [B, K].
-/// Communication: that of train::Engine::forward(); an all_reduce of this replica's results over "pipeline"; an
+/// on every rank, in fp64 on the host: [R, K], if `result` returns [B, K]. If several stages of a pipeline have
+/// results, because the model has axes of its own without "pipeline", those of the first count.
+/// Communication: that of train::Engine::forward(); over "pipeline" an all_reduce of [1] and one of this replica's
+///                results; an
 ///                all_gather over the axes that split rows.
 at::Tensor gathered_results(train::Engine& engine, const tensor::Batch& batch, int64_t batch_size, int64_t columns,
                             const train::Engine::Loss& result, const std::string& model = "");

@@ -64,8 +64,9 @@ std::string digest_of_weights(train::Engine& engine) {
 
 /// A step whose answers were drawn and not trained yet.
 struct Pending {
-  std::vector<RolloutGroup> groups{};
-  std::string draws{};  ///< RolloutDigests::draws
+  std::string draws{};                 ///< RolloutDigests::draws
+  std::string text{};                  ///< the bytes of its groups in base64; empty for the step that trains now
+  std::vector<RolloutGroup> groups{};  ///< of a checkpoint, until the rollouts go on with them
 };
 
 class PolicyRule final : public train::StepRule {
@@ -124,10 +125,10 @@ class PolicyRule final : public train::StepRule {
     const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
     if (!rollouts_) {
       hold_memory_of_draws(engine);
-      return learn(engine, imitated_groups());
+      return learn(engine, imitated_groups(objective_, engine.steps_done()));
     }
     Stopwatch watch;
-    resume_pending(engine);
+    resume_pending();
     draw_up_to(engine, next, number);
     const double draw_seconds = watch.restart();
     std::vector<RolloutGroup> groups = rollouts_->finish(number);
@@ -141,7 +142,6 @@ class PolicyRule final : public train::StepRule {
     pending_.erase(number);
     if (const int64_t keep = objective_.rollout().keep_steps; keep > 0)
       rollouts_->remove_before(number - (keep - 1) * updates);
-    if (engine.mesh().world().rank() == 0) warn(groups, number);
     return outcome;
   }
 
@@ -151,7 +151,7 @@ class PolicyRule final : public train::StepRule {
     nlohmann::json spare = nlohmann::json::array(), pending = nlohmann::json::object();
     for (const data::PromptOfBatch& prompt : spare_) spare.push_back({{"ids", prompt.ids}, {"line", prompt.line}});
     for (const auto& [step, one] : pending_)
-      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", base64(bytes_of(one.groups))}};
+      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", one.text}};
     nlohmann::json state{{kHistory, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
     if (texts_) state[kPretraining] = texts_->position();
     return state;
@@ -167,11 +167,14 @@ class PolicyRule final : public train::StepRule {
       spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
     const nlohmann::json pending = state.value(kPending, nlohmann::json::object());
     for (const auto& [step, one] : pending.items()) {
-      const std::optional<std::string> bytes = from_base64(one.at("groups").get<std::string>());
+      Pending& drawn = pending_[std::stoll(step)];
+      drawn = {.draws = one.at("draws").get<std::string>(), .text = one.at("groups").get<std::string>()};
+      const std::optional<std::string> bytes = from_base64(drawn.text);
       require(bytes.has_value(), "checkpoint",
               "the rollouts of the checkpoint must be base64: got other text; resume "
               "from another checkpoint");
-      pending_[std::stoll(step)] = {groups_of(*bytes), one.at("draws").get<std::string>()};
+      drawn.groups = groups_of(*bytes);
+      check_sizes(drawn.groups, step);
     }
     is_resumed_ = !pending_.empty();
     if (texts_ && state.contains(kPretraining)) texts_->seek(state.at(kPretraining));
@@ -179,6 +182,16 @@ class PolicyRule final : public train::StepRule {
 
  private:
   int64_t rows_of_update() const { return training_.batch_size; }
+
+  /// Requires the answers that a checkpoint has of a step to fill the rows of its updates.
+  void check_sizes(const std::vector<RolloutGroup>& groups, const std::string& step) const {
+    const run::RolloutKeys& keys = objective_.rollout();
+    const auto prompts = static_cast<int64_t>(groups.size());
+    const auto answers = static_cast<int64_t>(groups.empty() ? 0 : groups.front().answers.size());
+    require(prompts == keys.prompts && answers == keys.answers, "rollout",
+            "prompts and answers must be those with which the checkpoint has drawn step ", step, " ahead, ", prompts,
+            " and ", answers, ": got ", keys.prompts, " and ", keys.answers, "; restore rollout.prompts and answers");
+  }
 
   /// What a command may do changes no score: a run that continues with more time for it keeps the scores that it has.
   RolloutDigests digests_of(const std::string& draws) const {
@@ -216,9 +229,9 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Gives the scorer the answers that an earlier start of the run has drawn ahead.
-  void resume_pending(train::Engine&) {
+  void resume_pending() {
     if (!std::exchange(is_resumed_, false)) return;
-    for (const auto& [step, one] : pending_) rollouts_->restore(step, one.groups, digests_of(one.draws));
+    for (auto& [step, one] : pending_) rollouts_->restore(step, std::exchange(one.groups, {}), digests_of(one.draws));
   }
 
   /// Draws the answers of this step and of those ahead with the weights of now, unless they were drawn before.
@@ -230,7 +243,8 @@ class PolicyRule final : public train::StepRule {
       if (pending_.contains(step)) continue;
       const std::string draws = draws_now(engine);
       rollouts_->draw(step, take_prompts(next, 0, objective_.rollout().prompts), digests_of(draws));
-      pending_[step] = {step == number ? std::vector<RolloutGroup>() : rollouts_->drawn(step), draws};
+      // Encoded once, because every step asks for the state.
+      pending_[step] = {.draws = draws, .text = step == number ? "" : base64(bytes_of(rollouts_->drawn(step)))};
     }
   }
 
@@ -277,35 +291,15 @@ class PolicyRule final : public train::StepRule {
     engine.release_panels();
   }
 
-  /// Returns answers of full length that no model has drawn.
-  std::vector<RolloutGroup> imitated_groups() const {
-    const run::RolloutKeys& keys = objective_.rollout();
-    const auto tokens = static_cast<size_t>(keys.max_tokens), all = static_cast<size_t>(objective_.text_tokens());
-    std::vector<RolloutGroup> groups;
-    for (int64_t prompt = 0; prompt < keys.prompts; ++prompt) {
-      RolloutGroup& group = groups.emplace_back(
-          RolloutGroup{.prompt = {.index = prompt, .ids = std::vector<int64_t>(all - tokens), .line = "{}"}});
-      for (int64_t number = 0; number < keys.answers; ++number) {
-        group.answers.push_back({.prompt = prompt,
-                                 .number = number,
-                                 .finish_reason = "stop",
-                                 .ids = std::vector<int64_t>(tokens),
-                                 .log_probabilities = std::vector<double>(tokens)});
-        group.scores.push_back({.value = static_cast<double>((prompt + number) % 2)});
-      }
-    }
-    return groups;
-  }
-
   /// Returns what the models compute of the rows before the first update.
-  PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows) const {
+  PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows, bool is_stale) const {
     const int64_t columns = rows.counts.size(1), batch_size = rows_of_update();
     const auto scores = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.scores(model, end, step);
     };
     PolicyPasses passes{.counts = rows.counts, .old = rows.sampled};
-    if (!objective_.is_canonical() || objective_.rollout().ahead > 0)
-      passes.old = gathered_results(engine, rows.batch, batch_size, columns, scores);
+    passes.is_old_computed = !objective_.is_canonical() || objective_.rollout().ahead > 0 || is_stale;
+    if (passes.is_old_computed) passes.old = gathered_results(engine, rows.batch, batch_size, columns, scores);
     if (objective_.has_reference())
       passes.reference = gathered_results(engine, rows.batch, batch_size, columns, scores, run::kReference);
     if (objective_.method().has_values)
@@ -317,7 +311,7 @@ class PolicyRule final : public train::StepRule {
   /// Makes the updates of a step.
   train::StepOutcome learn(train::Engine& engine, const std::vector<RolloutGroup>& groups) {
     const PolicyRows rows = policy_rows(groups, objective_);
-    const PolicyPasses passes = passes_of(engine, rows);
+    const PolicyPasses passes = passes_of(engine, rows, has_other_version(groups, engine.steps_done()));
     const PolicyAdvantages advantages = policy_advantages(objective_, groups, passes, kl_);
     tensor::Batch batch = with_field(engine, rows.batch, run::kOldScores, passes.old);
     batch = with_field(engine, batch, run::kSampledScores, rows.sampled);
@@ -329,10 +323,10 @@ class PolicyRule final : public train::StepRule {
     }
     const run::PolicyKeys& keys = objective_.keys().policy;
     PolicyMeasures measures(objective_);
-    train::StepOutcome outcome;
+    train::StepOutcome outcome{.tokens = 0};
     for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
-        outcome.result = update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures);
+        update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures, outcome);
         weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
                                    std::bit_cast<uint64_t>(outcome.result.gradient_norm), " ",
                                    std::bit_cast<uint64_t>(outcome.result.learning_rate), " ", optimizer_));
@@ -340,9 +334,10 @@ class PolicyRule final : public train::StepRule {
     outcome.loss = measures.mean_loss();
     outcome.rows = measures.rows(engine, groups, rows, passes);
     if (keys.kl_target > 0) outcome.rows.push_back(known_metric("kl_weight", kl_));
-    outcome.tokens = rows.drawn + rows.trained * keys.epochs;
-    outcome.samples = rows.trained * keys.epochs / objective_.text_tokens();  // rows end before data.sequence
+    outcome.samples = *outcome.tokens / objective_.text_tokens();  // rows end before data.sequence
+    *outcome.tokens += rows.drawn;
     adapt_kl(passes, rows);
+    if (rollouts_ && engine.mesh().world().rank() == 0) warn(groups, advantages.advantages, engine.steps_done());
     return outcome;
   }
 
@@ -364,11 +359,13 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Makes an update from the rows of all replicas.
-  train::StepResult update(train::Engine& engine, const tensor::Batch& batch, PolicyMeasures& measures) {
+  void update(train::Engine& engine, const tensor::Batch& batch, PolicyMeasures& measures,
+              train::StepOutcome& outcome) {
     const at::Tensor& counts = batch.at(run::kAnswerCounts);
     const double weight = objective_.weight_of(counts),
                  value_scale = weight / std::max(run::loss_weight(counts, run::LossMean::Token, 1), 1.0);
     const tensor::Batch learning = learning_rows(engine, batch);
+    *outcome.tokens += learning.at("lengths").sum().item<int64_t>();
     const tensor::ReplicaRows own_rows = engine.replica_rows(learning.rows());
     const tensor::Batch own = own_rows.of(learning);
     objective_.check_model(engine.model());
@@ -386,15 +383,19 @@ class PolicyRule final : public train::StepRule {
     if (objective_.method().has_values && !value_.is_on_policy()) value_loss = train_values(engine, own);
     measures.end_update(loss, value_loss);
     if (texts_) train_texts(engine);
-    return engine.step();
+    outcome.result = engine.step();
+    if (rollouts_) rollouts_->poll();
   }
 
   /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
   void train_texts(train::Engine& engine) const {
-    const tensor::Batch batch = texts_->next(engine.tokens_read());
-    for (const std::string& notice : texts_->take_notices())
-      log_->write(engine.mesh().world().rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo, notice);
-    models::check_batch(engine.model().shape, batch);
+    tensor::Batch batch;
+    comm::agree(engine.mesh().all(), at::kCPU, [&] {
+      batch = texts_->next(engine.tokens_read());
+      for (const std::string& notice : texts_->take_notices())
+        log_->write(engine.mesh().world().rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo, notice);
+      models::check_batch(engine.model().shape, batch);
+    });
     const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.keys().policy.ptx * models::loss_sum(model, end.at(0), step);
     };
@@ -427,7 +428,7 @@ class PolicyRule final : public train::StepRule {
   }
 
   /// Tells users why a loss is 0, which they otherwise take for a fault. Each warning comes once.
-  void warn(const std::vector<RolloutGroup>& groups, int64_t number) {
+  void warn(const std::vector<RolloutGroup>& groups, const at::Tensor& advantages, int64_t number) {
     bool all_truncated = true, any_spread = false;
     for (const RolloutGroup& group : groups) {
       any_spread = any_spread || has_spread(values_of(group.scores));
@@ -441,7 +442,8 @@ class PolicyRule final : public train::StepRule {
                               " before an end token; raise it"));
     const auto kind = objective_.method().advantage;
     const bool compares = kind == run::AnswerAdvantage::Group || kind == run::AnswerAdvantage::LeaveOneOut;
-    if (compares && !any_spread)
+    const bool is_zero = objective_.learns_from_advantages_alone() && !(advantages != 0).any().item<bool>();
+    if (compares && !any_spread && is_zero)
       say("spread",
           "the answers to each prompt all have the same score, so there is nothing to learn and the loss is "
           "0; change [reward] or the prompts, or raise rollout.answers or rollout.temperature");

@@ -20,6 +20,7 @@ constexpr double kGrace = 0.5;       // seconds that idle workers have to end by
 constexpr double kToEnd = 0.5;       // seconds from the end of its output to that of a process, for its status
 constexpr size_t kMaxSaid = 1500;    // bytes of standard error in a message
 constexpr double kCheck = 0.005;     // seconds between two checks whether such a process has ended
+constexpr double kPause = 1;         // seconds without take() after which a line may need more time, for long timeouts
 constexpr double kMaxSleep = 1;      // seconds of one poll(), which takes whole milliseconds of an int
 constexpr int kReadsOfMessages = 4;  // reads of standard error for a message, even if the process still writes
 
@@ -41,6 +42,7 @@ struct CommandScorer::Worker {
   std::unique_ptr<ChildProcess> process{};
   std::optional<Task> task{};
   double deadline = 0;                      // time at which the task is late, as steady_seconds()
+  double seen = 0;                          // time of the last exchange with it
   std::optional<double> close_time{};       // time at which its output ended; none = it has not
   std::string unsent{}, arrived{}, said{};  // the rest of the task's line, its output and its standard error
   std::string last_id{}, last_where{};      // of the answer that it scored last
@@ -123,7 +125,8 @@ void CommandScorer::hand_out() {
     queue_.pop_front();
     ++worker.task->tries;
     worker.unsent = worker.task->line;
-    worker.deadline = steady_seconds() + command_.timeout;
+    worker.seen = steady_seconds();
+    worker.deadline = worker.seen + command_.timeout;
     worker.process->write_from(worker.unsent);
   }
 }
@@ -145,9 +148,14 @@ void CommandScorer::wait(double end) const {
 
 // It reads once from each pipe, so that a worker that writes without end does not keep the others waiting.
 void CommandScorer::exchange(Worker& worker) {
+  const size_t unsent = worker.unsent.size(), arrived = worker.arrived.size();
   worker.process->write_from(worker.unsent);
   worker.read_said();
   worker.process->read_output(worker.arrived);
+  // A line above the size of a pipe cannot go on while the caller does other work.
+  const bool moves = worker.unsent.size() < unsent || worker.arrived.size() > arrived;
+  const double pause = steady_seconds() - std::exchange(worker.seen, steady_seconds());
+  if (moves && pause > std::min(kPause, command_.timeout / 20)) worker.deadline = worker.seen + command_.timeout;
   size_t end = 0;
   while (worker.process && (end = worker.arrived.find('\n')) != std::string::npos && end <= kMaxRewardLine) {
     const std::string line = worker.arrived.substr(0, end);

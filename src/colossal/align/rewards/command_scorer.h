@@ -33,6 +33,9 @@ struct RewardCommand {
 /// the last of them are a part of errors. Python does not buffer its output (PYTHONUNBUFFERED). The processes end with
 /// this object: idle ones get the end of their input and half a second. They also end if this process dies.
 ///
+/// While the caller pauses each worker completes its answer; it gets the next by add() or take(). If a part of a line
+/// has waited in a pipe during a pause, the time of that answer starts again.
+///
 /// A process that does not read, floods its output or hangs delays nothing but its own answer.
 ///
 /// Errors of take() ("reward"), with the command, the line, the end of the process's standard error and Answer::where:

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kSlice = 0.005;  // seconds that one of several scorers may wait, because the others need work, too
 
-/// Adds a part. A name that another part has gets `before` before it.
+}  // namespace
+
 void add_part(std::vector<std::pair<std::string, double>>& parts, std::string name, const std::string& before,
               double value) {
   const auto is_taken = [&] {
@@ -21,8 +22,6 @@ void add_part(std::vector<std::pair<std::string, double>>& parts, std::string na
   while (is_taken()) name = concat(before.empty() ? "other" : before, "_", name);
   parts.emplace_back(std::move(name), value);
 }
-
-}  // namespace
 
 SumScorer::SumScorer(std::vector<WeightedScorer> scorers) : scorers_(std::move(scorers)) {
   require(!scorers_.empty(), "reward", "a sum must have at least one scorer: got none");

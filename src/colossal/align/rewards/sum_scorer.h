@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/align/rewards/scorer.h"
@@ -23,6 +24,10 @@ struct WeightedScorer {
   double weight = 1;   ///< finite
   std::unique_ptr<Scorer> scorer{};
 };
+
+/// Adds a named score. A name that another part has gets `before` before it: command_exact; empty = "other".
+void add_part(std::vector<std::pair<std::string, double>>& parts, std::string name, const std::string& before,
+              double value);
 
 /// A scorer that gives each answer to all of its scorers. All of them work at the same time.
 ///

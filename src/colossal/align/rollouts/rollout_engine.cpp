@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "colossal/align/rewards/sum_scorer.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json.h"
 #include "colossal/base/json_file.h"
@@ -90,8 +91,8 @@ void RolloutEngine::draw(int64_t number, const std::vector<RolloutPrompt>& promp
   comm::Mesh& mesh = engine_.mesh();
   const int64_t replicas = mesh.size("data"), replica = mesh.coordinates().index("data");
   std::vector<Draw> draws;
+  ask_all(number, step, groups);
   for (const RolloutGroup& group : groups) {
-    for (const RolloutAnswer& answer : group.answers) ask(number, step, group, answer);
     if (group.prompt.index % replicas != replica) continue;
     for (int64_t which = 0; which < run_.answers; ++which)
       if (std::none_of(group.answers.begin(), group.answers.end(),
@@ -108,32 +109,43 @@ void RolloutEngine::draw(int64_t number, const std::vector<RolloutPrompt>& promp
       },
       [&] { take(0); });
   const std::vector<std::string> all = comm::all_gather_text(mesh.group("data"), at::kCPU, bytes_of(drawn));
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    for (RolloutRecord& record : records_of(all[rank])) {
-      RolloutAnswer& answer = std::get<AnswerRecord>(record).answer;
-      RolloutGroup& group = group_of(groups, answer.prompt);
-      if (static_cast<int64_t>(rank) != replica) ask(number, step, group, answer);
-      group.answers.push_back(std::move(answer));
-    }
+  comm::agree(mesh.all(), at::kCPU, [&] {
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      for (RolloutRecord& record : records_of(all[rank])) {
+        RolloutAnswer& answer = std::get<AnswerRecord>(record).answer;
+        RolloutGroup& group = group_of(groups, answer.prompt);
+        if (static_cast<int64_t>(rank) != replica) ask(number, step, group, answer);
+        group.answers.push_back(std::move(answer));
+      }
+  });
   sort_answers(groups, run_.answers);
   step.groups.insert(step.groups.end(), std::make_move_iterator(groups.begin()), std::make_move_iterator(groups.end()));
 }
 
 void RolloutEngine::restore(int64_t number, std::vector<RolloutGroup> groups, const RolloutDigests& digests) {
   Step& step = opened(number, digests);
-  for (const RolloutGroup& group : groups) {
-    if (step.stored) step.stored->begin(group.prompt);
-    for (const RolloutAnswer& answer : group.answers) {
-      if (is_first() && !step.stored->answer(answer.prompt, answer.number)) step.stored->add(answer);
-      ask(number, step, group, answer);
+  comm::agree(engine_.mesh().all(), at::kCPU, [&] {
+    for (const RolloutGroup& group : groups) {
+      if (step.stored) step.stored->begin(group.prompt);
+      for (const RolloutAnswer& answer : group.answers)
+        if (is_first() && !step.stored->answer(answer.prompt, answer.number)) step.stored->add(answer);
     }
-  }
+  });
+  ask_all(number, step, groups);
   step.groups = std::move(groups);
+}
+
+/// Gives answers that every rank has to the scorer.
+void RolloutEngine::ask_all(int64_t number, Step& step, const std::vector<RolloutGroup>& groups) {
+  comm::agree(engine_.mesh().all(), at::kCPU, [&] {
+    for (const RolloutGroup& group : groups)
+      for (const RolloutAnswer& answer : group.answers) ask(number, step, group, answer);
+  });
 }
 
 /// Gives an answer to the scorer, unless the folder has its score.
 void RolloutEngine::ask(int64_t number, Step& step, const RolloutGroup& group, const RolloutAnswer& answer) {
-  if (!is_first() || !run_.scorer || step.stored->score(answer.prompt, answer.number)) return;
+  if (!is_first() || !run_.scorer || fault_ || step.stored->score(answer.prompt, answer.number)) return;
   const std::string id = rollout_id(number, answer.prompt, answer.number);
   const std::string where = concat("prompt ", answer.prompt, " of step ", number);
   auto line =
@@ -145,51 +157,77 @@ void RolloutEngine::ask(int64_t number, Step& step, const RolloutGroup& group, c
   step.asked.push_back(id);
 }
 
-/// Takes the scores that have arrived, of any step. They are stored at once, unless that of a model joins them.
+/// Takes the scores that have arrived, of any step, and stores those that are complete. finish() throws the error of
+/// the scorer, when scores that wait for that of a model are stored, too.
 void RolloutEngine::take(double seconds) {
-  if (!is_first() || !run_.scorer || run_.scorer->waiting() == 0) return;
-  for (Scored& one : run_.scorer->take(seconds)) {
+  if (!is_first() || !run_.scorer || fault_ || run_.scorer->waiting() == 0) return;
+  std::vector<Scored> scored;
+  try {
+    scored = run_.scorer->take(seconds);
+  } catch (const Error& error) {
+    fault_ = error;
+  }
+  for (Scored& one : scored) {
     const AnswerPlace place = place_of(one.id);
     const auto step = steps_.find(place.step);
     if (step == steps_.end()) continue;
-    if (!run_.model_scores) step->second.stored->add(RolloutScore{place.prompt, place.number, one.score});
     step->second.arrived.insert_or_assign(one.id, std::move(one.score));
+    keep(place.step, step->second, place.prompt, place.number);
   }
+}
+
+/// Stores the score of an answer if all its parts are known.
+void RolloutEngine::keep(int64_t number, Step& step, int64_t prompt, int64_t answer) {
+  if (step.stored->score(prompt, answer)) return;
+  RolloutScore score{.prompt = prompt, .number = answer};
+  if (run_.scorer) {
+    const auto arrived = step.arrived.find(rollout_id(number, prompt, answer));
+    if (arrived == step.arrived.end()) return;
+    score.score = arrived->second;
+  }
+  if (run_.model_scores) {
+    const auto own = step.by_model.find({prompt, answer});
+    if (own == step.by_model.end()) return;
+    Score& sum = score.score;
+    const auto others = std::exchange(sum.parts, {{"model", own->second}});
+    for (const auto& [name, value] : others) add_part(sum.parts, name, "other", value);
+    if (!run_.scorer || sum.value) sum.value = sum.value.value_or(0) + run_.model_weight * own->second;
+  }
+  step.stored->add(std::move(score));
+}
+
+/// Names the model's scores of a step's answers, and stores those that wait for nothing else.
+void RolloutEngine::set_by_model(int64_t number, Step& step, const std::vector<double>& scores) {
+  size_t at = 0;
+  for (const RolloutGroup& group : step.groups)
+    for (const RolloutAnswer& answer : group.answers) {
+      const double own = scores.at(at++);
+      require(std::isfinite(own) || step.stored->score(answer.prompt, answer.number), "reward",
+              "the reward model must give finite scores: got ", own, " for answer ", answer.number, " to prompt ",
+              answer.prompt, " of step ", number, "; train it again, or check its folder");
+      step.by_model[{answer.prompt, answer.number}] = own;
+    }
+  for (const auto& [place, own] : step.by_model) keep(number, step, place.first, place.second);
 }
 
 void RolloutEngine::wait_for(const Step& step) {
   const auto is_missing = [&](const std::string& id) { return !step.arrived.contains(id); };
-  while (std::any_of(step.asked.begin(), step.asked.end(), is_missing)) {
+  while (fault_ || std::any_of(step.asked.begin(), step.asked.end(), is_missing)) {
+    if (fault_) throw Error(*std::exchange(fault_, std::nullopt));
     require(run_.scorer->waiting() > 0, "reward", "the scorer must return a score of each answer: got fewer");
     take(1);
   }
 }
 
-/// Returns a score of each answer of the step, and stores those that are new. On rank 0.
-std::vector<RolloutRecord> RolloutEngine::scored(int64_t number, Step& step, const std::vector<double>& by_model) {
+/// Returns the stored score of each answer of the step. On rank 0.
+std::vector<RolloutRecord> RolloutEngine::scores_of_step(const Step& step) {
   std::vector<RolloutRecord> records;
-  size_t at = 0;
   for (const RolloutGroup& group : step.groups)
     for (const RolloutAnswer& answer : group.answers) {
-      const size_t index = at++;
-      RolloutScore score{.prompt = answer.prompt, .number = answer.number};
-      if (const Score* stored = step.stored->score(answer.prompt, answer.number)) {
-        score.score = *stored;
-        records.emplace_back(ScoreRecord{"", "", std::move(score)});
-        continue;
-      }
-      if (run_.scorer) score.score = step.arrived.at(rollout_id(number, answer.prompt, answer.number));
-      if (!by_model.empty()) {
-        const double own = by_model.at(index);
-        require(std::isfinite(own), "reward", "the reward model must give finite scores: got ", own, " for answer ",
-                answer.number, " to prompt ", answer.prompt, " of step ", number,
-                "; train it again, or check its folder");
-        score.score.parts.emplace_back("model", own);
-        if (!run_.scorer || score.score.value)
-          score.score.value = score.score.value.value_or(0) + run_.model_weight * own;
-      }
-      records.emplace_back(ScoreRecord{"", "", score});
-      step.stored->add(std::move(score));
+      const Score* stored = step.stored->score(answer.prompt, answer.number);
+      require(stored != nullptr, "reward", "each answer must have a score: got none for answer ", answer.number,
+              " to prompt ", answer.prompt);
+      records.emplace_back(ScoreRecord{"", "", {answer.prompt, answer.number, *stored}});
     }
   return records;
 }
@@ -203,8 +241,9 @@ std::vector<RolloutGroup> RolloutEngine::finish(int64_t number) {
   comm::agree(engine_.mesh().all(), at::kCPU, [&] {
     if (!is_first()) return;
     const auto busy = world.busy("waiting for the scores of answers");
+    if (run_.model_scores) set_by_model(number, step, by_model);
     wait_for(step);
-    bytes = bytes_of(scored(number, step, by_model));
+    bytes = bytes_of(scores_of_step(step));
   });
   for (RolloutGroup& group : step.groups) group.scores.clear();  // further prompts may have joined them since
   for (const RolloutRecord& record : records_of(comm::broadcast_text(engine_.mesh().all(), at::kCPU, 0, bytes))) {

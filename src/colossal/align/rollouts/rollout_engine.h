@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/align/rewards/scorer.h"
 #include "colossal/align/rollouts/records.h"
 #include "colossal/align/rollouts/rollout_groups.h"
 #include "colossal/align/rollouts/sampler.h"
+#include "colossal/base/error.h"
 #include "colossal/base/log.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/train/engine.h"
@@ -41,10 +43,11 @@ struct RolloutRun {
 /// Results:       do not depend on layouts, on what the folder has, or on the order in which scores arrive.
 /// Kills:         answers and scores that the folder has are not drawn or computed again.
 /// Communication: draw(): that of Sampler::draw(), a broadcast of the stored records from rank 0, an all_gather of the
-///                answers over "data", and checks of 16 bytes. finish(): a broadcast of the scores, and that of
+///                answers over "data", and checks of 32 bytes. finish(): a broadcast of the scores, and that of
 ///                model_scores. While rank 0 waits for scores the other ranks wait under comm::World::busy().
-/// Errors, the same on all ranks: those of Sampler, RolloutRecords and Scorer. After an error of a scorer the scores
-///                before it are stored.
+/// Errors, the same on all ranks: those of Sampler, RolloutRecords and Scorer. The next finish() throws an error of a
+///                scorer, of any step. The scores before it are stored, also those to which a model adds its own.
+/// Parts:         that of model_scores is "model"; such a part of the scorer is then "other_model".
 class RolloutEngine {
  public:
   /// `engine` must outlive this object.
@@ -56,6 +59,8 @@ class RolloutEngine {
   void draw(int64_t step, const std::vector<RolloutPrompt>& prompts, const RolloutDigests& digests);
   /// Continues with groups that were drawn by an earlier start of the run, from a checkpoint.
   void restore(int64_t step, std::vector<RolloutGroup> groups, const RolloutDigests& digests);
+  /// Lets the scorer work on answers, of any step, without waiting. It does not communicate, and has no errors.
+  void poll() { take(0); }
   /// Waits for the scores of all answers that were drawn for the step, and returns its groups.
   std::vector<RolloutGroup> finish(int64_t step);
   /// Returns the groups of a step as drawn so far, with no scores.
@@ -68,25 +73,30 @@ class RolloutEngine {
  private:
   struct Step {
     std::vector<RolloutGroup> groups{};
-    std::optional<RolloutStep> stored{};     // on ranks that store
-    std::map<std::string, Score> arrived{};  // scores of the scorer by rollout_id(); on rank 0
-    std::vector<std::string> asked{};        // ids that the scorer was given; on rank 0
+    std::optional<RolloutStep> stored{};                       // on ranks that store
+    std::map<std::string, Score> arrived{};                    // scores of the scorer by rollout_id(); on rank 0
+    std::vector<std::string> asked{};                          // ids that the scorer was given; on rank 0
+    std::map<std::pair<int64_t, int64_t>, double> by_model{};  // scores of the model by prompt and number; on rank 0
   };
 
   bool is_first() const;
   bool stores() const;
   Step& opened(int64_t step, const RolloutDigests& digests);
   std::vector<RolloutGroup> found_groups(Step& step, const std::vector<RolloutPrompt>& prompts);
+  void ask_all(int64_t number, Step& step, const std::vector<RolloutGroup>& groups);
   void ask(int64_t number, Step& step, const RolloutGroup& group, const RolloutAnswer& answer);
   void take(double seconds);
   void wait_for(const Step& step);
-  std::vector<RolloutRecord> scored(int64_t number, Step& step, const std::vector<double>& by_model);
+  void keep(int64_t number, Step& step, int64_t prompt, int64_t answer);
+  void set_by_model(int64_t number, Step& step, const std::vector<double>& scores);
+  static std::vector<RolloutRecord> scores_of_step(const Step& step);
 
   train::Engine& engine_;
   RolloutRun run_;
   Sampler sampler_;
   RolloutRecords records_;
   std::map<int64_t, Step> steps_;
+  std::optional<Error> fault_;  // of the scorer; on rank 0
 };
 
 }  // namespace colossal::align

@@ -193,7 +193,8 @@ void check_policy_keys(const AlignmentKeys& keys, const RolloutKeys& rollout) {
   const bool is_grpo = method == "grpo", is_ppo = method == "ppo", has_groups = is_grpo || method == "rloo",
              is_reinforce = method == "reinforce++", is_dynamic = completed(keys, rollout).policy.dynamic == "true",
              compares = has_groups || (is_reinforce && p.baseline == "group");
-  const bool has_kl = completed(keys, rollout).policy.kl > 0;
+  const bool has_kl = completed(keys, rollout).policy.kl > 0, clips = completed(keys, rollout).loss == "clip",
+             discounts = is_ppo || (is_reinforce && p.baseline == "batch");
   refuse_unused_keys("alignment", describe_config(p), describe_config(PolicyKeys()),
                      {{"preset", is_grpo, "alignment.method grpo"},
                       {"divide_by_spread", is_grpo, "alignment.method grpo"},
@@ -201,7 +202,9 @@ void check_policy_keys(const AlignmentKeys& keys, const RolloutKeys& rollout) {
                       {"dynamic", has_groups, "alignment.method grpo or rloo"},
                       {"max_waves", is_dynamic, "alignment.dynamic = true"},
                       {"kl_estimator", has_kl, "alignment.kl above 0"},
-                      {"gamma", is_ppo || is_reinforce, "alignment.method ppo or reinforce++"},
+                      {"clip_low", clips, "alignment.loss clip"},
+                      {"dual_clip", clips, "alignment.loss clip"},
+                      {"gamma", discounts, "alignment.method ppo, or reinforce++ with alignment.baseline batch"},
                       {"lambda", is_ppo, "alignment.method ppo"},
                       {"value_clip", is_ppo, "alignment.method ppo"},
                       {"kl_target", is_ppo && has_kl, "alignment.method ppo with alignment.kl above 0"},
