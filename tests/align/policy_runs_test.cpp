@@ -14,6 +14,7 @@
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
+#include "colossal/ops/products/matmul.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::policy_runs_test {
@@ -195,6 +196,21 @@ TEST_F(PolicyRuns, UseTheRecordsOfAnEarlierStart) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(again.run.folder + "/rollouts"))
     files += file.is_regular_file() ? 1 : 0;
   EXPECT_EQ(files, 4) << "no answer was drawn again";
+}
+
+// A run that resumes without a checkpoint must round as at its start.
+TEST_F(PolicyRuns, KeepTheLibrariesOfTheFirstStart) {
+  const ops::MatmulChoice before = ops::matmul_choice();
+  const run::Config c = policy("libraries", {"--run.matmul=auto", "--training.steps=1"});
+  train(c);
+  EXPECT_EQ(read_file(c.run.folder + "/matmul", 64), concat(ops::matmul_choice().encode(), "\n"));
+  ops::MatmulChoice other = ops::matmul_choice();
+  other.nt = other.nt == ops::MatmulLibrary::Mkl ? ops::MatmulLibrary::OneDnn : ops::MatmulLibrary::Mkl;
+  write_file(c.run.folder + "/matmul", concat(other.encode(), "\n"));
+  std::filesystem::remove_all(c.run.folder + "/checkpoints");
+  train(c, train::Start::Resume);
+  EXPECT_EQ(ops::matmul_choice(), other);
+  ops::set_matmul(before);
 }
 
 TEST_F(PolicyRuns, StayAtTheReferenceWithALargeWeight) {

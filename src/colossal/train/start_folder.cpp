@@ -69,7 +69,7 @@ void write_start_files(const RunFolder& folder, const StartFiles& files) {
 }
 
 std::optional<int64_t> stored_matmul(const RunFolder& folder) {
-  if (!file_exists(folder.matmul())) return std::nullopt;
+  if (!std::filesystem::exists(folder.matmul())) return std::nullopt;
   const std::string text = read_file(folder.matmul(), 64);
   int64_t code = 0;
   const bool is_number = std::from_chars(text.data(), text.data() + text.size(), code).ec == std::errc();
