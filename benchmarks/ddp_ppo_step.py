@@ -153,7 +153,7 @@ def main():
     torch.manual_seed(0)  # equal models on all ranks
     step = Step(options, ranks)
     torch.manual_seed(1 + rank)
-    seconds = {"drawing_seconds": [], "rest_seconds": [], "seconds": []}
+    seconds = {"draw_seconds": [], "rest_seconds": [], "seconds": []}
     for _ in range(options.warm_up + options.steps):
         prompts = torch.randint(min(256, options.vocabulary), (options.rows, options.prompt))
         if ranks > 1:

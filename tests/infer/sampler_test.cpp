@@ -80,6 +80,24 @@ TEST(Sampler, EqualsTheReferenceLoop) {
   }
 }
 
+// Without filters only a part of the vocabulary is sorted.
+TEST(Sampler, EqualsTheReferenceLoopOverAWholeVocabulary) {
+  const at::Tensor ramp = at::arange(5000, at::kDouble);
+  for (const double spread : {0.01, 1.0, 40.0, 4000.0}) {
+    at::Tensor logits = ((ramp * 0.7).sin() * spread).to(at::kFloat);
+    logits[17] = -std::numeric_limits<float>::infinity();
+    const at::Tensor walked = logits.to(at::kDouble);
+    const std::vector<double> words(walked.const_data_ptr<double>(), walked.const_data_ptr<double>() + walked.numel());
+    for (int i = 0; i < 40; ++i) {
+      const SamplingOptions options{.temperature = i % 2 == 0 ? 1 : 0.3};
+      const double uniform = (i + 0.37) / 40;
+      EXPECT_EQ(pick(logits, options, uniform).item<int64_t>(), pick_reference(words, options, uniform))
+          << spread << " " << uniform;
+    }
+    EXPECT_EQ(pick(logits, {.temperature = 1}, 0).item<int64_t>(), pick_reference(words, {.temperature = 1}, 0));
+  }
+}
+
 TEST(Sampler, KeepsTokensAboveMinP) {
   std::vector<int64_t> ids;
   // The limit is 0.37 * 0.4 = 0.148.

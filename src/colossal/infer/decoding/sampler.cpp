@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -69,6 +70,57 @@ struct Ranked {
   at::Tensor last;                  // [1], index of the last token that the filters keep
 };
 
+/// Weights exp((logit - largest) / temperature) of dense logits on the host, in fp64.
+std::vector<double> weights_of(const at::Tensor& logits, float most, double temperature) {
+  constexpr int64_t kFewWords = 2048;  // an operator takes longer to start than the loop over so many
+  const auto* words = logits.const_data_ptr<float>();
+  std::vector<double> weights(static_cast<size_t>(logits.numel()));
+  if (logits.numel() <= kFewWords) {
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] = std::exp((words[i] - static_cast<double>(most)) / temperature);
+    return weights;
+  }
+  at::Tensor all = at::from_blob(weights.data(), {logits.numel()}, at::kDouble);
+  all.copy_(logits).sub_(most).div_(temperature).exp_();
+  return weights;
+}
+
+/// Returns the token that pick() selects without filters, from dense fp32 logits on the host whose largest is `most`.
+/// A sort of the whole vocabulary takes longer than the model's token. So tokens go to buckets of close logits, and only
+/// the tokens of the bucket that `uniform` selects are sorted.
+int64_t picked_of_all(const at::Tensor& logits, float most, double temperature, double uniform) {
+  constexpr size_t kBuckets = 512;
+  constexpr double kBucketsPerUnit = 8;  // of (most - logit) / temperature
+  const auto* words = logits.const_data_ptr<float>();
+  const std::vector<double> weights = weights_of(logits, most, temperature);
+  const auto bucket_of = [&](size_t word) {
+    const double place = (static_cast<double>(most) - words[word]) / temperature * kBucketsPerUnit;
+    return place < kBuckets - 1 ? static_cast<size_t>(place) : kBuckets - 1;
+  };
+  std::array<double, kBuckets> sums{};
+  for (size_t word = 0; word < weights.size(); ++word) sums[bucket_of(word)] += weights[word];
+  const double point = std::accumulate(sums.begin(), sums.end(), 0.0) * uniform;
+  double before = 0;
+  int64_t last = 0;  // of weight above 0
+  for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    const double after = before + sums[bucket];
+    if (after <= point && bucket + 1 < kBuckets) {
+      before = after;
+      continue;
+    }
+    std::vector<int64_t> ids;
+    for (size_t word = 0; word < weights.size(); ++word)
+      if (bucket_of(word) == bucket && weights[word] > 0) ids.push_back(static_cast<int64_t>(word));
+    std::stable_sort(ids.begin(), ids.end(), [&](int64_t a, int64_t b) { return words[a] > words[b]; });
+    for (const int64_t id : ids) {
+      last = id;
+      before += weights[static_cast<size_t>(id)];
+      if (before > point) return id;
+    }
+  }
+  return last;
+}
+
 /// Returns the token that `uniform` selects from weights [V], fp64 with any sum; never a token of weight 0.
 int64_t picked(const at::Tensor& weights, double uniform) {
   const at::Tensor total = weights.cumsum(-1), all = total.narrow(0, -1, 1);
@@ -79,6 +131,13 @@ int64_t picked(const at::Tensor& weights, double uniform) {
 
 at::Tensor pick(const at::Tensor& logits, const SamplingOptions& options, double uniform) {
   if (options.temperature == 0) return largest(logits);
+  const bool has_filters = options.top_k > 0 || options.top_p < 1 || options.min_p > 0;
+  if (logits.is_cpu() && !has_filters && logits.scalar_type() != at::kDouble && logits.numel() > 0) {
+    const at::Tensor dense = logits.to(at::kFloat).contiguous();
+    const float most = dense.amax().item<float>();
+    if (std::isfinite(most))
+      return at::scalar_tensor(picked_of_all(dense, most, options.temperature, uniform), at::kLong);
+  }
   const Ranked ranked(logits, options);
   const at::Tensor point = ranked.total.index_select(0, ranked.last) * uniform;
   return ranked.ids.index_select(0, at::minimum(ranked.last, ranked.total.le(point).sum())).squeeze(0);
