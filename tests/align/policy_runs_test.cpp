@@ -11,10 +11,10 @@
 
 #include "colossal/checkpoint/gguf/export.h"
 #include "colossal/comm/mesh.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/gguf_vocabulary.h"
-#include "colossal/ops/products/matmul.h"
 #include "support/thrown_message.h"
 
 namespace colossal::align::policy_runs_test {
