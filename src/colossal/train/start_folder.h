@@ -42,8 +42,8 @@ struct StartFiles {
 };
 /// Creates the folder if it was set aside, and writes the files.
 void write_start_files(const RunFolder& folder, const StartFiles& files);
-/// Returns StartFiles::matmul of an earlier start in the folder; nothing if there was none. A run that resumes without a
-/// checkpoint then has the libraries of its first start, because others would round differently.
+/// Returns StartFiles::matmul of an earlier start in the folder; nothing if there was none. A run that resumes without
+/// a checkpoint then has the libraries of its first start, because others would round differently.
 std::optional<int64_t> stored_matmul(const RunFolder& folder);
 
 /// Returns the record of a start that has just happened: time, versions, layout, `model`, its number of parameters, and

@@ -126,8 +126,8 @@ class Trainer {
   const Log& log() const { return log_; }
 
  private:
-  /// Returns the libraries of products with which this start begins: those of an earlier start of a run that resumes, or
-  /// those that run.matmul chooses.
+  /// Returns the libraries of products with which this start begins: those of an earlier start of a run that resumes,
+  /// or those that run.matmul chooses.
   ops::MatmulChoice first_matmul() const;
   /// Returns the path that data.path = "builtin" selects. A resumed run reads the copy that it made at its first start,
   /// because the sources may have changed since.

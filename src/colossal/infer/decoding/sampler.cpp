@@ -86,8 +86,8 @@ std::vector<double> weights_of(const at::Tensor& logits, float most, double temp
 }
 
 /// Returns the token that pick() selects without filters, from dense fp32 logits on the host whose largest is `most`.
-/// A sort of the whole vocabulary takes longer than the model's token. So tokens go to buckets of close logits, and only
-/// the tokens of the bucket that `uniform` selects are sorted.
+/// A sort of the whole vocabulary takes longer than the model's token. So tokens go to buckets of close logits, and
+/// only the tokens of the bucket that `uniform` selects are sorted.
 int64_t picked_of_all(const at::Tensor& logits, float most, double temperature, double uniform) {
   constexpr size_t kBuckets = 512;
   constexpr double kBucketsPerUnit = 8;  // of (most - logit) / temperature
