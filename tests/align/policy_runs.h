@@ -35,6 +35,7 @@ class PolicyRuns : public PreferenceRuns {
                                        "--training.batch_size=16",
                                        "--alignment.method=" + method,
                                        "--data.path=" + (folder_ / "prompts.jsonl"),
+                                       "--data.chat_template=",
                                        "--data.sequence=32",
                                        "--data.held_out=0",
                                        "--precision.mode=fp32",

@@ -72,13 +72,13 @@ std::string sorting_lines(int count, bool is_learned) {
 TEST_F(PolicyRuns, LearnToSortFourDigits) {
   write_file(folder_ / "sft.jsonl", sorting_lines(1500, true));
   write_file(folder_ / "digits.jsonl", sorting_lines(1500, false));
-  const run::Config first =
-      test::tiny_config("examples/sft.toml",
-                        {"--run.folder=" + (folder_ / "sorts"), "--data.path=" + (folder_ / "sft.jsonl"),
-                         "--data.sequence=64", "--data.held_out=0", "--training.evaluate_batches=0",
-                         "--precision.mode=fp32", "--model.hidden=96", "--model.layers=2", "--model.ffn=192",
-                         "--training.steps=50", "--training.batch_size=16", "--optimizer.learning_rate=0.003",
-                         "--optimizer.schedule=constant", "--optimizer.warmup_steps=10", "--optimizer.weight_decay=0"});
+  const run::Config first = test::tiny_config(
+      "examples/sft.toml",
+      {"--run.folder=" + (folder_ / "sorts"), "--data.chat_template=", "--data.path=" + (folder_ / "sft.jsonl"),
+       "--data.sequence=64", "--data.held_out=0", "--training.evaluate_batches=0", "--precision.mode=fp32",
+       "--model.hidden=96", "--model.layers=2", "--model.ffn=192", "--training.steps=50", "--training.batch_size=16",
+       "--optimizer.learning_rate=0.003", "--optimizer.schedule=constant", "--optimizer.warmup_steps=10",
+       "--optimizer.weight_decay=0"});
   train(first);
   const run::Config c = policy(
       "sorted", {"--model.from=" + first.run.folder, "--data.path=" + (folder_ / "digits.jsonl"),
