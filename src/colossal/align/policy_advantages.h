@@ -11,7 +11,7 @@
 
 namespace colossal::align {
 
-/// What advantages depend on besides scores: of all R rows of a step, [R, S] on the host.
+/// Tensors on which advantages depend in addition to scores: all R rows of a step, [R, S] on the host.
 struct PolicyPasses {
   at::Tensor counts;             ///< bool: tokens that are trained
   at::Tensor old{};              ///< fp64: log-probabilities before the first update
@@ -23,7 +23,7 @@ struct PolicyPasses {
 /// Both are [R, S] in fp64, and 0 where a token does not count.
 struct PolicyAdvantages {
   at::Tensor advantages;
-  at::Tensor returns{};  ///< of methods with values: what a value model is trained to
+  at::Tensor returns{};  ///< targets of the value model; undefined = the method has none
 };
 
 /// Returns the scores of all answers, with the penalty of alignment.overlong.

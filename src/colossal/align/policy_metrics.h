@@ -42,7 +42,7 @@ class PolicyMeasures {
  private:
   const run::PolicyObjective& objective_;
   std::vector<at::Tensor> sums_;
-  at::Tensor difference_;  // of the first update
+  at::Tensor difference_;  // largest of the first update
   int64_t updates_ = 0;
   double losses_ = 0, value_losses_ = 0, last_loss_ = 0;
 };

@@ -66,7 +66,7 @@ std::string digest_of_weights(train::Engine& engine) {
 struct Pending {
   std::string draws{};                 ///< RolloutDigests::draws
   std::string text{};                  ///< the bytes of its groups in base64; empty for the step that trains now
-  std::vector<RolloutGroup> groups{};  ///< of a checkpoint, until the rollouts go on with them
+  std::vector<RolloutGroup> groups{};  ///< what a checkpoint has, until the rollouts continue with them
 };
 
 class PolicyRule final : public train::StepRule {
@@ -193,7 +193,8 @@ class PolicyRule final : public train::StepRule {
             " and ", answers, ": got ", keys.prompts, " and ", keys.answers, "; restore rollout.prompts and answers");
   }
 
-  /// What a command may do changes no score: a run that continues with more time for it keeps the scores that it has.
+  /// Returns the digests of a step. The limits of a command change no score, so a run that continues with more time for
+  /// it keeps the scores that it has.
   RolloutDigests digests_of(const std::string& draws) const {
     run::RewardKeys keys = reward_;
     const run::RewardKeys any;
@@ -204,15 +205,13 @@ class PolicyRule final : public train::StepRule {
   /// Returns the digest of all that draws depend on now.
   std::string draws_now(train::Engine& engine) {
     if (weights_.empty()) weights_ = digest_of_weights(engine);
-    return checksum(nlohmann::json{
-        {"weights", weights_},
-        {"seed", training_.seed},
-        {"max_tokens", sampler_.max_tokens},
-        {"temperature", sampler_.temperature},
-        {"end_ids", sampler_.end_ids},
-        {"canonical", objective_.is_canonical()},
-        {"arithmetic",
-         arithmetic_}}.dump());
+    return digest_of({{"weights", weights_},
+                      {"seed", training_.seed},
+                      {"max_tokens", sampler_.max_tokens},
+                      {"temperature", sampler_.temperature},
+                      {"end_ids", sampler_.end_ids},
+                      {"canonical", objective_.is_canonical()},
+                      {"arithmetic", arithmetic_}});
   }
 
   std::vector<RolloutPrompt> take_prompts(const NextBatch& next, int64_t first, int64_t count) {
@@ -453,9 +452,9 @@ class PolicyRule final : public train::StepRule {
   run::RewardKeys reward_;
   run::ValueKeys value_;
   run::ChatKeys chats_;
-  std::unique_ptr<data::BatchReader> texts_;  // of data.pretraining; null = none
+  std::unique_ptr<data::BatchReader> texts_;  // reads data.pretraining; null = none
   run::TrainingConfig training_;
-  int64_t rows_together_;   // an update has a multiple of so many rows
+  int64_t rows_together_;   // the rows of an update are a multiple of it
   std::string arithmetic_;  // names what decides on the last bits of draws
   std::string optimizer_;   // digest of the keys by which updates follow from gradients
   double kl_;               // weight of the KL in rewards
