@@ -403,15 +403,9 @@ class PolicyRule final : public train::StepRule {
 
   /// Adds the gradients of the value model, whose loss is a mean over tokens.
   double train_values(train::Engine& engine, const tensor::Batch& own) const {
-    const double clip = objective_.keys().policy.value_clip;
     const double weight = run::loss_weight(own.at(run::kAnswerCounts), run::LossMean::Token, 1);
     const auto loss = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
-      const at::Tensor values = run::token_values(model, end, step);
-      const auto field = [&](const char* name) { return step.batch->at(name).to(values.options()); };
-      const at::Tensor counts = step.batch->at(run::kAnswerCounts).to(values.device());
-      const at::Tensor terms =
-          run::value_losses(values, field(run::kOldValues), field(run::kReturns), counts, clip).losses;
-      return run::loss_sum(terms, counts, run::LossMean::Token);
+      return objective_.value_loss_sum(model, end, step);
     };
     return engine.train_step(own, weight, loss, run::kValue);
   }

@@ -140,6 +140,15 @@ at::Tensor PolicyObjective::scores(const models::Model& model, const models::Sta
       .log_probabilities;
 }
 
+at::Tensor PolicyObjective::value_loss_sum(const models::Model& model, const models::States& end,
+                                           const nn::ForwardContext& step) const {
+  const at::Tensor values = token_values(model, end, step);
+  const at::Tensor counts = step.batch->at(kAnswerCounts).to(values.device(), /*non_blocking=*/true);
+  const TokenTerms terms = value_losses(values, field_like(step, kOldValues, values),
+                                        field_like(step, kReturns, values), counts, keys_.policy.value_clip);
+  return loss_sum(terms.losses, counts, LossMean::Token);
+}
+
 PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, const models::States& end,
                                                    const nn::ForwardContext& step, double value_scale) const {
   const PolicyKeys& p = keys_.policy;
@@ -162,10 +171,7 @@ PolicyObjective::Measured PolicyObjective::measure(const models::Model& model, c
     terms = terms + p.kl * kl_terms(lp, field_like(step, kReferenceScores, lp), kl_estimator());
   at::Tensor loss = loss_sum(terms, counts, mean()), value_loss;
   if (has_value_head_) {
-    const at::Tensor values = token_values(model, end, step);
-    const TokenTerms of_values = value_losses(values, field_like(step, kOldValues, values),
-                                              field_like(step, kReturns, values), counts, p.value_clip);
-    value_loss = loss_sum(of_values.losses, counts, LossMean::Token);
+    value_loss = value_loss_sum(model, end, step);
     loss = loss + value_weight_ * value_scale * value_loss;
   }
   const at::NoGradGuard no_grad;

@@ -77,6 +77,11 @@ class PolicyObjective final : public HeadObjective {
   /// that of nn::LossHead::scores().
   at::Tensor scores(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const;
 
+  /// Returns the sum over the counted tokens of step.batch of the losses of a value model, or of a head of values.
+  /// Communication: that of token_values().
+  at::Tensor value_loss_sum(const models::Model& model, const models::States& end,
+                            const nn::ForwardContext& step) const;
+
   const PolicyMethod& method() const { return method_; }
   /// Returns the keys of the method, completed().
   const AlignmentKeys& keys() const { return keys_; }
