@@ -3,10 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <bit>
-#include <deque>
-#include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,21 +11,13 @@
 #include "colossal/align/policy_advantages.h"
 #include "colossal/align/policy_metrics.h"
 #include "colossal/align/policy_rows.h"
-#include "colossal/align/rollouts/rollout_engine.h"
-#include "colossal/base/base64.h"
-#include "colossal/base/checksum.h"
-#include "colossal/base/clock.h"
+#include "colossal/align/rollouts/step_rollouts.h"
 #include "colossal/base/error.h"
-#include "colossal/base/json.h"
 #include "colossal/base/known_metrics.h"
-#include "colossal/base/run_folder.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/data/chats/prompts.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/task_batch.h"
-#include "colossal/ops/cpu.h"
 #include "colossal/parallel/tensor/config.h"
-#include "colossal/run/data.h"
 #include "colossal/run/objectives/alignment/methods.h"
 #include "colossal/run/objectives/alignment/pretraining_data.h"
 #include "colossal/run/objectives/alignment/reference.h"
@@ -38,36 +26,12 @@
 #include "colossal/run/objectives/alignment/token_values.h"
 #include "colossal/run/objectives/alignment/value_keys.h"
 #include "colossal/tensor/host_value.h"
-#include "colossal/text/end_tokens.h"
 
 namespace colossal::align {
 namespace {
 
-// Keys in the state of the rule
-constexpr char kHistory[] = "weights", kKl[] = "kl", kSpare[] = "spare_prompts", kPending[] = "pending",
-               kPretraining[] = "pretraining";
-
-/// Returns a digest of the weights of all models, the same on every rank. Cost: memory speed over the weights.
-std::string digest_of_weights(train::Engine& engine) {
-  Checksum own;
-  tensor::Held held;
-  for (const checkpoint::NamedTensor& weight : engine.stored_weights()) {
-    weight.value.read_into(held);
-    const at::Tensor here = held.value.cpu().contiguous();
-    own.update(weight.name.data(), weight.name.size());
-    own.update(here.const_data_ptr(), here.nbytes());
-  }
-  std::string all;
-  for (const std::string& digest : comm::all_gather_text(engine.mesh().all(), at::kCPU, own.hex())) all += digest;
-  return checksum(all);
-}
-
-/// A step whose answers were drawn and not trained yet.
-struct Pending {
-  std::string draws{};                 ///< RolloutDigests::draws
-  std::string text{};                  ///< the bytes of its groups in base64; empty for the step that trains now
-  std::vector<RolloutGroup> groups{};  ///< what a checkpoint has, until the rollouts continue with them
-};
+// Keys in the state of the rule, beside those of StepRollouts
+constexpr char kKl[] = "kl", kPretraining[] = "pretraining";
 
 class PolicyRule final : public train::StepRule {
  public:
@@ -77,43 +41,21 @@ class PolicyRule final : public train::StepRule {
         reward_(tables.as<run::RewardKeys>(run::kReward)),
         value_(tables.as<run::ValueKeys>(run::kValue)),
         chats_(tables.data<run::ChatKeys>()),
-        training_(config.training),
+        rows_of_update_(config.training.batch_size),
         rows_together_(config.parallel.replicas() * config.micro_batches() *
                        parallel::batch_parts(config.parallel.tensor)),
-        arithmetic_(concat(config.precision.mode, ", tensor ", config.parallel.tensor.size, ", ",
-                           ops::name(ops::instruction_set()))),
-        optimizer_(checksum(concat(to_toml(config.optimizer), to_toml(value_)))),
         kl_(objective.keys().policy.kl),
-        make_scorer_(std::move(make_scorer)) {}
+        make_scorer_(std::move(make_scorer)),
+        rollouts_(objective, config, reward_, value_) {}
 
   void begin(train::Engine& engine, const train::StartedRun& run) override {
     log_ = &run.log;
-    const run::RolloutKeys& keys = objective_.rollout();
-    const text::Tokenizer& tokenizer = *run.data.tokenizer;
-    std::vector<int64_t> ends = run.data.end_ids;
-    RolloutRun parts{.answers = keys.answers,
-                     .folder = RunFolder(run.config.run.folder).rollouts(),
-                     .tokenizer = &tokenizer,
-                     .log = log_,
-                     .model_weight = reward_.from_weight};
-    comm::agree(engine.mesh().all(), at::kCPU, [&] {
-      const std::string folder = text::folder_of_tokenizer(run.config.tokenizer());
-      for (const int64_t id : text::end_ids(folder, tokenizer)) ends.push_back(id);
-      if (engine.mesh().world().rank() == 0) parts.scorer = make_scorer_();
-    });
-    std::sort(ends.begin(), ends.end());
-    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-    parts.sampler = {.max_tokens = keys.max_tokens,
-                     .temperature = keys.temperature,
-                     .end_ids = std::move(ends),
-                     .cache_bytes = keys.cache,
-                     .seed = training_.seed};
-    sampler_ = parts.sampler;
+    std::function<std::vector<double>(const std::vector<RolloutGroup>&)> model_scores;
     if (!reward_.from.empty() || !reward_.name.empty())
-      parts.model_scores = [this, &engine](const std::vector<RolloutGroup>& groups) {
+      model_scores = [this, &engine](const std::vector<RolloutGroup>& groups) {
         return scores_by_model(engine, groups);
       };
-    rollouts_ = std::make_unique<RolloutEngine>(engine, std::move(parts));
+    rollouts_.begin(engine, run, make_scorer_, std::move(model_scores));
     if (objective_.keys().policy.ptx <= 0) return;
     comm::agree(engine.mesh().all(), at::kCPU, [&] {
       const int replica = static_cast<int>(run.config.parallel.replica_of(engine.mesh().world().rank()));
@@ -122,160 +64,47 @@ class PolicyRule final : public train::StepRule {
   }
 
   train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
-    const int64_t updates = objective_.keys().policy.updates(), number = engine.steps_done() + updates;
-    if (!rollouts_) {
+    if (!rollouts_.has_begun()) {
       hold_memory_of_draws(engine);
       return learn(engine, imitated_groups(objective_, engine.steps_done()));
     }
-    Stopwatch watch;
-    resume_pending();
-    draw_up_to(engine, next, number);
-    const double draw_seconds = watch.restart();
-    std::vector<RolloutGroup> groups = rollouts_->finish(number);
-    const double score_seconds = watch.restart();
-    if (objective_.keys().policy.dynamic == "true") replace_groups(engine, next, number, groups);
-    const double wave_seconds = watch.restart();
-    train::StepOutcome outcome = learn(engine, groups);
-    outcome.rows.push_back(known_metric("draw_seconds", draw_seconds + wave_seconds));
-    outcome.rows.push_back(known_metric("score_seconds", score_seconds));
-    rollouts_->close(number);
-    pending_.erase(number);
-    if (const int64_t keep = objective_.rollout().keep_steps; keep > 0)
-      rollouts_->remove_before(number - (keep - 1) * updates);
+    const int64_t number = engine.steps_done() + objective_.keys().policy.updates();
+    const StepRollouts::Drawn drawn = rollouts_.of_step(engine, next, number);
+    train::StepOutcome outcome = learn(engine, drawn.groups);
+    outcome.rows.push_back(known_metric("draw_seconds", drawn.draw_seconds));
+    outcome.rows.push_back(known_metric("score_seconds", drawn.score_seconds));
+    rollouts_.close(number);
     return outcome;
   }
 
   int64_t cache_bytes() const override { return objective_.rollout().cache; }
 
   nlohmann::json state() const override {
-    nlohmann::json spare = nlohmann::json::array(), pending = nlohmann::json::object();
-    for (const data::PromptOfBatch& prompt : spare_) spare.push_back({{"ids", prompt.ids}, {"line", prompt.line}});
-    for (const auto& [step, one] : pending_)
-      pending[std::to_string(step)] = {{"draws", one.draws}, {"groups", one.text}};
-    nlohmann::json state{{kHistory, weights_}, {kKl, kl_}, {kSpare, std::move(spare)}, {kPending, std::move(pending)}};
+    nlohmann::json state = rollouts_.state();
+    state[kKl] = kl_;
     if (texts_) state[kPretraining] = texts_->position();
     return state;
   }
 
   void restore(const nlohmann::json& state) override {
     if (!state.is_object()) return;
-    weights_ = state.value(kHistory, "");
+    rollouts_.restore(state);
     if (objective_.keys().policy.kl_target > 0)
       kl_ = state.value(kKl, kl_);  // otherwise the config may have changed it
-    const nlohmann::json spare = state.value(kSpare, nlohmann::json::array());
-    for (const nlohmann::json& prompt : spare)
-      spare_.push_back({prompt.at("ids").get<std::vector<int64_t>>(), prompt.at("line").get<std::string>()});
-    const nlohmann::json pending = state.value(kPending, nlohmann::json::object());
-    for (const auto& [step, one] : pending.items()) {
-      Pending& drawn = pending_[std::stoll(step)];
-      drawn = {.draws = one.at("draws").get<std::string>(), .text = one.at("groups").get<std::string>()};
-      const std::optional<std::string> bytes = from_base64(drawn.text);
-      require(bytes.has_value(), "checkpoint",
-              "the rollouts of the checkpoint must be base64: got other text; resume "
-              "from another checkpoint");
-      drawn.groups = groups_of(*bytes);
-      check_sizes(drawn.groups, step);
-    }
-    is_resumed_ = !pending_.empty();
     if (texts_ && state.contains(kPretraining)) texts_->seek(state.at(kPretraining));
   }
 
  private:
-  int64_t rows_of_update() const { return training_.batch_size; }
-
-  /// Requires the answers that a checkpoint has of a step to fill the rows of its updates.
-  void check_sizes(const std::vector<RolloutGroup>& groups, const std::string& step) const {
-    const run::RolloutKeys& keys = objective_.rollout();
-    const auto prompts = static_cast<int64_t>(groups.size());
-    const auto answers = static_cast<int64_t>(groups.empty() ? 0 : groups.front().answers.size());
-    require(prompts == keys.prompts && answers == keys.answers, "rollout",
-            "prompts and answers must be those with which the checkpoint has drawn step ", step, " ahead, ", prompts,
-            " and ", answers, ": got ", keys.prompts, " and ", keys.answers, "; restore rollout.prompts and answers");
-  }
-
-  /// Returns the digests of a step. The limits of a command change no score, so a run that continues with more time for
-  /// it keeps the scores that it has.
-  RolloutDigests digests_of(const std::string& draws) const {
-    run::RewardKeys keys = reward_;
-    const run::RewardKeys any;
-    keys.workers = any.workers, keys.timeout = any.timeout, keys.retries = any.retries, keys.on_fault = any.on_fault;
-    return {.draws = draws, .scores = checksum(to_toml(keys))};
-  }
-
-  /// Returns the digest of all that draws depend on now.
-  std::string draws_now(train::Engine& engine) {
-    if (weights_.empty()) weights_ = digest_of_weights(engine);
-    return digest_of({{"weights", weights_},
-                      {"seed", training_.seed},
-                      {"max_tokens", sampler_.max_tokens},
-                      {"temperature", sampler_.temperature},
-                      {"end_ids", sampler_.end_ids},
-                      {"canonical", objective_.is_canonical()},
-                      {"arithmetic", arithmetic_}});
-  }
-
-  std::vector<RolloutPrompt> take_prompts(const NextBatch& next, int64_t first, int64_t count) {
-    std::vector<RolloutPrompt> prompts;
-    while (static_cast<int64_t>(prompts.size()) < count) {
-      if (spare_.empty())
-        for (data::PromptOfBatch& prompt : data::prompts_of(next())) spare_.push_back(std::move(prompt));
-      prompts.push_back({.index = first + static_cast<int64_t>(prompts.size()),
-                         .ids = std::move(spare_.front().ids),
-                         .line = std::move(spare_.front().line)});
-      spare_.pop_front();
-    }
-    return prompts;
-  }
-
-  /// Gives the scorer the answers that an earlier start of the run has drawn ahead.
-  void resume_pending() {
-    if (!std::exchange(is_resumed_, false)) return;
-    for (auto& [step, one] : pending_) rollouts_->restore(step, std::exchange(one.groups, {}), digests_of(one.draws));
-  }
-
-  /// Draws the answers of this step and of those ahead with the weights of now, unless they were drawn before.
-  void draw_up_to(train::Engine& engine, const NextBatch& next, int64_t number) {
-    const int64_t updates = objective_.keys().policy.updates(), ahead = objective_.rollout().ahead;
-    // A step that a changed number of updates moves past the end is drawn, too.
-    const int64_t last = std::max(number, std::min(number + ahead * updates, training_.steps));
-    for (int64_t step = number; step <= last; step += updates) {
-      if (pending_.contains(step)) continue;
-      const std::string draws = draws_now(engine);
-      rollouts_->draw(step, take_prompts(next, 0, objective_.rollout().prompts), digests_of(draws));
-      // Encoded once, because every step asks for the state.
-      pending_[step] = {.draws = draws, .text = step == number ? "" : base64(bytes_of(rollouts_->drawn(step)))};
-    }
-  }
-
-  /// Replaces groups whose answers all have one score by those of further prompts (alignment.dynamic).
-  void replace_groups(train::Engine& engine, const NextBatch& next, int64_t number, std::vector<RolloutGroup>& groups) {
-    int64_t index = objective_.rollout().prompts;
-    const std::string draws = draws_now(engine);
-    for (int64_t wave = 0; wave < objective_.keys().policy.max_waves; ++wave) {
-      std::vector<RolloutGroup*> dull;
-      for (RolloutGroup& group : groups)
-        if (!has_spread(values_of(group.scores))) dull.push_back(&group);
-      if (dull.empty()) return;
-      const auto count = static_cast<int64_t>(dull.size());
-      rollouts_->draw(number, take_prompts(next, index, count), digests_of(draws));
-      index += count;
-      size_t at = 0;
-      for (RolloutGroup& group : rollouts_->finish(number))
-        if (group.prompt.index >= index - count && has_spread(values_of(group.scores))) *dull[at++] = std::move(group);
-    }
-  }
-
   std::vector<double> scores_by_model(train::Engine& engine, const std::vector<RolloutGroup>& groups) const {
     size_t answers = 0;
     for (const RolloutGroup& group : groups) answers += group.answers.size();
     // Further prompts of alignment.dynamic need not fill the rows of an update.
     std::vector<RolloutGroup> filled = groups;
-    for (size_t rows = answers; rows % static_cast<size_t>(rows_of_update()) != 0;
-         rows += groups.front().answers.size())
+    for (size_t rows = answers; rows % static_cast<size_t>(rows_of_update_) != 0; rows += groups.front().answers.size())
       filled.push_back(groups.front());
     const PolicyRows rows = policy_rows(filled, objective_, /*masks=*/false);
     const at::Tensor scores = gathered_results(
-        engine, rows.batch, rows_of_update(), 1,
+        engine, rows.batch, rows_of_update_, 1,
         [](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
           return run::text_scores(model, end, step, 1);
         },
@@ -292,7 +121,7 @@ class PolicyRule final : public train::StepRule {
 
   /// Returns what the models compute of the rows before the first update.
   PolicyPasses passes_of(train::Engine& engine, const PolicyRows& rows, bool is_stale) const {
-    const int64_t columns = rows.counts.size(1), batch_size = rows_of_update();
+    const int64_t columns = rows.counts.size(1), batch_size = rows_of_update_;
     const auto scores = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return objective_.scores(model, end, step);
     };
@@ -325,10 +154,8 @@ class PolicyRule final : public train::StepRule {
     train::StepOutcome outcome{.tokens = 0};
     for (int64_t epoch = 0; epoch < keys.epochs; ++epoch)
       for (int64_t part = 0; part < keys.mini_batches; ++part) {
-        update(engine, batch.part(part * rows_of_update(), rows_of_update()), measures, outcome);
-        weights_ = checksum(concat(weights_, " ", std::bit_cast<uint64_t>(measures.last_loss()), " ",
-                                   std::bit_cast<uint64_t>(outcome.result.gradient_norm), " ",
-                                   std::bit_cast<uint64_t>(outcome.result.learning_rate), " ", optimizer_));
+        update(engine, batch.part(part * rows_of_update_, rows_of_update_), measures, outcome);
+        rollouts_.updated(measures.last_loss(), outcome.result);
       }
     outcome.loss = measures.mean_loss();
     outcome.rows = measures.rows(engine, groups, rows, passes);
@@ -336,7 +163,8 @@ class PolicyRule final : public train::StepRule {
     outcome.samples = *outcome.tokens / objective_.text_tokens();  // rows end before data.sequence
     *outcome.tokens += rows.drawn;
     adapt_kl(passes, rows);
-    if (rollouts_ && engine.mesh().world().rank() == 0) warn(groups, advantages.advantages, engine.steps_done());
+    if (rollouts_.has_begun() && engine.mesh().world().rank() == 0)
+      warn(groups, advantages.advantages, engine.steps_done());
     return outcome;
   }
 
@@ -383,7 +211,7 @@ class PolicyRule final : public train::StepRule {
     measures.end_update(loss, value_loss);
     if (texts_) train_texts(engine);
     outcome.result = engine.step();
-    if (rollouts_) rollouts_->poll();
+    rollouts_.poll();
   }
 
   /// Adds the gradients of a batch of data.pretraining (PPO-ptx).
@@ -447,19 +275,12 @@ class PolicyRule final : public train::StepRule {
   run::ValueKeys value_;
   run::ChatKeys chats_;
   std::unique_ptr<data::BatchReader> texts_;  // reads data.pretraining; null = none
-  run::TrainingConfig training_;
-  int64_t rows_together_;   // the rows of an update are a multiple of it
-  std::string arithmetic_;  // names what decides on the last bits of draws
-  std::string optimizer_;   // digest of the keys by which updates follow from gradients
-  double kl_;               // weight of the KL in rewards
+  int64_t rows_of_update_;                    // over all replicas
+  int64_t rows_together_;                     // the rows of an update are a multiple of it
+  double kl_;                                 // weight of the KL in rewards
   std::function<std::unique_ptr<Scorer>()> make_scorer_;
   const Log* log_ = nullptr;
-  SamplerOptions sampler_;
-  std::unique_ptr<RolloutEngine> rollouts_;  // null = steps are measured or recorded
-  std::string weights_;                      // digest of the history of the weights; empty = not known yet
-  std::deque<data::PromptOfBatch> spare_;    // prompts that were read and not used
-  std::map<int64_t, Pending> pending_;       // steps that were drawn
-  bool is_resumed_ = false;                  // true: pending_ is that of a checkpoint
+  StepRollouts rollouts_;
   std::set<std::string> warned_;
 };
 
