@@ -140,6 +140,25 @@ TEST_F(PolicyLayouts, GiveTheCourseOfOneProcessByPpoWithOneTrunk) {
                     "--alignment.mean=sequence"});
 }
 
+// The axis of the experts divides the rows of dense models.
+TEST_F(PolicyLayouts, PutDenseModelsBesideExpertsOverRanks) {
+  const Flags flags{"--precision.mode=fp64",
+                    "--model.from=" + source(/*is_mixture=*/true, /*scores=*/false),
+                    "--model.experts.balance_loss=0",
+                    "--alignment.method=ppo",
+                    "--alignment.epochs=2",
+                    "--training.steps=4",
+                    "--value.from=" + source(false, true),
+                    "--reward.from=" + source(false, true)};
+  const Course want = course("one", flags);
+  for (const Flags& layout : {Flags{"--parallel.expert.size=2", "--parallel.data=2", "--parallel.zero=3"},
+                              Flags{"--parallel.expert.size=2", "--parallel.sequence.size=2"}}) {
+    const Course got = course("other", test::joined(flags, layout));
+    EXPECT_EQ(got.ids, want.ids) << testing::PrintToString(layout);
+    test::expect_near(got.numbers, want.numbers, testing::PrintToString(layout), 1);
+  }
+}
+
 // Rows whose advantages are all 0 have no gradient, so updates leave them out. How many depends on the layout: the rows
 // of an update must divide over micro-batches and ranks.
 TEST_F(PolicyLayouts, LeaveOutRowsWithoutAGradient) {

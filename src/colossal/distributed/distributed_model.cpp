@@ -54,10 +54,11 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
   parallel::check_heads(config.sequence, here.heads_local);
 }
 
-void check_experts(const ParallelConfig& config, const models::ModelShape& shape) {
+void check_experts(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name) {
   parallel::check_expert_tensor(config.expert, config.tensor);
   parallel::check_expert_node(config.expert, config.tensor);
-  parallel::check_experts(shape.part<models::MixtureSizes>().experts, config.expert);
+  const int64_t experts = shape.part<models::MixtureSizes>().experts;
+  if (experts > 0 || name.empty()) parallel::check_experts(experts, config.expert);
 }
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
@@ -66,7 +67,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
-  check_experts(config, shape);
+  check_experts(config, shape, name_);
   mesh.group("pipeline");  // for everywhere(): created there, the group would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
@@ -87,7 +88,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   else
     parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
   training_ = make_layers(layout_of(config, mesh), shape, plan.schedule);
-  const bool has_experts = config.expert.size > 1;
+  const bool has_experts = config.expert.size > 1 && shape.part<models::MixtureSizes>().experts > 0;
   if (training_.layout.outside.sequence.empty() && !has_experts) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   ParallelConfig whole = config;

@@ -210,8 +210,9 @@ class DistributedModel {
 /// (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
-/// Checks the experts of the model (models::MixtureSizes). It does not communicate. Errors: as
-/// parallel::check_experts(), parallel::check_expert_tensor() and parallel::check_expert_node().
-void check_experts(const ParallelConfig& config, const models::ModelShape& shape);
+/// Checks the experts of the model (models::MixtureSizes). `name` is that of a further model, which may be dense: its
+/// rows are dealt out over "expert" as over "data". It does not communicate. Errors: as parallel::check_experts(),
+/// parallel::check_expert_tensor() and parallel::check_expert_node().
+void check_experts(const ParallelConfig& config, const models::ModelShape& shape, const std::string& name = "");
 
 }  // namespace colossal::distributed

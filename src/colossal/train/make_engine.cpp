@@ -36,7 +36,7 @@ std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const Config
   const run::Config& config = run.config;
   for (const NamedModel& model : run.models)
     if (!model.is_main_without_adapters)
-      check_sizes(model.layout(config.parallel), model.shape, run.objective_of(model)->example(1));
+      check_sizes(model.layout(config.parallel), model.shape, run.objective_of(model)->example(1), model.name);
   if (!device) device = comm::choose_device(config.run.device, mesh->world().local_rank());
   if (config.training.cuda_graph) check_cuda_graph(run.models.main().shape, *device);
   return std::make_unique<Engine>(std::move(mesh), run, *device);

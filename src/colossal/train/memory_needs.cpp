@@ -162,7 +162,7 @@ std::vector<MemoryNeed> memory_needs(const ConfiguredRun& run, int rank) {
   std::vector<MemoryNeed> needs;
   for (const NamedModel& model : run.models) {
     if (!model.is_main_without_adapters) {
-      check_sizes(model.layout(run.config.parallel), model.shape, run.objective_of(model)->example(1));
+      check_sizes(model.layout(run.config.parallel), model.shape, run.objective_of(model)->example(1), model.name);
       require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
               model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
     }

@@ -28,9 +28,9 @@ namespace colossal::train {
 
 /// Checks the sizes of a model and of the samples that `example` has. A sample without tokens has the positions of the
 /// model. Errors: a hidden size or a number of tokens that tensor or sequence parallelism cannot split; errors of
-/// distributed::check_experts(), such as a dense model with parallel.expert.
+/// distributed::check_experts(), such as a dense main model with parallel.expert. `name`: NamedModel::name.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
-                 const tensor::Batch& example);
+                 const tensor::Batch& example, const std::string& name = "");
 
 /// Returns the mesh of the axes that split a model: `whole`, the run's, or a view of it (comm::Mesh::without).
 std::shared_ptr<comm::Mesh> mesh_of(const NamedModel& model, const distributed::ParallelConfig& parallel,
