@@ -133,27 +133,31 @@ TEST_F(RewardRuns, TrainTheHeadBesideAdapters) {
 
 // The head is trained whole beside them, by ranks that hold other parts of the model.
 TEST_F(RewardRuns, TrainAdaptersUnderEveryLayout) {
-  const std::string from = base();
-  const auto losses = [&](const std::string& name, std::vector<std::string> flags) {
-    flags.insert(flags.end(),
-                 {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3", "--training.evaluate_batches=0"});
-    const run::Config c = reward(name, flags);
-    train(c);
-    return metric(c, "loss");
+  using Layouts = std::vector<std::vector<std::string>>;
+  const auto expect_losses_of_one = [&](const std::string& from, const Layouts& layouts) {
+    const auto losses = [&](const std::string& name, std::vector<std::string> flags) {
+      flags.insert(flags.end(), {"--model.from=" + from, "--adapter.kind=lora", "--adapter.rank=3",
+                                 "--training.evaluate_batches=0"});
+      const run::Config c = reward(name, flags);
+      train(c);
+      return metric(c, "loss");
+    };
+    const std::vector<double> want = losses("alone", {});
+    EXPECT_LT(want.back(), want.front());
+    for (const auto& layout : layouts)
+      EXPECT_THAT(losses("layout", layout), testing::Pointwise(testing::DoubleNear(1e-10), want))
+          << testing::PrintToString(layout);
   };
-  const std::vector<double> want = losses("alone", {});
-  EXPECT_LT(want.back(), want.front());
-  const std::vector<std::vector<std::string>> layouts{
-      {"--parallel.data=2", "--parallel.zero=3", "--memory.host=64MiB"},
-      {"--parallel.tensor.size=2", "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
-      {"--parallel.tensor.size=4", "--parallel.tensor.mode=2d"},
-      {"--parallel.sequence.size=2", "--parallel.sequence.mode=ring", "--memory.recompute=block"}};
-  for (size_t layout = 0; layout < layouts.size(); ++layout) {
-    const std::vector<double> got = losses(concat("layout", layout), layouts[layout]);
-    ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], 1e-10) << testing::PrintToString(layouts[layout]) << i;
-  }
+  const std::string size = "--parallel.tensor.size=", mode = "--parallel.tensor.mode=";
+  expect_losses_of_one(base(), {{"--parallel.data=2", "--parallel.zero=3", "--memory.host=64MiB"},
+                                {size + "2", "--parallel.pipeline.size=2", "--parallel.pipeline.micro_batches=2"},
+                                {size + "4", mode + "2d", "--training.accumulate=2"},
+                                {size + "8", mode + "2.5d", "--parallel.tensor.depth=2"},
+                                {size + "8", mode + "3d"},
+                                {"--parallel.sequence.size=2", "--memory.recompute=block"},
+                                {"--parallel.sequence.size=2", "--parallel.sequence.mode=ulysses"}});
+  expect_losses_of_one(base("mixture", {"--model.name=mixtral-tiny"}),
+                       {{"--parallel.expert.size=2", "--parallel.zero=2"}, {"--parallel.expert.size=2", size + "2"}});
 }
 
 TEST_F(RewardRuns, ContinueInAnotherLayout) {
