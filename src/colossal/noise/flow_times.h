@@ -1,0 +1,44 @@
+// Times of flow models: how training draws them, and how they are shifted towards the noise for large pictures.
+//
+//   const noise::FlowOptions options{.times = "logit-normal", .shift = 3};
+//   const double t = noise::flow_time(options, uniform, normal);
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/noise/target.h"
+
+namespace colossal::noise {
+
+/// The keys of [diffusion] that only target = "flow" has.
+struct FlowOptions {
+  std::string times = "uniform";  ///< distribution of training times, one of flow_times_names()
+  double shift = 1;               ///< factor of shifted(); 1 = none
+};
+
+/// Returns the names of the distributions of training times (arXiv:2403.03206): uniform, logit-normal and mode.
+std::vector<std::string> flow_times_names();
+
+/// Checks the options. Errors ("diffusion"): an unknown `times` (the message has the nearest name), a shift that is not
+/// positive, options that are not the defaults for another target than Flow.
+void check_flow_options(const FlowOptions& options, Target target);
+
+/// Returns a training time in [0, 1], shifted. `uniform` is in [0, 1), and `normal` is standard normal. Each
+/// distribution uses one of them.
+double flow_time(const FlowOptions& options, double uniform, double normal);
+
+double logit_normal_time(double normal, double mean = 0,
+                         double deviation = 1);  ///< returns sigmoid(mean + deviation n)
+
+/// Returns 1 - u - scale (cos^2(pi u / 2) - 1 + u), which favours the middle for scale > 0.
+double mode_time(double uniform, double scale = 1.29);
+
+/// Returns shift t / (1 + (shift - 1) t): more noise for a shift above 1.
+double shifted(double t, double shift);
+
+double flux_shift(int64_t tokens);                         ///< returns exp of .5 at 256 tokens to 1.15 at 4096
+double open_sora_1_shift(double pixels, int64_t frames);   ///< returns Open-Sora 1.2's for pixels a frame
+double open_sora_2_shift(int64_t tokens, int64_t frames);  ///< returns Open-Sora 2's for tokens a latent frame
+
+}  // namespace colossal::noise
