@@ -250,6 +250,43 @@ TEST(Picture, KeepsEvenColoursAndMeansWhenResampled) {
   EXPECT_EQ(pixel(same, 0, 1), pixel(png, 0, 1));
 }
 
+// The two directions are resampled independently: in a picture of equal rows a rectangle has the rows of a square.
+TEST(Picture, ResamplesToRectanglesAsToSquares) {
+  const Picture photograph = decode_picture(jpeg_of(40, 30), "a");
+  const Box part{3.5, 2, 30, 24};
+  EXPECT_EQ(resample(photograph, part, 12, 12).rgb, resample(photograph, part, 12).rgb);
+  const Picture wide = resample(photograph, part, 15, 6);
+  EXPECT_EQ(wide.width, 15);
+  EXPECT_EQ(wide.height, 6);
+  EXPECT_EQ(wide.rgb.size(), 15u * 6 * 3);
+  Picture rows{8, 8, {}}, columns{8, 8, {}};
+  for (int i = 0; i < 8 * 8; ++i) {
+    rows.rgb.insert(rows.rgb.end(), 3, static_cast<uint8_t>(i / 8 * 30));
+    columns.rgb.insert(columns.rgb.end(), 3, static_cast<uint8_t>(i % 8 * 30));
+  }
+  const Picture low = resample(rows, {0, 0, 8, 8}, 5, 3), square = resample(rows, {0, 0, 8, 8}, 3);
+  const Picture high = resample(columns, {0, 0, 8, 8}, 3, 5);
+  for (int y = 0; y < 3; ++y)
+    for (int x = 0; x < 5; ++x) {
+      EXPECT_EQ(pixel(low, x, y), pixel(square, 0, y)) << x << " " << y;
+      EXPECT_EQ(pixel(high, y, x), pixel(square, 0, y)) << x << " " << y;
+    }
+}
+
+// A JPEG is reduced only as far as both directions of the result allow.
+TEST(Picture, ReducesForTheLargerDirectionOfARectangle) {
+  const std::string bytes = jpeg_of(200, 160);
+  const Box all{0, 0, 200, 160};
+  const auto decoded = [&](int64_t width, int64_t height) {
+    return decode_picture(bytes, "a", [&](int64_t, int64_t) { return Crop{all, width, height}; });
+  };
+  EXPECT_EQ(decoded(25, 20).width, 25);
+  EXPECT_EQ(decoded(25, 80).width, 100);
+  EXPECT_EQ(decoded(26, 20).width, 50);
+  const Crop square{all, 7};
+  EXPECT_EQ(square.height, 7);
+}
+
 class PictureFolderTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -20,8 +20,8 @@ constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 const char* const kAdvice =
     "; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to the folder "
-    "with "
-    "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (.bin.gz is read too)";
+    "with data_batch_1.bin .. data_batch_5.bin and test_batch.bin (.bin.gz is read too), or to builtin-shapes, which "
+    "needs no files";
 
 /// Returns the paths by their names without .gz, and thus in the order of these names.
 std::map<std::string, std::string> files_of(const std::string& folder, const std::string& start) {

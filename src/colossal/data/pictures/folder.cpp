@@ -100,25 +100,27 @@ std::pair<PictureFolder, PictureFolder> PictureFolder::split(double held_out) co
 }
 
 void PictureFolder::number_as(const std::vector<std::string>& order) {
-  for (size_t i = 0; i < classes.size(); ++i)
-    require(std::find(order.begin(), order.end(), classes[i]) != order.end(), "data", "the class ",
-            printable(classes[i]), " of ", path, " must be one of the ", order.size(),
-            " of the model or its training pictures");
-  for (int64_t& label : labels) label = std::find(order.begin(), order.end(), classes[label]) - order.begin();
+  const std::vector<int64_t> numbers = class_numbers(classes, order, path);
+  for (int64_t& label : labels) label = numbers[label];
   classes = order;
 }
 
+std::vector<int64_t> class_numbers(const std::vector<std::string>& classes, const std::vector<std::string>& order,
+                                   const std::string& path) {
+  std::vector<int64_t> numbers;
+  for (const std::string& name : classes) {
+    const auto found = std::find(order.begin(), order.end(), name);
+    require(found != order.end(), "data", "the class ", printable(name), " of ", path, " must be one of the ",
+            order.size(), " of the model or its training pictures");
+    numbers.push_back(found - order.begin());
+  }
+  return numbers;
+}
+
 PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
-    : folder_(std::move(folder)), options_(std::move(options)) {
-  const PictureOptions& o = options_;
+    : folder_(std::move(folder)), options_(std::move(options)), normalization_(options_.mean, options_.deviation) {
   require(!folder_.names.empty(), "data", "there must be pictures: none in this part of ", folder_.path);
-  require(o.side >= 1 && o.mean.size() == 3 && o.deviation.size() == 3 &&
-              *std::min_element(o.deviation.begin(), o.deviation.end()) > 0,
-          "data", "pictures need a side and the mean and deviation (above 0) of three channels: got side ", o.side,
-          ", ", o.mean.size(), " and ", o.deviation.size(), " numbers");
-  for (size_t c = 0; c < 3; ++c)
-    for (size_t value = 0; value < 256; ++value)
-      values_[c][value] = static_cast<float>((static_cast<double>(value) / 255 - o.mean[c]) / o.deviation[c]);
+  require(options_.side >= 1, "data", "pictures need a side of at least 1: got ", options_.side);
   Checksum sum;
   for (const std::string& name : folder_.names) {
     std::error_code failed;
@@ -143,12 +145,7 @@ void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
   });
   const Picture part = resample(picture, box, side);
   const bool mirrored = options_.augment && derive_seed(seed, uint64_t{0}) % 2 == 1;
-  for (int64_t c = 0; c < 3; ++c)
-    for (int64_t row = 0; row < side; ++row, out += side)
-      for (int64_t i = 0; i < side; ++i) {
-        const int64_t from = mirrored ? side - 1 - i : i;
-        out[i] = values_[c][part.rgb[(row * side + from) * 3 + c]];
-      }
+  normalization_.write(part, mirrored, out);
 }
 
 void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {

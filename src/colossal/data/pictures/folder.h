@@ -1,6 +1,5 @@
 // Samples of pictures in folders, one folder per class. A picture is read from the disk when its sample is needed.
 #pragma once
-#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/data/pictures/normalization.h"
 #include "colossal/data/streams/record_source.h"
 
 namespace colossal::data {
@@ -33,6 +33,11 @@ struct PictureFolder {
   void number_as(const std::vector<std::string>& order);
 };
 
+/// Returns the index of each of the classes in `order`. Errors ("data"): a class is not in `order`; the message names
+/// `path`, which has these classes.
+std::vector<int64_t> class_numbers(const std::vector<std::string>& classes, const std::vector<std::string>& order,
+                                   const std::string& path);
+
 /// Options of PictureSamples.
 struct PictureOptions {
   int64_t side = 0;  ///< width and height of a sample in pixels; must be set (at least 1)
@@ -48,9 +53,9 @@ struct PictureOptions {
 
 /// Samples of pictures. Sample i is a part of picture i, resampled to side x side, as float [3, side, side]. It is
 /// normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
-/// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, mean or deviation do
-///         not have three values, or a deviation is not above 0. fill() names the file that cannot be read; with
-///         OnError::Skip it throws only if no file can be read.
+/// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, and errors of
+///         Normalization. fill() names the file that cannot be read; with OnError::Skip it throws only if no file can
+///         be read.
 /// Memory: the pictures that are being decoded, at most kMaxPixels each, and the names of all pictures.
 class PictureSamples final : public Samples {
  public:
@@ -66,9 +71,9 @@ class PictureSamples final : public Samples {
   void read(int64_t index, uint64_t seed, float* out) const;
   PictureFolder folder_;
   PictureOptions options_;
+  Normalization normalization_;
   std::string fingerprint_;
-  std::array<std::array<float, 256>, 3> values_{};  // for each channel, the normalised value of each byte
-  mutable std::mutex mutex_;                        // guards skipped_records_
+  mutable std::mutex mutex_;  // guards skipped_records_
   mutable SkippedRecords skipped_records_;
 };
 

@@ -114,21 +114,23 @@ struct Span {
 
 /// Returns the pixels [first, end) of `limit` that resample() needs for a part, and their neighbours from which chroma
 /// is interpolated.
-Span needed(double begin, double length, int64_t side, int64_t limit) {
+Span needed(double begin, double length, int64_t count, int64_t limit) {
   constexpr int64_t kChroma = 4;
-  const int64_t margin = resample_margin(length, side) + kChroma;
+  const int64_t margin = resample_margin(length, count) + kChroma;
   const auto first = static_cast<int64_t>(std::floor(begin)) - margin,
              end = static_cast<int64_t>(std::ceil(begin + length)) + margin;
   return {std::clamp<int64_t>(first, 0, limit - 1), std::clamp<int64_t>(end, 1, limit)};
 }
 
-/// Sets the smallest size at which the part still has at least as many pixels per side as the result.
+/// Sets the smallest size at which the part still has at least the width and height of the result.
 void set_scale(j_decompress_ptr jpeg, const Crop& crop) {
-  const double shorter = std::min(crop.box.width, crop.box.height);
+  const auto is_enough = [&](unsigned eighths) {
+    return crop.box.width * eighths / 8 >= static_cast<double>(crop.width) &&
+           crop.box.height * eighths / 8 >= static_cast<double>(crop.height);
+  };
   jpeg->scale_num = 8;
   jpeg->scale_denom = 8;
-  while (jpeg->scale_num > 1 && shorter * (jpeg->scale_num / 2) / 8 >= static_cast<double>(crop.side))
-    jpeg->scale_num /= 2;
+  while (jpeg->scale_num > 1 && is_enough(jpeg->scale_num / 2)) jpeg->scale_num /= 2;
 }
 
 void read_jpeg_rows(JpegReading& reading, Span rows) {
@@ -185,8 +187,8 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const CropFunction&
   picture.scale_x = static_cast<double>(columns.end) / static_cast<double>(full_width);
   picture.scale_y = static_cast<double>(rows.end) / static_cast<double>(full_height);
   if (crop && reading.orientation == 1) {  // with another orientation the whole picture is decoded and turned
-    columns = needed(part.box.left * picture.scale_x, part.box.width * picture.scale_x, part.side, columns.end);
-    rows = needed(part.box.top * picture.scale_y, part.box.height * picture.scale_y, part.side, rows.end);
+    columns = needed(part.box.left * picture.scale_x, part.box.width * picture.scale_x, part.width, columns.end);
+    rows = needed(part.box.top * picture.scale_y, part.box.height * picture.scale_y, part.height, rows.end);
     auto left = static_cast<JDIMENSION>(columns.first), width = static_cast<JDIMENSION>(columns.end - columns.first);
     jpeg_crop_scanline(jpeg, &left, &width);  // may move the start to the left
     columns = {left, int64_t{left} + width};

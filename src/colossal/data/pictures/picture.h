@@ -26,11 +26,21 @@ struct Box {
   double left, top, width, height;
 };
 
-/// The request of a caller: a part of the picture, to be resampled to `side` x `side` pixels.
+/// The request of a caller: a part of the picture, to be resampled to `width` x `height` pixels. Crop{box, side} asks
+/// for a square.
 struct Crop {
   Box box;
-  int64_t side;
+  int64_t width;
+  int64_t height = width;
 };
+
+/// A text that a PNG file holds in addition to its pixels.
+struct PngText {
+  std::string keyword{};  ///< what the text is: "parameters", "Author"
+  std::string text{};     ///< UTF-8
+  bool operator==(const PngText&) const = default;
+};
+
 /// A function that returns the requested part of an upright picture of a given size. decode_picture() calls it once for
 /// every picture that it returns, for both formats.
 using CropFunction = std::function<Crop(int64_t width, int64_t height)>;
@@ -42,9 +52,9 @@ using CropFunction = std::function<Crop(int64_t width, int64_t height)>;
 /// high byte). CMYK becomes (255 - C) (255 - K) / 255 and so on. Alpha is dropped, and colour profiles are ignored.
 ///
 /// If `crop` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
-/// 1/2, 1/4 or 1/8 of its size if the part still has at least `side` pixels per side; the smallest such size is used.
-/// This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded in
-/// full. Without `crop`, all pixels of the full picture are decoded.
+/// 1/2, 1/4 or 1/8 of its size if the part still has at least the requested width and height; the smallest such size is
+/// used. This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded
+/// in full. Without `crop`, all pixels of the full picture are decoded.
 /// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, or are damaged or cut short. The picture
 /// has more than kMaxPixels or a side above kMaxSide (found before the allocation), or more than 500 scans. A JPEG
 /// counts as damaged if libjpeg finds invalid codes or markers within its scans.
@@ -55,21 +65,37 @@ Picture decode_picture(std::string_view bytes, const std::string& name, const Cr
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation);
 Picture decode_jpeg(std::string_view bytes, const std::string& name, const CropFunction& crop, int& orientation);
 
-/// Returns the picture as a PNG file. Errors ("data"): no pixels, more than kMaxSide in a row or column, or another
-/// number of values than 3 width height.
-std::string encode_png(const Picture& picture);
+constexpr size_t kMaxPngTexts = 64;                   ///< maximum texts that encode_png() writes
+constexpr size_t kMaxPngTextBytes = size_t{1} << 20;  ///< maximum bytes of each
+
+/// Returns the picture as a PNG file with these texts, in their order and before the pixels. A text of ASCII becomes a
+/// tEXt chunk, which every program reads, any other an iTXt chunk in UTF-8 (PNG specification, section 11.3.4).
+/// Errors ("data"): no pixels, more than kMaxSide in a row or column, or another number of values than 3 width height.
+/// A keyword that is not 1 to 79 printable characters of ASCII, or has a space at its start, its end or next to another
+/// space. A text with a zero byte, that is not UTF-8, or of more than kMaxPngTextBytes; more than kMaxPngTexts texts.
+std::string encode_png(const Picture& picture, const std::vector<PngText>& texts = {});
+
+/// Returns the texts in the bytes of a PNG file in UTF-8, in the order of the file: of its tEXt and zTXt chunks, which
+/// are Latin-1, and of its iTXt chunks.
+/// Errors ("data"), with the file's name: errors of decode_picture() for a PNG, and a text chunk that is damaged.
+/// decode_picture() ignores such damage.
+/// Cost: that of decoding the picture, because texts may follow the pixels.
+std::vector<PngText> read_png_texts(std::string_view bytes, const std::string& name);
 
 /// Returns the orientation in an EXIF block. `tiff` are the bytes after `Exif\0\0`. Returns 1 if the block has no
 /// orientation or is damaged.
 int exif_orientation(std::string_view tiff);
 
-/// Resamples the part `box` of the file's picture to side x side pixels. Each pixel is a mean of the pixels around it,
-/// weighted by a triangle as wide as the reduction. This is the antialiased bilinear filter of Pillow and torchvision;
-/// the results agree to within 1 (of 0 to 255).
-Picture resample(const Picture& from, const Box& box, int64_t side);
+/// Resamples the part `box` of the file's picture to width x height pixels. Each pixel is a mean of the pixels around
+/// it, weighted by a triangle that in each direction is as wide as the reduction. This is the antialiased bilinear
+/// filter of Pillow and torchvision; the results agree to within 1 (of 0 to 255).
+Picture resample(const Picture& from, const Box& box, int64_t width, int64_t height);
+
+/// Resamples the part `box` of the file's picture to a square of side x side pixels.
+inline Picture resample(const Picture& from, const Box& box, int64_t side) { return resample(from, box, side, side); }
 
 /// Returns an upper bound of the pixels that resample() needs beyond each border of a part, in a picture in which
-/// `length` pixels become `side`.
-int64_t resample_margin(double length, int64_t side);
+/// `length` pixels of a row or column become `count`.
+int64_t resample_margin(double length, int64_t count);
 
 }  // namespace colossal::data

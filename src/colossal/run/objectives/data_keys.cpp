@@ -32,11 +32,16 @@ void TargetKeys::fields(Fields& f) {
 void ClassKeys::fields(Fields& f) {
   f.text("label_column", label_column, "member that holds the class of the text (JSON lines, Parquet)");
   f.flag("augment", augment,
-         "random augmentation of training images: mirrored and shifted, or cropped if they come from an image folder");
-  f.numbers("image_mean", image_mean, "",
-            "mean of red, green and blue on a scale of 0 to 1, subtracted from images of an image folder", 0, 1);
-  f.numbers("image_deviation", image_deviation, "",
-            "standard deviation of red, green and blue, by which images of an image folder are divided", 1e-6);
+         "random augmentation of training images: mirrored, and shifted or (image folder) cropped; drawn shapes are "
+         "mirrored alone");
+  f.numbers(
+      "image_mean", image_mean, "",
+      "mean of red, green and blue on a scale of 0 to 1, subtracted from images of an image folder and drawn shapes", 0,
+      1);
+  f.numbers(
+      "image_deviation", image_deviation, "",
+      "standard deviation of red, green and blue, by which images of an image folder and drawn shapes are divided",
+      1e-6);
   f.previously("least_area")
       .number("min_crop_area", min_crop_area, "of the picture",
               "minimum area of a random crop, for image folders with augment", 1e-3, 1);

@@ -1,0 +1,175 @@
+#include "colossal/data/pictures/shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/number.h"
+#include "colossal/base/seed.h"
+#include "colossal/base/suggest.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr const char* kName = "builtin-shapes";
+constexpr int64_t kDefaultCount = 10'000, kMaxCount = int64_t{1} << 40;
+constexpr int64_t kSubpixels = 4;  // points of a pixel in each direction, of which the share inside the shape is taken
+
+/// A point in the frame of a shape: x to the right and y down, from -1 to 1. Every shape touches all four borders, so
+/// that the box around a shape does not depend on its class.
+struct Point {
+  double x, y;
+};
+
+double squared(double x) { return x * x; }
+
+bool in_circle(Point p) { return squared(p.x) + squared(p.y) <= 1; }
+
+bool in_ring(Point p) { return in_circle(p) && squared(p.x) + squared(p.y) >= squared(0.55); }
+
+bool in_square(Point) { return true; }
+
+bool in_triangle(Point p) { return 2 * std::abs(p.x) <= p.y + 1; }
+
+bool in_diamond(Point p) { return std::abs(p.x) + std::abs(p.y) <= 1; }
+
+bool in_cross(Point p) { return std::min(std::abs(p.x), std::abs(p.y)) <= 1.0 / 3; }
+
+/// Returns true if at most one of the five lines through the tips of a star, which have the same distance from its
+/// centre, has the point on its outer side.
+bool in_star(Point p) {
+  constexpr double kHalfWidth = 0.951056516295153572, kBottom = 0.809016994374947424;  // of a star of radius 1
+  constexpr double kDistance = 0.309016994374947424;
+  constexpr std::array<Point, 5> kNormals{{{0, -1},
+                                           {0.951056516295153572, -0.309016994374947424},
+                                           {-0.951056516295153572, -0.309016994374947424},
+                                           {0.587785252292473129, 0.809016994374947424},
+                                           {-0.587785252292473129, 0.809016994374947424}}};
+  const double x = p.x * kHalfWidth, y = (p.y + 1) / 2 * (1 + kBottom) - 1;
+  return std::count_if(kNormals.begin(), kNormals.end(), [&](Point n) { return n.x * x + n.y * y > kDistance; }) <= 1;
+}
+
+/// Two half discs above a triangle.
+bool in_heart(Point p) {
+  const double x = std::abs(p.x);
+  return p.y <= -0.5 ? squared(x - 0.5) + squared(p.y + 0.5) <= 0.25 : 1.5 * x <= 1 - p.y;
+}
+
+bool in_hourglass(Point p) { return std::abs(p.x) <= std::abs(p.y); }
+
+bool in_bars(Point p) { return std::abs(p.y) >= 1.0 / 3; }
+
+struct Shape {
+  const char* name;
+  const char* caption;
+  bool (*contains)(Point);
+};
+
+constexpr std::array<Shape, kShapes> kTable{{{"circle", "a circle", in_circle},
+                                             {"ring", "a ring", in_ring},
+                                             {"square", "a square", in_square},
+                                             {"triangle", "a triangle", in_triangle},
+                                             {"diamond", "a diamond", in_diamond},
+                                             {"cross", "a cross", in_cross},
+                                             {"star", "a star", in_star},
+                                             {"heart", "a heart", in_heart},
+                                             {"hourglass", "an hourglass", in_hourglass},
+                                             {"bars", "two bars", in_bars}}};
+
+const Shape& shape_at(int64_t shape) {
+  require(shape >= 0 && shape < kShapes, "data", "a drawn shape must be 0 to ", kShapes - 1, ": got ", shape);
+  return kTable[shape];
+}
+
+/// Size, place and colours of a shape, as shares of the picture's sides and of the range of a channel.
+struct Look {
+  double span, left, top;  // the places are shares of the room that the shape leaves
+  std::array<double, 3> ground, colour;
+};
+
+Look look_of(uint64_t seed) {
+  const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };
+  Look look{.span = 0.6 + 0.3 * draw(0), .left = draw(1), .top = draw(2), .ground = {}, .colour = {}};
+  for (uint64_t c = 0; c < 3; ++c) {
+    look.ground[c] = 0.5 * draw(3 + c);
+    const double darkest = look.ground[c] + 0.2;
+    look.colour[c] = darkest + (1 - darkest) * draw(6 + c);
+  }
+  return look;
+}
+
+/// Returns the share of the pixel at (x, y) that is inside the shape, whose frame has its centre at `centre` and is
+/// 2 `radius` wide, all in pixels.
+double coverage(const Shape& shape, Point centre, double radius, int64_t x, int64_t y) {
+  int64_t inside = 0;
+  for (int64_t i = 0; i < kSubpixels * kSubpixels; ++i) {
+    const auto offset = [](int64_t step) { return (static_cast<double>(step) + 0.5) / kSubpixels; };
+    const Point p{(static_cast<double>(x) + offset(i % kSubpixels) - centre.x) / radius,
+                  (static_cast<double>(y) + offset(i / kSubpixels) - centre.y) / radius};
+    inside += std::abs(p.x) <= 1 && std::abs(p.y) <= 1 && shape.contains(p);
+  }
+  return static_cast<double>(inside) / (kSubpixels * kSubpixels);
+}
+
+}  // namespace
+
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const Shape& shape : kTable) names.emplace_back(shape.name);
+  return names;
+}
+
+std::string shape_caption(int64_t shape) { return shape_at(shape).caption; }
+
+Picture draw_shape(int64_t shape, uint64_t seed, int64_t width, int64_t height) {
+  const Shape& form = shape_at(shape);
+  require(std::min(width, height) >= 1 && std::max(width, height) <= kMaxSide && width <= kMaxPixels / height, "data",
+          "a drawn picture must have 1 to ", kMaxSide, " pixels in a row and a column and at most ", kMaxPixels,
+          " in all: got ", width, " x ", height);
+  const Look look = look_of(seed);
+  const auto wide = static_cast<double>(width), high = static_cast<double>(height);
+  const double span = look.span * std::min(wide, high);
+  const Point centre{span / 2 + (wide - span) * look.left, span / 2 + (high - span) * look.top};
+  Picture picture{width, height, std::vector<uint8_t>(width * height * 3)};
+  uint8_t* out = picture.rgb.data();
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x) {
+      const double share = coverage(form, centre, span / 2, x, y);
+      for (size_t c = 0; c < 3; ++c)
+        *out++ = static_cast<uint8_t>(std::lround(255 * (look.ground[c] + (look.colour[c] - look.ground[c]) * share)));
+    }
+  return picture;
+}
+
+std::optional<int64_t> parse_builtin_shapes(const std::string& path) {
+  const size_t colon = path.find(':');
+  const std::string name = path.substr(0, colon);
+  std::error_code failed;
+  if (name != kName) {
+    const std::string hint = name.find('/') == std::string::npos ? did_you_mean(name, {kName}) : "";
+    require(hint.empty() || std::filesystem::exists(path, failed), "data",
+            "data.path must be a folder of images that exists, or ", kName, ": got ", path, hint);
+    return std::nullopt;
+  }
+  if (colon == std::string::npos) return kDefaultCount;
+  const std::string number = path.substr(colon + 1);
+  const auto count = parse_id(number);
+  require(count && *count >= 1 && *count <= kMaxCount, "data", "data.path = ", kName,
+          ":N must name a number of pictures an epoch from 1 to ", kMaxCount, ": got ", path, ", did you mean `", kName,
+          ":", count && *count > kMaxCount ? kMaxCount : kDefaultCount, "`?");
+  return count;
+}
+
+int64_t held_out_shapes(int64_t count, double held_out) {
+  return held_out > 0 ? std::max<int64_t>(1, std::llround(static_cast<double>(count) * held_out)) : 0;
+}
+
+uint64_t training_shape_seed(uint64_t sample) { return derive_seed(sample, "training shape"); }
+
+uint64_t held_out_shape_seed(int64_t index) {
+  return derive_seed(derive_seed(0, "held-out shapes"), static_cast<uint64_t>(index));
+}
+
+}  // namespace colossal::data
