@@ -17,7 +17,7 @@ struct Found {
   std::vector<Error> damaged{};  ///< errors of the damaged newer checkpoints that were skipped, newest first
 };
 
-/// Fills `state` like load(), from the checkpoint of step `wanted`. If none is wanted, uses the newest of
+/// Fills `state` like load(), with `unused` and `substitutes` as there, from the checkpoint of step `wanted`. If none is wanted, uses the newest of
 /// `steps.complete` that is not damaged.
 ///
 /// Communication: every rank of `world` must call, with the same steps. The messages of load() for each checkpoint that
@@ -27,6 +27,7 @@ struct Found {
 ///         checkpoint of another model, optimizer or run (`check`) throws OtherRun and is never skipped.
 Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
                   TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-                  const ProgressCheck& check = {});
+                  const ProgressCheck& check = {}, const std::set<std::string>& unused = {},
+                  const Substitutes& substitutes = {});
 
 }  // namespace colossal::checkpoint
