@@ -81,9 +81,9 @@ TEST(Average, FollowsValues) {  // the golden average of the values 1 + 0.1 k af
   });
 }
 
-class EveryRule : public testing::TestWithParam<std::string> {};
+class AveragedRule : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryRule, KeepsItsValuesAndStatesBesideTheAverage) {
+TEST_P(AveragedRule, KeepsItsValuesAndStatesBesideTheAverage) {
   const OptimizerConfig c = config_of(GetParam());
   for (const Layout& layout : {Layout{}, Layout{3, 1, true}, Layout{2, 2, true}})
     comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
@@ -99,7 +99,7 @@ TEST_P(EveryRule, KeepsItsValuesAndStatesBesideTheAverage) {
       expect_equal(moved.averages, got.averages, "averages of offloaded shards under " + to_string(layout));
     });
 }
-INSTANTIATE_TEST_SUITE_P(Average, EveryRule, testing::ValuesIn(rule_names()),
+INSTANTIATE_TEST_SUITE_P(Average, AveragedRule, testing::ValuesIn(rule_names()),
                          [](const auto& info) { return info.param; });
 
 TEST(Average, IsOneUnderEverySharding) {

@@ -76,8 +76,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 
 /// Other stored tensors from which load() fills tensors of a state, by the names of both.
 struct Substitutes {
-  /// Read in place of the tensor of the same name, if they are stored; rows that they lack (NamedTensor::rows) are those
-  /// of the tensor of the same name
+  /// Read in place of the tensor of the same name, if they are stored. Rows that they lack (NamedTensor::rows) are read
+  /// from the tensor of the same name
   std::map<std::string, std::string> preferred{};
   /// Read if no tensor of the same name is stored
   std::map<std::string, std::string> fallback{};

@@ -17,8 +17,8 @@ struct Found {
   std::vector<Error> damaged{};  ///< errors of the damaged newer checkpoints that were skipped, newest first
 };
 
-/// Fills `state` like load(), with `unused` and `substitutes` as there, from the checkpoint of step `wanted`. If none is wanted, uses the newest of
-/// `steps.complete` that is not damaged.
+/// Fills `state` like load(), from the checkpoint of step `wanted`. If none is wanted, uses the newest of
+/// `steps.complete` that is not damaged. `unused` and `substitutes` are those of load().
 ///
 /// Communication: every rank of `world` must call, with the same steps. The messages of load() for each checkpoint that
 ///                is tried.

@@ -40,8 +40,8 @@ struct ModelOptions {
   std::string draft;       ///< like `from`, for a smaller draft model; "" = none
   bool no_ema = false;     ///< true = the last weights of a run with training.ema, and not their average
 
-  /// Visit the fields: model, average, adapters and tokenizer; device, precision and memory; cache, steps and draft tokens of
-  /// `engine`. `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
+  /// Visit the fields: model, adapters, average and tokenizer; device, precision and memory; cache, steps and draft
+  /// tokens of `engine`. `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
   void source_fields(Fields& f);
   void weight_fields(Fields& f);
   void engine_fields(Fields& f, infer::EngineOptions& engine);

@@ -37,8 +37,9 @@ struct TierNeeds {
 };
 
 /// Returns the needs of a chunk store with `options`, whose offload store leases tensors on the host in whole
-/// blocks, as TieredStore does. `ema` is training.ema. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
-/// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
+/// blocks, as TieredStore does. `ema` is training.ema. Nothing is stored or drawn. Creates the groups that store and
+/// optimizer create. Memory: the states of one shard at a time. Errors: as memory::plan_store() and
+/// optim::make_averaging_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
                      const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own = {},
                      double ema = 0);
