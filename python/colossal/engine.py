@@ -167,7 +167,8 @@ class Engine:
     `adapter` is a folder of peft or a run, whose adapters are put onto the model. If `folder` itself is a run with
     adapters, `base` names the model on which they were trained, if it has moved. `adapters` has several, by names: each
     request chooses one with ``adapter=``, or none. The chat template is that of the adapter, if its folder has one, or
-    else that of the model.
+    else that of the model. Of a run with training.ema the average of the weights is used, and with `no_ema` the last
+    ones.
 
     Errors: `colossal.Error` with the command's message.
     """
@@ -179,6 +180,7 @@ class Engine:
         adapter: str | os.PathLike[str] | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         base: str | os.PathLike[str] | None = None,
+        no_ema: bool | None = None,
         precision: str | None = None,
         quantize: str | None = None,
         group_size: int | None = None,

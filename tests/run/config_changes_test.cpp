@@ -78,6 +78,7 @@ TEST(ConfigChanges, SeparateTrainingFromTheRest) {
   now.optimizer.learning_rate = 0.5;
   now.training.accumulate = 2;
   now.training.save_every = 7;
+  now.training.ema = 0.5;  // of the weights as they train
   now.parallel.zero = 1;
   const ConfigChanges found = changes(saved(before), now);
   EXPECT_EQ(listed(found, KeyEffect::Model), "");
@@ -85,7 +86,8 @@ TEST(ConfigChanges, SeparateTrainingFromTheRest) {
   for (const char* key : {"model.dropout = 0.0 -> 0.25", "model.experts.balance_loss = 0.01 -> 0.5",
                           "optimizer.learning_rate = ", "training.accumulate = 1 -> 2"})
     EXPECT_NE(training.find(key), std::string::npos) << key << " in " << training;
-  EXPECT_EQ(listed(found, KeyEffect::None), "parallel.zero = 0 -> 1, training.save_every = 0 -> 7");
+  EXPECT_EQ(listed(found, KeyEffect::None),
+            "parallel.zero = 0 -> 1, training.ema = 0.0 -> 0.5, training.save_every = 0 -> 7");
   Config dense = with_model("llama-tiny"), accumulates = dense;
   accumulates.training.accumulate = 2;
   EXPECT_EQ(listed(changes(saved(dense), accumulates), KeyEffect::None), "training.accumulate = 1 -> 2");

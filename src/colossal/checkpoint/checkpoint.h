@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -73,11 +74,20 @@ struct TrainingState {
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::MeshCoordinates& coordinates, int keep_last, const RunLock* held = nullptr);
 
+/// Other stored tensors from which load() fills tensors of a state, by the names of both.
+struct Substitutes {
+  /// Read in place of the tensor of the same name, if they are stored. Rows that they lack (NamedTensor::rows) are read
+  /// from the tensor of the same name
+  std::map<std::string, std::string> preferred{};
+  /// Read if no tensor of the same name is stored
+  std::map<std::string, std::string> fallback{};
+};
+
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout under which it was saved does not matter. Padding is set to zero. With a `prefix`, the
 /// checkpoint may have more tensors than `state`, if their names do not start with it (e.g. weights without their
-/// optimizer). Floating-point values are then converted to the dtypes of `state`. `unused`: names of other stored
-/// tensors that `state` need not have.
+/// optimizer). Floating-point values are then converted to the dtypes of `state`, as those of substitutes always are.
+/// `unused`: names of other stored tensors that `state` need not have; one rank that has a name is enough.
 ///
 /// Communication: every rank of `world` must call. Flags by all_reduce; one all_reduce has a flag per stored tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed. One cause: names, dtypes or logical
@@ -86,7 +96,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 ///         to be filled, every rank throws too, but then `state` is partly overwritten.
 /// Cost: tensors are loaded one after the other, as in save(), and pages of files are released after they are read.
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-          const std::string& prefix = "", const std::set<std::string>& unused = {});
+          const std::string& prefix = "", const std::set<std::string>& unused = {},
+          const Substitutes& substitutes = {});
 
 /// The error for a checkpoint of another model, optimizer or run; the same on every rank.
 struct OtherRun : Error {
@@ -100,7 +111,8 @@ using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
 /// Communication: the same as load().
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::MeshCoordinates& coordinates, const std::string& prefix = "",
-                                         const ProgressCheck& check = {}, const std::set<std::string>& unused = {});
+                                         const ProgressCheck& check = {}, const std::set<std::string>& unused = {},
+                                         const Substitutes& substitutes = {});
 
 /// Returns the path of the newest complete checkpoint in `folder` as this rank sees it; none = there is no checkpoint.
 std::optional<std::string> latest(const std::string& folder);

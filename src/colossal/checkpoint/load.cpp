@@ -19,11 +19,31 @@
 namespace colossal::checkpoint {
 namespace {
 
-/// Returns for each stored tensor, in the manifest's order, whether any rank needs it: each pipeline stage has only
-/// some.
-std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world) {
-  std::set<std::string> wanted;
-  for (const NamedTensor& tensor : state.tensors) wanted.insert(tensor.name);
+/// Returns the names of the stored tensors that fill a tensor, in the order in which they are read: its own, unless it
+/// has a substitute. A second one replaces the rows that it has.
+std::vector<std::string> sources_of(const NamedTensor& tensor, const Manifest& manifest,
+                                    const Substitutes& substitutes) {
+  const auto stored_among = [&](const std::map<std::string, std::string>& names) {
+    const auto found = names.find(tensor.name);
+    return found == names.end() ? manifest.tensors.end() : manifest.tensors.find(found->second);
+  };
+  if (const auto preferred = stored_among(substitutes.preferred); preferred != manifest.tensors.end()) {
+    if (preferred->second.rows == stored_rows(tensor.rows, tensor.spec.shape)) return {preferred->first};
+    return {tensor.name, preferred->first};
+  }
+  if (manifest.tensors.contains(tensor.name)) return {tensor.name};
+  const auto fallback = stored_among(substitutes.fallback);
+  return {fallback == manifest.tensors.end() ? tensor.name : fallback->first};
+}
+
+/// Returns for each stored tensor, in the manifest's order, whether any rank needs it or names it as `unused`: each
+/// pipeline stage has only some.
+std::vector<bool> known_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world,
+                                 std::set<std::string> wanted, const Substitutes& substitutes) {
+  for (const NamedTensor& tensor : state.tensors) {
+    wanted.insert(tensor.name);
+    for (const std::string& source : sources_of(tensor, manifest, substitutes)) wanted.insert(source);
+  }
   std::vector<int64_t> flags;
   for (const auto& [name, stored] : manifest.tensors) flags.push_back(wanted.count(name) > 0);
   at::Tensor any = at::tensor(flags, at::kLong);
@@ -39,27 +59,30 @@ std::string describe_rows(at::ScalarType dtype, const std::vector<int64_t>& shap
 }
 
 /// Requires names, dtypes, logical shapes and rows to be equal on both sides. If there is a `prefix`, ignores other
-/// stored names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
-/// Ignores the stored names of `unused`.
-void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
-                const std::string& path, const std::string& prefix, const std::set<std::string>& unused) {
+/// stored names that do not start with it, and accepts any floating-point dtype for a floating-point tensor. Ignores
+/// the stored names that are not `known`. Rows of substitutes may be others than those of the tensor.
+void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& known,
+                const std::string& path, const std::string& prefix, const Substitutes& substitutes) {
   MismatchTable table;
   for (const NamedTensor& tensor : state.tensors) {
     if (tensor.spec.numel() == 0) continue;  // an empty tensor is not stored
-    const auto stored = manifest.tensors.find(tensor.name);
-    const bool found = stored != manifest.tensors.end();
-    const at::ScalarType dtype = tensor.value.scalar_type();
-    const bool converts =
-        found && !prefix.empty() && at::isFloatingType(dtype) && at::isFloatingType(stored->second.dtype);
-    const std::string want = describe_rows(converts ? stored->second.dtype : dtype, tensor.spec.shape,
-                                           stored_rows(tensor.rows, tensor.spec.shape));
-    const std::string have =
-        found ? describe_rows(stored->second.dtype, stored->second.shape, stored->second.rows) : "-";
-    if (want != have) table.add(tensor.name, want, have);
+    for (const std::string& source : sources_of(tensor, manifest, substitutes)) {
+      const auto stored = manifest.tensors.find(source);
+      const bool found = stored != manifest.tensors.end(), is_own = source == tensor.name;
+      const at::ScalarType dtype = tensor.value.scalar_type();
+      const bool converts = found && (!prefix.empty() || !is_own) && at::isFloatingType(dtype) &&
+                            at::isFloatingType(stored->second.dtype);
+      const std::string want =
+          describe_rows(converts ? stored->second.dtype : dtype, tensor.spec.shape,
+                        is_own || !found ? stored_rows(tensor.rows, tensor.spec.shape) : stored->second.rows);
+      const std::string have =
+          found ? describe_rows(stored->second.dtype, stored->second.shape, stored->second.rows) : "-";
+      if (want != have) table.add(source, want, have);
+    }
   }
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
-    if (!wanted[index++] && name.starts_with(prefix) && !unused.contains(name))
+    if (!known[index++] && name.starts_with(prefix))
       table.add(name, "-", describe_rows(stored.dtype, stored.shape, stored.rows));
   table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
@@ -105,33 +128,46 @@ struct Copy {
 };
 using Copies = std::vector<std::vector<Copy>>;  // one list per tensor of the state
 
-/// Plans the copies that fill `target`, a block of this rank, from the stored blocks that intersect it. Throws unless
-/// they cover it exactly.
-void plan_block(const NamedTensor& tensor, const tensor::LocalBox& target, const StoredTensor& stored, Shards& shards,
-                std::vector<Copy>& copies) {
-  const Box wanted{target.start, target.size};
+/// Plans the copies that fill `wanted`, a part of a block `target` of this rank, from the blocks of the stored tensor
+/// `name` that intersect it. Throws unless they cover it exactly.
+void plan_box(const std::string& name, const Box& wanted, const tensor::LocalBox& target, const StoredTensor& stored,
+              Shards& shards, std::vector<Copy>& copies) {
   int64_t covered = 0;
   std::vector<Box> seen;
   for (const StoredBlock& block : stored.blocks) {
     const std::optional<Box> common = intersect(wanted, block.box);
     if (!common) continue;
     for (const Box& other : seen)
-      require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
+      require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(name), " overlap");
     seen.push_back(*common);
     covered += common->numel();
-    copies.push_back({shards.verified(tensor.name, stored, block), block.box, target, *common});
+    copies.push_back({shards.verified(name, stored, block), block.box, target, *common});
   }
-  require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " do not cover it");
+  require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(name), " do not cover it");
+}
+
+/// Returns the part of a block for which a stored tensor has rows; none = there is none.
+std::optional<Box> stored_part(const tensor::LocalBox& target, const StoredTensor& stored) {
+  if (stored.rows.empty()) return Box{target.start, target.size};
+  Box rows{std::vector<int64_t>(stored.shape.size(), 0), stored.shape};
+  rows.start[0] = stored.rows[0], rows.size[0] = stored.rows[1] - stored.rows[0];
+  return intersect({target.start, target.size}, rows);
 }
 
 Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards,
-                   const tensor::MeshCoordinates& coordinates) {
+                   const tensor::MeshCoordinates& coordinates, const Substitutes& substitutes) {
   Copies copies(state.tensors.size());
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     const NamedTensor& tensor = state.tensors[i];
-    for (const tensor::LocalBox& target : local_boxes_of(tensor, coordinates))
-      if (Box{{}, target.size}.numel() > 0)
-        plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies[i]);
+    const std::vector<std::string> sources = sources_of(tensor, manifest, substitutes);
+    for (const tensor::LocalBox& target : local_boxes_of(tensor, coordinates)) {
+      if (Box{{}, target.size}.numel() == 0) continue;
+      for (const std::string& source : sources) {
+        const StoredTensor& stored = manifest.tensors.at(source);
+        if (const auto wanted = stored_part(target, stored))
+          plan_box(source, *wanted, target, stored, shards, copies[i]);
+      }
+    }
   }
   return copies;
 }
@@ -153,7 +189,8 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::MeshCo
 
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::MeshCoordinates& coordinates, const std::string& prefix,
-                                         const ProgressCheck& check, const std::set<std::string>& unused) {
+                                         const ProgressCheck& check, const std::set<std::string>& unused,
+                                         const Substitutes& substitutes) {
   // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
   Manifest manifest;
   Copies copies;
@@ -171,11 +208,11 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
       throw Error(error.component(), concat(path, " is from a different run: ", error.message()));
     }
   });
-  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world);
-  require_same_run([&] { check_same(state, manifest, wanted, path, prefix, unused); });
+  const std::vector<bool> known = known_anywhere(state, manifest, world, unused, substitutes);
+  require_same_run([&] { check_same(state, manifest, known, path, prefix, substitutes); });
   damage = comm::agreed_error(world, at::kCPU, [&] {
     Shards shards(path);
-    copies = plan_copies(state, manifest, shards, coordinates);
+    copies = plan_copies(state, manifest, shards, coordinates, substitutes);
   });
   if (damage) return damage;
   comm::agree(world, at::kCPU, [&] { fill(state, copies, coordinates); });
@@ -184,8 +221,9 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
 }
 
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-          const std::string& prefix, const std::set<std::string>& unused) {
-  const std::optional<Error> damage = load_unless_damaged(path, state, world, coordinates, prefix, {}, unused);
+          const std::string& prefix, const std::set<std::string>& unused, const Substitutes& substitutes) {
+  const std::optional<Error> damage =
+      load_unless_damaged(path, state, world, coordinates, prefix, {}, unused, substitutes);
   if (!damage) return;
   throw Error(damage->component(),
               concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))

@@ -38,7 +38,7 @@ StepFolders agreed_steps(const std::string& folder, comm::Group& world) {
 
 Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
                   TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-                  const ProgressCheck& check) {
+                  const ProgressCheck& check, const std::set<std::string>& unused, const Substitutes& substitutes) {
   const std::vector<int64_t>& complete = steps.complete;
   comm::agree(world, at::kCPU, [&] {
     require(!complete.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to resume from",
@@ -52,7 +52,7 @@ Found load_newest(const std::string& folder, const StepFolders& steps, std::opti
   for (; !tried.empty(); tried.pop_back()) {
     found.step = tried.back();
     found.path = step_path(folder, found.step);
-    const auto damage = load_unless_damaged(found.path, state, world, coordinates, "", check);
+    const auto damage = load_unless_damaged(found.path, state, world, coordinates, "", check, unused, substitutes);
     if (!damage) return found;
     found.damaged.push_back(*damage);
   }

@@ -18,7 +18,7 @@ struct Found {
 };
 
 /// Fills `state` like load(), from the checkpoint of step `wanted`. If none is wanted, uses the newest of
-/// `steps.complete` that is not damaged.
+/// `steps.complete` that is not damaged. `unused` and `substitutes` are those of load().
 ///
 /// Communication: every rank of `world` must call, with the same steps. The messages of load() for each checkpoint that
 ///                is tried.
@@ -27,6 +27,7 @@ struct Found {
 ///         checkpoint of another model, optimizer or run (`check`) throws OtherRun and is never skipped.
 Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
                   TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
-                  const ProgressCheck& check = {});
+                  const ProgressCheck& check = {}, const std::set<std::string>& unused = {},
+                  const Substitutes& substitutes = {});
 
 }  // namespace colossal::checkpoint

@@ -33,7 +33,7 @@ struct EmbedRequest {
   std::string from, model, input, output, tokenizer, pooling, prompt_name, device = "auto";
   std::vector<std::string> texts;
   std::optional<int64_t> tokens;
-  bool normalize = false, as_json = false, with_text = false;
+  bool normalize = false, as_json = false, with_text = false, no_ema = false;
   int64_t timeout = 300;
   distributed::ParallelConfig layout;
   run::PrecisionConfig precision{.mode = ""};
@@ -141,10 +141,12 @@ int embed_as_rank(const EmbedRequest& request, const run::Program& program) {
   if (world->rank() == 0) warn_of_unused_gpus(request.device);
   comm::Mesh mesh(*world, request.layout.axes());
   run::Loading loading{.model = request.model, .tokenizer = request.tokenizer, .headless = true};
+  loading.uses_average = !request.no_ema;
   loading.pooler = pooling == infer::Pooling::Pooler;
   if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
   const run::SavedModel saved = run::load_model(
       folder.model, mesh, request.layout, comm::choose_device(request.device, world->local_rank()), loading, program);
+  if (world->rank() == 0) print_notices(saved);
   infer::Embedder embedder(*saved.model, {.pooling = pooling, .normalize = request.normalize || folder.normalize});
   const auto output = world->rank() == 0 ? make_output(request, saved.model->model().shape.hidden) : nullptr;
   TextEmbedder texts(request, saved, folder, embedder, output.get());
@@ -187,6 +189,7 @@ int embed(const Arguments& arguments, const run::Program* program) {
   EmbedRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or sentence-transformers folder")->required();
   add_model_name(app, r.model);
+  add_no_ema(app, r.no_ema);
   add_texts(app, r);
   app.add_option("--pooling", r.pooling,
                  "method that combines the token states into one vector; default: the folder's, or mean")

@@ -40,7 +40,7 @@ bool is_gguf_name(const std::string& path) { return fs::path(path).extension() =
 struct ExportRequest {
   std::string from, model, base, to, dtype, type, tokenizer;
   std::vector<std::string> adapters;
-  bool adapter_only = false;
+  bool adapter_only = false, no_ema = false;
   int64_t timeout = 300;
 };
 
@@ -77,6 +77,7 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
 
 run::Loading loading_of(const ExportRequest& r) {
   run::Loading loading{.model = r.model, .tokenizer = "none", .base = r.base, .merges_adapters = !r.adapter_only};
+  loading.uses_average = !r.no_ema;
   if (!r.adapters.empty()) loading.adapter = run::parse_adapter(r.adapters.front());
   return loading;
 }
@@ -85,6 +86,7 @@ run::Loading loading_of(const ExportRequest& r) {
 int export_adapters_alone(const ExportRequest& r, const run::SavedModel& saved, comm::Mesh& mesh) {
   run::AdapterSource source;
   comm::agree(mesh.all(), at::kCPU, [&] { source = run::open_adapters(r.from); });
+  source.uses_average = !r.no_ema;
   run::export_adapters(r.to, saved, source, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
     if (mesh.world().rank() == 0) run::write_adapter_companions(saved, r.to);
@@ -114,6 +116,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   ExportRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
   add_model_name(app, r.model);
+  add_no_ema(app, r.no_ema);
   add_adapter_options(app, r.adapters, r.base);
   app.add_flag("--adapter-only", r.adapter_only, "write the adapters of a run alone, as a folder that peft reads");
   app.add_option("--to", r.to, "Hugging Face folder to write (config.json and model.safetensors), or NAME.gguf")

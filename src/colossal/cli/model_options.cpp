@@ -86,6 +86,10 @@ class ModelFlagAdder : public Fields {
       if (!field.choices.empty()) option->check(CLI::IsMember(field.choices));
       return;
     }
+    if (auto* const* flag_value = std::get_if<bool*>(&field.value)) {
+      app_.add_flag(flag, **flag_value, field.help);
+      return;
+    }
     if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field.value)) {
       app_.add_option(flag, **texts, field.help)->expected(1)->take_all();
       return;
@@ -115,6 +119,8 @@ void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::
 }
 
 void add_model_name(CLI::App& app, std::string& model) { app.add_option("--model", model, serve::kFurtherModelHelp); }
+
+void add_no_ema(CLI::App& app, bool& no_ema) { app.add_flag("--no-ema", no_ema, serve::kNoEmaHelp); }
 
 void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std::string& base) {
   app.add_option("--adapter", adapters, serve::kAdapterHelp)->expected(1)->take_all();

@@ -31,6 +31,8 @@ struct ModelOptions : serve::ModelOptions {
 void add_model_options(CLI::App& app, ModelOptions& options);
 /// Adds --model, for a command that reads a run folder.
 void add_model_name(CLI::App& app, std::string& model);
+/// Adds --no-ema, for a command that reads a run folder.
+void add_no_ema(CLI::App& app, bool& no_ema);
 /// Adds --adapter and --base.
 void add_adapter_options(CLI::App& app, std::vector<std::string>& adapters, std::string& base);
 /// Adds --parallel.expert and the other keys of that table.

@@ -28,7 +28,7 @@ namespace {
 
 struct QuantizeRequest {
   std::string from, model, to, method = "rtn", data, judged_by, tokenizer;
-  bool as_numbers = false;
+  bool as_numbers = false, no_ema = false;
   int64_t samples = 128, length = 512, timeout = 300;
   ops::RoundingOptions rounding;
 };
@@ -56,7 +56,8 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   run::SavedModel saved = run::load_model(r.from, mesh, {}, at::kCPU,
                                           {.model = r.model,
                                            .tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer,
-                                           .dtype = at::kFloat},
+                                           .dtype = at::kFloat,
+                                           .uses_average = !r.no_ema},
                                           program);
   print_notices(saved);
   const models::ModelShape& shape = saved.model->model().shape;
@@ -105,6 +106,7 @@ int quantize(const Arguments& arguments, const run::Program* program) {
   QuantizeRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
   add_model_name(app, r.model);
+  add_no_ema(app, r.no_ema);
   app.add_option("--to", r.to, "Hugging Face folder to write, with quantized values in the GPTQ layout")->required();
   app.add_option("--method", r.method, "quantization method: rtn = round to nearest; the others calibrate with --data")
       ->capture_default_str()

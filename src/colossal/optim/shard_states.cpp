@@ -27,9 +27,11 @@ Run run_between(const OptimizerConfig& config, const memory::Resident& shard, do
           first};
 }
 
-/// Returns a handle to elements [offset, offset + size) of the state at `place`.
-tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t offset, int64_t size) {
-  return {shard.options(),
+}  // namespace
+
+tensor::Stored stored_state(const memory::Shard& shard, size_t place, at::ScalarType dtype, int64_t offset,
+                            int64_t size) {
+  return {shard.options().dtype(dtype),
           {size},
           [=](bool writes) {
             const memory::Lease lease = shard.lease(
@@ -38,8 +40,6 @@ tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t of
           },
           shard.identity()};
 }
-
-}  // namespace
 
 ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds)
     : kinds_(std::move(kinds)) {
@@ -60,8 +60,10 @@ void ShardStates::add_to(std::vector<StateTensor>& tensors, const std::vector<me
   for (const memory::Shard& shard : shards)
     for (const memory::Piece& piece : shard.pieces())
       for (size_t kind = 0; kind < kinds_.size(); ++kind)
-        tensors.push_back(
-            state_of_piece(kinds_[kind], stored_state(shard, first_ + kind, piece.offset, piece.part.size), piece));
+        tensors.push_back(state_of_piece(
+            kinds_[kind],
+            stored_state(shard, first_ + kind, shard.options().dtype().toScalarType(), piece.offset, piece.part.size),
+            piece));
 }
 
 PieceStates::PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
@@ -95,8 +97,11 @@ void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<me
     for (size_t p = 0; p < places_[i].size(); ++p) {
       const memory::Piece& piece = shards[i].pieces()[p];
       for (size_t kind = 0; places_[i][p] >= 0 && kind < kinds_.size(); ++kind)
-        tensors.push_back(state_of_piece(
-            kinds_[kind], stored_state(shards[i], first_ + kind, places_[i][p], piece.part.size), piece));
+        tensors.push_back(
+            state_of_piece(kinds_[kind],
+                           stored_state(shards[i], first_ + kind, shards[i].options().dtype().toScalarType(),
+                                        places_[i][p], piece.part.size),
+                           piece));
     }
 }
 

@@ -11,6 +11,10 @@ namespace colossal::optim {
 
 using memory::Access;
 
+/// Returns a handle to elements [offset, offset + size) of the state of a shard at `place`, whose dtype is `dtype`.
+tensor::Stored stored_state(const memory::Shard& shard, size_t place, at::ScalarType dtype, int64_t offset,
+                            int64_t size);
+
 /// One state per shard and kind ("exp_avg"), of the size of the shard's values, initially zero. Checkpoints save them
 /// under the parameters' own specs.
 class ShardStates {

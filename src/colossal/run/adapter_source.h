@@ -20,6 +20,7 @@ struct AdapterSource {
   std::string checkpoint{};                              ///< path of the newest checkpoint of a run
   LowRankKeys keys{};                                    ///< table [adapter] of a run, without `from`
   double scale = 1;                                      ///< AdapterChoice::scale
+  bool uses_average = true;                              ///< of a run: as ModelSource::uses_average
 };
 
 /// Opens a folder. It does not communicate.

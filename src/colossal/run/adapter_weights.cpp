@@ -17,6 +17,7 @@
 #include "colossal/comm/group.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/ops/products/matmul.h"
+#include "colossal/run/average_weights.h"
 #include "colossal/run/external_names.h"
 
 namespace colossal::run {
@@ -73,8 +74,8 @@ AdapterWeights weights_of(const AdapterSource& source, std::map<std::string, at:
   return adapters;
 }
 
-/// Reads the parameters and buffers of the main model in a checkpoint, whole on each rank, by name.
-std::map<std::string, at::Tensor> read_stored_whole(const std::string& path, comm::Mesh& mesh) {
+/// Reads the parameters and buffers of the main model in a checkpoint, or their averages, whole on each rank, by name.
+std::map<std::string, at::Tensor> read_stored_whole(const std::string& path, bool uses_average, comm::Mesh& mesh) {
   checkpoint::TrainingState state;
   std::map<std::string, at::Tensor> values;
   comm::agree(mesh.all(), at::kCPU, [&] {
@@ -85,7 +86,7 @@ std::map<std::string, at::Tensor> read_stored_whole(const std::string& path, com
       state.tensors.push_back({name, value, tensor::ShardSpec::whole(tensor.shape)});
     }
   });
-  checkpoint::load(path, state, mesh.all(), mesh.coordinates(), kSaved);
+  checkpoint::load(path, state, mesh.all(), mesh.coordinates(), kSaved, {}, averages_in(path, uses_average, state));
   return values;
 }
 
@@ -224,7 +225,9 @@ std::set<std::string> AdapterWeights::adapted() const {
 AdapterWeights read_adapters(const AdapterSource& source, const models::ModelShape& shape, comm::Mesh& mesh) {
   AdapterWeights adapters;
   std::map<std::string, at::Tensor> stored;
-  if (!source.peft) stored = read_stored_whole(comm::broadcast_text(mesh.all(), at::kCPU, 0, source.checkpoint), mesh);
+  if (!source.peft)
+    stored =
+        read_stored_whole(comm::broadcast_text(mesh.all(), at::kCPU, 0, source.checkpoint), source.uses_average, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
     adapters =
         source.peft ? weights_of(*source.peft, source.scale, shape) : weights_of(source, std::move(stored), shape);

@@ -136,6 +136,10 @@ void TrainingConfig::fields(Fields& f) {
       "what the run trains: all = the whole model, embeddings = the tables with a row per token (embedding, head and "
       "its bias), new-rows = the rows of these tables that `colossal expand` added to the folder of model.from. "
       "Everything else keeps its values to the bit");
+  f.number("ema", ema, "",
+           "decay of the average of the weights of any model, such as 0.9999 (after the first steps); 0 = no average. "
+           "Commands that read the run use the average, unless --no-ema is given",
+           0, 0.999999);
   f.previously("graph").flag(
       "cuda_graph", cuda_graph,
       "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "

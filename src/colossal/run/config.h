@@ -91,6 +91,7 @@ struct TrainingConfig {
   double clip = 1.0;
   std::string clip_by = "norm";
   std::string parameters = "all";
+  double ema = 0;
   bool cuda_graph = false;
   int64_t seed = 0;
   int64_t save_every = 0;

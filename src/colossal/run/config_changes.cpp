@@ -55,6 +55,7 @@ const std::map<std::string, KeyEffect>& effects() {
       {"reward.timeout", KeyEffect::None},
       {"reward.retries", KeyEffect::None},
       {"training.accumulate", KeyEffect::None},
+      {"training.ema", KeyEffect::None},  // the average begins with the weights, or is dropped; they train as before
       {"training.cuda_graph", KeyEffect::None},
       {"training.save_every", KeyEffect::None},
       {"training.keep_last", KeyEffect::None},

@@ -27,6 +27,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
+#include "colossal/run/average_weights.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/external_names.h"
@@ -144,7 +145,8 @@ std::vector<std::string> read_stored(const ModelSource& source, const nn::Parame
     tensor.name = saved_as + tensor.name.substr(prefix);
     state.tensors.push_back(std::move(tensor));
   }
-  checkpoint::load(read.checkpoint, state, everyone, mesh.coordinates(), saved_as, names.unused);
+  checkpoint::load(read.checkpoint, state, everyone, mesh.coordinates(), saved_as, names.unused,
+                   averages_in(read.checkpoint, source.uses_average, state));
   return names.lacking;
 }
 
@@ -196,7 +198,10 @@ class MergedCodes {
 /// Writes the weights of a run with adapters into `tensors`, those of the main model, with the adapters merged.
 void read_merged(const ModelSource& source, const nn::Parameters& parameters, Tensors tensors, comm::Mesh& mesh,
                  const std::string& model, const std::vector<std::string>& may_lack) {
-  const AdapterSource adapters{.path = source.path, .checkpoint = source.checkpoint, .keys = *source.low_rank};
+  const AdapterSource adapters{.path = source.path,
+                               .checkpoint = source.checkpoint,
+                               .keys = *source.low_rank,
+                               .uses_average = source.uses_average};
   const AdapterWeights weights = of_model(read_adapters(adapters, source.shape, mesh), model);
   // Its adapters are merged, so those of the model that is filled are others.
   std::erase_if(tensors, [](const checkpoint::NamedTensor& tensor) { return nn::is_low_rank(tensor.name); });

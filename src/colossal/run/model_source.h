@@ -42,6 +42,8 @@ struct ModelSource {
   /// Of the main model of a run: true = the run trained a head of values with it (models::with_values), which `shape`
   /// and readers leave out
   bool leaves_out_values = false;
+  /// Of a run with training.ema: true = readers get the average of its weights; false = those of the last step
+  bool uses_average = true;
   // The members below are of a run whose checkpoints leave parameters out.
   nn::Adapter adapter{};
   std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
@@ -97,6 +99,7 @@ void check_base(const ModelSource& source);
 /// their values if the source lacks them or has them in another shape (checkpoint::ExternalNames::may_lack). Returns
 /// the names of those parameters.
 /// Collective among all ranks of `mesh`, which agree on the checkpoint of rank 0 and on errors.
+/// A run with training.ema gives the average of its weights (ModelSource::uses_average).
 /// A run with the table [adapter] gives a model the weights into which its adapters are merged, unless that is a
 /// further model that has adapters itself.
 /// Errors ("model"): a run whose checkpoint has parameters of another adapter, which `model` lacks. Errors of

@@ -20,6 +20,7 @@ std::string advice_to_merge(const ModelSource& about, const AdapterChoice& choic
 /// Opens an adapter, and checks that requests can choose it. It does not communicate.
 AdapterSource open_named(const AdapterChoice& choice, const ModelSource& about, bool is_first) {
   AdapterSource source = open_adapters(choice.folder);
+  source.uses_average = about.uses_average;
   source.scale = choice.scale;
   if (is_first && !source.peft) check_same_base(source, about);
   const LowRankKeys keys = keys_of(source, about.shape);

@@ -18,6 +18,7 @@
 #include "colossal/run/adapter_end_ids.h"
 #include "colossal/run/adapter_source.h"
 #include "colossal/run/adapter_weights.h"
+#include "colossal/run/average_weights.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/low_rank_adapter.h"
 #include "colossal/run/model_source.h"
@@ -40,16 +41,26 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
   return registry.resolve(config);
 }
 
+void add_notice_of_average(const std::string& checkpoint, const Loading& loading, std::vector<std::string>& notices) {
+  if (!loading.uses_average || checkpoint.empty()) return;
+  if (const double decay = average_decay_of(checkpoint); decay > 0) notices.push_back(notice_of_average(decay));
+}
+
 /// `steps`: the checkpoints of the folder, if it is a run.
 ModelSource describe(const std::string& folder, const checkpoint::StepFolders& steps, const Loading& loading,
                      const Program& program, std::vector<std::string>& notices) {
-  if (is_run(folder)) return source_of_run(folder, steps, program, loading.model, loading.base);
+  if (is_run(folder)) {
+    ModelSource source = source_of_run(folder, steps, program, loading.model, loading.base);
+    source.uses_average = loading.uses_average;
+    add_notice_of_average(source.checkpoint, loading, notices);
+    return source;
+  }
   require(loading.base.empty(), "run", "--base must be for a run with adapters, whose base has moved: got ", folder,
           "; leave it out");
   require(loading.model.empty(), "run", folder, " must be a run folder to have a model ", loading.model,
           ": got one with a single model; leave --model out");
   check_is_model(folder);
-  ModelSource source{.path = folder, .tokenizer = folder};
+  ModelSource source{.path = folder, .tokenizer = folder, .uses_average = loading.uses_average};
   if (loading.pooler) {
     source.shape = with_pooler(folder, program.models);
     return source;
@@ -79,7 +90,8 @@ struct Opened {
 };
 
 /// Opens the adapters of a model, if there are some. It does not communicate.
-void open_adapters_of(Opened& opened, const std::string& folder, const Loading& loading, bool is_first) {
+void open_adapters_of(Opened& opened, const std::string& folder, const Loading& loading, bool is_first,
+                      std::vector<std::string>& notices) {
   ModelSource& about = opened.about;
   opened.adapter = about.adapter;
   require(!loading.adapter || loading.named_adapters.empty(), "adapter",
@@ -88,11 +100,16 @@ void open_adapters_of(Opened& opened, const std::string& folder, const Loading& 
     require(!loading.adapter, "adapter", "--adapter must be for a model without adapters: got ", folder,
             ", whose adapters are not merged; write its merged model with `colossal export --from ", folder,
             " --to FOLDER`, and name that");
-    opened.adapters = AdapterSource{.path = about.path, .checkpoint = about.checkpoint, .keys = *about.low_rank};
+    opened.adapters = AdapterSource{.path = about.path,
+                                    .checkpoint = about.checkpoint,
+                                    .keys = *about.low_rank,
+                                    .uses_average = about.uses_average};
     check_base(about);
   } else if (loading.adapter) {
     opened.adapters = open_adapters(loading.adapter->folder);
     opened.adapters->scale = loading.adapter->scale;
+    opened.adapters->uses_average = loading.uses_average;
+    add_notice_of_average(opened.adapters->checkpoint, loading, notices);
     if (is_first && !opened.adapters->peft) check_same_base(*opened.adapters, about);
     const models::ModelShape base = about.shape;
     about.shape = shape_with(*opened.adapters, base);
@@ -261,7 +278,7 @@ std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& paramete
   return taken;
 }
 
-/// Reads the weights of a checkpoint into `tensors`, each under the name that it has in training.
+/// Reads the weights of a checkpoint, or their averages, into `tensors`, each under the name that it has in training.
 void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
   const std::string saved_as = about.model.empty() ? "model." : about.model + ".";
   checkpoint::TrainingState state;
@@ -271,7 +288,8 @@ void read_checkpoint(const ModelSource& about, std::vector<checkpoint::NamedTens
   }
   std::set<std::string> unused;
   if (about.leaves_out_values) unused.insert(concat(saved_as, models::kValueHead, ".weight"));
-  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as, unused);
+  checkpoint::load(about.checkpoint, state, mesh.all(), mesh.coordinates(), saved_as, unused,
+                   averages_in(about.checkpoint, about.uses_average, state));
 }
 
 /// Reads the base into `tensors`, puts the adapters onto it, and packs the weights that they changed.
@@ -339,7 +357,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   comm::agree(everyone, at::kCPU, [&] {
     about = open_folder(folder, steps, layout, loading, program, saved);
-    open_adapters_of(opened, folder, loading, everyone.rank() == 0);
+    open_adapters_of(opened, folder, loading, everyone.rank() == 0, saved.notices);
     if (loading.adapter) check_purpose(about.shape, folder, loading);
   });
   if (opened.adapters) opened.weights = read_adapters(*opened.adapters, about.shape, mesh);

@@ -52,6 +52,10 @@ struct Loading {
   /// With `headless` and a Hugging Face folder: true = the caller needs BERT's pooler, which becomes the start of the
   /// head
   bool pooler = false;
+  /// Of a run with training.ema, or of adapters of one: true = the average of the weights, with a notice; false = those
+  /// of the last step. The base of a run with adapters is always its average if it has one, because the adapters were
+  /// trained on that
+  bool uses_average = true;
 };
 
 /// A loaded model.

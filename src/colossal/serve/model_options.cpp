@@ -47,6 +47,7 @@ void ModelOptions::source_fields(Fields& f) {
   f.text("model", model, kFurtherModelHelp);
   f.texts("adapter", adapters, kAdapterHelp);
   f.text("base", base, kBaseHelp);
+  f.flag("no_ema", no_ema, kNoEmaHelp);
   f.text("tokenizer", tokenizer, "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
 }
 
@@ -116,6 +117,7 @@ void ModelOptions::check_tokenizer(const char* component) const {
 
 run::Loading ModelOptions::loading() const {
   run::Loading loading{.model = model, .tokenizer = tokenizer, .base = base, .memory = memory};
+  loading.uses_average = !no_ema;
   if (!name_beside_adapters.empty())
     loading.named_adapters = run::parse_adapters(adapters, name_beside_adapters);
   else if (!adapters.empty())

@@ -38,9 +38,10 @@ struct ModelOptions {
   run::MemoryConfig memory;
   std::string cache_type;  ///< element type of the KV cache, by its name in cache_dtype_of(); "" = model
   std::string draft;       ///< like `from`, for a smaller draft model; "" = none
+  bool no_ema = false;     ///< true = the last weights of a run with training.ema, and not their average
 
-  /// Visit the fields: model, adapters and tokenizer; device, precision and memory; cache, steps and draft tokens of
-  /// `engine`. `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
+  /// Visit the fields: model, adapters, average and tokenizer; device, precision and memory; cache, steps and draft
+  /// tokens of `engine`. `engine` does not get its cache_dtype, which is cache_dtype_of(cache_type).
   void source_fields(Fields& f);
   void weight_fields(Fields& f);
   void engine_fields(Fields& f, infer::EngineOptions& engine);
@@ -72,6 +73,9 @@ inline constexpr char kAdapterHelp[] =
     "[NAME=]FOLDER[:SCALE]: adapters for the model, from a folder of peft or a run; SCALE multiplies their change";
 inline constexpr char kBaseHelp[] =
     "of a run with adapters: the model on which they were trained, if it is no longer at model.from";
+
+/// Help of `no_ema`, in the same way.
+inline constexpr char kNoEmaHelp[] = "of a run with training.ema: the last weights, and not the average of all steps";
 
 /// Returns the flag of a field: "--group-size" for "group_size", "--memory.disk" for "memory_disk".
 std::string flag_of(std::string name);

@@ -4,6 +4,7 @@
 
 #include "colossal/base/json.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/run/average_weights.h"
 
 namespace colossal::train {
 
@@ -29,8 +30,10 @@ checkpoint::Found Checkpoints::resume(Resumable& training, const checkpoint::Ste
     if (beside.check) beside.check(progress);
     training.check_progress(progress);
   };
+  // A run may begin an average of its weights, or end it (training.ema).
   checkpoint::Found found =
-      checkpoint::load_newest(folder_, steps, wanted, state, mesh_.all(), mesh_.coordinates(), check);
+      checkpoint::load_newest(folder_, steps, wanted, state, mesh_.all(), mesh_.coordinates(), check,
+                              run::names_of_averages(state), run::beginnings_of_averages(state));
   if (beside.restore) comm::agree(mesh_.all(), at::kCPU, [&] { beside.restore(state.progress); });
   training.loaded(state);
   return found;

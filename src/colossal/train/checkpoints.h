@@ -69,7 +69,8 @@ class Checkpoints {
   void save(Resumable& training) const;
 
   /// Continues from the checkpoint of step `wanted`, or, without it, from the newest undamaged one. `steps` is the
-  /// result of steps().
+  /// result of steps(). Averages of weights (training.ema) that the checkpoint lacks begin with the weights; those that
+  /// the training does not have are dropped.
   /// Communication: as checkpoint::load_newest() and training.loaded().
   /// Errors: as checkpoint::load_newest(), training.check_progress() and the callbacks of `beside`. They are the same
   ///         on every rank. They are thrown before any change, except the errors of `restore`.

@@ -12,7 +12,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/frozen_form.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/optim/optimizer.h"
+#include "colossal/optim/average.h"
 #include "colossal/train/placed_model.h"
 #include "colossal/train/store_options.h"
 #include "colossal/train/tier_needs.h"
@@ -98,7 +98,9 @@ std::vector<MemoryNeed> needs_of(nn::Parameters& parameters, comm::Mesh& mesh, c
     of_masters += size_of_masters * part;
   }
   const int64_t without_states = total_of(planned.trained);
-  const auto optimizer = optim::make_optimizer(of_optimizer, planned.trained, {parameters, mesh, at::kMeta});
+  const double ema = config.training.ema;
+  const auto optimizer =
+      optim::make_averaging_optimizer(of_optimizer, planned.trained, {parameters, mesh, at::kMeta}, ema);
   const int64_t of_states = total_of(planned.trained) - without_states + states_beside(*optimizer);
   const bool has_tiers = config.memory.has_tiers();
   const std::string tiers = !has_tiers ? "device" : config.memory.disk.empty() ? "host" : "host or disk";
@@ -110,7 +112,7 @@ std::vector<MemoryNeed> needs_of(nn::Parameters& parameters, comm::Mesh& mesh, c
       {{}, "states", of_states, tiers},
   };
   if (has_tiers) {
-    const TierNeeds needs = tier_needs(parameters, mesh, options, of_optimizer);
+    const TierNeeds needs = tier_needs(parameters, mesh, options, of_optimizer, {}, ema);
     rows.push_back({{}, "at once", needs.min_host_bytes, "host"});
     rows.push_back({{}, "without a disk", needs.whole, "host"});
     rows.push_back({{}, "largest chunk", needs.largest_chunk, "device"});
@@ -138,10 +140,11 @@ Total min_total(const ConfiguredRun& run, const NamedModel& model, const Element
   const auto size = static_cast<double>(c10::elementSize(run.config.precision.dtype()));
   const bool has_masters = run.config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
+  const double of_average = run.config.training.ema > 0 ? optim::average_bytes(exact) : 0;
   return {.parameters = elements.bytes,
           .gradients = elements.trained * size,
-          .states =
-              elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(run.optimizer_of(model), exact))};
+          .states = elements.trained *
+                    ((has_masters ? exact : 0) + of_average + optim::min_state_bytes(run.optimizer_of(model), exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.

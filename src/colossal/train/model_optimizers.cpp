@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "colossal/optim/average.h"
 #include "colossal/optim/learning_rate.h"
 
 namespace colossal::train {
@@ -33,14 +34,14 @@ void apply_groups(const optim::OptimizerConfig& config, const std::vector<OwnOpt
 
 ModelOptimizers::ModelOptimizers(const optim::OptimizerConfig& config, const std::vector<OwnOptimizer>& own,
                                  const std::vector<memory::Shard>& shards, const nn::Parameters& models,
-                                 comm::Mesh& mesh, at::Device device) {
+                                 comm::Mesh& mesh, at::Device device, double ema) {
   for_each_optimizer(config, own, [&](const optim::OptimizerConfig& of, const auto& is_mine) {
     const auto& one = all_.emplace_back(std::make_unique<One>(One{of, {}, nullptr}));
     // A shard has parameters of one model. One that is only padding needs no update.
     for (const memory::Shard& shard : shards)
       if (own.empty() || (!shard.pieces().empty() && is_mine(*shard.pieces().front().parameter)))
         one->shards.push_back(shard);
-    one->optimizer = optim::make_optimizer(of, one->shards, {models, mesh, device, is_mine});
+    one->optimizer = optim::make_averaging_optimizer(of, one->shards, {models, mesh, device, is_mine}, ema);
   });
 }
 

@@ -36,11 +36,11 @@ class ModelOptimizers {
     int64_t batch_size = 1;   ///< samples of a step
   };
 
-  /// `config` is for all models that are not in `own`. `device`: see optim::LogicalTensors. Errors: as
-  /// optim::make_optimizer().
+  /// `config` is for all models that are not in `own`. `device`: see optim::LogicalTensors. `ema`: decay of an average
+  /// of the weights of every model (optim::make_averaging_optimizer()); 0 = none. Errors: as there.
   ModelOptimizers(const optim::OptimizerConfig& config, const std::vector<OwnOptimizer>& own,
                   const std::vector<memory::Shard>& shards, const nn::Parameters& models, comm::Mesh& mesh,
-                  at::Device device);
+                  at::Device device, double ema = 0);
 
   /// Updates all shards, those of the run's optimizer first.
   void step(const Step& step, double gradient_scale);

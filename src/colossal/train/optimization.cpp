@@ -15,15 +15,15 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_trace.h"
+#include "colossal/run/average_weights.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/store_options.h"
 
 namespace colossal::train {
 namespace {
 
-constexpr std::string_view kOptimizer = "optimizer.";  // prefix of the names of optimizer states
-constexpr char kOwnOptimizers[] = "optimizers";        // key in the progress: names of the optimizers of single models
-constexpr char kOrigin[] = "origin_of_unsaved";        // key in the progress of checkpoints that omit parameters
+constexpr char kOwnOptimizers[] = "optimizers";  // key in the progress: names of the optimizers of single models
+constexpr char kOrigin[] = "origin_of_unsaved";  // key in the progress of checkpoints that omit parameters
 
 /// Host memory for disk transfers if memory.host does not limit it, as a multiple of what one update needs. A quarter
 /// of it, as much as one update needs, is for prefetching (TieredStore::Options::ahead).
@@ -76,7 +76,8 @@ TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run:
                         const std::vector<OwnOptimizer>& own) {
   if (!config.memory.has_tiers()) return {};
   TierNeeds needs = made_by_all(mesh, config, [&] {
-    return tier_needs(parameters, mesh, store_options(config, parameters.options().dtype), config.optimizer, own);
+    return tier_needs(parameters, mesh, store_options(config, parameters.options().dtype), config.optimizer, own,
+                      config.training.ema);
   });
   needs.agree(mesh);
   comm::agree(mesh.all(), at::kCPU,
@@ -131,7 +132,8 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     const at::Device device = parameters.options().device;
     const std::shared_ptr<memory::OffloadStore>& offload_store = store_->options().offload;
     auto made = std::make_unique<ModelOptimizers>(config.optimizer, own_, store_->shards(), parameters, mesh,
-                                                  offload_store ? offload_store->borrow_device(device) : device);
+                                                  offload_store ? offload_store->borrow_device(device) : device,
+                                                  config.training.ema);
     const at::ScalarType sums = store_options(config, parameters.options().dtype).gradients.sums;
     if (tiers_ && made->takes().directions)
       for (const memory::Shard& shard : store_->shards())
@@ -363,10 +365,13 @@ checkpoint::TrainingState Optimization::state() {
   checkpoint::TrainingState state;
   state.tensors = run::saved_weights_of(*store_);
   for (const optim::StateTensor& t : optimizers_->state())
-    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part, t.rows});
+    state.tensors.push_back({concat(run::kOptimizerPrefix, t.name), t.value, t.spec, t.part, t.rows});
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   for (const OwnOptimizer& one : own_) state.progress[kOwnOptimizers][one.model] = one.config.name;
+  // before the first update there is no average yet
+  if (config_.training.ema > 0 && steps_done_ > loss_scale_.skipped())
+    state.progress[run::kAverageDecay] = config_.training.ema;
   if (leaves_out_) state.progress[kOrigin] = origin();
   return state;
 }

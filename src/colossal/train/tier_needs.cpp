@@ -56,12 +56,12 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 }  // namespace
 
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
-                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own) {
+                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own, double ema) {
   const auto& [chunks, gradients] = options;
   const auto size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
   PlannedShards planned = plan_shards(parameters, mesh, chunks, memory::kBlock);
   const memory::StorePlan& plan = planned.plan;
-  const auto takes = ModelOptimizers(optimizer, own, planned.trained, parameters, mesh, at::kMeta).takes();
+  const auto takes = ModelOptimizers(optimizer, own, planned.trained, parameters, mesh, at::kMeta, ema).takes();
 
   TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks) : 0};
   int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the last three: gradients and directions

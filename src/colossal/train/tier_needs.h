@@ -37,10 +37,12 @@ struct TierNeeds {
 };
 
 /// Returns the needs of a chunk store with `options`, whose offload store leases tensors on the host in whole
-/// blocks, as TieredStore does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
-/// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
+/// blocks, as TieredStore does. `ema` is training.ema. Nothing is stored or drawn. Creates the groups that store and
+/// optimizer create. Memory: the states of one shard at a time. Errors: as memory::plan_store() and
+/// optim::make_averaging_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const StoreOptions& options,
-                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own = {});
+                     const optim::OptimizerConfig& optimizer, const std::vector<OwnOptimizer>& own = {},
+                     double ema = 0);
 
 /// Checks the budgets of `memory` for the optimizer of that name: memory.host, for all ranks of a machine together, and
 /// memory.device. Errors ("memory"): a budget that is too small, with the smallest that works. The same on all ranks
