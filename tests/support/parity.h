@@ -49,7 +49,7 @@ models::ModelShape tiny_t5(bool is_first = true);
 models::ModelShape tiny_vit();
 /// A tiny_vit() with a distillation token.
 models::ModelShape tiny_deit();
-/// A DiT with a learned variance, for pictures of 2 x 3 patches. Cases of it compare its prediction with given targets
+/// A DiT with a learned variance, for pictures of 2 x 4 patches. Cases of it compare its prediction with given targets
 /// (support/noised_pictures.h).
 models::ModelShape tiny_dit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");

@@ -210,10 +210,10 @@ models::ModelShape tiny_dit() {
       .kv_heads = 4,
       .head_dim = 6,
       .ffn = 52,
-      .positions = 6,
+      .positions = 8,
       .norm_epsilon = 1e-6,
       .tied = false,
-      .own = models::DitSizes{.height = 4, .width = 6, .channels = 3, .patch = 2, .classes = 5, .learned_sigma = true}};
+      .own = models::DitSizes{.height = 4, .width = 8, .channels = 3, .patch = 2, .classes = 5, .learned_sigma = true}};
 }
 
 models::ModelShape tiny_bert(const std::string& objective) {
