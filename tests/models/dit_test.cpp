@@ -22,8 +22,8 @@ namespace {
 using testing::HasSubstr;
 
 struct Made {
-  explicit Made(const ModelShape& shape, bool has_memory = true)
-      : parameters({}, {.dtype = at::kDouble, .without_memory = !has_memory}) {
+  explicit Made(const ModelShape& shape, bool has_memory = true, at::ScalarType dtype = at::kDouble)
+      : parameters({}, {.dtype = dtype, .without_memory = !has_memory}) {
     nn::SerialLayers layers(parameters);
     model = make_model(shape, layers);
   }
@@ -142,6 +142,29 @@ TEST(Dit, PredictsZeroBeforeTheFirstStep) {
   const Made made(small());
   const at::Tensor y = prediction(made, picture_step());
   EXPECT_TRUE(y.eq(0).all().item<bool>());
+}
+
+TEST(Dit, PredictsInFp32FromWeightsOf16Bits) {
+  Made exact(small()), narrow(small(), /*has_memory=*/true, at::kBFloat16);
+  set_values(exact, 0);
+  set_values(narrow, 0);
+  const at::Tensor want = prediction(exact, picture_step()), got = prediction(narrow, picture_step());
+  EXPECT_EQ(got.scalar_type(), at::kFloat);
+  EXPECT_LT(number((got - want).abs().max()), 0.02);
+}
+
+TEST(Dit, HasCostsByWhichPipelinesAreCut) {
+  const tensor::Batch example =
+      picture_step().batch->map([](const tensor::Field& field) { return field.tensor.to(at::kMeta); });
+  const Costs costs = costs_of(small(), example, [](const Model& model, const States& end, const nn::ForwardContext&) {
+    return dit_prediction(model.shape, end[0]).square().sum();
+  });
+  ASSERT_EQ(costs.blocks.size(), 2U);
+  EXPECT_EQ(costs.blocks[0], costs.blocks[1]);
+  const double products = 2.0 * 16 * (3 + 1 + 4 + 4) * 32 * 32 + 2.0 * 6 * 32 * 32;  // 16 tokens and the condition
+  EXPECT_GE(costs.blocks[0], 3 * products);
+  EXPECT_GT(costs.first, 0);
+  EXPECT_GT(costs.last, 0);
 }
 
 TEST(Dit, HasTheParametersOfThePaper) {
