@@ -8,7 +8,8 @@
 #include "colossal/models/folder_names.h"
 
 namespace colossal::models {
-namespace {
+
+namespace dit {
 
 constexpr const char *kClass = "DiTTransformer2DModel", *kBlocks = "transformer_blocks.";
 constexpr double kEpsilon = 1e-6;  // of the first norm of a block, which is no key there
@@ -60,26 +61,27 @@ void keys(FolderKeys& k, ModelShape& s, DitSizes& own) {
   s.tied = false;
 }
 
-}  // namespace
+}  // namespace dit
 
 std::vector<nn::ExternalName> dit_diffusers_names(const ModelShape& shape) {
   FolderNames names{
       .outside = {{"patches", {"pos_embed.proj"}}, {"norm.modulation", {"proj_out_1"}}, {"head", {"proj_out_2"}}},
-      .blocks = kBlocks,
+      .blocks = dit::kBlocks,
       .in_block = {{"modulation", {"norm1.linear"}},
                    {"attention.qkv", {"attn1.to_q", "attn1.to_k", "attn1.to_v"}},
                    {"attention.out", {"attn1.to_out.0"}},
                    {"mlp.up", {"ff.net.0.proj"}},
                    {"mlp.down", {"ff.net.2"}}}};
-  for (const auto& [ours, theirs] : kEmbedders) names.outside.push_back({ours, {concat(kBlocks, "0.", theirs)}});
+  for (const auto& [ours, theirs] : dit::kEmbedders)
+    names.outside.push_back({ours, {concat(dit::kBlocks, "0.", theirs)}});
   return names_in_folder(shape, names);
 }
 
 std::vector<nn::ExternalCopy> dit_diffusers_copies(const ModelShape& shape) {
   std::vector<nn::ExternalCopy> copies;
   for (int64_t i = 1; i < shape.layers; ++i)
-    for (const auto& [ours, theirs] : kEmbedders)
-      copies.push_back({concat(kBlocks, i, ".", theirs), concat(kBlocks, "0.", theirs),
+    for (const auto& [ours, theirs] : dit::kEmbedders)
+      copies.push_back({concat(dit::kBlocks, i, ".", theirs), concat(dit::kBlocks, "0.", theirs),
                         "a DiT has one embedder of times and one of classes, which",
                         "a model whose blocks were trained with embedders of their own cannot be read"});
   return copies;
@@ -90,14 +92,15 @@ ModelShape dit_from_diffusers(const nlohmann::json& config) {
   FolderKeys writer(known);
   ModelShape example;
   DitSizes sizes;
-  keys(writer, example, sizes);
+  dit::keys(writer, example, sizes);
   for (const auto& [key, value] : config.items()) {
-    if (key == "_class_name") require(value == kClass, "model", "_class_name must be ", kClass, ": got ", value.dump());
-    require(key.starts_with('_') || known.contains(key), "model", "config.json of ", with_article(kClass),
+    if (key == "_class_name")
+      require(value == dit::kClass, "model", "_class_name must be ", dit::kClass, ": got ", value.dump());
+    require(key.starts_with('_') || known.contains(key), "model", "config.json of ", with_article(dit::kClass),
             " must have keys of that class only: got ", key, " = ", value.dump(),
             "; remove the key if it does not change what the model computes");
   }
-  ModelShape shape = read_folder(FolderConfig(config, "DiT"), keys);
+  ModelShape shape = read_folder(FolderConfig(config, "DiT"), dit::keys);
   shape.architecture = built_in().at("dit");
   shape.architecture->settle(shape);
   shape.validate();
@@ -113,12 +116,12 @@ nlohmann::json dit_to_diffusers(const ModelShape& shape) {
   check(own.freq_shift == 1, "freq_shift", 1, own.freq_shift);
   check(own.height == own.width, "width", concat("height, ", own.height), own.width);
   check(shape.ffn == 4 * shape.hidden, "ffn", concat("4 * hidden, ", 4 * shape.hidden), shape.ffn);
-  check(shape.norm_epsilon == kEpsilon, "norm_epsilon", kEpsilon, shape.norm_epsilon);
-  nlohmann::json j{{"_class_name", kClass}, {"_diffusers_version", "0.42.1"}};
+  check(shape.norm_epsilon == dit::kEpsilon, "norm_epsilon", dit::kEpsilon, shape.norm_epsilon);
+  nlohmann::json j{{"_class_name", dit::kClass}, {"_diffusers_version", "0.42.1"}};
   FolderKeys k(j);
   ModelShape written = shape;
   DitSizes sizes = own;
-  keys(k, written, sizes);
+  dit::keys(k, written, sizes);
   return j;
 }
 
