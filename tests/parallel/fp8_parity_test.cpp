@@ -201,7 +201,7 @@ TEST_P(Fp8Parity, WrapsOnlyProductsOfBlocksAndLogits) {
     const nn::AttentionShape shape{.hidden = kNarrow, .heads = 6, .kv_heads = 6, .head_dim = 3};
     const auto embedding = make.embedding("embedding", 11, kNarrow, 1),
                positions = make.positions("positions", 5, kNarrow, 1);
-    make.patch_embedding("patches", {2, 4, 2}, kNarrow, 1, "class_token", 1);
+    make.patch_embedding("patches", {2, 4, 4, 2}, kNarrow, 1, "class_token", 1);
     make.heads("qkv", shape, {});
     make.from_heads("out", shape, {});
     make.expand("up", kNarrow, kWide, {});

@@ -74,7 +74,7 @@ struct Chain {
     return y + dense->forward(y) + down->forward(up->forward(y)) +
            down_2->forward(gate_up->forward(y).map(difference, step));
   }
-  static constexpr nn::PatchShape kPatches{2, 4, 2};
+  static constexpr nn::PatchShape kPatches{2, 4, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
   std::unique_ptr<nn::PatchEmbedding> patches;  // null if the sequence is split, because words follow the patches
   std::unique_ptr<nn::HeadProjection> heads;

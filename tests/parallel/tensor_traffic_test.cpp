@@ -11,6 +11,7 @@
 #include "colossal/nn/embedding.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/parallel/data/gradient_reducer.h"
@@ -318,6 +319,23 @@ TEST(Depth, PassesGradientsToTheOtherDepths) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, ModeTraffic, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
+
+// Vectors of a condition of each row: 1D sends as many elements for any number of tokens.
+TEST(ModulationTraffic, EqualsTheFormulaIn1d) {
+  constexpr int64_t kVectors = 3;
+  for (const bool splits_tokens : {false, true}) {
+    const TensorConfig config{.size = 3, .mode = "1d", .sequence = splits_tokens};
+    comm::run_ranks(3, [&](comm::World& world) {
+      Rank rank(world, config);
+      const auto modulation = rank.make.modulation("modulation", static_cast<int64_t>(kIn), kVectors);
+      const at::Tensor condition = rank.hidden(kIn).select(1, 0);
+      const Sent sent = rank.run([&] { return at::cat(modulation->forward(condition), 1); });
+      const double narrow = static_cast<double>(rank.batch) * kIn, wide = narrow * kVectors;
+      EXPECT_EQ(sent.forward, wide * 2 / 3);                                        // all_gather
+      EXPECT_EQ(sent.backward, splits_tokens ? wide * 2 / 3 : 2 * narrow * 2 / 3);  // reduce_scatter or all_reduce
+    });
+  }
+}
 
 }  // namespace
 }  // namespace colossal::test::tensor_traffic_test

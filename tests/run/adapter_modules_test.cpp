@@ -67,7 +67,8 @@ TEST_P(AdapterFamilies, FindAllLinearLayersOfTheFolder) {
   std::multiset<std::string> want, got;
   int64_t rows = 0, found = 0;
   for (const nn::Parameter& p : parameters.declared()) {
-    const bool in_block = p.name.starts_with("blocks.") || p.name.starts_with("head.multi_token.");
+    const bool in_block = p.name.starts_with("blocks.") || p.name.starts_with("head.multi_token.") ||
+                          p.name.starts_with("norm.modulation.");  // a modulation behind the blocks
     if (!in_block || p.spec.shape.size() != 2 || p.name.ends_with(".router.weight")) continue;
     if (p.name.ends_with(".eh_proj.weight")) continue;  // joins the ends of a model: it is no layer of a block
     Names tensors;

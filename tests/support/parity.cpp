@@ -16,6 +16,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
+#include "support/noised_pictures.h"
 #include "support/tolerance.h"
 
 namespace colossal::test {
@@ -58,6 +59,18 @@ at::Device device_of(const ParityCase& c, const World& world) {
   return c.device ? c.device(world.local_rank()) : at::Device(at::kCPU);
 }
 
+bool reads_fields(const ParityCase& c) { return c.shape.task().reads == models::Reads::Fields; }
+
+/// Returns the engine of a rank. A model of fields gets random weights, because a DiT begins with some that are 0.
+std::unique_ptr<train::Engine> make_engine(World& world, const ParityCase& c, bool is_serial) {
+  const run::Config config = make_config(c, is_serial);
+  if (!reads_fields(c)) return train::initialize(world, config, c.shape, device_of(c, world));
+  const train::NamedModel model{.shape = c.shape, .objective = prediction_objective(c.shape)};
+  auto engine = train::initialize(world, config, model, device_of(c, world));
+  set_random_weights(*engine);
+  return engine;
+}
+
 struct Trace {
   std::vector<double> losses, norms;
   at::Tensor input_gradient;
@@ -77,11 +90,12 @@ at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::States embedded = models::run_stage(model, {.ends = false}, {}, step);
   for (at::Tensor& x : embedded) x = x.detach().requires_grad_();
   const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};
-  models::loss_sum(model, models::run_stage(model, rest, embedded, step)[0], step).backward();
+  engine.objective().loss(model, models::run_stage(model, rest, embedded, step), step).backward();
   engine.zero_grad();
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& x : embedded) gradients.push_back(x.grad().cpu());
-  return at::cat(gradients, 1);  // joins the tokens of several states
+  for (const at::Tensor& x : embedded)
+    if (x.dim() == embedded.front().dim()) gradients.push_back(x.grad().cpu());  // a condition has no tokens
+  return at::cat(gradients, 1);                                                  // joins the tokens of several states
 }
 
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
@@ -96,8 +110,7 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
 }
 
 Trace trace(World& world, const ParityCase& c, bool is_serial) {
-  const run::Config config = make_config(c, is_serial);
-  const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
+  const auto engine = make_engine(world, c, is_serial);
   const tensor::ReplicaRows own = engine->replica_rows(c.batch);
   Trace t;
   if (c.pipeline.size == 1)
@@ -128,6 +141,7 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::E
 }  // namespace
 
 tensor::Batch random_batch(const ParityCase& c, int64_t step) {
+  if (reads_fields(c)) return noised_pictures(c.shape, c.batch, step);
   auto generator = at::detail::createCPUGenerator(1234 + step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const models::Task task = c.shape.task();
@@ -155,6 +169,7 @@ tensor::Batch random_batch(const ParityCase& c, int64_t step) {
 tensor::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const models::Task task = shape.task();
+  if (task.reads == models::Reads::Fields) return noised_pictures(shape, rows, 0);
   if (task.reads == models::Reads::Images)
     return data::image_batch(at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids));
   return data::text_batch(at::ones({rows, sequence}, ids), at::ones({rows, task.labels_of(sequence)}, ids),
@@ -244,7 +259,7 @@ void check_parity(const ParityCase& c) {
     DecoratedWorld world =
         c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
-    const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
+    const auto engine = make_engine(world, c, false);
     const tensor::MeshCoordinates& coordinates = engine->mesh().coordinates();
     if (c.pipeline.size == 1)
       expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, *engine), terms, "input gradient");

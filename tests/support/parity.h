@@ -49,6 +49,9 @@ models::ModelShape tiny_t5(bool is_first = true);
 models::ModelShape tiny_vit();
 /// A tiny_vit() with a distillation token.
 models::ModelShape tiny_deit();
+/// A DiT with a learned variance, for pictures of 2 x 4 patches. Cases of it compare its prediction with given targets
+/// (support/noised_pictures.h).
+models::ModelShape tiny_dit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.

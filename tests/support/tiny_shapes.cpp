@@ -4,6 +4,7 @@
 #include "colossal/models/decoder.h"
 #include "colossal/models/families/bert.h"
 #include "colossal/models/families/deepseek.h"
+#include "colossal/models/families/dit.h"
 #include "colossal/models/families/t5.h"
 #include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
@@ -198,6 +199,21 @@ models::ModelShape tiny_deit() {
   shape.architecture = models::built_in().at("deit");
   shape.positions = 6;
   return shape;
+}
+
+models::ModelShape tiny_dit() {
+  return {
+      .architecture = models::built_in().at("dit"),
+      .hidden = 24,
+      .layers = 2,
+      .heads = 4,
+      .kv_heads = 4,
+      .head_dim = 6,
+      .ffn = 52,
+      .positions = 8,
+      .norm_epsilon = 1e-6,
+      .tied = false,
+      .own = models::DitSizes{.height = 4, .width = 8, .channels = 3, .patch = 2, .classes = 5, .learned_sigma = true}};
 }
 
 models::ModelShape tiny_bert(const std::string& objective) {

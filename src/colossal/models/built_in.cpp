@@ -19,6 +19,7 @@ Registry built_in() {
       .add(deepseek_architecture())
       .add(vit_architecture())
       .add(deit_architecture())
+      .add(dit_architecture())
       .add(bert_architecture())
       .add(t5_architecture());
   return registry;

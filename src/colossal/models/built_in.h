@@ -52,6 +52,9 @@ Architecture vit_architecture();
 /// second head reads the distillation token, and the logits are the mean of both heads, as in
 /// DeiTForImageClassificationWithTeacher.
 Architecture deit_architecture();
+/// DiT (arXiv:2212.09748, models/families/dit.h): a transformer that predicts the noise of a picture, with norms and
+/// branches that time and class modulate. Its blocks read the conditioning vector as a second hidden state.
+Architecture dit_architecture();
 /// BERT (arXiv:1810.04805): a post-norm encoder (each norm follows a residual sum) with learned positions and token
 /// types, and one of two heads after the blocks, by BertSizes::objective. "masked-token": dense, activation, norm, and
 /// a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is false) and has a bias.

@@ -50,6 +50,7 @@ class Features;          // nn/features.h
 class HeadProjection;    // nn/head_projections.h
 class HeadTable;         // nn/head_projections.h
 class LossHead;          // nn/loss_head.h
+class Modulation;        // nn/modulation.h
 class Neighbours;        // nn/neighbours.h
 class Norm;              // nn/norm.h
 class OutputProjection;  // nn/head_projections.h
@@ -124,6 +125,7 @@ class Layers {
   /// of hidden states.
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation);
   /// Makes the parameters `name` and `class_token` [class tokens, H], normal values with one standard deviation each.
+  /// Without class tokens it makes only the first.
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                   double deviation, const std::string& class_token,
                                                   double class_deviation);
@@ -170,6 +172,11 @@ class Layers {
   virtual int64_t batch_parts() const { return 1; }
   /// Returns true if the tokens of a row are split over ranks between blocks.
   virtual bool splits_tokens() const { return false; }
+
+  /// Makes the parameters `name`.weight [count * hidden, hidden] and `name`.bias, which start at 0: `count` vectors of a
+  /// conditioning vector. Errors ("model"): `count` below 1.
+  virtual std::unique_ptr<Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) = 0;
+
   Parameters& parameters() { return parameters_; }
   /// The reports of the model under construction. A layer declares its reports in its constructor.
   Reports& reports() { return reports_; }

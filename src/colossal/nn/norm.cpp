@@ -15,14 +15,15 @@ class FeatureNorm final : public Norm {
  public:
   FeatureNorm(Layers& make, const std::string& name, int64_t hidden, const NormOptions& options, bool centred)
       : features_(make.features(hidden, Place::Outside)),
-        weight_(make.vector(name + ".weight", {hidden}, {.init = options.init()})),
-        bias_(centred && options.bias ? make.vector(name + ".bias", {hidden}, {}) : nullptr),
+        weight_(options.affine ? make.vector(name + ".weight", {hidden}, {.init = options.init()}) : nullptr),
+        bias_(centred && options.affine && options.bias ? make.vector(name + ".bias", {hidden}, {}) : nullptr),
         options_(options),
         centred_(centred) {}
 
   at::Tensor forward(const at::Tensor& x) override {
-    const at::Tensor w = weight_->value(), b = bias_ ? bias_->value() : at::Tensor();
-    const double epsilon = options_.epsilon, offset = options_.offset();
+    const at::Tensor w = weight_ ? weight_->value() : at::ones({x.size(-1)}, x.options()),
+                     b = bias_ ? bias_->value() : at::Tensor();
+    const double epsilon = options_.epsilon, offset = weight_ ? options_.offset() : 0;
     if (!features_->is_split())
       return centred_ ? ops::layer_norm(x, w, b, epsilon, offset) : ops::rms_norm(x, w, epsilon, offset);
     ops::RankReduction& ranks = features_->reduction();
@@ -33,7 +34,7 @@ class FeatureNorm final : public Norm {
 
  private:
   std::shared_ptr<const Features> features_;
-  std::unique_ptr<Vector> weight_, bias_;
+  std::unique_ptr<Vector> weight_, bias_;  // null = none
   NormOptions options_;
   bool centred_;
 };

@@ -19,6 +19,8 @@ struct NormOptions {
   /// True: a feature is multiplied by 1 + w, where w starts at 0 (Gemma). False: by w, which starts at 1
   bool unit_offset = false;
   bool bias = true;  ///< whether a LayerNorm has a bias, which starts at 0
+  /// False: a LayerNorm or RMSNorm of hidden states only normalizes, without weight and bias
+  bool affine = true;
 
   double offset() const { return unit_offset ? 1 : 0; }
   Init init() const { return unit_offset ? Init::zeros() : Init::ones(); }

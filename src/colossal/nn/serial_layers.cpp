@@ -20,6 +20,7 @@
 #include "colossal/nn/linear.h"
 #include "colossal/nn/linear_layers.h"
 #include "colossal/nn/loss_head.h"
+#include "colossal/nn/modulation.h"
 #include "colossal/nn/norm.h"
 #include "colossal/nn/outputs.h"
 #include "colossal/nn/recompute.h"
@@ -253,6 +254,16 @@ struct SerialOutputs : Outputs {
   SerialLinear linear;
 };
 
+struct SerialModulation : Modulation {
+  SerialModulation(Parameters& p, const std::string& name, int64_t hidden, int64_t count)
+      : linear(p, name, hidden, count * hidden, {.deviation = 0}), count(count) {}
+  std::vector<at::Tensor> forward(const at::Tensor& condition) override {
+    return modulation_vectors(linear.forward(at::silu(condition)), count);
+  }
+  BlockLinear linear;
+  int64_t count;
+};
+
 }  // namespace
 
 std::unique_ptr<Expand> SerialLayers::expand(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
@@ -334,6 +345,11 @@ std::shared_ptr<const Features> SerialLayers::features(int64_t size, Place) {
 }
 
 std::shared_ptr<const TokenRuns> SerialLayers::token_runs() { return std::make_shared<const TokenRuns>(); }
+
+std::unique_ptr<Modulation> SerialLayers::modulation(const std::string& name, int64_t hidden, int64_t count) {
+  require(count > 0, "model", "the vectors of a modulation must be 1 or more: got ", count, " for ", name);
+  return std::make_unique<SerialModulation>(parameters(), name, hidden, count);
+}
 
 std::unique_ptr<Outputs> SerialLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
                                                const LinearOptions& o) {

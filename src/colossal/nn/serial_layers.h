@@ -32,6 +32,7 @@ class SerialLayers : public Layers {
   std::unique_ptr<Vector> vector(const std::string& name, std::vector<int64_t> shape, const VectorOptions&) override;
   std::shared_ptr<const Features> features(int64_t size, Place place) override;
   std::shared_ptr<const TokenRuns> token_runs() override;
+  std::unique_ptr<Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) override;
   std::unique_ptr<Outputs> outputs(const std::string& name, int64_t hidden, int64_t out, const LinearOptions&) override;
 };
 

@@ -111,8 +111,9 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   // The scale of pixels is kept: pixels have variance 1, and with this deviation a sum over a patch has variance 1,
   // too.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
-  std::shared_ptr<nn::PatchEmbedding> patches = layers.patch_embedding(
-      "patches", {i.channels, i.side, i.patch, kind.class_tokens}, s.hidden, of_patch, "class_token", kDeviation);
+  std::shared_ptr<nn::PatchEmbedding> patches =
+      layers.patch_embedding("patches", {i.channels, i.side, i.side, i.patch, kind.class_tokens}, s.hidden, of_patch,
+                             "class_token", kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   const at::ScalarType dtype = layers.parameters().options().dtype;

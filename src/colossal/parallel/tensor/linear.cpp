@@ -48,6 +48,9 @@ at::Tensor sum_copies_gradient(const at::Tensor& parameter, int64_t first, comm:
   return SumCopiesGradient::apply(parameter, std::max<int64_t>(first, 0), reinterpret_cast<int64_t>(&group));
 }
 
+/// Returns the product of one process, which is never deleted.
+std::shared_ptr<const nn::Product> local_product() { return {std::shared_ptr<void>(), &nn::serial_product()}; }
+
 }  // namespace
 
 tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, const std::vector<int64_t>& sizes,
@@ -68,9 +71,10 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       bias_(std::move(bias)),
       out_(weight.spec.room(0, layout_->mesh->coordinates())) {}
 
-std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
-                                                   const std::string& name, int64_t in, int64_t out,
-                                                   const nn::LinearOptions& o) {
+std::unique_ptr<TensorLinear> TensorLinear::expand_by(const std::shared_ptr<const nn::Product>& product,
+                                                      nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                      const std::string& name, int64_t in, int64_t out,
+                                                      const nn::LinearOptions& o) {
   nn::Parameter& weight =
       p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, o.weight_sizes(out, in), o.segments),
             nn::Init::normal(o.deviation), true);
@@ -79,18 +83,35 @@ std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::share
   if (o.bias)
     bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside,
                  Table::Options{.segments = o.segments});
-  return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->expand, weight, bias));
+  return std::unique_ptr<TensorLinear>(
+      new TensorLinear(p, layout, {.weight = layout->expand.weight, .product = product}, weight, bias));
+}
+
+std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                   const std::string& name, int64_t in, int64_t out,
+                                                   const nn::LinearOptions& o) {
+  return expand_by(layout->expand.product, p, layout, name, in, out, o);
+}
+
+std::unique_ptr<TensorLinear> TensorLinear::alone(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                  const std::string& name, int64_t in, int64_t out,
+                                                  const nn::LinearOptions& o) {
+  return expand_by(local_product(), p, std::move(layout), name, in, out, o);
 }
 
 std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                      const std::string& name, int64_t in, int64_t out,
-                                                     const nn::LinearOptions& o) {
+                                                     const nn::LinearOptions& o,
+                                                     const std::vector<tensor::Segment>& out_segments) {
   nn::Parameter& weight =
-      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, o.weight_sizes(out, in), {}, o.segments),
+      p.add(name + ".weight",
+            weight_spec(*layout, layout->contract.weight, o.weight_sizes(out, in), out_segments, o.segments),
             nn::Init::normal(o.deviation), true);
   weight.hidden_matrix = o.taps.empty();
   std::optional<Table> bias;
-  if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
+  if (o.bias)
+    bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside,
+                 Table::Options{.segments = out_segments});
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));
 }
 
@@ -114,8 +135,8 @@ std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::share
     spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
   nn::Parameter& weight = p.add(name + ".weight", std::move(spec), nn::Init::normal(o.deviation), true);
   weight.hidden_matrix = true;
-  const std::shared_ptr<const nn::Product> local(std::shared_ptr<void>(), &nn::serial_product());  // never deleted
-  return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, {.weight = {}, .product = local}, weight, {}));
+  return std::unique_ptr<TensorLinear>(
+      new TensorLinear(p, layout, {.weight = {}, .product = local_product()}, weight, {}));
 }
 
 at::Tensor TensorLinear::forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const {

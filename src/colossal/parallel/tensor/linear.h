@@ -32,8 +32,14 @@ class TensorLinear {
   /// the inputs of a contract.
   static std::unique_ptr<TensorLinear> expand(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
                                               int64_t in, int64_t out, const nn::LinearOptions&);
+  /// `out_segments`: segments of the outputs, each split as the features of layout.outside; empty = one.
   static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
-                                                int64_t in, int64_t out, const nn::LinearOptions&);
+                                                int64_t in, int64_t out, const nn::LinearOptions&,
+                                                const std::vector<tensor::Segment>& out_segments = {});
+  /// Makes an expand that does not communicate, for x that the ranks have whole: each computes its outputs of it. The
+  /// caller exchanges what it needs of outputs and gradients.
+  static std::unique_ptr<TensorLinear> alone(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
+                                             int64_t in, int64_t out, const nn::LinearOptions&);
   /// Makes a layer inside, from features that every rank has whole to features split as layout.inside, without a bias.
   /// It does not communicate: the gradient of x that a rank computes is the part of its own outputs.
   static std::unique_ptr<TensorLinear> inside(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
@@ -50,6 +56,9 @@ class TensorLinear {
   at::Tensor plain_weight() const { return product_->parameters().empty() ? weight_.value : at::Tensor(); }
 
  private:
+  static std::unique_ptr<TensorLinear> expand_by(const std::shared_ptr<const nn::Product>& product, nn::Parameters&,
+                                                 std::shared_ptr<const Layout>, const std::string& name, int64_t in,
+                                                 int64_t out, const nn::LinearOptions&);
   TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
                std::optional<Table> bias);
 

@@ -20,6 +20,7 @@
 #include "colossal/parallel/expert/ranks.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/linear.h"
+#include "colossal/parallel/tensor/modulation.h"
 #include "colossal/parallel/tensor/primitives.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/vocabulary.h"
@@ -201,6 +202,11 @@ nn::OwnTokens TensorLayers::own_tokens() const {
 
 nn::OwnTokens TensorLayers::inside_tokens() const {
   return [layout = layout_](const nn::ForwardContext& step) { return tokens_of(*layout, layout->inside, step); };
+}
+
+std::unique_ptr<nn::Modulation> TensorLayers::modulation(const std::string& name, int64_t hidden, int64_t count) {
+  require(count > 0, "model", "the vectors of a modulation must be 1 or more: got ", count, " for ", name);
+  return std::make_unique<TensorModulation>(parameters(), layout_, name, hidden, count);
 }
 
 std::unique_ptr<nn::Outputs> TensorLayers::outputs(const std::string& name, int64_t hidden, int64_t out,

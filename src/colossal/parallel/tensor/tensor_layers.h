@@ -18,7 +18,7 @@ namespace colossal::parallel {
 ///                backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Its loss makes one over
 ///                the ranks that split tokens, of which one has the token that counts. Outputs of a few features:
-///                linear.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
+///                linear.h. Modulation: modulation.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
 ///                ranks with other tokens or heads hold copies of the weight whose gradients are partial sums.
 /// Errors:        a hidden size that does not divide (check_sizes). The caller must check ids against the vocabulary.
 class TensorLayers : public nn::Layers {
@@ -55,6 +55,7 @@ class TensorLayers : public nn::Layers {
   nn::OwnTokens inside_tokens() const override;
   std::unique_ptr<nn::Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
                                        const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Modulation> modulation(const std::string& name, int64_t hidden, int64_t count) override;
   nn::FieldPart field_part() const override;
   int64_t batch_parts() const override;
   bool splits_tokens() const override;

@@ -1,0 +1,62 @@
+#include "support/noised_pictures.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/seed.h"
+#include "colossal/models/families/dit.h"
+#include "support/parity.h"
+
+namespace colossal::test {
+namespace {
+
+at::Tensor random(const std::vector<int64_t>& sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
+}
+
+class Prediction : public run::Objective {
+ public:
+  explicit Prediction(models::ModelShape shape) : shape_(std::move(shape)) {}
+  run::OpenedData open(const run::DataRequest&) const override { return {}; }
+  tensor::Batch example(int64_t rows) const override {
+    return noised_pictures(shape_, rows, 1).map([](const tensor::Field& f) { return f.tensor.to(at::kMeta); });
+  }
+  void check(const tensor::Batch& batch) const override { batch.at("targets"); }
+  double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+  at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext& step) const override {
+    const at::Tensor predicted = models::dit_prediction(shape_, end.at(0));
+    return (predicted - step.batch->at("targets").to(predicted.scalar_type())).square().sum();
+  }
+
+ private:
+  models::ModelShape shape_;
+};
+
+}  // namespace
+
+tensor::Batch noised_pictures(const models::ModelShape& shape, int64_t rows, int64_t seed) {
+  using tensor::Dim;
+  const auto own = shape.own.as<models::DitSizes>();
+  const std::vector<Dim> picture{Dim::Row, Dim::Other, Dim::Other, Dim::Other};
+  const at::Tensor index = at::arange(rows, at::TensorOptions(at::kLong));
+  tensor::Batch batch;
+  batch.add("noised", {random({rows, own.channels, own.height, own.width}, 100 + seed), picture});
+  batch.add("targets", {random({rows, own.outputs(), own.height, own.width}, 200 + seed), picture});
+  batch.add("times", {index.to(at::kDouble) * 37.5 + static_cast<double>(seed), {Dim::Row}});
+  batch.add("classes", {(own.classes - index + seed).remainder(own.classes + 1), {Dim::Row}});
+  return batch;
+}
+
+std::shared_ptr<const run::Objective> prediction_objective(const models::ModelShape& shape) {
+  return std::make_shared<Prediction>(shape);
+}
+
+void set_random_weights(train::Engine& engine) {
+  for (const checkpoint::NamedTensor& weight : engine.weights()) {
+    const at::Tensor whole = random(weight.spec.shape, derive_seed(7, weight.name)) * 0.2;
+    const tensor::Held held = weight.value.write();
+    held.value.detach().copy_(local_part(whole, weight, engine.mesh().coordinates()).view(held.value.sizes()));
+  }
+  engine.weights_loaded();
+}
+
+}  // namespace colossal::test
